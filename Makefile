@@ -1,0 +1,74 @@
+# Two commands matter: `make lab` to learn, `make test` to see that all of it holds.
+# Options go into ARGS:  make lab ARGS="--no-browser --port 8899"
+# Another Python:        make lab PYTHON=python3.12
+
+PYTHON ?= python3 python3.13 python3.12 python3.11
+ARGS ?=
+VENV := .venv
+PEERS := build/peers
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.PHONY: lab test notebooks bench bench-peers mutations pictures lint FORCE
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+lab: $(VENV)/installed
+	@$(BIN)/python -m course_utils.cli lab $(ARGS)
+
+test: $(VENV)/installed-test
+	@$(BIN)/python -m pytest tests $(ARGS)
+
+notebooks: $(VENV)/installed
+	@$(BIN)/python -m course_utils.cli build $(ARGS)
+
+bench: $(VENV)/installed
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-peers: $(VENV)/installed $(PEERS)/installed
+	@PEERS=$(PEERS) $(BIN)/python -m tests.benchmarks peers $(ARGS)
+
+mutations: $(VENV)/installed-test
+	@$(BIN)/python tests/mutations.py $(ARGS)
+
+pictures: $(VENV)/installed-test
+	@$(BIN)/python tests/pictures.py
+
+lint: $(VENV)/installed-test
+	@$(BIN)/python -m ruff check . $(ARGS)
+
+# What is installed is noted in stamp files, so that a second start installs nothing. They hold the folder
+# that they were made in: an environment that was moved or copied with its folder installs itself again,
+# and so does one whose Python is gone. All this keeps to GNU make 3.81, which is the one on macOS.
+stamp = pwd -P >
+stale = $(shell test -x $(BIN)/python && pwd -P | cmp -s - $(1) || echo FORCE)
+
+$(VENV)/installed: pyproject.toml constraints.txt $(call stale,$(VENV)/installed) | $(VENV)/bin/python
+	@echo "Installing what the course needs. This happens once and takes a few minutes."
+	@$(INSTALL) -e .
+	@$(stamp) $@
+
+$(VENV)/installed-test: pyproject.toml constraints.txt $(call stale,$(VENV)/installed-test) | $(VENV)/bin/python
+	@echo "Installing what the course and its tests need. This happens once and takes a few minutes."
+	@$(INSTALL) -e '.[test]'
+	@$(stamp) $@
+	@$(stamp) $(VENV)/installed
+
+# The graders that `make bench-peers` compares with live in an environment of their own.
+$(PEERS)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@$(BIN)/python -m venv --clear $(PEERS)
+	@$(PEERS)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e . otter-grader nbgrader
+	@touch $@
+
+$(VENV)/bin/python:
+	@for python in $(PYTHON); do \
+		"$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || continue; \
+		"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
+			echo "$$python cannot make virtual environments: its venv module is missing. On Debian and Ubuntu:"; \
+			echo "    sudo apt install python3-venv"; exit 1; }; \
+		exec "$$python" -m venv --clear $(VENV); \
+	done; \
+	echo "The course needs Python 3.11, 3.12 or 3.13. None of these is one: $(PYTHON)"; \
+	echo "With one that is elsewhere:  make $(firstword $(MAKECMDGOALS) lab) PYTHON=/path/to/python3.12"; exit 1
+
+FORCE:

@@ -1,0 +1,191 @@
+"""`course check NOTEBOOK...`: grades the answers in readers' notebooks.
+
+The demonstrations in a notebook are not run; its answers (see `submission`) are, in a warm process for each
+notebook, with limits on time, memory and processes. Isolated checks and checks on ranks run in processes of
+their own. A process in which an answer has died, run late or left something behind is replaced before the
+next exercise, and an exercise that failed in a process that others had used is judged in a fresh one.
+
+With `--json` the result is one object (schema: `check_schema.json` beside this file):
+
+    {
+      "version": 1,
+      "notebooks": [
+        {
+          "notebook": "reader/01_tensors.ipynb",     as it was given
+          "error": null,                             or a sentence: why it could not be graded
+          "exercises": [
+            {
+              "name": "sliding_windows",
+              "lesson": "01_tensors",
+              "state": "wrong",
+              "diagnosis": "copies",                 the name of a mistake, or null
+              "checks": [
+                {
+                  "name": "right_values",
+                  "state": "passed",
+                  "message": "",                     what the reader is told; lines parted by newlines
+                  "device": null,                    or "cpu", "cuda", "mps"
+                  "seconds": 0.0021
+                }
+              ]
+            }
+          ]
+        }
+      ]
+    }
+
+Notebooks come in the order in which they were given, exercises in that of their lessons, checks in that of
+their file, one entry for each device that a check ran on. States: `passed`, `wrong`, `raised`, `timed out`,
+`died`, `could not check`, `not attempted`. An exercise that is not attempted (no answer in the notebook, or
+what the lesson starts with) has no checks. An exercise is passed when a check passed and none failed.
+
+Exit codes: 0, every exercise of every notebook passed; 1, not all did; 2, something given is not a notebook,
+cannot be read, or is not of this course. The others are graded in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from course_utils import catalog, check_grading, workers
+from course_utils.check_grading import Graded
+from course_utils.conduct import COULD_NOT_CHECK, PASSED, Outcome
+from course_utils.report import Report, symbol
+
+
+def run(notebooks: list[Path], as_json: bool = False, jobs: int | None = None) -> int:
+    """Grades the notebooks, prints what came of it, and returns the exit code.
+
+    `jobs` notebooks are graded at once (default: one for each core). Raises `CourseError` where the
+    course's own files do not fit together.
+    """
+    course = catalog.load()
+    workers.warm_up()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # what a reader's strings escape is not our business
+        submitted = [check_grading.read(path, course) for path in notebooks]
+    jobs = min(jobs or os.cpu_count() or 1, len(notebooks))
+    with _Progress(len(notebooks)) as progress:
+        graded = check_grading.grade_all(submitted, jobs, progress.one_done)
+    if as_json:
+        print(json.dumps({"version": 1, "notebooks": [_as_data(one) for one in graded]}, indent=2))
+    else:
+        print("\n\n".join(_as_table(one) for one in graded))
+        if len(graded) > 1:
+            print("\n" + _summary(graded))
+    if any(one.error for one in graded):
+        return 2
+    return 0 if all(report.state == PASSED for one in graded for report in one.reports) else 1
+
+
+# --- what is printed ---------------------------------------------------------------------------------
+
+
+def _as_data(one: Graded) -> dict[str, Any]:
+    exercises = [
+        {
+            "name": report.exercise,
+            "lesson": lesson,
+            "state": report.state,
+            "diagnosis": report.diagnosis,
+            "checks": [_check_as_data(outcome) for outcome in report.outcomes],
+        }
+        for report, lesson in zip(one.reports, one.lessons, strict=True)
+    ]
+    return {"notebook": str(one.path), "error": one.error or None, "exercises": exercises}
+
+
+def _check_as_data(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "name": outcome.check,
+        "state": outcome.state,
+        "message": "\n".join(outcome.message),
+        "device": outcome.device,
+        "seconds": round(outcome.seconds, 4),
+    }
+
+
+def _as_table(one: Graded) -> str:
+    lines = [str(one.path)]
+    if one.error:
+        return f"{lines[0]}\n  ✗ {one.error}"
+    widths = max(len(r.exercise) for r in one.reports), max(len(r.state) for r in one.reports)
+    for report in one.reports:
+        counted = f"{report.passed}/{report.total}" if report.total else ""
+        name, state = report.exercise.ljust(widths[0]), report.state.ljust(widths[1])
+        row = f"  {symbol(report.state)} {name}  {state}  {counted:>5}  {_in_a_sentence(report)}"
+        lines.append(row.rstrip())
+    return "\n".join(lines)
+
+
+def _in_a_sentence(report: Report) -> str:
+    """The diagnosis's first sentence; without one, what the first failing check asks for. Of a pass, what
+    could not be checked here."""
+    if report.diagnosis:
+        return _first_sentence(report.diagnosis_text)
+    told = COULD_NOT_CHECK if report.state == PASSED else report.state
+    titles = [outcome.title for outcome in report.outcomes if outcome.state == told]
+    return (
+        f"could not check: {'; '.join(titles)}" if titles and told == COULD_NOT_CHECK else "".join(titles[:1])
+    )
+
+
+def _first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence (not one inside `code` or a number)."""
+    text = " ".join(text.split())
+    inside = False
+    for i, letter in enumerate(text):
+        inside ^= letter == "`"
+        if letter in ".?!" and not inside and text[i + 1 : i + 2] in ("", " "):
+            return text[: i + 1]
+    return text
+
+
+def _summary(graded: list[Graded]) -> str:
+    states = [report.state for one in graded for report in one.reports]
+    passed = sum(state == PASSED for state in states)
+    text = f"{len(graded)} notebooks: {passed} of {len(states)} exercises passed"
+    if failed := sum(bool(one.error) for one in graded):
+        text += f"; {failed} could not be graded"
+    return text
+
+
+class _Progress:
+    """A bar on the terminal, where there is one and more than one notebook."""
+
+    WIDTH = 30
+
+    def __init__(self, total: int) -> None:
+        self._stream = sys.stderr
+        self._total = total
+        self._count = 0
+        self._lock = threading.Lock()
+        self._shown = total > 1 and self._stream.isatty()
+        self._draw("")
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def one_done(self, path: Path) -> None:
+        """One more notebook is done."""
+        with self._lock:
+            self._count += 1
+            self._draw(path.name)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+    def _draw(self, name: str) -> None:
+        if self._shown:
+            full = self.WIDTH * self._count // self._total
+            bar = "█" * full + "░" * (self.WIDTH - full)
+            self._stream.write(f"\r\033[K{bar} {self._count} of {self._total} {name[:40]}")
+            self._stream.flush()

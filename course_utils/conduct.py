@@ -1,0 +1,303 @@
+"""Runs one check on one answer, in this process, and says what came of it.
+
+The same function runs in the reader's kernel and, for isolated checks and ranks, in a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Protocol
+
+import torch
+
+from course_utils import evidence, expect, traces
+from course_utils.clean_room import Room, clean_room
+from course_utils.exercise import Check
+
+PASSED, WRONG, RAISED = "passed", "wrong", "raised"
+TIMED_OUT, DIED, COULD_NOT_CHECK, NOT_ATTEMPTED = "timed out", "died", "could not check", "not attempted"
+STATES = (PASSED, WRONG, RAISED, TIMED_OUT, DIED, COULD_NOT_CHECK, NOT_ATTEMPTED)
+FAILED = (WRONG, RAISED, TIMED_OUT, DIED)
+
+# What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
+MEMORY_CEILING = 4 * 2**30
+
+
+class DeadlinePassed(BaseException):
+    """Raised into an answer that is still running at its deadline. Not an `Exception`, so that an
+    answer which swallows those does not swallow this."""
+
+
+@dataclass
+class Outcome:
+    """What came of one check.
+
+    `message` is what the reader is told, line by line, code in backticks. `device` is None for a check
+    that does not ask for one. `error` is the live exception, in the process where it was raised.
+    """
+
+    check: str
+    title: str
+    state: str
+    message: list[str] = field(default_factory=list)
+    device: str | None = None
+    evidence: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
+    error: BaseException | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "error": None}
+
+
+class Recipe(Protocol):
+    """An answer that has to be made first, from the cells of a notebook."""
+
+    def make(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and among whom a check runs."""
+
+    device: str | None = None
+    rank: int = 0
+    world_size: int = 1
+
+
+def conduct(check: Check, answer: Any, place: Place = Place(), deadline: float | None = None) -> Outcome:  # noqa: B008
+    """Runs the check in a clean room. `answer` is the object itself or a `Recipe`.
+
+    Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline`
+    (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does.
+    """
+    outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
+    started = time.perf_counter()
+    with clean_room() as room, evidence.recording() as seen, _fixtures(check, place) as fixtures:
+        try:
+            with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
+                if hasattr(answer, "make"):
+                    answer = answer.make()
+                check.function(answer, **fixtures)
+            outcome.state = PASSED
+        except expect.Mismatch as error:
+            outcome.state, outcome.message = WRONG, getattr(error, "lines", [])
+        except expect.CannotCheck as error:
+            outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
+        except DeadlinePassed as error:
+            outcome.state = TIMED_OUT
+            outcome.message = [still_running(deadline, traces.Position(readers_frames(error, check)))]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() in an answer is an answer that raised
+            outcome.state, outcome.error = RAISED, error
+            outcome.message = [*expect.example(), *describe_error(error, check)]
+            evidence.record("raised", [type(error).__name__, _torch_message(error, answer)])
+    outcome.seconds = time.perf_counter() - started
+    if room.disturbed:
+        outcome.state, outcome.message = WRONG, [_put_back(sorted(set(room.disturbed)))]
+        seen.append(("disturbed", sorted(set(room.disturbed))))
+    if outcome.state == PASSED and not seen:
+        outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
+    outcome.evidence = seen
+    return outcome
+
+
+def _put_back(disturbed: list[str]) -> str:
+    # Names are those of functions; the rest is said in words.
+    names = ", ".join(name if " " in name else f"`{name}`" for name in disturbed[:3])
+    number = "were" if len(disturbed) > 1 else "was"
+    verb = "changed" if any(" " in name for name in disturbed) else "replaced"
+    return f"{names} {number} {verb} while your answer ran; that has been undone"
+
+
+# --- what a check asks for -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
+    found: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        if "device" in check.wants:
+            found["device"] = torch.device(place.device or "cpu")
+        if "tmp_path" in check.wants:
+            found["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="course-")))
+        if "rank" in check.wants:
+            found["rank"] = place.rank
+        if "world_size" in check.wants:
+            found["world_size"] = place.world_size
+        yield found
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float | None) -> Iterator[None]:
+    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed.
+
+    Only the main thread of a process can have an alarm, and native code that does not return cannot
+    be interrupted: checks of answers that may do so are isolated.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+    over = rung = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rung
+        if not over:
+            rung = True
+            raise DeadlinePassed
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.25)
+    try:
+        yield
+    finally:
+        over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
+    if rung:  # the answer swallowed it and went on
+        raise DeadlinePassed
+
+
+@contextlib.contextmanager
+def _own_names(check: Check, room: Room) -> Iterator[None]:
+    """What the check calls by name stays what it is: an answer can reach its caller's names."""
+    names = check.function.__globals__
+    before = {
+        name: value for name, value in names.items() if callable(value) or isinstance(value, ModuleType)
+    }
+    code = check.function.__code__
+    try:
+        yield
+    finally:
+        changed = [name for name, value in before.items() if names.get(name) is not value]
+        names.update(before)
+        if check.function.__code__ is not code:
+            check.function.__code__ = code
+            changed.append(check.name)
+        room.disturbed += changed
+
+
+@contextlib.contextmanager
+def _memory_ceiling(deadline: float | None) -> Iterator[None]:
+    """An answer that fills memory gets torch's own error instead of taking the kernel down.
+
+    A CUDA context reserves address space at will, so there the ceiling is left out. Where `deadline`
+    is None a worker runs this, and whoever started it watches its memory.
+    """
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        yield
+        return
+    if deadline is None or torch.cuda.is_initialized():
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    ceiling = pages * resource.getpagesize() + MEMORY_CEILING
+    if before[0] != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (ceiling, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+# --- what was raised, and where ---------------------------------------------------------------------
+
+
+def readers_frames(error: BaseException, check: Check) -> list[traces.Frame]:
+    """The lines of the reader's that the exception passed through, the outermost first."""
+    foreign = (check.function.__code__.co_filename, "<given>")
+    return [f for f in traces.frames_of(error.__traceback__) if f.readers and f.file not in foreign]
+
+
+def describe_error(error: BaseException, check: Check) -> list[str]:
+    """What was raised and at which of the reader's lines; without addresses, so that it repeats."""
+    described = traces.raised(error)
+    # What follows this are all overloads of one of torch's functions, over many lines.
+    said, _, _ = steady(described.message).partition(", but expected one of:\n")
+    text = " ".join([line for line in said.splitlines() if line.strip()][:4])
+    lines = [f"`{described.type}: {text}`" if text else f"`{described.type}`"]
+    if mine := readers_frames(error, check):
+        return [*lines, f"at {traces.place(mine[-1])}"]
+    frames = traceback.extract_tb(error.__traceback__)
+    if frame := next((f for f in reversed(frames) if f.name == check.function.__name__), None):
+        lines.append(f"raised by the check when it used what your answer gave: `{frame.line}`")
+    return lines
+
+
+def still_running(deadline: float, position: traces.Position | None, check: Check | None = None) -> str:
+    """The line for a check that did not end, with the loop or the line that it was found in.
+
+    The frames of `check`, and of what stands in a file with it, are not the reader's.
+    """
+    where = ""
+    if position and position.frames:
+        where = f"; it {position.describe(_foreign_to(position, check) if check else ())}"
+    return f"still running after {deadline:g} seconds{where}"
+
+
+def _foreign_to(position: traces.Position, check: Check) -> set[tuple[str, str]]:
+    code = check.function.__code__
+    inside = {(f.file, f.function) for f in position.frames if f.file == code.co_filename}
+    # A mistake stands in the same file as its checks: then it is the check alone that does not count.
+    if position.frame is not None and position.frame.file == code.co_filename:
+        return {(code.co_filename, code.co_name)}
+    return inside
+
+
+def steady(text: str) -> str:
+    """The text without what changes from run to run."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
+def _torch_message(error: BaseException, answer: Any) -> str | None:
+    """The message for comparing two answers: None where the answer's author worded it."""
+    if _was_raised_by_hand(error.__traceback__):
+        return None
+    text = steady(traces.raised(error).message)
+    # "mean() missing 1 required positional argument": the answer's own name is not behaviour.
+    name = getattr(answer, "__name__", "")
+    called = rf"^[\w.<>]*\b{re.escape(name)}(?=(\.__init__)?\(\) (missing|takes|got) )"
+    return re.sub(called, "the answer", text) if name.isidentifier() else text
+
+
+def _was_raised_by_hand(tb: TracebackType | None) -> bool:
+    """Whether the last thing that ran was a `raise` or an `assert` outside torch and the libraries."""
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    if tb is None or not traces.is_readers(tb.tb_frame.f_code.co_filename):
+        return False
+    return tb.tb_frame.f_code.co_code[tb.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def keep_for_debugger(error: BaseException, check: Check) -> None:
+    """Leaves the exception where `%debug` looks for it, from the reader's first frame inwards."""
+    tb = error.__traceback__
+    foreign = (check.function.__code__.co_filename, "<given>")
+    while tb is not None:
+        file = tb.tb_frame.f_code.co_filename
+        if traces.is_readers(file) and file not in foreign:
+            break
+        tb = tb.tb_next
+    # Where no frame is the reader's, all of it is kept: better too much than nothing to look at.
+    tb = tb or error.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(tb), tb
+    if sys.version_info >= (3, 12):
+        sys.last_exc = sys.last_value

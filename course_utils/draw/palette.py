@@ -1,0 +1,30 @@
+"""The colours of every picture in the course: one colour for one thing.
+
+The hues are those of Okabe and Ito, which readers with any common form of colour blindness can tell apart.
+What has a fill carries dark text (`INK`); what stands beside it is written in a grey that can be read on a
+white page and on a dark one (`TEXT`). A colour is never the only sign: see where these are used.
+"""
+
+STORAGE = "#C3C7CE"  # memory that is there, read or not
+VIEW = "#56B4E9"  # what a tensor reads of it
+LIT = "#F0E442"  # the one element that is being spoken of
+GRADIENT = "#E69F00"
+SAVED = "#CC79A7"  # tensors kept for backward
+RANK = "#009E73"  # a process among several
+ODD = "#E8743B"  # the place where a rule is broken
+
+INK = "#16181C"  # text on a fill
+TEXT = "#777A7E"  # text and lines on the page, as far from white as from the dark page
+
+FILLS = {
+    "storage": STORAGE,
+    "view": VIEW,
+    "lit": LIT,
+    "gradient": GRADIENT,
+    "saved": SAVED,
+    "rank": RANK,
+    "odd": ODD,
+}
+
+PROSE = "DejaVu Sans"
+CODE = "DejaVu Sans Mono"

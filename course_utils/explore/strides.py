@@ -1,0 +1,269 @@
+"""The stride explorer: a live tensor over its storage, with controls for what makes views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+from torch import Tensor
+
+from course_utils.draw import palette
+from course_utils.explore.controls import button, move, slider_of, spread, wrapped
+from course_utils.explore.goal import Goal
+from course_utils.explore.journey import Journey
+from course_utils.explore.layout import MOST_DIMENSIONS, Layout, same_storage
+from course_utils.explore.panels import panels_for
+from course_utils.explore.render import to_picture, to_svg
+from course_utils.explore.scene import Scene, compose
+
+MONO = 'font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace'
+COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
+# Above this many elements a slider through all of them has no use.
+MOST_WALKED = 100_000
+
+
+def strides(x: Tensor, goal: Tensor | None = None, name: str = "x") -> StrideExplorer:
+    """An explorer of `x`, a tensor with up to four dimensions, called `name` in the code it shows.
+
+    With a `goal` it asks for a picture and says when it is reached: a view of `x` asks for the same elements
+    of the same storage, a tensor with a storage of its own for the same values, by whatever way. Raises
+    `TypeError` for what has no strides and `ValueError` for more than four dimensions.
+    """
+    return StrideExplorer(x, goal, name)
+
+
+class StrideExplorer(widgets.VBox):
+    """The widget. `tensor` is the tensor that is shown, `code` the expression that made it, `index` the lit
+    element (None where there are no elements)."""
+
+    def __init__(self, x: Tensor, goal: Tensor | None = None, name: str = "x") -> None:
+        self.journey = Journey(x, name)
+        self.goal = Goal(goal, x) if goal is not None else None
+        self.index: tuple[int, ...] | None = None
+        self._drawn = x
+        self._quiet = False
+
+        self.line = widgets.HTML(layout=widgets.Layout(flex="1 1 auto", min_width="0"))
+        self.undo_button = button("Undo", self.undo)
+        self.reset_button = button("Reset", self.reset)
+        self.message = widgets.HTML()
+        self.picture = widgets.HTML()
+        self.index_sliders = [slider_of(f"index[{d}]") for d in range(MOST_DIMENSIONS)]
+        self.walk = widgets.IntSlider(
+            description="in order", layout=widgets.Layout(width="300px"), style={"description_width": "60px"}
+        )
+        self.play = widgets.Play(interval=500, layout=widgets.Layout(width="130px"))
+        widgets.link((self.play, "value"), (self.walk, "value"))
+        self.panels = panels_for(self)
+        self.menu = widgets.ToggleButtons(
+            options=list(self.panels), style={"button_width": "auto"}, layout=widgets.Layout(width="100%")
+        )
+        self.panel = widgets.Box()
+        self.walk_row = widgets.HBox([self.play, self.walk])
+        self.index_row = wrapped([])
+        super().__init__(layout=widgets.Layout(max_width="720px"))
+        self.children = [
+            widgets.HBox([self.line, self.undo_button, self.reset_button]),
+            self.menu,
+            self.panel,
+            self.message,
+            self.index_row,
+            self.picture,
+        ]
+        for slider in self.index_sliders:
+            slider.observe(self._index_moved, "value")
+        self.walk.observe(self._walked, "value")
+        self.menu.observe(lambda change: self._open(change["new"]), "value")
+        self._open(self.menu.value)
+        self._arrive()
+
+    # --- what is done ------------------------------------------------------------------------------------
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.journey.tensor
+
+    @property
+    def code(self) -> str:
+        return self.journey.code
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal is reached; False where there is none."""
+        return self.goal is not None and self.goal.judge(self.tensor).reached
+
+    def do(self, code: str) -> bool:
+        """Does what `code` says, such as `.t()[1:]`, to the tensor. Where that fails, says why, leaves
+        everything as it was and returns False."""
+        try:
+            self.journey.apply(code)
+        except Exception as error:  # whatever torch says to the code is what there is to show
+            self._say_failed(code, error)
+            return False
+        self._arrive()
+        return True
+
+    def undo(self) -> None:
+        self.journey.undo()
+        self._arrive()
+
+    def reset(self) -> None:
+        self.journey.reset()
+        self.index = None
+        self._arrive()
+
+    def light(self, *index: int) -> None:
+        """Lights element `index`. Raises `IndexError` where the tensor has no such element."""
+        Layout.of(self.tensor).address(index)
+        self.index = tuple(index)
+        self._set_index_sliders()
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draws what is in the tensor now. Needed by itself only after a write from another cell."""
+        self.picture.value = to_svg(self.scene(), f"strides-{self.model_id}")
+
+    def scene(self, title: bool = False) -> Scene:
+        """The picture that is shown; with `title`, headed by the code."""
+        copied = self.journey.copied_at
+        origin = (
+            f"a new storage: {copied.code} has copied" if copied else f"the storage of {self.journey.name}"
+        )
+        return compose(
+            self.tensor,
+            self.index,
+            code=self.code,
+            origin=origin,
+            goal=self.goal.target if self.goal else None,
+            goal_words=", by views alone" if self.goal and self.goal.shares else ", by any means",
+            title=title,
+        )
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
+        """The widget, and beside it a picture: what is shown where no kernel answers."""
+        still = to_picture(self.scene(title=True))
+        data, metadata = still._repr_mimebundle_()
+        live = super()._repr_mimebundle_(**kwargs) or {}
+        return {**live, **data}, metadata
+
+    # --- after a change -----------------------------------------------------------------------------------
+
+    def _arrive(self) -> None:
+        """Shows the tensor that the journey has come to."""
+        layout = Layout.of(self.tensor)
+        self.index = _followed(self.index, self._lit_place(), layout)
+        self._drawn = self.tensor
+        with self._silent():
+            for panel in self.panels.values():
+                panel.fit(layout)
+        self._set_index_sliders()
+        self.undo_button.disabled = self.reset_button.disabled = not self.journey.steps
+        self.line.value = _code_line(self.journey)
+        self._say_arrived()
+        self.redraw()
+
+    def _lit_place(self) -> int | None:
+        """Where in the storage of the tensor the element lies that was lit last; None where it does not."""
+        same = same_storage(self._drawn, self.tensor) and self._drawn.dtype == self.tensor.dtype
+        return Layout.of(self._drawn).address(self.index) if same and self.index is not None else None
+
+    def _set_index_sliders(self) -> None:
+        size, numel = tuple(self.tensor.size()), self.tensor.numel()
+        row: list[widgets.Widget] = self.index_sliders[: len(size)]
+        spread(row)
+        with self._silent():
+            for dim, slider in enumerate(row):
+                slider.disabled = self.index is None
+                move(slider, self.index[dim] if self.index else 0, max(size[dim] - 1, 0))
+            if self.index is not None and 1 < numel <= MOST_WALKED:
+                self.play.max = numel - 1
+                move(self.walk, Layout.of(self.tensor).place(self.index), numel - 1)
+                row = [*row, self.walk_row]
+            if tuple(row) != self.index_row.children:
+                self.index_row.children = row
+
+    def _index_moved(self, change: dict) -> None:
+        if not self._quiet and self.index is not None:
+            self.light(*(slider.value for slider in self.index_sliders[: self.tensor.dim()]))
+
+    def _walked(self, change: dict) -> None:
+        if not self._quiet and self.index is not None:
+            self.light(*Layout.of(self.tensor).index(change["new"]))
+
+    def _open(self, name: str) -> None:
+        self.panel.children = [self.panels[name].box]
+
+    @contextmanager
+    def _silent(self) -> Iterator[None]:
+        """Controls that are set here do nothing."""
+        was, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = was
+
+    # --- what is said -------------------------------------------------------------------------------------
+
+    def _say_arrived(self) -> None:
+        if self.goal is None:
+            self.message.value = ""
+            return
+        verdict = self.goal.judge(self.tensor)
+        if verdict.reached:
+            count = len(self.journey.steps)
+            steps = f"{count} step" + ("" if count == 1 else "s")
+            self.message.value = _note(f"<b>✓ Reached</b> in {steps}: {_code(self.code)}", palette.RANK)
+        else:
+            self.message.value = _note(escape(verdict.text), palette.SAVED) if verdict.text else ""
+
+    def _say_failed(self, code: str, error: Exception) -> None:
+        words = str(error).strip().split("\n")[0]
+        said = f"<b>✗</b> {_code(self.code + code)} raises {type(error).__name__}:<br>{_code(words)}"
+        reason = self.journey.why_not(code)
+        if reason is not None:
+            said += f"<br>{escape(reason.text)}"
+        self.message.value = _note(said, palette.ODD)
+
+
+# --- parts -------------------------------------------------------------------------------------------------
+
+
+def _followed(index: tuple[int, ...] | None, address: int | None, layout: Layout) -> tuple[int, ...] | None:
+    """The element to light in a new layout: the one at the same place of the storage if there is one, else
+    the one with the nearest index."""
+    if not layout.numel:
+        return None
+    if address is not None:
+        stays = index is not None and len(index) == len(layout.size)
+        stays = stays and all(i < n for i, n in zip(index, layout.size, strict=True))
+        if stays and layout.address(index) == address:
+            return index
+        found = layout.find(address)
+        if found is not None:
+            return found
+    if index is None or len(index) != len(layout.size):
+        return tuple(n - 1 for n in layout.size)
+    return tuple(min(i, n - 1) for i, n in zip(index, layout.size, strict=True))
+
+
+def _code(text: str) -> str:
+    return f"<span style='{MONO};overflow-wrap:anywhere'>{escape(text)}</span>"
+
+
+def _code_line(journey: Journey) -> str:
+    contiguous = "contiguous" if journey.tensor.is_contiguous() else "not contiguous"
+    return (
+        f"<div style='{COLOUR};font-size:15px;line-height:1.5'><b>{_code(journey.code)}</b>"
+        f"&emsp;<span style='font-size:13px'>{contiguous}</span></div>"
+    )
+
+
+def _note(html: str, colour: str) -> str:
+    return (
+        f"<div style='{COLOUR};border-left:4px solid {colour};padding:3px 10px;margin:4px 0;"
+        f"line-height:1.45'>"
+        f"{html}</div>"
+    )

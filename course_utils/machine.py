@@ -1,0 +1,279 @@
+"""What this machine has: devices, cores, memory, a compiler, packages.
+
+Nothing here initialises CUDA: a process that has done so can no longer be forked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Package:
+    """A requirement of the course ("nbval>=0.11"), the version installed (None: none), whether it is met."""
+
+    requirement: str
+    installed: str | None
+    met: bool
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is here. Texts are for people; `memory` is in bytes.
+
+    `cores` and `memory` are what this process may use, which in a container is less than there is.
+    `devices` are those that torch can use. `gpus` are the NVIDIA cards that the driver knows and
+    `driver_cuda` is the CUDA version that it supports, whatever torch makes of them.
+    `compiler` is the C++ compiler that torch.compile would call, and `compiler_trouble` what it said
+    """
+
+    python: str
+    system: str
+    platform: str
+    torch: str
+    torch_build: str
+    cores: int
+    memory: int
+    devices: tuple[str, ...]
+    gpus: tuple[str, ...]
+    driver_cuda: str | None
+    compiler_name: str
+    compiler: str | None
+    compiler_trouble: str | None
+    cmake: str | None
+    build_tool: str | None
+    backends: tuple[str, ...]
+    packages: tuple[Package, ...]
+
+    @property
+    def driver_is_too_old(self) -> bool:
+        """Whether the driver's CUDA is of an older major version than torch's: then no kernel runs."""
+        return _is_too_old(self.driver_cuda, self.torch_build.removeprefix("CUDA "))
+
+
+def describe() -> Machine:
+    """This machine. Takes a fraction of a second once torch is imported."""
+    import psutil
+    import torch
+
+    gpus, driver_cuda = _nvidia()
+    compiler = _compiler()
+    return Machine(
+        python=platform.python_version(),
+        system=platform.system(),
+        platform=_platform(),
+        torch=torch.__version__,
+        torch_build=_torch_build(),
+        cores=_cores(),
+        memory=min([psutil.virtual_memory().total, *_memory_limits(Path("/"))]),
+        devices=tuple(devices()),
+        gpus=gpus,
+        driver_cuda=driver_cuda,
+        compiler_name=_compiler_name(),
+        compiler=compiler,
+        compiler_trouble=compiler and _compiler_trouble(compiler),
+        cmake=shutil.which("cmake"),
+        build_tool=_build_tool(),
+        backends=_backends(),
+        packages=_packages(),
+    )
+
+
+def has(need: str) -> bool:
+    """Whether a check that needs "cuda", "mps", "compiler" or "cmake" can run here.
+
+    Raises `ValueError` for any other need.
+    """
+    if need in ("cuda", "mps"):
+        return need in devices()
+    if need == "compiler":
+        compiler = _compiler()
+        return compiler is not None and _compiler_trouble(compiler) is None
+    if need == "cmake":
+        return shutil.which("cmake") is not None and _build_tool() is not None
+    raise ValueError(f"no such need: {need}")
+
+
+@functools.cache
+def devices() -> list[str]:
+    """The kinds of device that torch can use here, "cpu" first."""
+    import torch
+
+    found = ["cpu"]
+    # `device_count` asks the driver's library; `is_available` would initialise CUDA.
+    if torch.cuda.device_count() and not _is_too_old(_nvidia()[1], torch.version.cuda):
+        found.append("cuda")
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return found
+
+
+def _torch_build() -> str:
+    import torch
+
+    if torch.version.cuda:
+        return f"CUDA {torch.version.cuda}"
+    if torch.version.hip:
+        return f"ROCm {torch.version.hip}"
+    return "MPS" if torch.backends.mps.is_built() else "CPU"
+
+
+def _is_too_old(driver_cuda: str | None, torch_cuda: str | None) -> bool:
+    try:
+        return int(driver_cuda.split(".")[0]) < int(torch_cuda.split(".")[0])
+    except (AttributeError, ValueError):
+        return False  # one of them is not known, or torch is built for something else
+
+
+@functools.cache
+def _nvidia() -> tuple[tuple[str, ...], str | None]:
+    """The names of the NVIDIA cards, and the CUDA version that their driver supports."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return (), None
+    except (OSError, AttributeError):
+        return (), None
+    names = []
+    count, version = ctypes.c_uint(), ctypes.c_int()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        card, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(card))
+        if nvml.nvmlDeviceGetName(card, name, len(name)) == 0:
+            names.append(name.value.decode(errors="replace"))
+    known = nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(version)) == 0
+    nvml.nvmlShutdown()
+    return tuple(names), f"{version.value // 1000}.{version.value % 1000 // 10}" if known else None
+
+
+def _platform() -> str:
+    system = f"{platform.system()} {platform.machine()}"
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]} {platform.machine()}"
+    try:
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {system}"
+    except (OSError, KeyError):
+        return system
+
+
+def _cores() -> int:
+    """Cores that this process may use: of its affinity, and of the quota of the container around it."""
+    present = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([present, *(math.ceil(quota) for quota in _core_limits(Path("/")))]))
+
+
+def _core_limits(root: Path) -> Iterator[float]:
+    """The quotas, in cores, that control groups set to this process."""
+    for folder in _control_groups(root, "cpu"):
+        words = (_read(folder / "cpu.max") or "").split()
+        if not words:
+            words = [_read(folder / f"cpu.cfs_{what}_us") or "" for what in ("quota", "period")]
+        if all(word.isdecimal() for word in words):  # "max" and "-1" are no limit
+            yield int(words[0]) / int(words[1])
+
+
+def _memory_limits(root: Path) -> Iterator[int]:
+    """The limits, in bytes, that control groups set to this process."""
+    for folder in _control_groups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            if (_read(folder / name) or "").isdecimal():
+                yield int(_read(folder / name))
+
+
+def _control_groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders that describe this process's control group and all groups around it."""
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / (controller if controllers else "")
+        folder = mount / group.lstrip("/")
+        # Inside a container the group has a name from outside, and its folder is the mount itself.
+        yield from (place for place in (folder, *folder.parents) if place.is_relative_to(mount))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _compiler() -> str | None:
+    return shutil.which(_compiler_name())
+
+
+def _compiler_name() -> str:
+    # As torch.compile does it: on Linux it does not look for clang++ by itself.
+    return os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+
+
+@functools.cache
+def _compiler_trouble(compiler: str) -> str | None:
+    """What the compiler says to the headers and the language standard that torch.compile needs."""
+    if sys.platform == "darwin" and compiler.startswith("/usr/bin/"):
+        # Without the command line tools this is a stand-in that opens a window.
+        selected = subprocess.run(["xcode-select", "-p"], capture_output=True, check=False)
+        if selected.returncode:
+            return "the command line tools are not installed"
+    source = "#include <Python.h>\n#include <vector>\n"
+    include = sysconfig.get_path("include")
+    command = [compiler, "-std=c++20", "-fsyntax-only", f"-I{include}", "-x", "c++", "-"]
+    if sys.platform == "linux":
+        source += "#include <omp.h>\n"
+        command.insert(1, "-fopenmp")
+    try:
+        tried = subprocess.run(command, input=source, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if tried.returncode == 0:
+        return None
+    said = tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"]
+    return next((line for line in said if "error" in line), said[0])
+
+
+def _build_tool() -> str | None:
+    """The program that CMake would leave the building to."""
+    return shutil.which("ninja" if os.environ.get("CMAKE_GENERATOR", "").startswith("Ninja") else "make")
+
+
+def _backends() -> tuple[str, ...]:
+    from torch import distributed
+
+    if not distributed.is_available():
+        return ()
+    return tuple(
+        name for name in ("gloo", "nccl", "mpi") if getattr(distributed, f"is_{name}_available")()
+    )
+
+
+def _packages() -> tuple[Package, ...]:
+    """The requirements in pyproject.toml, with what is installed of each."""
+    import tomllib
+
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    found = []
+    for text in project["project"]["dependencies"]:
+        wanted = Requirement(text)
+        try:
+            installed = metadata.version(wanted.name)
+        except metadata.PackageNotFoundError:
+            found.append(Package(text, None, False))
+        else:
+            found.append(Package(text, installed, wanted.specifier.contains(installed, prereleases=True)))
+    return tuple(found)

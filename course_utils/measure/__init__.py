@@ -1,0 +1,45 @@
+"""Instruments: what torch kept, allocated, called, waited for and compiled while some code ran.
+
+    saved_bytes(fn, *args)      bytes that the result's graph keeps for backward
+    live_bytes(fn, *args)       bytes still there afterwards, with the result and without it
+    peak_bytes(fn, *args)       most bytes at one moment, by category
+    with operators() as ops     which operators ran, and how often
+    with syncs() as found       where a GPU would have made Python wait
+    with graphs_compiled() as c graphs, graph breaks, recompilations
+    flops(fn, *args)            floating-point operations of the matrix products
+    time_ratio(a, b)            how much longer a takes than b, and how sure that is
+    same_storage, storage_bytes, version
+
+Numbers that a check asks for become evidence, times never do. Bytes and counts are the same on the CPU
+and on a GPU: they are those of the operators, not of an allocator that rounds up.
+"""
+
+from course_utils.measure.compiling import GraphsCompiled, graphs_compiled
+from course_utils.measure.memory import Live, Peak, live_bytes, peak_bytes
+from course_utils.measure.operators import Operators, flops, operators
+from course_utils.measure.saved import Saved, saved_bytes
+from course_utils.measure.storage import same_storage, storage_bytes, version
+from course_utils.measure.syncs import Sync, Syncs, syncs
+from course_utils.measure.timing import Ratio, time_ratio
+
+__all__ = [
+    "GraphsCompiled",
+    "Live",
+    "Operators",
+    "Peak",
+    "Ratio",
+    "Saved",
+    "Sync",
+    "Syncs",
+    "flops",
+    "graphs_compiled",
+    "live_bytes",
+    "operators",
+    "peak_bytes",
+    "same_storage",
+    "saved_bytes",
+    "storage_bytes",
+    "syncs",
+    "time_ratio",
+    "version",
+]

@@ -1,0 +1,168 @@
+"""Which operators ran."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from course_utils import evidence
+from course_utils.measure.modes import Watch, in_backward, packet
+from course_utils.measure.storage import tensors_in
+
+Where = Literal["forward", "backward"]
+
+MATMULS = (
+    "aten.mm",
+    "aten.bmm",
+    "aten.addmm",
+    "aten.baddbmm",
+    "aten.addbmm",
+    "aten.mv",
+    "aten.addmv",
+    "aten.dot",
+    "aten.vdot",
+    "aten.linear",  # where a device has it as one kernel
+    "aten.linear_backward",
+    "aten._scaled_mm",
+    "aten._int_mm",
+)
+# Operators that only move values to new memory: every element of the result is an element of an input.
+# Besides these, all whose name ends in `_copy` (`aten.as_strided_copy`).
+COPIES = (
+    "aten.clone",
+    "aten.copy_",
+    "aten._foreach_copy_",
+    "aten._to_copy",
+    "aten.cat",
+    "aten.stack",
+    "aten.repeat",
+    "aten.flip",
+    "aten.roll",
+    "aten.index",
+    "aten.index_select",
+    "aten.gather",
+    "aten.take",
+    "aten._pin_memory",
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator that ran. `written`: bytes of its results. `backward`: autograd's engine called it."""
+
+    name: str
+    backward: bool
+    written: int
+
+
+@dataclass
+class Operators:
+    """The operators that ran, in order. What is asked of it becomes evidence; `calls` is for looking."""
+
+    calls: list[Call] = field(default_factory=list)
+
+    def count(self, *names: str, where: Where | None = None) -> int:
+        """How often any of these ran: `"aten.add"` (every overload) or `"aten.add.Tensor"`."""
+        number = len(self._those(names, where))
+        evidence.record("measure.operators.count", (*names, where, number))
+        return number
+
+    def matmuls(self, where: Where | None = None) -> int:
+        """How many matrix products ran, of whatever kind; not convolutions, not fused attention."""
+        number = len(self._those(MATMULS, where))
+        evidence.record("measure.operators.matmuls", (where, number))
+        return number
+
+    def total(self, where: Where | None = None) -> int:
+        """How many operators ran, views and all."""
+        number = len(self._in(where))
+        evidence.record("measure.operators.total", (where, number))
+        return number
+
+    @property
+    def names(self) -> list[str]:
+        """Their names without overloads, each once, sorted."""
+        names = sorted({_packet(call.name) for call in self.calls})
+        evidence.record("measure.operators.names", names)
+        return names
+
+    @property
+    def copies(self) -> int:
+        """How many operators only moved values to other memory: clone, copy_, cat, indexing, ..."""
+        number = len(self._copies())
+        evidence.record("measure.operators.copies", number)
+        return number
+
+    @property
+    def bytes_copied(self) -> int:
+        """Bytes that `copies` wrote."""
+        number = sum(call.written for call in self._copies())
+        evidence.record("measure.operators.bytes_copied", number)
+        return number
+
+    def __str__(self) -> str:
+        lines = []
+        for (name, backward), number in Counter((c.name, c.backward) for c in self.calls).items():
+            lines.append(f"{number:>6}  {name}{'  (backward)' if backward else ''}")
+        return "\n".join(lines) or "no operator"
+
+    def _in(self, where: Where | None) -> list[Call]:
+        if where not in (None, "forward", "backward"):
+            raise ValueError(f'where must be "forward", "backward" or None, not {where!r}')
+        return [c for c in self.calls if where is None or c.backward == (where == "backward")]
+
+    def _those(self, names: tuple[str, ...], where: Where | None) -> list[Call]:
+        return [c for c in self._in(where) if c.name in names or _packet(c.name) in names]
+
+    def _copies(self) -> list[Call]:
+        return [c for c in self.calls if (name := _packet(c.name)) in COPIES or name.endswith("_copy")]
+
+
+class _Recorder(Watch):
+    def __init__(self, found: Operators) -> None:
+        super().__init__()
+        self.found = found
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        out = run()
+        results = args[0] if packet(func) == "aten._foreach_copy_" else out
+        written = sum(t.numel() * t.element_size() for t in tensors_in(results))
+        self.found.calls.append(Call(str(func), in_backward(), written))
+        return out
+
+
+@contextlib.contextmanager
+def operators() -> Iterator[Operators]:
+    """Notes every operator that runs inside, forward and backward.
+
+        with measure.operators() as ops:
+            loss = model(x).sum()
+            loss.backward()
+        ops.count("aten.mm"), ops.matmuls("backward"), ops.copies
+
+    Operators are those below autograd: a `linear` is a `t` and an `addmm`, a `reshape` that cannot be a view
+    a `clone` and a view. Of compiled code the kernels that it calls through torch are seen.
+    """
+    found = Operators()
+    with _Recorder(found):
+        yield found
+
+
+def flops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """Floating-point operations of the matrix products, convolutions and attention in `fn(*args)`, by torch's
+    own counter: a multiplication and an addition are two. Element-wise operators count nothing."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        fn(*args, **kwargs)
+    number = int(counter.get_total_flops())
+    evidence.record("measure.flops", number)
+    return number
+
+
+def _packet(name: str) -> str:
+    """`aten.add` of `aten.add.Tensor`."""
+    return ".".join(name.split(".")[:2])

@@ -1,0 +1,78 @@
+"""The memory behind tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from course_utils import evidence
+
+
+def same_storage(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors share memory: writing to one can then show in the other.
+
+    Compares storages, not addresses: all empty tensors have address 0 and share nothing.
+    """
+    keys = {key(storage) for storage in storages(a)}
+    shared = any(key(storage) in keys for storage in storages(b))
+    evidence.record("measure.same_storage", shared)
+    return shared
+
+
+def storage_bytes(t: Tensor) -> int:
+    """Bytes that this tensor keeps alive: all of its storage, however little of it the tensor shows."""
+    size = sum(storage.nbytes() for storage in storages(t))
+    evidence.record("measure.storage_bytes", size)
+    return size
+
+
+def version(t: Tensor) -> int | None:
+    """How many in-place operations autograd has noticed; None for an inference tensor, which counts none."""
+    count = None if t.is_inference() else t._version
+    evidence.record("measure.version", count)
+    return count
+
+
+def storages(t: Tensor) -> list[torch.UntypedStorage]:
+    """The storages of a tensor: one, or several (sparse, nested, wrapper subclasses), or none at all."""
+    if is_traceable_wrapper_subclass(t):
+        inner, _ = t.__tensor_flatten__()
+        return [storage for name in inner for storage in storages(getattr(t, name))]
+    if t.layout is not torch.strided:
+        return [storage for part in _parts(t) for storage in storages(part)]
+    try:
+        return [t.untyped_storage()]
+    except (RuntimeError, NotImplementedError):  # inside vmap and its kin a tensor is only a wrapper
+        return []
+
+
+def key(storage: torch.UntypedStorage) -> int:
+    """What tells one storage from another while both are alive."""
+    return storage._cdata
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in arguments or results of an operator: nested in lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+def _parts(t: Tensor) -> list[Tensor]:
+    t = t.detach()
+    if t.layout is torch.sparse_coo:
+        return [t._indices(), t._values()]
+    if t.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [t.crow_indices(), t.col_indices(), t.values()]
+    if t.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [t.ccol_indices(), t.row_indices(), t.values()]
+    return []

@@ -1,0 +1,214 @@
+"""What a reader calls in a notebook: `check`, `hint`, `solution`, `progress`, and a few helpers."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should not wait for all of this
+    import torch
+
+    from course_utils.exercise import Exercise
+    from course_utils.overview import Progress
+    from course_utils.record import Record
+    from course_utils.report import Note, Report
+
+# After this many attempts the solution is shown without asking twice.
+ATTEMPTS_BEFORE_SOLUTION = 3
+
+
+def check(answer: Any, *, record: bool = True) -> Report | Note:
+    """Grades an answer: a function or a class that has the name of an exercise.
+
+    `record=False` shows the report without counting an attempt.
+    """
+    from course_utils import conduct, grader
+
+    exercise = _find(answer, sys._getframe(1).f_globals)
+    if not _is_exercise(exercise):
+        return exercise
+    _warm_up_for(exercise)
+    if grader.is_starter(exercise, answer):
+        return grader.Report(
+            exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True
+        )
+    report = grader.grade(exercise, answer)
+    _keep_first_error(report, exercise)
+    if report.state == conduct.PASSED:
+        report.solution = _course().solution(exercise.name)
+    elif report.state in conduct.FAILED:
+        shown = _record().hints(exercise.name)
+        if shown < len(exercise.hints):
+            report.hint = (shown + 1, len(exercise.hints), exercise.hints[shown])
+    if record:
+        _record().add_attempt(
+            exercise.name,
+            exercise.topic,
+            report.state,
+            report.passed,
+            report.total,
+            diagnosis=report.diagnosis,
+        )
+        report.notice = _record().news() or ""
+    return report
+
+
+def hint(answer: Any) -> Note:
+    """Reveals the next hint of an exercise, and repeats those already seen."""
+    from course_utils.report import Note
+
+    exercise = _find(answer, sys._getframe(1).f_globals)
+    if not _is_exercise(exercise):
+        return exercise
+    total = len(exercise.hints)
+    seen = min(_record().reveal_hint(exercise.name), total)
+    body = "\n".join(f"{i}. {text}" for i, text in enumerate(exercise.hints[:seen], 1))
+    if seen == total:
+        body += f"\n\nThat was the last one. `solution({exercise.answer_name})` shows one way."
+    return Note(f"`{exercise.answer_name}` · hint {seen} of {total}", body)
+
+
+def solution(answer: Any) -> Note:
+    """Shows why an exercise's solution works, and its code: after passing, after three attempts, or
+    when asked twice."""
+    from course_utils.report import Note
+
+    exercise = _find(answer, sys._getframe(1).f_globals)
+    if not _is_exercise(exercise):
+        return exercise
+    kept, name = _record(), exercise.answer_name
+    asked = kept.ask_solution(exercise.name)
+    earned = kept.state(exercise.name) == "passed" or kept.attempts(exercise.name) >= ATTEMPTS_BEFORE_SOLUTION
+    if not earned and asked < 2:
+        return Note(
+            f"`{name}` · the solution is one more call away",
+            f"You have not passed it yet. `hint({name})` is the smaller step. "
+            f"To see the solution all the same, call `solution({name})` once more.",
+        )
+    kept.see_solution(exercise.name)
+    found = _course().solution(exercise.name)
+    return Note(f"`{name}` · {exercise.title}", found.why, found.source)
+
+
+def progress() -> Progress:
+    """All lessons and exercises: their states, the attempts they took, and what to do next."""
+    from course_utils.overview import Progress
+
+    return Progress(_course(), _record())
+
+
+def device(name: str | None = None) -> torch.device:
+    """The device that a lesson's cells use: `name`, else COURSE_DEVICE, else the best one present."""
+    import torch
+
+    from course_utils import machine
+
+    return torch.device(name or os.environ.get("COURSE_DEVICE") or machine.devices()[-1])
+
+
+def run_ranks(fn: Callable[..., Any], world_size: int, *args: Any, deadline: float = 30.0) -> list[Any]:
+    """Runs `fn(rank, world_size, *args)` in `world_size` real processes that form a process group.
+
+    Prints what each rank printed, labelled, and returns what each returned, in the order of ranks.
+    Raises `RankError` where a rank raised, died, or had not returned after `deadline` seconds; no
+    process is left running.
+    """
+    from course_utils import ranks
+
+    return ranks.run_ranks(fn, world_size, *args, deadline=deadline)
+
+
+def show_error(statement: Callable[[], Any]) -> None:
+    """Calls `statement` and prints what it raised, so that a cell can show an error and go on.
+
+        show_error(lambda: x.t().view(-1))
+
+    Raises `AssertionError` where nothing was raised: the lesson then claims something false.
+    """
+    from course_utils.conduct import steady
+
+    try:
+        statement()
+    except Exception as error:
+        # A notebook breaks long lines anywhere, also inside words.
+        print(textwrap.fill(f"{type(error).__name__}: {steady(str(error))}", 90, break_long_words=False))
+    else:
+        raise AssertionError("this was expected to raise an error, and did not")
+
+
+def progress_text() -> str:
+    """What `progress()` shows, as text for a terminal."""
+    return repr(progress())
+
+
+# --- finding the exercise ---------------------------------------------------------------------------
+
+
+@functools.cache
+def _course_at(root: str | None) -> Any:
+    from course_utils import catalog
+
+    return catalog.load()
+
+
+def _course() -> Any:
+    return _course_at(os.environ.get("COURSE_ROOT"))
+
+
+@functools.cache
+def _record_at(path: str | None) -> Record:
+    from course_utils.record import open_record
+
+    return open_record()
+
+
+def _record() -> Record:
+    return _record_at(os.environ.get("COURSE_RECORD"))
+
+
+def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
+    """The exercise that an answer (or its name) belongs to, or a note that says why there is none."""
+    from course_utils.report import Note
+
+    course = _course()
+    words = [answer] if isinstance(answer, str) else [getattr(answer, "__name__", "")]
+    if not isinstance(answer, str):
+        # A lambda or a partial has no name of its own; the name that it is bound to counts.
+        words += [word for word, value in namespace.items() if value is answer]
+    for word in words:
+        if word and (name := course.name_for(word)):
+            return course.exercise(name)
+    called = f"called `{words[0]}`" if words[0] else "for a value without a name"
+    return Note(
+        f"There is no exercise {called}.",
+        "Pass the function or the class that the exercise asks for, under the name that it asks for: "
+        "`check(warm_up)`. `progress()` lists all names.",
+    )
+
+
+def _is_exercise(found: Exercise | Note) -> bool:
+    return hasattr(found, "checks")
+
+
+def _warm_up_for(exercise: Exercise) -> None:
+    """Starts the warm processes in the background where this lesson will need them."""
+    course = _course()
+    siblings = [course.exercise(name) for name in course.lesson_of(exercise.name).exercise_names]
+    if any(one.isolated or one.ranks for sibling in siblings for one in sibling.checks):
+        from course_utils import workers
+
+        workers.warm_up()
+
+
+def _keep_first_error(report: Report, exercise: Exercise) -> None:
+    from course_utils.conduct import keep_for_debugger
+
+    checks = {one.name: one for one in exercise.checks}
+    for outcome in report.outcomes:
+        if outcome.error is not None:
+            keep_for_debugger(outcome.error, checks[outcome.check])
+            return

@@ -1,0 +1,126 @@
+"""The tree of processes under one: who is in it, how much memory it holds, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+_LINUX = sys.platform == "linux"
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def children(pid: int) -> list[int]:
+    """The processes that `pid` is the parent of now, those that have ended unseen included."""
+    if _LINUX:
+        try:
+            tasks = Path(f"/proc/{pid}/task").iterdir()
+            return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+        except OSError:
+            if Path("/proc/self/task").exists() and _has_children_file():
+                return []  # it has ended
+    try:
+        return [child.pid for child in psutil.Process(pid).children()]
+    except psutil.Error:
+        return []
+
+
+def tree(pid: int) -> list[int]:
+    """`pid` and all its descendants."""
+    found = [pid]
+    for one in found:  # grows while it is walked
+        found += [child for child in children(one) if child not in found]
+    return found
+
+
+def memory(pids: list[int]) -> int:
+    """Bytes in memory, with pages that several of them share counted for each of them."""
+    total = 0
+    for pid in pids:
+        if _LINUX:
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                total += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
+        else:
+            with contextlib.suppress(psutil.Error):
+                total += psutil.Process(pid).memory_info().rss
+    return total
+
+
+def own_memory(pids: list[int]) -> int:
+    """Bytes in memory, with shared pages divided among those who share them. Slower than `memory`."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            full = psutil.Process(pid).memory_full_info()
+            total += getattr(full, "pss", full.uss)
+    return total
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those that run: a process that has ended and was not yet waited for does not."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether one of its threads runs, or would if there were a free core. False where that is not known."""
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            # The name, in parentheses, may hold anything; the state is the letter after it.
+            if (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD":
+                return True
+    except (OSError, IndexError):
+        pass
+    return False
+
+
+def seconds_spent(pids: list[int]) -> float:
+    """Processor time that these processes have used until now."""
+    total = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(pid).cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def kill_tree(roots: list[int]) -> None:
+    """Kills these processes and all their descendants.
+
+    All are stopped before the first is killed: a process that keeps starting others cannot outrun this,
+    and none is handed to another parent while we look.
+    """
+    stopped: set[int] = set()
+    while found := {pid for root in roots for pid in tree(root)} - stopped:
+        for pid in found:
+            _signal(pid, signal.SIGSTOP)
+        stopped |= found
+    for pid in stopped:
+        _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _has_children_file() -> bool:
+    return Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+def in_sessions(sessions: set[int]) -> list[int]:
+    """The processes of these sessions. Slow: it looks at every process there is."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) in sessions and pid not in sessions:
+                found.append(pid)
+    return found

@@ -1,0 +1,46 @@
+"""The inside of a rank: joins the process group, runs the function, and stays.
+
+It stays after the function has returned: a rank that leaves would break the connections of those that still
+wait for it, and their report would say that instead of where they wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_utils import worker_process
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+def run_rank(
+    function: Callable[..., Any],
+    rank: int,
+    world_size: int,
+    args: tuple[Any, ...],
+    backend: str,
+    port: int,
+) -> Any:
+    """`function(rank, world_size, *args)` inside a process group of `world_size` ranks."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="127.0.0.1",
+        # Otherwise gloo looks up this machine by its name: slow, and without a network it may fail.
+        GLOO_SOCKET_IFNAME=LOOPBACK,
+    )
+    if "nccl" in backend:
+        torch.cuda.set_device(rank)
+    # Rank 0 was handed a socket that listens already: nobody can take its port, and nobody is too early.
+    listening = {"master_listen_fd": worker_process.handed_over[0]} if rank == 0 else {}
+    store = dist.TCPStore("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False, **listening)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    return function(rank, world_size, *args)

@@ -1,0 +1,113 @@
+"""What travels between a client and its warm processes, and how.
+
+A frame is a token, a length and a payload. The token is drawn for each worker, so that bytes which an
+answer happens to write to the connection are never taken for a result. A payload is pickled by value where
+it has to be: functions and classes of a notebook, with the source lines of theirs that exist in no file.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import pickle
+import struct
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+TOKEN_BYTES = 16
+# The child says that it has begun, then what came out.
+CALL, STARTED, RESULT = b"C", b"S", b"R"
+
+_HEADER = struct.Struct(f"!{TOKEN_BYTES}s1sQ")
+HEADER_BYTES = _HEADER.size
+
+Sources = dict[str, list[str]]
+
+
+class GarbledError(Exception):
+    """The bytes on a connection are not a frame of this worker."""
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles like cloudpickle, and notes in which files the functions pickled by value were written."""
+
+    def __init__(self, file: io.BytesIO, to_cpu: bool) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.files: set[str] = set()
+        self.to_cpu = to_cpu
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            self.files.add(obj.co_filename)
+        elif self.to_cpu and _on_a_device(obj):
+            return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(self.proto)
+        return super().reducer_override(obj)
+
+    proto = pickle.HIGHEST_PROTOCOL
+
+
+def dumps(value: Any, to_cpu: bool = False) -> tuple[bytes, Sources]:
+    """The value as bytes, and the lines of the code in it that is in no file.
+
+    With `to_cpu` tensors of other devices arrive on the CPU: whoever loads them need not have the device.
+    Raises what pickling raises.
+    """
+    file = io.BytesIO()
+    pickler = _Pickler(file, to_cpu)
+    pickler.dump(value)
+    return file.getvalue(), _sources(pickler.files)
+
+
+def loads(data: bytes) -> Any:
+    """The value that `dumps` was given."""
+    return pickle.loads(data)
+
+
+def install_sources(sources: Sources) -> None:
+    """Makes `inspect.getsource`, tracebacks and TorchScript find code that is in no file."""
+    for name, lines in sources.items():
+        # No modification time: `linecache.checkcache` then leaves the entry alone.
+        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+
+
+def frame(token: bytes, kind: bytes, payload: bytes = b"") -> bytes:
+    """A payload with its header."""
+    return _HEADER.pack(token, kind, len(payload)) + payload
+
+
+def read_header(token: bytes, header: bytes) -> tuple[bytes, int]:
+    """Kind and length of what follows. Raises `GarbledError` for anything but a header of this worker."""
+    seen, kind, length = _HEADER.unpack(header)
+    if seen != token or kind not in (CALL, STARTED, RESULT):
+        raise GarbledError
+    return kind, length
+
+
+def read_exactly(read: Callable[[int], bytes], count: int) -> bytes:
+    """Reads `count` bytes; raises `EOFError` when the other end is gone before that."""
+    parts = []
+    while count:
+        part = read(min(count, 1 << 20))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _on_a_device(obj: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta")
+
+
+def _sources(files: set[str]) -> Sources:
+    found = {}
+    for name in files:
+        if name in linecache.cache and not Path(name).exists() and (lines := linecache.getlines(name)):
+            found[name] = lines
+    return found

@@ -1,0 +1,47 @@
+"""A tensor is a row of elements in memory and a way of reading it. `torch.arange` makes the row, with its
+final dtype and on its final device; `reshape` changes only how it is read. The row has `math.prod(shape)`
+elements; the product of nothing is 1, so shape `()` is one element too.
+
+`.to(dtype)` or `.to(device)` afterwards gives the same numbers and a second row: the first is thrown away as
+soon as it is full. The same holds for `result.copy_(...)` and for sums of two tensors.
+
+Filling an empty tensor element by element makes it once too, and takes a step in Python for each element;
+`torch.tensor` of a list takes its elements from Python, and moves them where they are to be itself.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def warm_up(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    """A tensor of this shape, dtype and device that holds 0, 1, 2, …"""
+    return torch.arange(math.prod(shape), dtype=dtype, device=device).reshape(shape)
+
+
+# Other right answers
+
+
+def _element_by_element(shape, dtype, device):
+    result = torch.empty(shape, dtype=dtype, device=device)
+    row = result.view(-1)
+    for i in range(len(row)):
+        row[i] = i
+    return result
+
+
+def _from_a_list(shape, dtype, device):
+    count = 1
+    for n in shape:
+        count *= n
+    return torch.tensor([*range(count)], dtype=dtype, device=device).view(shape)
+
+
+def _counts_into_it(shape, dtype, device):
+    result = torch.empty(shape, dtype=dtype, device=device)
+    torch.arange(result.numel(), out=result.view(-1))
+    return result
+
+
+also_right = [_element_by_element, _from_a_list, _counts_into_it]

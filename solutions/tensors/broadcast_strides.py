@@ -1,0 +1,56 @@
+"""Repeating without copying means to read the same places again, so a step along the repeated dimension must
+lead nowhere: its stride is 0. That works for a dimension of size 1, where the same place *is* the next
+element, and for new dimensions, along which there is nothing to go on to. With two elements or more one
+stride would have to go forth and back, and there is none. Where the sizes are equal nothing is repeated, and
+the stride stays.
+
+Sizes are paired from the right, since new dimensions come in front. Expanding takes no dimension away."""
+
+
+def broadcast_strides(
+    size: tuple[int, ...], stride: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The strides of `x.expand(shape)` for an `x` of this size and stride; None where `expand` raises"""
+    new = len(shape) - len(size)
+    if new < 0:
+        return None
+    result = [0] * new
+    for dim, n in enumerate(size):
+        if n == shape[new + dim]:
+            result.append(stride[dim])
+        elif n == 1:
+            result.append(0)
+        else:
+            return None
+    return tuple(result)
+
+
+# Other right answers
+
+
+def _from_the_right(size, stride, shape):
+    if len(shape) < len(size):
+        return None
+    dims, result = list(zip(size, stride, strict=True)), []
+    for wanted in reversed(shape):
+        n, step = dims.pop() if dims else (1, 0)
+        if n not in (1, wanted):
+            return None
+        result.insert(0, step if n != 1 else 0)
+    return result
+
+
+def _pads_with_ones(size, stride, shape):
+    """As if the missing dimensions were there, with size 1 and stride 0."""
+    missing = len(shape) - len(size)
+    if missing < 0:
+        return None
+    padded = (1,) * missing + tuple(size)
+    if not all(n in (1, m) for n, m in zip(padded, shape, strict=True)):
+        return None
+    return tuple(
+        step * (n == m) for n, step, m in zip(padded, (0,) * missing + tuple(stride), shape, strict=True)
+    )
+
+
+also_right = [_from_the_right, _pads_with_ones]

@@ -1,0 +1,391 @@
+"""Lesson 01 and the stride explorer as a reader has them: JupyterLab in a real Chromium."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import browser
+import nbformat
+import pytest
+import torch
+from browser import DARK, LIGHT, Notebook
+from playwright.sync_api import expect
+
+from course_utils import catalog
+from course_utils.exercise import Mistake
+from course_utils.record import open_record
+
+LESSON = "01_tensors.ipynb"
+RIGHT = """\
+def sliding_windows(x: Tensor, size: int, step: int = 1) -> Tensor:
+    return x.unfold(0, size, step)"""
+WRONG = """\
+def sliding_windows(x: Tensor, size: int, step: int = 1) -> Tensor:
+    windows = (len(x) - size) // step + 1
+    return x.as_strided((windows, size), (step, 1))"""
+
+
+@pytest.fixture(scope="module")
+def chromium_is_here():
+    try:
+        browser.find_chromium()
+    except browser.NoChromium as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def reader(chromium_is_here, tmp_path_factory):
+    """A folder with a course and a reader's home; at the end nothing of it is running."""
+    folder = tmp_path_factory.mktemp("reader")
+    with browser.nothing_left_running(folder):
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def root(reader):
+    return browser.course_for_a_reader(reader)
+
+
+@pytest.fixture(scope="module")
+def address(root, reader):
+    with browser.serving(root, reader) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def page(address, reader):
+    with browser.chromium(reader) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def lesson(page, address):
+    """Lesson 01, every cell of which has run."""
+    notebook = Notebook(page, address, LESSON)
+    notebook.run_all()
+    return notebook
+
+
+SOURCES = [cell.source for cell in nbformat.read(browser.ROOT / "notebooks" / LESSON, as_version=4).cells]
+IMPORTS = next(n for n, source in enumerate(SOURCES) if "from course_utils import" in source)
+CHECK = SOURCES.index("check(sliding_windows)")
+STARTER = CHECK - 1
+
+
+def hand_in(lesson: Notebook, answer: str):
+    """Types an answer over what is in its cell, runs it and the check below; returns the report."""
+    lesson.write(STARTER, answer)
+    lesson.run(STARTER)
+    return lesson.run(CHECK)
+
+
+def mistake(name: str) -> Mistake:
+    mistakes = catalog.load(browser.ROOT).exercise("sliding_windows").mistakes
+    return next(mistake for mistake in mistakes if mistake.name == name)
+
+
+def widest(pictures) -> float:
+    """The width of the widest of these elements on the page, in pixels."""
+    return max([box["width"] for one in pictures.all() if (box := one.bounding_box())], default=0)
+
+
+def words(text: str) -> str:
+    """Text as a page shows it: no backticks, and every gap one space."""
+    return " ".join(text.replace("`", "").split())
+
+
+def test_without_a_browser_the_tests_say_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(browser, "APPLICATIONS", ())
+    with pytest.raises(browser.NoChromium, match="sudo apt install chromium"):
+        browser.find_chromium()
+
+
+def test_a_process_that_stays_is_found(tmp_path):
+    """Also one that has left its parent, as what a killed kernel or browser leaves behind has."""
+    stays = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    leaves = "import os, subprocess, sys; subprocess.Popen(sys.argv[1:]); os._exit(0)"
+    read, write = os.pipe()
+    with pytest.raises(AssertionError, match="sys.stdin.read"), browser.nothing_left_running(tmp_path, 0.5):
+        env = {"COURSE_ROOT": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", leaves, *stays], stdin=read, env=env, check=True)
+    os.close(read)
+    with browser.nothing_left_running(tmp_path):
+        os.close(write)  # it ends with what it reads
+
+
+# --- lesson 01 ---------------------------------------------------------------------------------------
+
+
+def test_every_cell_of_the_lesson_runs(lesson, root):
+    cells = nbformat.read(root / "workspace" / LESSON, as_version=4).cells
+    assert lesson.cells.count() == len(cells)
+    code = [n for n, cell in enumerate(cells) if cell.cell_type == "code"]
+    assert lesson.counts == list(range(1, len(code) + 1))
+    for kind in ("error", "stderr"):
+        found = lesson.panel.locator(f'[data-mime-type="application/vnd.jupyter.{kind}"]')
+        assert found.all_inner_texts() == []
+    # What a cell has printed on the machine that built the lesson is what the page shows after running it.
+    for n in code:
+        if "nbval-ignore-output" in cells[n].metadata.get("tags", []):
+            continue
+        stored = "".join(o.text for o in cells[n].outputs if o.output_type == "stream").strip()
+        if stored:
+            assert lesson.output(n).first.text_content().strip() == stored
+    pictures = [n for n in code if any("image/png" in o.get("data", {}) for o in cells[n].outputs)]
+    assert len(pictures) > 3
+    for n in pictures:
+        lesson.cell(n).scroll_into_view_if_needed()
+        shown = lesson.output(n).locator("img, svg")
+        browser.until(lambda shown=shown: widest(shown) > 300, f"the picture of cell {n}")
+
+
+def test_a_wrong_answer_is_diagnosed(lesson):
+    report = hand_in(lesson, WRONG)
+    expect(report).to_contain_text("sliding_windows — not yet")
+    expect(report).to_contain_text("✗ An input that is itself a view works too")
+    expect(report).to_contain_text("for x = torch.arange(12)[::2], sliding_windows(x, 3)")
+    diagnosis = words(mistake("assumes_unit_stride").diagnosis)
+    assert f"What this looks like: {diagnosis}" in words(report.inner_text())
+    hint = report.locator("details", has_text="Hint 1 of 3")
+    text = hint.get_by_text("From one element of a row to the next")
+    expect(text).to_be_hidden()
+    hint.locator("summary").click()
+    expect(text).to_be_visible()
+
+
+def test_a_right_answer_passes_and_its_solution_folds_out(lesson):
+    report = hand_in(lesson, RIGHT)
+    expect(report).to_contain_text("✓ sliding_windows — passed · ")
+    expect(report).not_to_contain_text("✗")
+    solution = catalog.load(browser.ROOT).solution("sliding_windows")
+    why, code = (report.locator("details", has_text=title) for title in ("Why it works", "One way to write"))
+    expect(why.locator("p").first).to_be_hidden()
+    why.locator("summary").click()
+    expect(why.locator("p").first).to_be_visible()
+    first_sentence = words(solution.why).partition(".")[0]
+    assert first_sentence in words(why.inner_text())
+    expect(code.locator("pre")).to_be_hidden()
+    code.locator("summary").click()
+    expect(code.locator("pre")).to_be_visible()
+    assert code.locator("pre").inner_text().strip() == solution.source.strip()
+
+
+def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
+    hand_in(lesson, RIGHT)
+    lesson.save()
+    saved = nbformat.read(root / "workspace" / LESSON, as_version=4)
+    assert saved.cells[STARTER].source == RIGHT
+
+    lesson.reload()
+    expect(lesson.source(STARTER)).to_have_text(RIGHT.replace("\n", ""))
+    expect(lesson.output(CHECK)).to_contain_text("✓ sliding_windows — passed")
+
+    lesson.restart_kernel()
+    for number in range(IMPORTS + 1):
+        if lesson.is_code(number):
+            lesson.run(number)
+    row = lesson.run(lesson.add("progress()")).get_by_role("row").filter(has_text="sliding_windows")
+    expect(row).to_contain_text("✓")
+    expect(row).to_contain_text(re.compile(r"passed, \d+ attempts?"))
+    # The record is a file beside the answers.
+    assert open_record(root / "workspace" / ".record.sqlite").state("sliding_windows") == "passed"
+
+
+# --- light and dark ----------------------------------------------------------------------------------
+
+# Every piece of text in an element that can be seen, with the contrast (WCAG 2.1) between its colour and
+# what is painted under it: backgrounds of all elements around it, or the box of its cell in a drawing.
+CONTRASTS = """
+element => {
+  const rgba = text => {
+    const n = text.match(/[\\d.]+/g).map(Number);
+    return {rgb: n.slice(0, 3), a: n.length > 3 ? n[3] : 1};
+  };
+  const over = (top, below) => top.rgb.map((c, i) => c * top.a + below[i] * (1 - top.a));
+  const ancestors = e => e ? [...ancestors(e.parentElement), e] : [];
+  const luminance = rgb => {
+    const [r, g, b] = rgb.map(c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = [];
+  const walk = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode.textContent.trim(), parent = walk.currentNode.parentElement;
+    // A control that is switched off is grey in every theme, and WCAG asks nothing of it.
+    if (!text || !parent.checkVisibility() || parent.closest("style, title, :disabled")) continue;
+    let below = [255, 255, 255], opacity = 1;
+    for (const e of ancestors(parent)) {
+      const style = getComputedStyle(e);
+      below = over(rgba(style.backgroundColor), below);
+      opacity *= Number(style.opacity);
+    }
+    const box = parent instanceof SVGElement && parent.parentElement.querySelector(":scope > rect");
+    const filled = box && getComputedStyle(box).fill;
+    if (filled && filled !== "none") below = over(rgba(filled), below);
+    const style = getComputedStyle(parent);
+    const ink = rgba(parent instanceof SVGElement ? style.fill : style.color);
+    const seen = over({rgb: ink.rgb, a: ink.a * opacity}, below);
+    const [dark, light] = [luminance(seen), luminance(below)].sort((a, b) => a - b);
+    found.push([text, (light + 0.05) / (dark + 0.05)]);
+  }
+  return found;
+}
+"""
+SIGNS = set("✓✗○·")
+
+
+def assert_readable(element, least: int) -> None:
+    """`element` shows at least so many pieces of text, and all of them have enough contrast: 4.5 for text,
+    3 for signs."""
+    found = element.evaluate(CONTRASTS)
+    assert len(found) >= least, found
+    weak = [(text, round(ratio, 2)) for text, ratio in found if ratio < (3 if text in SIGNS else 4.5)]
+    assert not weak
+
+
+@pytest.fixture(scope="module", params=[DARK, LIGHT])
+def theme(request, lesson):
+    browser.set_theme(lesson.page, request.param)
+    return request.param
+
+
+def test_the_page_is_as_dark_as_its_theme(theme, lesson):
+    background = lesson.panel.evaluate("e => getComputedStyle(e).backgroundColor")
+    red, green, blue = map(int, re.findall(r"\d+", background)[:3])
+    assert max(red, green, blue) < 60 if theme == DARK else min(red, green, blue) > 230
+
+
+@pytest.mark.parametrize("answer", [WRONG, RIGHT])
+def test_reports_are_readable(theme, lesson, answer):
+    report = hand_in(lesson, answer)
+    expect(report).to_contain_text("not yet" if answer is WRONG else "passed")
+    for fold in report.locator("details").all():
+        fold.locator("summary").click()
+    assert_readable(report, least=20)
+    assert {"✓", "✗"} & {text for text, _ in report.evaluate(CONTRASTS)}
+
+
+def test_progress_is_readable(theme, lesson):
+    assert_readable(lesson.run(lesson.add("progress()")), least=10)
+
+
+def test_weak_text_is_found(page):
+    """What the tests above rely on."""
+    page.evaluate(
+        """() => document.body.insertAdjacentHTML("beforeend",
+          `<div id="probe" style="background:#fff;color:#777">a<b style="opacity:.5">b</b>
+           <i style="background:rgba(0,0,0,.5);color:#000">c</i><u hidden>d</u>
+           <svg><g><rect fill="#000"/><text fill="#fff">e</text></g></svg></div>`)"""
+    )
+    found = dict(page.locator("#probe").evaluate(CONTRASTS))
+    page.evaluate("() => document.getElementById('probe').remove()")
+    assert found == pytest.approx({"a": 4.48, "b": 1.92, "c": 5.28, "e": 21}, abs=0.02)
+
+
+# --- the stride explorer -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def explorer(lesson):
+    """The explorer of a small tensor, in a cell below the lesson."""
+    code = "from course_utils import explore\n\nexplore.strides(torch.arange(12).reshape(3, 4))"
+    widget = lesson.run(lesson.add(code)).locator(".widget-vbox").first
+    expect(widget.locator("svg")).to_be_visible()
+    return widget
+
+
+CELLS = """
+drawing => [...drawing.querySelectorAll("g.cell")].map(g => ({
+  part: g.dataset.part,
+  address: g.dataset.address === undefined ? null : Number(g.dataset.address),
+  index: g.dataset.index === undefined ? null : g.dataset.index.split(",").map(Number),
+  lit: g.classList.contains("lit"),
+  stroke: parseFloat(getComputedStyle(g.querySelector("rect")).strokeWidth),
+  text: g.querySelector("text").textContent,
+}))
+"""
+
+
+def seen(explorer) -> tuple[str, list[dict]]:
+    """The expression and the cells that are on the page."""
+    return explorer.locator("b").first.inner_text(), explorer.locator("svg").evaluate(CELLS)
+
+
+def lit_index(explorer) -> list[int]:
+    return next(c["index"] for c in seen(explorer)[1] if c["lit"] and c["part"] == "grid")
+
+
+def assert_addresses(explorer) -> None:
+    """Every cell of the grid, and the lit one on the tape, lie where the strides of the tensor say."""
+    code, cells = seen(explorer)
+    x = torch.arange(12).reshape(3, 4)
+    y = eval(code, {"x": x})
+    storage = x.flatten().tolist()
+
+    def address(index):
+        return y.storage_offset() + sum(i * s for i, s in zip(index, y.stride(), strict=True))
+
+    tape = [cell for cell in cells if cell["part"] == "tape"]
+    grid = [cell for cell in cells if cell["part"] == "grid"]
+    assert [cell["address"] for cell in tape] == list(range(12))
+    assert sorted(cell["index"] for cell in grid) == sorted(torch.ones(y.shape).nonzero().tolist())
+    for cell in grid:
+        assert cell["address"] == address(cell["index"])
+        assert int(cell["text"]) == storage[cell["address"]] == y[tuple(cell["index"])]
+    [lit] = [cell for cell in grid if cell["lit"]]
+    assert [cell["address"] for cell in tape if cell["lit"]] == [address(lit["index"])]
+    # It is lit for the eye, too.
+    thickest = max(cell["stroke"] for cell in cells)
+    assert {cell["lit"] for cell in cells if cell["stroke"] == thickest} == {True}
+
+
+def press(explorer, words: str) -> None:
+    explorer.get_by_role("button", name=words, exact=True).click()
+
+
+def test_the_explorer_lights_what_the_strides_say(explorer, page):
+    assert seen(explorer)[0] == "x"
+    assert_addresses(explorer)
+
+    # A slider with the keyboard: the element moves along a row, and its place with it.
+    handle = explorer.locator(".widget-slider", has_text="index[1]").get_by_role("slider")
+    handle.focus()
+    for key, step in (("Home", None), ("ArrowRight", 1), ("ArrowRight", 1)):
+        before = lit_index(explorer)
+        wanted = [before[0], 0 if step is None else before[1] + step]
+        page.keyboard.press(key)
+        browser.until(lambda wanted=wanted: lit_index(explorer) == wanted, f"element {wanted} to be lit")
+        assert_addresses(explorer)
+
+    # A button: the same place, another index.
+    before = lit_index(explorer)
+    press(explorer, ".t()")
+    browser.until(lambda: seen(explorer)[0] == "x.t()", "the transpose")
+    browser.until(lambda: lit_index(explorer) == before[::-1], "the lit element to change its index")
+    assert_addresses(explorer)
+
+    press(explorer, "Undo")
+    browser.until(lambda: seen(explorer)[0] == "x", "the way back")
+    browser.until(lambda: lit_index(explorer) == before, "the lit element to be where it was")
+
+
+def test_the_explorer_says_why_view_fails(explorer):
+    press(explorer, ".t()")
+    browser.until(lambda: seen(explorer)[0] == "x.t()", "the transpose")
+    press(explorer, "view")
+    press(explorer, ".view(-1)")
+    expect(explorer).to_contain_text("✗ x.t().view(-1) raises RuntimeError")
+    assert_addresses(explorer)
+    press(explorer, "Reset")
+    browser.until(lambda: seen(explorer)[0] == "x", "the beginning")
+    assert_addresses(explorer)
+
+
+@pytest.mark.parametrize("name", [DARK, LIGHT])
+def test_the_explorer_is_readable(explorer, page, name):
+    browser.set_theme(page, name)
+    assert_readable(explorer, least=30)

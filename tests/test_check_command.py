@@ -1,0 +1,458 @@
+"""`course check`: what it says of readers' notebooks, and what hostile ones can do."""
+
+import contextlib
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from course_utils import catalog, check_command, workers
+from tests.hostile.answers import HOSTILE
+from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
+
+SCHEMA = json.loads((Path(check_command.__file__).parent / "check_schema.json").read_text())
+STARTERS = {
+    "centre": 'def centre(x: Tensor) -> Tensor:\n    """(n,) -> (n,)"""\n    raise NotImplementedError',
+    "plus_one": "def plus_one(x: Tensor) -> Tensor:\n    raise NotImplementedError  # to do",
+    "scale": "class Scale(nn.Module):\n    def forward(self, x: Tensor) -> Tensor:\n"
+    "        raise NotImplementedError",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def course(tmp_path_factory):
+    root = make_course(tmp_path_factory.mktemp("course"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_ROOT", str(root))
+        yield catalog.load()
+    workers.shut_down()
+
+
+def grade(*paths, jobs=1):
+    """The exit code and the parsed output of `course check --json`."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exit_code = check_command.run(list(paths), True, jobs)
+    result = json.loads(out.getvalue())
+    validate(result, SCHEMA)
+    return exit_code, result["notebooks"]
+
+
+def table(*paths):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        check_command.run(list(paths), False, 1)
+    return out.getvalue()
+
+
+def states(graded):
+    return {exercise["name"]: exercise["state"] for exercise in graded["exercises"]}
+
+
+def validate(value, schema):
+    import jsonschema
+
+    jsonschema.validate(value, schema)
+
+
+def left_running():
+    """Processes that belong to our warm server, besides itself."""
+    server = workers._current
+    if server is None:
+        return []
+    marked = [pid for pid in psutil.pids() if workers._is_marked(pid, server.mark)]
+    return [pid for pid in marked if pid != server.process.pid and psutil.pid_exists(pid)]
+
+
+ALL_PASSED = {"centre": "passed", "plus_one": "passed", "scale": "passed"}
+CHECKS = [f"check({name})" for name in ("centre", "plus_one", "Scale")]
+
+
+# --- what is said ------------------------------------------------------------------------------------
+
+
+def test_right_answers_pass(tmp_path):
+    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values(), *CHECKS))
+    assert exit_code == 0
+    assert graded["error"] is None and graded["notebook"] == str(tmp_path / "a.ipynb")
+    assert states(graded) == ALL_PASSED
+    assert [exercise["lesson"] for exercise in graded["exercises"]] == ["01_small"] * 3
+    plus_one = graded["exercises"][1]
+    assert plus_one["diagnosis"] is None
+    assert [(c["name"], c["state"], c["message"], c["device"]) for c in plus_one["checks"]][:2] == [
+        ("values", "passed", "", None),
+        ("leaves_the_input", "passed", "", "cpu"),
+    ]
+    assert all(c["seconds"] >= 0 for c in plus_one["checks"])
+
+
+def test_wrong_answers_are_diagnosed(tmp_path):
+    mistakes = [
+        "def centre(x):\n    return x / x.mean()",
+        "def plus_one(x):\n    y = x + 2\n    return y",
+        RIGHT["scale"].replace("nn.Parameter(torch.ones(()))", "torch.ones(())"),
+    ]
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, *mistakes)
+    exit_code, (graded,) = grade(path)
+    assert exit_code == 1
+    assert [e["diagnosis"] for e in graded["exercises"]] == ["divides", "adds_two", "NoParameter"]
+    text = table(path)
+    assert "✗ centre    wrong    0/2  You divided by the mean.\n" in text
+    assert (
+        "✗ scale     wrong    0/2  Your number is a plain attribute: the optimiser does not see it." in text
+    )
+
+
+def test_other_wrong_answers_have_no_diagnosis(tmp_path):
+    cells = [IMPORTS, "def centre(x):\n    return x", "def plus_one(x):\n    x = UNKNOWN\n    return x"]
+    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    assert exit_code == 1
+    centre, plus_one, scale = graded["exercises"]
+    assert (centre["state"], centre["diagnosis"]) == ("wrong", None)
+    assert "element `[0]` of the result is 1, expected -2" in centre["checks"][0]["message"]
+    assert (plus_one["state"], plus_one["diagnosis"]) == ("raised", None)
+    assert plus_one["checks"][0]["message"].splitlines() == [
+        "`NameError: name 'UNKNOWN' is not defined`",
+        "at your line 2 of cell 3 (`x = UNKNOWN`)",
+    ]
+    assert (scale["state"], scale["checks"]) == ("not attempted", [])
+
+
+def test_starters_are_not_attempted(tmp_path):
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, *STARTERS.values())
+    exit_code, (graded,) = grade(path)
+    assert exit_code == 1
+    assert set(states(graded).values()) == {"not attempted"}
+    assert all(exercise["checks"] == [] for exercise in graded["exercises"])
+    assert "· centre    not attempted" in table(path)
+
+
+def test_demonstrations_do_not_run(tmp_path):
+    left = tmp_path / "left"
+    cells = [f"open({str(left)!r}, 'w')", "import time\ntime.sleep(600)", "1 / 0", "import missing_library"]
+    path = notebook(tmp_path / "a.ipynb", *cells, IMPORTS, *RIGHT.values(), "input()", "raise SystemExit")
+    exit_code, _ = grade(path)
+    assert exit_code == 0
+    assert not left.exists()
+
+
+def test_answers_write_no_files_beside_the_notebook(tmp_path):
+    writes = "def centre(x):\n    open('left', 'w').write('x')\n    return x - x.mean()"
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, writes, RIGHT["plus_one"], RIGHT["scale"])
+    with contextlib.chdir(tmp_path):
+        exit_code, _ = grade(path)
+    assert exit_code == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.ipynb"]
+
+
+def test_what_lies_beside_the_notebook_can_be_imported(tmp_path):
+    (tmp_path / "my_helpers.py").write_text("def mean(x):\n    return x.mean()\n")
+    cells = [IMPORTS, "from my_helpers import mean", "def centre(x):\n    return x - mean(x)"]
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    assert states(graded)["centre"] == "passed"
+
+
+def test_what_a_library_leaves_running_is_not_the_readers(tmp_path):
+    """tqdm starts a thread with its first bar, and keeps it."""
+    bar = "from tqdm import tqdm\n\ndef centre(x):\n    for _ in tqdm(range(3)):\n        y = x\n"
+    bar += "    return y - y.mean()"
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, bar, RIGHT["plus_one"]))
+    assert states(graded)["centre"] == "passed"
+
+
+def test_moved_renamed_extra_and_deleted_cells(tmp_path):
+    cells = [
+        code("# mine\nx = 3"),
+        code(RIGHT["scale"], exercise="scale", role="starter"),
+        "%matplotlib inline\n!ls",
+        RIGHT["plus_one"],
+        IMPORTS,
+        "def helper(x):\n    return x.mean()",
+        code("print('not what it was')", exercise="centre", role="starter"),
+        "centre = lambda x: x - helper(x)",
+    ]
+    exit_code, (graded,) = grade(
+        notebook(tmp_path / "other name.ipynb", *cells, course={"lesson": "01_small"})
+    )
+    assert (exit_code, states(graded)) == (0, ALL_PASSED)
+    _, (graded,) = grade(notebook(tmp_path / "b.ipynb", *cells[:-1], course={"lesson": "01_small"}))
+    assert states(graded) == ALL_PASSED | {"centre": "not attempted"}
+
+
+def test_a_cell_that_is_not_python_fails_its_own_exercise(tmp_path):
+    cells = [IMPORTS, "def centre(x):\n    return x -", RIGHT["plus_one"], RIGHT["scale"], "check(centre"]
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    assert states(graded) == ALL_PASSED | {"centre": "raised"}
+    assert "SyntaxError: invalid syntax (cell 2, line 2)" in graded["exercises"][0]["checks"][0]["message"]
+
+
+def test_what_is_not_a_notebook_is_said_and_the_others_are_graded(tmp_path):
+    right = notebook(tmp_path / "right.ipynb", IMPORTS, *RIGHT.values())
+    text = tmp_path / "text.ipynb"
+    text.write_text("no JSON")
+    other = notebook(tmp_path / "other.ipynb", "print('hello')")
+    missing = tmp_path / "missing.ipynb"
+    exit_code, graded = grade(text, right, other, missing, jobs=2)
+    assert exit_code == 2
+    assert [one["notebook"] for one in graded] == list(map(str, (text, right, other, missing)))
+    assert [one["error"] for one in graded] == [
+        "this is not a notebook: it is not JSON",
+        None,
+        "this notebook is not of this course: it holds no answer to any exercise",
+        "there is no such file",
+    ]
+    assert states(graded[1]) == ALL_PASSED
+    assert graded[0]["exercises"] == []
+    text = table(text, right)
+    assert "✗ this is not a notebook: it is not JSON" in text
+    assert "2 notebooks: 3 of 3 exercises passed; 1 could not be graded" in text
+
+
+def test_many_notebooks_at_once_come_out_in_their_order(tmp_path):
+    wrong = "def centre(x):\n    return x / x.mean()"
+    paths = [
+        notebook(tmp_path / f"{i}.ipynb", IMPORTS, wrong if i % 3 else RIGHT["centre"], RIGHT["plus_one"])
+        for i in range(9)
+    ]
+    exit_code, graded = grade(*paths, jobs=3)
+    assert exit_code == 1
+    assert [one["notebook"] for one in graded] == list(map(str, paths))
+    assert [states(one)["centre"] for one in graded] == ["wrong" if i % 3 else "passed" for i in range(9)]
+    assert [one["exercises"][0]["diagnosis"] for one in graded] == [
+        "divides" if i % 3 else None for i in range(9)
+    ]
+
+
+def test_the_same_notebook_gives_the_same_result(tmp_path):
+    path = notebook(
+        tmp_path / "a.ipynb", IMPORTS, "def centre(x):\n    return x * torch.rand(3)", RIGHT["plus_one"]
+    )
+    _, first = grade(path)
+    _, second = grade(path)
+    for graded in (first, second):
+        for exercise in graded[0]["exercises"]:
+            for one in exercise["checks"]:
+                del one["seconds"]
+    assert first == second
+
+
+def test_the_readers_record_is_left_alone(tmp_path, monkeypatch):
+    record = tmp_path / "record.sqlite"
+    monkeypatch.setenv("COURSE_RECORD", str(record))
+    grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
+    assert not record.exists()
+
+
+def test_a_bar_only_on_a_terminal(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    paths = [notebook(tmp_path / f"{i}.ipynb", IMPORTS, *RIGHT.values()) for i in range(2)]
+    for stream, count, shown in ((Terminal(), 2, True), (Terminal(), 1, False), (io.StringIO(), 2, False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        grade(*paths[:count])
+        assert ("2 of 2" in stream.getvalue()) == shown
+
+
+TOY = Path(__file__).parent / "toy_course"
+TOY_NAMES = catalog.load(TOY).exercise_names
+
+
+def test_every_kind_of_exercise(tmp_path, monkeypatch):
+    """Of the toy course: functions, classes, predictions, measures, isolated, compiled, ranks, a GPU."""
+    monkeypatch.setenv("COURSE_ROOT", str(TOY))
+    course = catalog.load()
+    paths = [notebook(tmp_path / f"{name}.ipynb", course.solution(name).source) for name in TOY_NAMES]
+    _, graded = grade(*paths, jobs=2)
+    for name, one in zip(TOY_NAMES, graded, strict=True):
+        (exercise,) = [e for e in one["exercises"] if e["name"] == name]
+        needs = {need for check in course.exercise(name).checks for need in check.needs}
+        cannot = all(c["state"] == "could not check" for c in exercise["checks"])
+        assert exercise["state"] == ("could not check" if needs and cannot else "passed"), exercise
+        assert all(e["state"] == "not attempted" for e in one["exercises"] if e is not exercise)
+    assert "could not check" in {
+        check["state"] for one in graded for e in one["exercises"] for check in e["checks"]
+    }
+    assert left_running() == []
+
+
+# --- hostile notebooks -------------------------------------------------------------------------------
+
+
+def cells_with(source):
+    """A notebook in which this is the answer to `centre`, and all else is right."""
+    return [IMPORTS, source, RIGHT["plus_one"], RIGHT["scale"], *CHECKS]
+
+
+@pytest.fixture(scope="module")
+def hostile(course, tmp_path_factory):
+    """What came of every hostile notebook, by name."""
+    folder = tmp_path_factory.mktemp("hostile")
+    paths = [notebook(folder / f"{one.name}.ipynb", *cells_with(one.source)) for one in HOSTILE]
+    exit_code, graded = grade(*paths, jobs=3)
+    assert exit_code == 1
+    assert [one["notebook"] for one in graded] == list(map(str, paths))
+    assert left_running() == []
+    assert sorted(folder.iterdir()) == sorted(paths)
+    return dict(zip((one.name for one in HOSTILE), graded, strict=True))
+
+
+@pytest.mark.parametrize("one", HOSTILE, ids=lambda one: one.name)
+def test_hostile(one, hostile):
+    graded = hostile[one.name]
+    found = states(graded)
+    state = found.pop("centre")
+    assert state in one.state.split(" or "), graded
+    assert found == {"plus_one": "passed", "scale": "passed"}, graded
+    failing = next(c for c in graded["exercises"][0]["checks"] if c["state"] == state)
+    assert failing["message"] and one.says in failing["message"]
+    assert len(failing["message"]) < 3000
+    assert graded["exercises"][0]["diagnosis"] is None
+
+
+def test_no_answer_makes_another_one_pass(tmp_path):
+    """Whatever the first answer does to the process, a wrong one after it stays wrong."""
+    wrong = "def plus_one(x):\n    return x"
+    names = (
+        "makes_later_checks_pass",
+        "torch_replaced",
+        "expect_replaced",
+        "thread_that_meddles",
+        "mode_left_on",
+    )
+    chosen = [one for one in HOSTILE if one.name in names]
+    paths = [notebook(tmp_path / f"{one.name}.ipynb", IMPORTS, one.source, wrong) for one in chosen]
+    _, graded = grade(*paths)
+    assert [states(one)["plus_one"] for one in graded] == ["wrong"] * len(names)
+
+
+def test_checks_and_outputs_in_a_notebook_decide_nothing(tmp_path):
+    """Edited and removed checks, a forged report among the outputs, forged metadata."""
+    passed = {"output_type": "stream", "name": "stdout", "text": "✓ centre: passed · 2 checks\n"}
+    forged = {**code("check(centre)", exercise="centre", role="check", state="passed"), "outputs": [passed]}
+    cells = [
+        "import torch\nfrom torch import nn\nONE = 1",
+        code("def centre(x):\n    return x", exercise="centre", role="starter"),
+        "class check:\n    state = 'passed'\n    def __init__(self, answer):\n        print('passed')",
+        forged,
+        code("def plus_one(x):\n    return x + 1", exercise="plus_one", role="starter"),
+        code("# the answer was here", exercise="scale", role="starter"),
+    ]
+    path = notebook(
+        tmp_path / "a.ipynb", *cells, course={"lesson": "01_small", "state": "passed", "passed": 3}
+    )
+    exit_code, (graded,) = grade(path)
+    assert exit_code == 1
+    assert states(graded) == {"centre": "wrong", "plus_one": "passed", "scale": "not attempted"}
+
+
+def test_forging_the_lesson_earns_no_pass(tmp_path):
+    for metadata in ({"lesson": "99_easy"}, {"lesson": ["01_small"]}, "01_small"):
+        exit_code, (graded,) = grade(
+            notebook(tmp_path / "a.ipynb", "def centre(x): return x", course=metadata)
+        )
+        assert exit_code == 1
+        assert states(graded) == {"centre": "wrong", "plus_one": "not attempted", "scale": "not attempted"}
+
+
+def test_nothing_that_an_answer_prints_reaches_the_output(tmp_path):
+    """In a process of its own, whose output is a pipe."""
+    forged = next(one for one in HOSTILE if one.name == "forged_report").source
+    prints = "import os\n\ndef plus_one(x):\n    print('{}')\n    os.write(1, b'[]')\n    os.write(2, b'x')\n"
+    prints += "    return x + 1"
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, forged, prints, RIGHT["scale"])
+    program = (
+        "import sys, pathlib\nfrom course_utils import check_command\n"
+        f"sys.exit(check_command.run([pathlib.Path({str(path)!r})], True, 1))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and done.stderr == ""
+    (graded,) = json.loads(done.stdout)["notebooks"]
+    assert states(graded) == ALL_PASSED | {"centre": "died"}
+
+
+def test_deleted_files_take_nothing_away(tmp_path, monkeypatch):
+    root = make_course(tmp_path / "course")
+    monkeypatch.setenv("COURSE_ROOT", str(root))
+    path = tmp_path / "work" / "a.ipynb"
+    deletes = f"""
+import shutil
+
+def centre(x):
+    shutil.rmtree({str(root)!r}, ignore_errors=True)
+    shutil.rmtree({str(path.parent)!r}, ignore_errors=True)
+    return x / x.mean()
+"""
+    notebook(path, *cells_with(deletes))
+    wrong = notebook(
+        tmp_path / "work" / "b.ipynb", IMPORTS, RIGHT["centre"], "def plus_one(x):\n    return x + 2"
+    )
+    _, (first, second) = grade(path, wrong)
+    assert not root.exists() and not path.exists()
+    assert states(first) == ALL_PASSED | {"centre": "wrong"}
+    assert first["exercises"][0]["diagnosis"] == "divides"
+    assert states(second) == {"centre": "passed", "plus_one": "wrong", "scale": "not attempted"}
+    assert second["exercises"][1]["diagnosis"] == "adds_two"
+
+
+def test_an_answer_that_kills_the_warm_server(tmp_path):
+    kills = "import os\n\ndef centre(x):\n    os.kill(os.getppid(), 9)\n    while True:\n        pass"
+    path = notebook(tmp_path / "a.ipynb", *cells_with(kills))
+    _, (graded,) = grade(path)
+    assert states(graded) == ALL_PASSED | {"centre": "died"}
+    assert left_running() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        ("while True: pass", "timed out"),
+        ("os._exit(0)", "died"),
+        ("return torch.ones(10**11)", "raised"),
+        ("return x * self.weight.item() + self.weight - 1", "wrong"),
+    ],
+)
+def test_an_isolated_check_fails_by_name_too(tmp_path, body, state):
+    """`scale` has a check that runs in a process of its own; only there the input has one element."""
+    trap = f"def forward(self, x):\n        if len(x) == 1:\n            {body}"
+    answer = "import os\n" + RIGHT["scale"].replace("def forward(self, x):", trap)
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, RIGHT["centre"], RIGHT["plus_one"], answer))
+    assert states(graded) == ALL_PASSED | {"scale": state}
+    assert [c["state"] for c in graded["exercises"][2]["checks"]] == ["passed", state]
+    assert left_running() == []
+
+
+def test_an_interrupt_ends_everything(tmp_path):
+    """In a process of its own: Ctrl-C while answers run."""
+    path = notebook(
+        tmp_path / "a.ipynb",
+        *cells_with("import itertools\n\ndef centre(x):\n    return sum(itertools.repeat(0))"),
+    )
+    program = (
+        "import sys, pathlib\nfrom course_utils import check_command, workers\n"
+        "print('ready', flush=True)\n"
+        f"sys.exit(check_command.run([pathlib.Path({str(path)!r})] * 6, True, 2))"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert running.stdout.readline() == b"ready\n"
+    family = psutil.Process(running.pid)
+    while len(family.children(recursive=True)) < 3:  # the server and a worker for each job
+        assert running.poll() is None
+        time.sleep(0.02)
+    below = family.children(recursive=True)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode not in (0, 1, 2)
+    assert psutil.wait_procs(below, timeout=10)[1] == []

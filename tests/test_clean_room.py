@@ -1,0 +1,355 @@
+"""A check starts from a known state and leaves the reader's as it was, whatever happens inside."""
+
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from course_utils import evidence, expect
+from course_utils.clean_room import clean_room
+
+hooks = nn.modules.module
+
+
+def _anomaly():
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _set_hook(value):
+    hooks._global_forward_hooks.clear()
+    if value:
+        hooks._global_forward_hooks.update(value)
+
+
+def _set_print_options(value):
+    vars(torch._tensor_str.PRINT_OPTS).update(value)
+
+
+def _numpy_state(generator):
+    _, numbers, place, *_ = generator.get_state()
+    return numbers.tolist(), place
+
+
+def _set_environment(value):
+    os.environ.clear()
+    os.environ.update(value)
+
+
+# name: (what it is now, how to set it, something unusual, what it is inside)
+STATE = {
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype, torch.float64, torch.float32),
+    "default device": (
+        lambda: str(torch.get_default_device()),
+        lambda d: torch.set_default_device(None if d == "cpu" else d),
+        "meta",
+        "cpu",
+    ),
+    "threads": (torch.get_num_threads, torch.set_num_threads, 3, 1),
+    "matmul precision": (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        "medium",
+        "highest",
+    ),
+    "anomaly": (_anomaly, lambda v: torch.autograd.set_detect_anomaly(*v), (True, True), (False, True)),
+    "deterministic": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+        True,
+        False,
+    ),
+    "benchmark": (
+        lambda: torch.backends.cudnn.benchmark,
+        lambda v: setattr(torch.backends.cudnn, "benchmark", v),
+        True,
+        None,
+    ),
+    "print options": (
+        lambda: dict(vars(torch._tensor_str.PRINT_OPTS)),
+        _set_print_options,
+        {**vars(torch._tensor_str.PRINT_OPTS), "precision": 1, "linewidth": 40},
+        dict(vars(torch._tensor_str.PRINT_OPTS)),
+    ),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled, False, True),
+    "autocast": (
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda v: torch.set_autocast_enabled("cpu", v),
+        True,
+        False,
+    ),
+    "torch's random state": (
+        lambda: torch.get_rng_state().tolist(),
+        lambda v: torch.set_rng_state(torch.tensor(v, dtype=torch.uint8)),
+        torch.Generator().manual_seed(5).get_state().tolist(),
+        None,
+    ),
+    "random state": (random.getstate, random.setstate, random.Random(5).getstate(), None),
+    "numpy's random state": (
+        lambda: _numpy_state(numpy.random),
+        lambda v: numpy.random.set_state(("MT19937", numpy.array(v[0], dtype=numpy.uint32), v[1])),
+        _numpy_state(numpy.random.RandomState(5)),
+        None,
+    ),
+    "folder": (os.getcwd, os.chdir, "/", None),
+    "environment": (lambda: dict(os.environ), _set_environment, {**os.environ, "UNUSUAL": "1"}, None),
+    "garbage collection": (gc.isenabled, lambda v: gc.enable() if v else gc.disable(), False, True),
+    "recursion": (sys.getrecursionlimit, sys.setrecursionlimit, 4321, None),
+    "interrupts": (
+        lambda: signal.getsignal(signal.SIGINT),
+        lambda v: signal.signal(signal.SIGINT, v),
+        lambda number, frame: None,
+        None,
+    ),
+    "tracing": (sys.getprofile, sys.setprofile, lambda frame, event, argument: None, None),
+    "output": (lambda: sys.stdout, lambda v: setattr(sys, "stdout", v), sys.__stderr__, None),
+    "warnings": (
+        lambda: list(warnings.filters),
+        lambda v: warnings.filters.__setitem__(slice(None), v),
+        [("error", None, UserWarning, None, 0)],
+        None,
+    ),
+    "hooks on every module": (lambda: dict(hooks._global_forward_hooks), _set_hook, {7: print}, {}),
+}
+
+every_state = pytest.mark.parametrize("name", STATE)
+
+
+@pytest.fixture
+def restored(name):
+    """Whatever a test does, the tests after it find what was there."""
+    now, put, _, _ = STATE[name]
+    before = now()
+    yield
+    put(before)
+
+
+@every_state
+def test_what_the_reader_has_set_stays_outside_and_comes_back(name, restored):
+    now, put, unusual, inside = STATE[name]
+    put(unusual)
+    with clean_room():
+        if inside is not None:
+            assert now() == inside
+    assert now() == unusual
+
+
+@every_state
+def test_what_an_answer_sets_does_not_stay(name, restored):
+    now, put, unusual, _ = STATE[name]
+    before = now()
+    assert before != unusual
+    with clean_room():
+        put(unusual)
+        assert now() == unusual
+    assert now() == before
+
+
+@every_state
+def test_what_an_answer_sets_does_not_stay_when_it_raises(name, restored):
+    now, put, unusual, _ = STATE[name]
+    before = now()
+    with pytest.raises(KeyError), clean_room():
+        put(unusual)
+        raise KeyError
+    assert now() == before
+
+
+def test_every_visit_starts_with_the_same_numbers():
+    def numbers():
+        with clean_room():
+            return torch.rand(3).tolist(), random.random(), numpy.random.rand(), torch.randperm(9).tolist()
+
+    first = numbers()
+    torch.rand(7)
+    random.random()
+    assert numbers() == first
+
+
+def test_inference_mode_ends_at_the_door():
+    with torch.inference_mode(), clean_room():
+        x = torch.ones(2, requires_grad=True)
+        (x * x).sum().backward()
+        assert x.grad.tolist() == [2, 2]
+    with torch.inference_mode():
+        with clean_room():
+            pass
+        assert torch.is_inference_mode_enabled()
+
+
+def test_the_example_of_one_check_is_not_shown_by_the_next():
+    with clean_room():
+        expect.given("x = 1").call("x + 1")
+    with clean_room(), pytest.raises(expect.Mismatch) as caught:
+        expect.true(False, "no")
+    assert caught.value.lines == ["no"]
+
+
+class Counting(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        COUNTED.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+class Watching(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        COUNTED.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+COUNTED = []
+
+
+@pytest.mark.parametrize(
+    "enter",
+    [
+        lambda: Counting(),
+        lambda: Watching(),
+        lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: COUNTED.append(t) or t, lambda t: t),
+        lambda: torch.autograd.graph.save_on_cpu(),
+    ],
+)
+def test_what_an_answer_enters_and_never_leaves_ends_with_the_check(enter):
+    with enter(), clean_room():  # the reader's own stays
+        entered = [enter(), enter()]
+        for mode in entered:
+            mode.__enter__()
+        (torch.ones(1, requires_grad=True).sin()).sum()
+    COUNTED.clear()
+    x = torch.ones(1, requires_grad=True)
+    x.sin().sum().backward()
+    assert COUNTED == []
+    assert x.grad.device.type == "cpu"
+
+
+def test_rooms_nest():
+    with clean_room() as outer:
+        with clean_room() as inner:
+            torch.manual_seed(1)
+            torch.set_default_dtype(torch.float64)
+        assert torch.get_default_dtype() == torch.float32
+    assert outer.disturbed == inner.disturbed == []
+
+
+def test_in_another_thread_handlers_are_left_alone():
+    failed = []
+
+    def visit():
+        try:
+            with clean_room():
+                torch.rand(1)
+        except BaseException as error:
+            failed.append(error)
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=visit)
+    thread.start()
+    thread.join()
+    assert not failed
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# --- functions that decide a check -------------------------------------------------------------------------
+
+REPLACED = [
+    (torch, "equal"),
+    (torch, "allclose"),
+    (torch.Tensor, "__eq__"),
+    (torch.Tensor, "tolist"),
+    (torch.Tensor, "untyped_storage"),
+    (torch.nn.functional, "linear"),
+    (torch.nn.Module, "__call__"),
+    (torch.testing, "assert_close"),
+    (expect, "equal"),
+    (expect, "_compare"),
+    (evidence, "record"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), REPLACED)
+def test_replaced_functions_are_put_back_and_named(owner, name):
+    original = getattr(owner, name)
+    try:
+        with clean_room() as room:
+            setattr(owner, name, lambda *args, **kwargs: True)
+        assert getattr(owner, name) is original
+    finally:
+        setattr(owner, name, original)
+    (found,) = room.disturbed
+    assert found.endswith(f".{name}") or found.endswith(name)
+
+
+def test_replaced_functions_are_put_back_when_the_answer_raises(monkeypatch):
+    original = torch.equal
+    with pytest.raises(KeyError), clean_room():
+        torch.equal = len
+        raise KeyError
+    assert torch.equal is original
+
+
+def test_what_the_reader_replaced_before_is_real_inside_and_theirs_outside(monkeypatch):
+    original = torch.equal
+
+    def theirs(a, b):
+        return True
+
+    monkeypatch.setattr(torch, "equal", theirs)
+    with clean_room() as room:
+        assert torch.equal is original
+    assert torch.equal is theirs
+    assert not room.disturbed
+
+
+def test_nothing_is_disturbed_by_ordinary_work():
+    with clean_room() as room:
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.rand(4, 2)).sum().backward()
+        optimizer.step()
+        torch.set_default_dtype(torch.float64)
+        torch.func.vmap(torch.sin)(torch.rand(2))
+        copy = torch.compile(lambda x: x + 1, backend="eager")
+        assert copy(torch.ones(1)).item() == 2
+    assert room.disturbed == []
+
+
+COMPILES = """
+import sys
+import torch
+assert "torch._dynamo" not in sys.modules
+from course_utils.clean_room import clean_room
+for use in (
+    lambda: torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(3)),
+    lambda: __import__("torch._dynamo")._dynamo.reset(),
+    lambda: torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2)).sum().backward(),
+    lambda: torch.use_deterministic_algorithms(True),
+    lambda: torch.jit.script(torch.nn.ReLU()),
+    lambda: torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)),
+    lambda: torch.utils.checkpoint.checkpoint(torch.sin, torch.ones(1), use_reentrant=False),
+    lambda: torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2)),
+):
+    with clean_room() as room:
+        use()
+    assert room.disturbed == [], room.disturbed
+    with clean_room() as room:
+        pass
+    assert room.disturbed == [], room.disturbed
+assert not torch.are_deterministic_algorithms_enabled()
+"""
+
+
+def test_the_compiler_is_no_disturbance_when_it_is_first_used_inside():
+    subprocess.run(
+        [sys.executable, "-c", COMPILES], check=True, timeout=300, cwd=Path(__file__).parent.parent
+    )

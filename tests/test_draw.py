@@ -1,0 +1,289 @@
+"""The pictures, by the data that they draw."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.image import imread
+
+from course_utils import draw
+from course_utils.draw import palette
+from course_utils.draw.strides import by_storage, reading
+
+X = torch.arange(12).reshape(3, 4)
+
+VIEWS = {
+    "x": X,
+    "x[1:]": X[1:],
+    "x[:, 1]": X[:, 1],
+    "x[::2, 1:3]": X[::2, 1:3],
+    "x.t()": X.t(),
+    "x[1].expand(3, 4)": X[1].expand(3, 4),
+    "x.unfold(1, 2, 1)": X.unfold(1, 2, 1),
+    "x.flip(0)": X.flip(0),
+    "x[2, 3]": X[2, 3],
+    "x[:0]": X[:0],
+    "x.as_strided((2, 2), (5, 3), 1)": X.as_strided((2, 2), (5, 3), 1),
+    "floats": torch.linspace(0, 1, 7)[1:],
+    "booleans": torch.tensor([True, False, True])[::2],
+    "nothing": torch.empty(0, 3),
+    "a parameter": torch.nn.Parameter(torch.ones(2, 2)).t(),
+    "halves": torch.ones(4, dtype=torch.bfloat16)[1:3],
+}
+every_view = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+
+
+def addresses_in_memory(t: torch.Tensor) -> list[int]:
+    """Where torch itself finds each element, from the start of the storage."""
+    start = t.untyped_storage().data_ptr()
+    indices = itertools.product(*(range(n) for n in t.shape))
+    return [(t[index].data_ptr() - start) // t.element_size() for index in indices]
+
+
+@every_view
+def test_addresses_are_where_torch_finds_the_elements(view):
+    read = reading(view)
+    assert list(read.addresses) == addresses_in_memory(view)
+    assert [read.values[address] for address in read.addresses] == view.flatten().tolist()
+
+
+@every_view
+def test_each_index_has_its_address_and_its_place(view):
+    read = reading(view)
+    indices = list(itertools.product(*(range(n) for n in view.shape)))
+    assert [read.address(index) for index in indices] == list(read.addresses)
+    assert [read.place(index) for index in indices] == list(range(view.numel()))
+
+
+def test_the_whole_storage_is_shown_not_only_what_is_read():
+    assert reading(X[1:, :2]).values == tuple(range(12))
+    assert set(reading(X[1:, :2]).times) == {4, 5, 8, 9}
+
+
+def test_a_place_that_is_read_again_is_counted():
+    assert reading(X[0].expand(3, 4)).times == {0: 3, 1: 3, 2: 3, 3: 3}
+    assert reading(torch.arange(5).unfold(0, 3, 1)).times == {0: 1, 1: 2, 2: 3, 3: 2, 4: 1}
+
+
+def test_a_flip_reads_a_storage_of_its_own():
+    # torch has no negative strides.
+    assert by_storage({"x": X, "flip": X.flip(0)})[1].keys() == {"flip"}
+
+
+def test_steps_are_the_distances_in_the_order_of_reading():
+    assert reading(X[:, ::2]).steps == (2, 2, 2, 2, 2)
+    assert reading(X.t()).steps == (4, 4, -7, 4, 4, -7, 4, 4, -7, 4, 4)
+    assert reading(X[0, 0]).steps == ()
+    assert reading(X[0, 0].expand(3)).steps == (0, 0)
+
+
+def test_steps_are_alike_exactly_where_a_flat_view_exists():
+    for view in VIEWS.values():
+        if view.numel() > 1:
+            try:
+                view.view(-1)
+                flat = True
+            except RuntimeError:
+                flat = False
+            assert (len(set(reading(view).steps)) == 1) == flat
+
+
+def test_tensors_are_grouped_by_what_they_share():
+    other = torch.arange(3)
+    groups = by_storage({"x": X, "other": other, "a": X[1:], "b": X.t(), "copy": X.t().reshape(-1)})
+    assert [list(group) for group in groups] == [["x", "a", "b"], ["other"], ["copy"]]
+
+
+def test_empty_storages_are_not_taken_for_one():
+    assert len(by_storage({"a": torch.empty(0), "b": torch.empty(0)})) == 2
+
+
+def test_an_element_that_is_not_there_cannot_be_lit():
+    for index in [(3, 0), (0, -1), (0,)]:
+        with pytest.raises(IndexError):
+            draw.strides(X, light=index)
+
+
+def test_what_cannot_be_read_is_refused():
+    with pytest.raises(ValueError, match="81 cells"):
+        draw.strides(torch.zeros(81))
+    with pytest.raises(ValueError, match="21 columns"):
+        draw.strides(torch.zeros(2, 21))
+    with pytest.raises(ValueError, match="4 dimensions"):
+        draw.strides(torch.zeros(1, 2, 2, 2))
+    with pytest.raises(ValueError, match="meta"):
+        draw.strides(torch.zeros(3, device="meta"))
+    with pytest.raises(ValueError, match="21 elements"):
+        draw.walk(torch.zeros(21))
+
+
+# --- what of it stands in the picture ----------------------------------------------------------------
+
+
+def cells(picture, fill):
+    """How many boxes are filled with this colour."""
+    found = [to_hex(patch.get_facecolor()).upper() for patch in picture.axes[0].patches if patch.get_fill()]
+    return sum(colour == fill.upper() for colour in found)
+
+
+def words(picture):
+    return [text.get_text() for text in picture.axes[0].texts]
+
+
+def test_what_is_read_is_lit_on_the_tape_and_in_the_grid():
+    picture = draw.strides(X[1:, :2], "x[1:, :2]", light=(1, 0))
+    assert cells(picture, palette.VIEW) == 2 * 3
+    assert cells(picture, palette.LIT) == 2
+    assert "[1, 0] is storage[4 + 1*4 + 0*1] = storage[8]" in words(picture)
+    assert "×2" not in words(picture)
+
+
+def test_one_place_that_is_many_elements_is_lit_once_and_counted():
+    picture = draw.strides(X[0].expand(3, 4), "x[0].expand(3, 4)", light=(2, 1))
+    assert cells(picture, palette.VIEW) == 3 + 11
+    assert cells(picture, palette.LIT) == 2
+    assert words(picture).count("×3") == 4
+
+
+def test_nothing_is_lit_in_an_empty_tensor():
+    picture = draw.strides(X[:0], "x[:0]")
+    assert cells(picture, palette.VIEW) == cells(picture, palette.LIT) == 0
+    assert "no elements" in words(picture)
+    assert "empty" in words(draw.strides(torch.empty(0), "e"))
+
+
+def test_a_tape_for_each_storage():
+    x = torch.arange(6)
+    picture = draw.tapes(x=x, a=x[1:4], c=x.reshape(2, 3).t().reshape(6))
+    assert words(picture).count("storage") == 2
+    assert len(picture.axes[0].lines) == 6 + 3 + 6
+    assert repr(picture) == (
+        "2 storages. x: size (6,) stride (1,) offset 0, reads 6 of 6 places; "
+        "a: size (3,) stride (1,) offset 1, reads 3 of 6 places; "
+        "c: size (6,) stride (1,) offset 0, reads 6 of 6 places"
+    )
+
+
+def test_a_walk_says_where_one_stride_does_not_go_on():
+    assert "3 of 11 steps are not +4: no single stride reads them in this order" in words(draw.walk(X.t()))
+    assert "every step is +2: one stride reads all 6 elements" in words(draw.walk(X[:, ::2]))
+    assert words(draw.walk(X.t())).count("-7") == 3
+    assert "no step: at most one element" in words(draw.walk(X[0, 0]))
+
+
+PICTURES = {
+    **{f"strides of {name}": lambda n=name, t=t: draw.strides(t, n) for name, t in VIEWS.items()},
+    "three dimensions": lambda: draw.strides(torch.arange(24).reshape(2, 3, 4).permute(2, 0, 1), "x.permute"),
+    "a long tape, read often": lambda: draw.strides(
+        torch.arange(40).reshape(2, 20)[:, :3].expand(2, 2, 3), "y"
+    ),
+    "the largest": lambda: draw.strides(torch.arange(80).reshape(4, 20), "y"),
+    "tapes": lambda: draw.tapes(x=X, turned=X.t(), repeated=X[0].expand(3, 4), other=torch.zeros(20)),
+    "a long name": lambda: draw.tapes(a_name_of_many_letters=X, b=X.t().clone()),
+}
+
+
+@pytest.mark.parametrize("make", PICTURES.values(), ids=PICTURES.keys())
+def test_no_text_runs_out_of_its_picture_or_over_another(make):
+    picture = make()
+    renderer = FigureCanvasAgg(picture).get_renderer()
+    page = picture.bbox
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in picture.axes[0].texts if t.get_text()]
+    for text, box in boxes:
+        assert page.x0 <= box.x0 and box.x1 <= page.x1, text
+        assert page.y0 <= box.y0 and box.y1 <= page.y1, text
+    for (a, first), (b, second) in itertools.combinations(boxes, 2):
+        # A font's box is a little higher than its letters.
+        over = min(first.y1, second.y1) - max(first.y0, second.y0)
+        beside = min(first.x1, second.x1) - max(first.x0, second.x0)
+        assert over <= 2 or beside <= 0, f"{a} and {b}"
+
+
+# --- in a notebook -----------------------------------------------------------------------------------
+
+
+def test_a_picture_is_the_same_every_time_and_has_no_background():
+    data, about = draw.strides(X.t(), "x.t()")._repr_mimebundle_()
+    again, _ = draw.strides(X.t(), "x.t()")._repr_mimebundle_()
+    assert data == again
+    assert data["text/plain"] == "x.t(): size (4, 3) stride (1, 4) offset 0, reads 12 of 12 places"
+    assert about["image/png"]["width"] <= 900
+    image = imread(io.BytesIO(draw.walk(X.t()).png()))
+    assert image.shape[2] == 4 and image[0, 0, 3] == 0
+
+
+def test_drawing_changes_nothing():
+    x = torch.arange(6.0, requires_grad=True)
+    version, stride = x._version, x.stride()
+    draw.strides(x), draw.tapes(x=x), draw.walk(x)
+    assert (x._version, x.stride(), x.requires_grad, x.grad) == (version, stride, True, None)
+
+
+def test_no_pyplot_is_needed():
+    code = (
+        "import sys, torch; from course_utils import draw; draw.strides(torch.arange(3)).png();"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- colours -----------------------------------------------------------------------------------------
+
+
+def linear(colour):
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+
+
+def luminance(colour):
+    r, g, b = linear(colour)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(a, b):
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_can_be_read_on_every_fill_and_on_every_page():
+    for fill in palette.FILLS.values():
+        assert contrast(palette.INK, fill) >= 4.5
+    for page in ("#FFFFFF", "#111111"):
+        assert contrast(palette.TEXT, page) >= 4.2
+        for fill in palette.FILLS.values():
+            assert contrast(fill, page) >= 1.2
+
+
+# What is seen without one of the three kinds of cones (Machado, Oliveira and Fernandes, 2009), on linear RGB.
+SIGHTS = {
+    "all cones": "1 0 0  0 1 0  0 0 1",
+    "no long": "0.152286 1.052583 -0.204868  0.114503 0.786281 0.099216  -0.003882 -0.048116 1.051998",
+    "no medium": "0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.01182 0.04294 0.968881",
+    "no short": "1.255528 -0.076749 -0.178779  -0.078411 0.930809 0.147602  0.004733 0.691367 0.3039",
+}
+TO_XYZ = "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.072175  0.0193339 0.119192 0.9503041"
+
+
+def times(matrix, vector):
+    rows = torch.tensor([float(number) for number in matrix.split()], dtype=torch.float64).reshape(3, 3)
+    return rows @ torch.as_tensor(vector, dtype=torch.float64)
+
+
+def lab(rgb):
+    """CIELAB of linear RGB, in which a distance of 1 can barely be seen."""
+    ratio = times(TO_XYZ, rgb.clamp(min=0)) / torch.tensor([0.95047, 1.0, 1.08883])
+    x, y, z = torch.where(ratio > 0.008856, ratio ** (1 / 3), 7.787 * ratio + 16 / 116)
+    return torch.stack((116 * y - 16, 500 * (x - y), 200 * (y - z)))
+
+
+@pytest.mark.parametrize("matrix", SIGHTS.values(), ids=SIGHTS.keys())
+def test_any_two_fills_can_be_told_apart(matrix):
+    seen = {name: lab(times(matrix, linear(colour))) for name, colour in palette.FILLS.items()}
+    for a, b in itertools.combinations(seen, 2):
+        assert torch.dist(seen[a], seen[b]) >= 15, f"{a} and {b}"

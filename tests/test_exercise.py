@@ -1,0 +1,143 @@
+"""How an exercise is put together, and what its decorators refuse."""
+
+import pytest
+
+from course_utils.exercise import ISOLATED_DEADLINE, PLAIN_DEADLINE, Exercise, snake_case
+
+
+@pytest.fixture
+def exercise():
+    return Exercise(minutes=5, hints=["one", "two", "three"])
+
+
+def test_a_check_is_described_by_its_function(exercise):
+    @exercise.check
+    def right(answer, device, tmp_path):
+        """The values are right
+
+        More, for whoever reads the code.
+        """
+
+    (check,) = exercise.checks
+    assert (check.name, check.title, check.function) == ("right", "The values are right", right)
+    assert (check.wants, check.needs, check.isolated, check.ranks) == (("device", "tmp_path"), (), False, 0)
+    assert check.deadline == PLAIN_DEADLINE
+
+
+def test_options_of_a_check(exercise):
+    @exercise.check(isolated=True, needs="compiler")
+    def compiled(answer):
+        """It compiles"""
+
+    @exercise.check(ranks=2, needs=("cuda", "compiler"), deadline=3)
+    def spread(answer, rank, world_size):
+        """It runs on ranks"""
+
+    first, second = exercise.checks
+    assert (first.isolated, first.needs, first.deadline) == (True, ("compiler",), ISOLATED_DEADLINE)
+    assert (second.ranks, second.needs, second.deadline) == (2, ("cuda", "compiler"), 3)
+    assert second.wants == ("rank", "world_size")
+
+
+def test_a_check_without_a_line_for_the_reader_is_refused(exercise):
+    with pytest.raises(TypeError, match="check silent needs a docstring"):
+
+        @exercise.check
+        def silent(answer):
+            pass
+
+
+def test_a_check_that_asks_for_something_unknown_is_refused(exercise):
+    with pytest.raises(TypeError, match="check asks asks for 'size'; it may ask for device, tmp_path"):
+
+        @exercise.check
+        def asks(answer, size):
+            """x"""
+
+
+def test_a_rank_is_known_only_where_there_are_ranks(exercise):
+    with pytest.raises(TypeError, match="asks for 'rank'"):
+
+        @exercise.check
+        def alone(answer, rank):
+            """x"""
+
+
+def test_a_need_that_no_machine_has_is_refused(exercise):
+    with pytest.raises(ValueError, match="check odd: no such need: abacus"):
+
+        @exercise.check(needs=("cuda", "abacus"))
+        def odd(answer):
+            """x"""
+
+
+def test_two_starters_are_refused(exercise):
+    @exercise.starter
+    def first(): ...
+
+    assert (exercise.starter_object, exercise.answer_name) == (first, "first")
+    with pytest.raises(TypeError, match="first is the starter already"):
+
+        @exercise.starter
+        def second(): ...
+
+
+def test_a_mistake_and_its_variants(exercise):
+    @exercise.mistake
+    def off_by_one(n):
+        """You stop
+        too early."""
+        return n - 1
+
+    @off_by_one.variant
+    def in_other_words(n):
+        return -(1 - n)
+
+    (mistake,) = exercise.mistakes
+    assert mistake is off_by_one
+    assert (mistake.name, mistake.diagnosis) == ("off_by_one", "You stop\ntoo early.")
+    assert mistake.answer(3) == 2
+    assert mistake.variants == [in_other_words]
+
+
+def test_a_mistake_can_call_itself(exercise):
+    @exercise.mistake
+    def factorial(n):
+        """It forgets the last factor."""
+        return 1 if n <= 1 else (n - 1) * factorial(n - 1)
+
+    assert exercise.mistakes[0].answer(4) == 6
+
+
+def test_a_mistake_without_a_diagnosis_is_refused(exercise):
+    with pytest.raises(TypeError, match="mistake nameless needs a docstring"):
+
+        @exercise.mistake
+        def nameless(): ...
+
+
+def test_the_docstring_of_a_base_class_is_no_diagnosis(exercise):
+    class Base:
+        """Something about the base."""
+
+    with pytest.raises(TypeError, match="mistake Derived needs a docstring"):
+
+        @exercise.mistake
+        class Derived(Base):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("sliding_windows", "sliding_windows"),
+        ("GatedLinearUnit", "gated_linear_unit"),
+        ("MiniDDP", "mini_ddp"),
+        ("DDPSampler", "ddp_sampler"),
+        ("Conv2d", "conv2d"),
+        ("Cube", "cube"),
+        ("LoRALinear", "lo_ra_linear"),
+    ],
+)
+def test_names_of_files(name, file):
+    assert snake_case(name) == file

@@ -1,0 +1,730 @@
+"""Grading: states, what counts as a pass, and which misunderstanding an answer behaves like."""
+
+import linecache
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from course_utils import catalog, expect, grader, machine, measure
+from course_utils.conduct import (
+    COULD_NOT_CHECK,
+    DIED,
+    NOT_ATTEMPTED,
+    PASSED,
+    RAISED,
+    TIMED_OUT,
+    WRONG,
+    Outcome,
+    Place,
+    conduct,
+)
+from course_utils.exercise import Check, Exercise
+from course_utils.report import Report
+
+TOY = Path(__file__).parent / "toy_course"
+
+
+def an_exercise(*checks, mistakes=(), **options):
+    """An exercise of these checks; each mistake's docstring is its name."""
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.name, exercise.title = "mean", "The mean"
+
+    @exercise.starter
+    def mean(x):
+        raise NotImplementedError
+
+    for check in checks:
+        check.__doc__ = check.__doc__ or check.__name__
+        exercise.check(check, **options)
+    for mistake in mistakes:
+        mistake.__doc__ = mistake.__doc__ or mistake.__name__
+        exercise.mistake(mistake)
+    return exercise
+
+
+def right(mean):
+    expect.equal(mean(torch.tensor([1.0, 2.0, 6.0])), torch.tensor(3.0))
+
+
+def of_integers(mean):
+    expect.equal(mean(torch.tensor([1, 2])), torch.tensor(1.5))
+
+
+def of_a_matrix(mean):
+    expect.equal(mean(torch.arange(6.0).view(2, 3)), torch.tensor(2.5))
+
+
+CHECKS = (right, of_integers, of_a_matrix)
+
+
+def typed(source, **names):
+    """The function `answer` of a cell that a reader has typed."""
+    file = f"<cell {len(source)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace = {"torch": torch, "time": time, "os": os, "__name__": "__main__", **names}
+    exec(compile(source, file, "exec"), namespace)
+    return namespace["answer"]
+
+
+def good(x):
+    return x.float().mean()
+
+
+def only(outcomes):
+    (outcome,) = outcomes
+    return outcome
+
+
+# --- states ----------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_right():
+    report = grader.grade(an_exercise(*CHECKS), good)
+    assert (report.state, report.passed, report.total) == (PASSED, 3, 3)
+    assert [o.title for o in report.outcomes] == ["right", "of_integers", "of_a_matrix"]
+    assert all(o.message == [] and o.evidence for o in report.outcomes)
+
+
+def test_the_state_is_that_of_the_first_failing_check():
+    report = grader.grade(an_exercise(*CHECKS), lambda x: x.mean())
+    assert [o.state for o in report.outcomes] == [PASSED, RAISED, PASSED]
+    assert (report.state, report.passed) == (RAISED, 2)
+    report = grader.grade(an_exercise(*CHECKS), lambda x: x.mean() + 1)
+    assert (report.state, [o.state for o in report.outcomes]) == (WRONG, [WRONG, RAISED, WRONG])
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda x: None, lambda x: 3.0, lambda x: "3", lambda x: [3.0], 7, None, "x"]
+)
+def test_what_is_no_answer_at_all(answer):
+    report = grader.grade(an_exercise(*CHECKS), answer)
+    assert report.state in (WRONG, RAISED)
+    assert report.outcomes[0].message
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("no mean"), "`ValueError: no mean`"),
+        (SystemExit(0), "`SystemExit: 0`"),
+        (SystemExit, "`SystemExit`"),
+        (GeneratorExit, "`GeneratorExit`"),
+        (StopIteration, "`StopIteration`"),
+        (AssertionError(), "`AssertionError`"),
+        (MemoryError, "`MemoryError`"),
+        (
+            type("Odd", (Exception,), {"__str__": lambda self: 1 / 0})(),
+            "`Odd: <its message cannot be shown>`",
+        ),
+        (ValueError("line one\n\nline two"), "`ValueError: line one line two`"),
+        (ValueError("<object at 0x7f00deadbeef>"), "`ValueError: <object>`"),
+        (
+            TypeError("f() got (tuple), but expected one of:\n * (int a)\n * (int b)"),
+            "`TypeError: f() got (tuple)`",
+        ),
+    ],
+)
+def test_an_answer_that_raises(error, line):
+    answer = typed("def answer(x):\n    y = x\n    raise error  # here\n", error=error)
+    report = grader.grade(an_exercise(right, of_integers), answer)
+    assert [o.state for o in report.outcomes] == [RAISED, RAISED]
+    assert report.outcomes[0].message[0] == line
+    assert report.outcomes[0].message[1] == "at your line 3 (`raise error  # here`)"
+    assert isinstance(report.outcomes[0].error, BaseException)
+
+
+def test_an_interrupt_is_not_swallowed():
+    def answer(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grader.grade(an_exercise(right), answer)
+
+
+def test_an_answer_that_does_not_end():
+    answer = typed("def answer(x):\n    while True:\n        time.sleep(0.01)\n")
+    started = time.monotonic()
+    report = grader.grade(an_exercise(right, of_integers, deadline=0.2), answer)
+    assert time.monotonic() - started < 5
+    assert report.state == TIMED_OUT
+    assert report.outcomes[0].message == [
+        "still running after 0.2 seconds; it is in the loop at your line 2 (`while True:`)"
+    ]
+    assert report.outcomes[1].state == COULD_NOT_CHECK
+    assert report.outcomes[1].message == ["not run: the check before it did not end"]
+
+
+def test_an_answer_that_swallows_its_deadline_has_not_passed():
+    def answer(x):
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            try:
+                while time.monotonic() < end:
+                    pass
+            except BaseException:
+                pass
+        return x.mean()
+
+    assert grader.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
+
+
+def test_an_answer_that_ends_its_process():
+    def answer(x):
+        os._exit(3)
+
+    outcome = only(grader.grade(an_exercise(right, isolated=True), answer).outcomes)
+    assert (outcome.state, outcome.message) == (DIED, ["its process ended: exit code 3"])
+
+
+def test_an_isolated_answer_that_does_not_end():
+    def answer(x):
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:
+                pass
+
+    report = grader.grade(an_exercise(right, of_integers, isolated=True, deadline=0.5), answer)
+    assert [o.state for o in report.outcomes] == [TIMED_OUT, COULD_NOT_CHECK]
+
+
+def test_an_isolated_check_says_the_same_as_a_plain_one():
+    def answer(x):
+        if not x.is_floating_point():
+            raise ValueError("whole numbers")
+        return x.mean() + (x.dim() > 1)
+
+    plain = grader.grade(an_exercise(*CHECKS), answer)
+    isolated = grader.grade(an_exercise(*CHECKS, isolated=True), answer)
+    assert [o.state for o in plain.outcomes] == [PASSED, RAISED, WRONG]
+    for a, b in zip(plain.outcomes, isolated.outcomes, strict=True):
+        assert (a.state, a.message) == (b.state, b.message)
+        assert grader.alike(a, b)
+
+
+def test_ranks_are_combined():
+    def on_each(mean, rank, world_size):
+        expect.equal(mean(torch.tensor([float(rank)])), torch.tensor(float(rank)))
+
+    def answer(x):
+        return x.mean() + (x.item() == 1)
+
+    exercise = an_exercise(on_each, ranks=2)
+    outcome = only(grader.grade(exercise, answer).outcomes)
+    assert (outcome.state, outcome.message[0]) == (WRONG, "rank 1: the result is 2, expected 1")
+    assert grader.grade(exercise, good).state == PASSED
+
+
+# --- what counts as a pass -------------------------------------------------------------------------
+
+
+def report_of(*states):
+    return Report("e", "t", "E", outcomes=[Outcome(f"c{i}", "c", state) for i, state in enumerate(states)])
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ((PASSED,), PASSED),
+        ((PASSED, COULD_NOT_CHECK), PASSED),
+        ((COULD_NOT_CHECK, PASSED), PASSED),
+        ((COULD_NOT_CHECK,), COULD_NOT_CHECK),
+        ((), COULD_NOT_CHECK),
+        ((PASSED, WRONG, DIED), WRONG),
+        ((COULD_NOT_CHECK, RAISED), RAISED),
+        ((PASSED, PASSED, TIMED_OUT), TIMED_OUT),
+        ((DIED, WRONG), DIED),
+    ],
+)
+def test_the_state_of_an_exercise(states, expected):
+    assert report_of(*states).state == expected
+
+
+def test_not_attempted_comes_before_everything():
+    report = report_of(PASSED)
+    report.not_attempted = True
+    assert report.state == NOT_ATTEMPTED
+
+
+def test_a_check_that_looks_at_nothing_is_no_pass():
+    def looks_away(mean):
+        mean(torch.ones(2))
+
+    outcome = only(grader.grade(an_exercise(looks_away), good).outcomes)
+    assert (outcome.state, outcome.message) == (COULD_NOT_CHECK, ["the check looked at nothing"])
+
+
+def test_a_check_that_cannot_decide_says_so():
+    def noisy(mean):
+        expect.equal(mean(torch.ones(2)), torch.tensor(1.0))
+        raise expect.CannotCheck("two runs differed by more than the gain")
+
+    report = grader.grade(an_exercise(noisy), good)
+    assert (report.state, report.outcomes[0].message) == (
+        COULD_NOT_CHECK,
+        ["two runs differed by more than the gain"],
+    )
+
+
+def test_what_a_machine_lacks_is_named():
+    assert not machine.has("mps") or not machine.has("cuda")
+    lacking = "mps" if not machine.has("mps") else "cuda"
+    exercise = an_exercise(right)
+
+    @exercise.check(needs=lacking)
+    def there(mean, device):
+        """On a device"""
+        raise AssertionError("this must not run")
+
+    report = grader.grade(exercise, good)
+    assert (report.state, report.outcomes[1].state) == (PASSED, COULD_NOT_CHECK)
+    words = {"mps": "Apple GPU", "cuda": "NVIDIA GPU"}
+    assert report.outcomes[1].message == [f"this machine has no {words[lacking]}"]
+
+
+def test_a_device_check_runs_once_for_each_device():
+    seen = []
+
+    def everywhere(mean, device):
+        seen.append(str(device))
+        expect.true(True)
+
+    exercise = an_exercise(everywhere)
+    report = grader.grade(exercise, good, devices=["cpu", "meta"])
+    assert (seen, [o.device for o in report.outcomes]) == (["cpu", "meta"], ["cpu", "meta"])
+    grader.grade(exercise, good)
+    assert seen[2:] == machine.devices()
+
+
+def test_a_folder_is_there_for_the_check_and_gone_afterwards():
+    folders = []
+
+    def writes(mean, tmp_path):
+        folders.append(tmp_path)
+        torch.save(mean(torch.ones(2)), tmp_path / "mean.pt")
+        expect.equal(torch.load(tmp_path / "mean.pt"), torch.tensor(1.0))
+
+    assert grader.grade(an_exercise(writes), good).state == PASSED
+    assert not folders[0].exists()
+
+
+def test_outcomes_are_told_as_they_come():
+    told = []
+    report = grader.grade(an_exercise(*CHECKS), good, on_outcome=told.append)
+    assert told == report.outcomes
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_answer_that_replaces_what_checks_it(isolated):
+    def answer(x):
+        torch.isclose = lambda a, b, **kwargs: torch.ones_like(a, dtype=torch.bool)
+        return x.sum()
+
+    original = torch.isclose
+    try:
+        report = grader.grade(an_exercise(right, of_a_matrix, isolated=isolated), answer)
+        assert torch.isclose is original
+    finally:
+        torch.isclose = original
+    assert [o.state for o in report.outcomes] == [WRONG, WRONG]
+    assert "`torch.isclose` was replaced" in report.outcomes[0].message[0]
+
+
+def test_a_result_that_agrees_with_everything():
+    class Agrees:
+        __eq__ = __ge__ = __le__ = lambda self, other: True
+        shape = property(lambda self: self)
+
+        def __bool__(self):
+            return True
+
+    assert grader.grade(an_exercise(*CHECKS), lambda x: Agrees()).state == WRONG
+
+
+def test_each_check_starts_from_the_same_numbers():
+    def first(mean):
+        expect.equal(mean(torch.ones(1)), torch.tensor(1.0))
+        numbers.append(torch.rand(1).item())
+
+    def second(mean):
+        first(mean)
+
+    numbers = []
+    grader.grade(an_exercise(first, second), good)
+    assert numbers[0] == numbers[1]
+
+
+def test_what_an_answer_prints_is_seen(capsys):
+    def answer(x):
+        print("here")
+        return x.float().mean()
+
+    grader.grade(an_exercise(right), answer)
+    assert capsys.readouterr().out == "here\n"
+    grader.grade(an_exercise(right, isolated=True), answer)
+    assert capsys.readouterr().out == "here\n"
+
+
+# --- diagnosis -------------------------------------------------------------------------------------
+
+
+def divides_by_first_length(x):
+    return x.float().sum() / len(x)
+
+
+def keeps_the_integers(x):
+    return x.mean() if x.is_floating_point() else x.sum() // len(x)
+
+
+def forgets_to_divide(x):
+    return x.float().sum()
+
+
+MISTAKES = (divides_by_first_length, keeps_the_integers, forgets_to_divide)
+
+
+def diagnose(answer, *checks, mistakes=MISTAKES, **options):
+    return grader.grade(an_exercise(*(checks or CHECKS), mistakes=mistakes, **options), answer).diagnosis
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_recognised(mistake):
+    assert diagnose(mistake) == mistake.__name__
+
+
+def test_a_mistake_in_another_style_is_recognised():
+    def by_hand(values):
+        total, rows = torch.zeros(()), 0
+        for row in values:
+            total = total + row.sum()
+            rows += 1
+        return total / rows
+
+    assert diagnose(by_hand) == "divides_by_first_length"
+
+
+def test_what_is_right_gets_no_diagnosis():
+    assert diagnose(good) is None
+    assert grader.grade(an_exercise(*CHECKS, mistakes=MISTAKES), good).diagnosis_text == ""
+
+
+def test_the_text_is_the_docstring():
+    exercise = catalog.load(TOY).exercise("interleave")
+    report = grader.grade(exercise, lambda a, b: torch.cat((a, b)))
+    assert report.diagnosis == "puts_b_after_a"
+    assert report.diagnosis_text.startswith("All of `a` comes before all of `b`")
+
+
+def test_something_else_that_is_wrong_is_not_guessed():
+    assert diagnose(lambda x: x.float().mean() + 1) is None
+    assert diagnose(lambda x: None) is None
+    assert diagnose(lambda x: x.float().median()) is None
+
+
+def test_the_same_verdicts_are_not_enough():
+    """These fail the same checks as `divides_by_first_length` does, with other values."""
+
+    def other_value(x):
+        return x.float().mean() + (x.dim() > 1)
+
+    def other_dtype(x):
+        return x.float().mean() if x.dim() == 1 else x.double().mean()
+
+    for answer in (other_value, other_dtype):
+        report = grader.grade(an_exercise(*CHECKS, mistakes=MISTAKES), answer)
+        assert [o.state for o in report.outcomes] == [PASSED, PASSED, WRONG]
+        assert report.diagnosis is None
+
+
+def test_the_checks_that_passed_count_too():
+    """Values beyond what a check decides on tell answers apart."""
+
+    def anything(mean):
+        expect.true(True)
+        value = mean(torch.arange(4.0))
+        expect.at_least(value.item(), -100, "the mean")
+        with expect.situation():
+            expect.equal(value.shape, torch.Size([]))
+
+    def records(mean):
+        from course_utils import evidence
+
+        evidence.record("value", mean(torch.arange(4.0)))
+
+    def one_more(x):
+        return x.float().sum() + (x.numel() == 4)
+
+    assert diagnose(forgets_to_divide, right, anything) == "forgets_to_divide"
+    assert diagnose(one_more, right, anything) == "forgets_to_divide"
+    assert diagnose(one_more, right, records) is None
+
+
+def test_by_how_much_a_limit_was_kept_does_not_count():
+    def few_operators(mean):
+        with measure.operators() as ran:
+            mean(torch.ones(3))
+        expect.at_most(ran.total(), 6, "operators")
+
+    def written_otherwise(x):
+        return x.to(torch.float32).flatten().cumsum(0)[-1]
+
+    assert diagnose(written_otherwise, right, of_a_matrix, few_operators) == "forgets_to_divide"
+
+    def two_operators(mean):
+        with measure.operators() as ran:
+            mean(torch.ones(3))
+        expect.at_most(ran.total(), 0, "operators")
+
+    assert diagnose(written_otherwise, right, two_operators) is None
+    assert diagnose(forgets_to_divide, right, two_operators) == "forgets_to_divide"
+
+
+def test_two_mistakes_at_once_match_neither():
+    def both(x):
+        return x.sum() // len(x) if not x.is_floating_point() else x.sum() / len(x)
+
+    assert diagnose(both) is None
+
+
+def test_what_was_raised_tells_answers_apart():
+    def needs_floats(x):
+        return x.mean()
+
+    def other_torch_error(x):
+        return x.mean() if x.is_floating_point() else torch.linalg.norm(x)
+
+    def another_kind(x):
+        return x.mean() if x.is_floating_point() else x["mean"]
+
+    def own_words(x):
+        if not x.is_floating_point():
+            raise ValueError("give me floats")
+        return x.mean()
+
+    def other_words(x):
+        if x.dtype == torch.int64:
+            raise ValueError("integers have no mean")
+        return torch.mean(x)
+
+    assert diagnose(lambda x: torch.mean(x), mistakes=(needs_floats,)) == "needs_floats"
+    for answer in (other_torch_error, another_kind, own_words):
+        assert diagnose(answer, mistakes=(needs_floats,)) is None
+    assert diagnose(other_words, mistakes=(own_words,)) == "own_words"
+
+
+def test_names_of_answers_in_messages_of_torch_are_no_difference():
+    def too_few(x, weights):
+        return (x * weights).sum()
+
+    def mean(values, importance):
+        return importance
+
+    assert diagnose(mean, mistakes=(too_few,)) is None
+    assert diagnose(typed("def answer(x, weights):\n    return x\n"), mistakes=(too_few,)) == "too_few"
+
+    def wrong_dimension(x):
+        return torch.mean(x, 5)
+
+    def mean(x):  # noqa: F811
+        return x.mean(5)
+
+    assert diagnose(mean, mistakes=(wrong_dimension,)) == "wrong_dimension"
+
+
+def test_a_class_is_diagnosed_like_a_function():
+    exercise = catalog.load(TOY).exercise("running_centre")
+
+    class MyOwn(torch.nn.Module):
+        def __init__(self, features, momentum=0.1):
+            super().__init__()
+            self.m = momentum
+            self.mean = torch.zeros(features, dtype=torch.float32)
+
+        def forward(self, x):
+            m = x.mean(0) if self.training else self.mean
+            if self.training:
+                self.mean = self.mean + self.m * (m.detach() - self.mean)
+            return x - m
+
+    assert grader.grade(exercise, MyOwn).diagnosis == "PlainAttribute"
+
+
+def test_an_answer_that_hangs_is_diagnosed_by_one_that_hangs_at_the_same_check():
+    def never_ends_on_integers(x):
+        while not x.is_floating_point():
+            pass
+        return x.mean()
+
+    def never_ends(x):
+        while True:
+            pass
+
+    def other_loop(x):
+        n = 0
+        while x.dtype == torch.int64:
+            n += 1
+        return x.mean()
+
+    found = diagnose(other_loop, mistakes=(never_ends, never_ends_on_integers), deadline=0.3)
+    assert found == "never_ends_on_integers"
+
+
+def test_slow_is_not_taken_for_endless():
+    def slow(x):
+        time.sleep(0.4 if x.numel() == 3 else 0)
+        return x.sum()
+
+    def endless(x):
+        while x.numel() == 3:
+            pass
+        return x.sum()
+
+    assert diagnose(endless, right, mistakes=(slow,), deadline=1.0) is None
+
+
+def test_looking_for_a_diagnosis_takes_a_bounded_time(monkeypatch):
+    monkeypatch.setattr(grader, "DIAGNOSIS_BUDGET", 0.5)
+    monkeypatch.setattr(grader, "MISTAKE_DEADLINE", 0.4)
+
+    def slow(number):
+        def mistake(x):
+            time.sleep(30)
+
+        mistake.__name__ = f"slow_{number}"
+        return mistake
+
+    started = time.monotonic()
+    found = diagnose(lambda x: x.sum(), mistakes=[*map(slow, range(20)), forgets_to_divide])
+    assert found is None
+    assert time.monotonic() - started < 5
+
+
+def test_mistakes_are_tried_quietly_and_once(capsys):
+    calls = []
+
+    def noisy(x):
+        print("from the mistake")
+        calls.append(1)
+        return x.float().sum()
+
+    exercise = an_exercise(right, mistakes=(noisy,))
+    for _ in range(3):
+        assert grader.grade(exercise, lambda x: x.sum()).diagnosis == "noisy"
+    assert capsys.readouterr().out == ""
+    assert len(calls) == 1
+
+
+def test_a_mistake_of_another_exercise_is_never_taken():
+    for _ in range(20):  # objects of earlier rounds are gone, and their ids come again
+        assert diagnose(forgets_to_divide, right, mistakes=(lambda_of("sum"),)) == "sum"
+        assert diagnose(forgets_to_divide, right, mistakes=(lambda_of("amax"),)) is None
+
+
+def lambda_of(name):
+    def mistake(x):
+        return getattr(x.float(), name)()
+
+    mistake.__name__ = name
+    return mistake
+
+
+def test_no_diagnosis_is_looked_for_where_none_is_wanted():
+    exercise = an_exercise(*CHECKS, mistakes=MISTAKES)
+    assert grader.grade(exercise, forgets_to_divide, diagnose=False).diagnosis is None
+
+
+# --- equal to the starter --------------------------------------------------------------------------
+
+
+def make(source, name):
+    namespace = {"torch": torch, "nn": torch.nn}
+    exec(source, namespace)
+    return namespace[name]
+
+
+STARTERS = [
+    ("def f(x, n=2):\n    raise NotImplementedError\n", "f"),
+    ("@torch.no_grad()\ndef f(x):\n    raise NotImplementedError\n", "f"),
+    ("def f():\n    return {'a': ..., 'b': ...}\n", "f"),
+    ("def f(x, key=lambda v: v):\n    return sorted(x, key=key)\n", "f"),
+    (
+        "class M(nn.Module):\n    size = 3\n    def __init__(self):\n        super().__init__()\n"
+        "    @property\n    def p(self):\n        return 1\n"
+        "    @staticmethod\n    def s():\n        return 2\n"
+        "    class Inner:\n        n = 1\n",
+        "M",
+    ),
+    (
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g\n",
+        "F",
+    ),
+]
+CHANGES = [
+    (0, "n=2", "n=3"),
+    (0, "raise NotImplementedError", "return x"),
+    (1, "raise NotImplementedError", "return x"),
+    (1, "@torch.no_grad()\n", ""),
+    (2, "'a': ...", "'a': 1"),
+    (3, "sorted(x", "list(x"),
+    (3, "lambda v: v", "lambda v: -v"),
+    (4, "size = 3", "size = 4"),
+    (4, "return 1", "return 10"),
+    (4, "return 2", "return 20"),
+    (4, "n = 1", "n = 2"),
+    (4, "nn.Module", "nn.Identity"),
+    (4, "        super().__init__()\n", "        super().__init__()\n        self.k = 1\n"),
+    (5, "return g", "return -g"),
+]
+
+
+@pytest.mark.parametrize(("source", "name"), STARTERS)
+def test_an_untouched_starter_is_recognised(source, name):
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.starter(make(source, name))
+    assert grader.is_starter(exercise, make(source, name))
+    first, *rest = source.splitlines(keepends=True)
+    commented = "# mine\n\n" + first + "".join(rest).rstrip() + "  # to do\n"
+    assert grader.is_starter(exercise, make(commented, name))
+
+
+@pytest.mark.parametrize(("number", "old", "new"), CHANGES)
+def test_a_changed_starter_is_an_attempt(number, old, new):
+    source, name = STARTERS[number]
+    assert old in source
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.starter(make(source, name))
+    assert not grader.is_starter(exercise, make(source.replace(old, new), name))
+
+
+# --- one check, conducted --------------------------------------------------------------------------
+
+
+def test_an_outcome_says_how_long_it_took_and_travels_without_its_exception():
+    import pickle
+
+    def answer(x):
+        raise ValueError
+
+    outcome = conduct(Check("right", "Right", right), answer, Place())
+    assert outcome.seconds > 0
+    assert isinstance(outcome.error, ValueError)
+    assert pickle.loads(pickle.dumps(outcome)).error is None
+
+
+def test_a_recipe_is_made_inside_the_check():
+    class Recipe:
+        def make(self):
+            return lambda x: x.mean() if torch.get_num_threads() == 1 else None
+
+    class Broken:
+        def make(self):
+            raise SyntaxError("cell 3")
+
+    assert conduct(Check("right", "Right", right), Recipe()).state == PASSED
+    outcome = conduct(Check("right", "Right", right), Broken())
+    assert (outcome.state, outcome.message[0]) == (RAISED, "`SyntaxError: cell 3`")

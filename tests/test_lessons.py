@@ -1,0 +1,549 @@
+"""`course build` on a small course of its own, in real kernels."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from course_utils import catalog, freshness, lessons
+from course_utils.catalog import CourseError
+from course_utils.lesson_source import colab_badge, colab_cell, notebook_of
+from course_utils.lessons import run_build
+from course_utils.notebook_files import MOST_BYTES, STEADY, WIDGET, make_steady, steady, write_notebook
+
+PACKAGE = Path(freshness.__file__).parent
+NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
+
+EXERCISE = '''"""Rows upside down
+
+Return the rows of a matrix in reverse order.
+"""
+
+import torch
+
+from course_utils import expect
+from course_utils.exercise import Exercise
+
+exercise = Exercise(minutes=5, hints=["`Tensor.flip` takes dimensions."])
+
+
+@exercise.starter
+def flip_rows(x):
+    """(m, n) -> (m, n)"""
+    raise NotImplementedError
+
+
+@exercise.check
+def right_values(flip_rows):
+    """The last row comes first"""
+    x = torch.arange(6).reshape(3, 2)
+    expect.equal(flip_rows(x), torch.tensor([[4, 5], [2, 3], [0, 1]]))
+'''
+
+SOLUTION = '''"""`flip(0)` reverses the first dimension."""
+
+
+def flip_rows(x):
+    return x.flip(0)
+'''
+
+# With everything in it that differs from one run of a kernel to the next.
+LESSON = """---
+minutes: 20
+---
+
+# Shapes
+
+A first sentence.
+
+```{code-cell} python
+:tags: [parameters]
+
+DEVICE = "cpu"
+```
+
+```{code-cell} python
+import os, sys, tempfile, warnings
+import matplotlib.pyplot as plt
+import ipywidgets
+import torch
+from course_utils import check, progress
+torch.ones(2, 3)
+```
+
+Above the exercise.
+
+```{exercise} flip_rows
+```
+
+Below the exercise.
+
+```{code-cell} python
+for i in range(3):
+    print("out", i, flush=True)
+    print("err", i, file=sys.stderr, flush=True)
+fig, ax = plt.subplots()
+ax.plot([1, 2, 3])
+plt.show()
+print("after the figure")
+print(object(), set("abcdef"), tempfile.mkdtemp())
+warnings.warn("careful")
+```
+
+```{code-cell} python
+ipywidgets.IntSlider(3)
+```
+
+```{code-cell} python
+:tags: [nbval-ignore-output]
+
+print("process", os.getpid(), sys.executable)
+```
+
+```{code-cell} python
+progress()
+```
+"""
+
+
+def make_course(root: Path, lesson: str = LESSON, name: str = "01_shapes") -> Path:
+    for folder, text in (("exercises", EXERCISE), ("solutions", SOLUTION)):
+        (root / folder / "shapes").mkdir(parents=True, exist_ok=True)
+        (root / folder / "shapes" / "flip_rows.py").write_text(text)
+    (root / "notebooks" / "source").mkdir(parents=True, exist_ok=True)
+    (root / "notebooks" / "source" / f"{name}.md").write_text(lesson)
+    return root
+
+
+@pytest.fixture
+def course_at(tmp_path, monkeypatch):
+    """Makes a course with one lesson and lets `run_build` find it."""
+
+    def make(lesson: str = LESSON) -> Path:
+        monkeypatch.setenv("COURSE_ROOT", str(make_course(tmp_path / "course", lesson)))
+        return tmp_path / "course"
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A course with its one lesson built. Tests that change it work on a copy."""
+    root = make_course(tmp_path_factory.mktemp("built") / "course")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COURSE_ROOT", str(root))
+        assert run_build([], check=False, force=False, solved=None) == 0
+    return root
+
+
+@pytest.fixture
+def copy_of_built(built, tmp_path, monkeypatch) -> Path:
+    root = tmp_path / "course"
+    shutil.copytree(built, root)
+    monkeypatch.setenv("COURSE_ROOT", str(root))
+    return root
+
+
+def read(root: Path) -> nbformat.NotebookNode:
+    return nbformat.read(root / "notebooks" / "01_shapes.ipynb", as_version=4)
+
+
+def code(notebook: nbformat.NotebookNode, start: str) -> nbformat.NotebookNode:
+    """The one code cell that contains `start`."""
+    (found,) = [cell for cell in notebook.cells if cell.cell_type == "code" and start in cell.source]
+    return found
+
+
+def without_tagged_outputs(path: Path) -> str:
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if "nbval-ignore-output" in cell.metadata.get("tags", []):
+            cell.outputs = []
+    return nbformat.writes(notebook)
+
+
+# --- from the source to cells ---------------------------------------------------------------------------
+
+
+def test_exercise_becomes_three_cells(tmp_path):
+    course = catalog.load(make_course(tmp_path))
+    notebook = notebook_of(course, course.lessons[0])
+    cells = [cell for cell in notebook.cells if "course" in cell.metadata]
+    assert [cell.metadata.course for cell in cells] == [
+        {"exercise": "flip_rows", "role": role} for role in ("task", "starter", "check")
+    ]
+    task, starter, check = cells
+    assert task.source.startswith("### Rows upside down\n\nReturn the rows")
+    assert "5 minutes" in task.source
+    assert starter.source == 'def flip_rows(x):\n    """(m, n) -> (m, n)"""\n    raise NotImplementedError'
+    assert check.source == "check(flip_rows)"
+    at = notebook.cells.index(task)
+    assert notebook.cells[at - 1].source == "Above the exercise."
+    assert notebook.cells[at + 3].source == "Below the exercise."
+    assert notebook.cells[0].source.startswith("# Shapes\n\n*About 20 minutes")
+    assert notebook.metadata.kernelspec.name == "python3"
+    nbformat.validate(notebook)
+
+
+def test_solved_has_references_and_the_same_checks(tmp_path):
+    course = catalog.load(make_course(tmp_path))
+    shipped = notebook_of(course, course.lessons[0])
+    solved = notebook_of(course, course.lessons[0], solved=True)
+    differ = [(a, b) for a, b in zip(shipped.cells, solved.cells, strict=True) if a.source != b.source]
+    ((starter, reference),) = differ
+    assert starter.metadata == reference.metadata
+    assert reference.source == "def flip_rows(x):\n    return x.flip(0)"
+
+
+def test_ids_follow_from_the_content(tmp_path):
+    twice = LESSON.replace("Below the exercise.", "```{code-cell} python\nprogress()\n```\n")
+    course = catalog.load(make_course(tmp_path / "a", twice))
+    more = catalog.load(
+        make_course(tmp_path / "b", twice.replace("A first", "```{code-cell}\n1\n```\n\nA first"))
+    )
+    ids = [cell.id for cell in notebook_of(course, course.lessons[0]).cells]
+    assert len(set(ids)) == len(ids)
+    assert len(set(ids) & {cell.id for cell in notebook_of(more, more.lessons[0]).cells}) == len(ids) - 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("```{exercise} flip_rows\n", "```{exercise} flip_rows\nsome text\n", "not empty"),
+        ("A first sentence.", "```{note}\nA first sentence.\n```", "{note}"),
+        ("A first sentence.", ":::{tip}\nA first sentence.\n:::", "{tip}"),
+        ("minutes: 20", "minutes: soon", "minutes"),
+        ("# Shapes", "Before the title.\n\n# Shapes", "begins with its title"),
+        ("```{exercise} flip_rows\n```", "````\n```{exercise} flip_rows\n````", "{exercise}"),
+        (":tags: [parameters]", ":tags: [parameters", "YAML"),
+    ],
+)
+def test_a_source_that_is_no_lesson(tmp_path, old, new, told):
+    assert old in LESSON
+    course = catalog.load(make_course(tmp_path, LESSON.replace(old, new)))
+    with pytest.raises(CourseError, match=re.escape(told)):
+        notebook_of(course, course.lessons[0])
+
+
+# --- what is left of a run -------------------------------------------------------------------------------
+
+
+def test_built_notebook_is_steady(built):
+    notebook = read(built)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    printed = code(notebook, "range(3)").outputs
+    assert [output.get("name") for output in printed] == ["stdout", "stderr", None, "stdout", "stderr"]
+    assert printed[0].text == "out 0\nout 1\nout 2\n"
+    assert printed[3].text.startswith("after the figure\n<object object at 0x...>")
+    assert printed[3].text.endswith("/tmp/...\n")
+    assert printed[4].text.startswith("cell.py:9: UserWarning: careful")
+    assert b"tEXt" not in base64.b64decode(printed[2].data["image/png"])
+    (slider,) = code(notebook, "IntSlider").outputs
+    assert set(slider.data) == {"text/plain"}
+    text = (built / "notebooks" / "01_shapes.ipynb").read_text()
+    for word in (str(built), "ipykernel_", '"execution"', "widget-state", '"version"'):
+        assert word not in text
+    assert "not attempted" in str(code(notebook, "check(flip_rows)").outputs)
+    assert not (built / "workspace").exists()
+
+
+def test_kernel_is_this_python_whatever_is_installed(course_at, tmp_path, monkeypatch):
+    root = course_at(
+        "# Shapes\n\n```{code-cell}\nimport sys\nsys.executable, sys.flags.hash_randomization\n```\n"
+    )
+    spec = tmp_path / "jupyter" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": ["false"], "display_name": "no", "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    assert run_build(["shapes"], check=False, force=False, solved=None) == 0
+    assert code(read(root), "sys").outputs[0].data["text/plain"] == f"({sys.executable!r}, 0)"
+
+
+def test_forced_rebuild_from_elsewhere_differs_only_where_tagged(built, tmp_path):
+    """The course and its code copied to another folder, built from a third, by another process."""
+    root = tmp_path / "a copy" / "course"
+    shutil.copytree(built, root)
+    shutil.copytree(PACKAGE, root / "course_utils", ignore=shutil.ignore_patterns("__pycache__"))
+    notebook = root / "notebooks" / "01_shapes.ipynb"
+    before = notebook.stat().st_mtime_ns
+    environment = {name: value for name, value in os.environ.items() if name != "COURSE_ROOT"}
+    environment |= {"PYTHONPATH": str(root), "PYTHONHASHSEED": "7", "COLUMNS": "40"}
+    command = "from course_utils.lessons import run_build; raise SystemExit(run_build([], False, True, None))"
+    subprocess.run([sys.executable, "-c", command], cwd=tmp_path, env=environment, check=True)
+    assert notebook.stat().st_mtime_ns > before
+    shipped = built / "notebooks" / "01_shapes.ipynb"
+    assert without_tagged_outputs(notebook) == without_tagged_outputs(shipped)
+    assert notebook.read_text() != shipped.read_text()  # the tagged cell prints its process
+
+
+def test_outputs_that_a_kernel_may_send():
+    """What `make_steady` makes of them, one by one."""
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\2tEXtab1234" + b"\0\0\0\0IEND1234").decode()
+    plain = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\0IEND1234").decode()
+    outputs = [
+        new_output("stream", name="stderr", text="e1 "),
+        new_output("stream", name="stdout", text="o1 "),
+        new_output("stream", name="stderr", text="e2"),
+        new_output("stream", name="stdout", text="o2"),
+        new_output("display_data", {WIDGET: {"model_id": "1"}, "image/png": picture + "\n"}),
+        new_output("display_data", {WIDGET: {"model_id": "2"}}),
+        new_output("execute_result", {"text/html": "<b at 0x12>"}, execution_count=70),
+    ]
+    cells = [
+        new_code_cell("", id="a"),
+        new_markdown_cell("x", id="b"),
+        new_code_cell("f()", id="c", outputs=outputs, execution_count=70, metadata={"execution": {"t": "1"}}),
+    ]
+    notebook = new_notebook(cells=cells, metadata={"widgets": {"state": {}}})
+    make_steady(notebook)
+    assert [(o.get("name"), o.get("text")) for o in notebook.cells[2].outputs[:2]] == [
+        ("stdout", "o1 o2"),
+        ("stderr", "e1 e2"),
+    ]
+    assert [o.get("data") for o in notebook.cells[2].outputs[2:]] == [
+        {"image/png": plain},
+        {"text/html": "<b at 0x...>"},
+    ]
+    assert notebook.cells[2].outputs[-1].execution_count == notebook.cells[2].execution_count == 1
+    assert notebook.cells[0].execution_count is None
+    assert notebook.cells[2].metadata == {}
+    assert "widgets" not in notebook.metadata
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<function f at 0x7f12ab>", "<function f at 0x...>"),
+        ("/tmp/ipykernel_12/345.py:3: UserWarning", "cell.py:3: UserWarning"),
+        ("/var/folders/x_/T/ipykernel_1/2.py:3", "cell.py:3"),
+        ('File "/v/lib/python3.11/site-packages/torch/a.py"', 'File "site-packages/torch/a.py"'),
+        ('File "/usr/lib/python3.12/json/a.py"', 'File "python3/json/a.py"'),
+        ("in /home/me/course/course_utils/draw/strides.py", "in course_utils/draw/strides.py"),
+        ("saved to /tmp/tmpab_1cd23/model.pt2", "saved to /tmp/.../model.pt2"),
+        ("path=/a/course_utils/x.py:3", "path=course_utils/x.py:3"),
+        ("https://example.org/exercises/a", "https://example.org/exercises/a"),
+        ("shape (2, 3), 12 of 0x10 bytes at 3.5", "shape (2, 3), 12 of 0x10 bytes at 3.5"),
+    ],
+)
+def test_steady(text, expected):
+    assert steady(text) == expected
+    assert steady(expected) == expected
+
+
+def test_nbval_takes_out_the_same():
+    from nbval.plugin import get_sanitize_patterns
+
+    pairs = get_sanitize_patterns(NBVAL_CFG.read_text(encoding="utf-8"))
+    assert pairs[: len(STEADY)] == list(STEADY)
+
+
+# --- stale or not ----------------------------------------------------------------------------------------
+
+
+def test_up_to_date_is_left_alone(copy_of_built, capsys):
+    notebook = copy_of_built / "notebooks" / "01_shapes.ipynb"
+    before = notebook.stat().st_mtime_ns
+    assert run_build([], check=True, force=False, solved=None) == 0
+    assert run_build(["1"], check=False, force=False, solved=None) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert notebook.stat().st_mtime_ns == before
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("notebooks/source/01_shapes.md", "A first", "The first"),
+        ("exercises/shapes/flip_rows.py", "Return the rows", "Give the rows"),
+        ("notebooks/01_shapes.ipynb", "raise NotImplementedError", "return x.flip(0)"),
+        ("notebooks/01_shapes.ipynb", '"course": {', '"other": {'),
+        ("notebooks/01_shapes.ipynb", '"cells": [', '"cells": <<<<<<< ['),
+    ],
+)
+def test_stale(copy_of_built, capsys, path, old, new):
+    change(copy_of_built / path, old, new)
+    assert run_build([], check=True, force=False, solved=None) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("01_shapes ")
+    assert "course build 01_shapes" in told
+
+
+def test_not_stale_for_what_it_is_not_made_from(copy_of_built):
+    change(copy_of_built / "solutions/shapes/flip_rows.py", "x.flip(0)", "torch.flip(x, [0])")
+    assert run_build([], check=True, force=False, solved=None) == 0
+
+
+def test_missing_and_without_a_source(copy_of_built, capsys):
+    notebook = copy_of_built / "notebooks" / "01_shapes.ipynb"
+    notebook.rename(notebook.with_name("07_left_over.ipynb"))
+    assert run_build([], check=True, force=False, solved=None) == 1
+    told = capsys.readouterr().out
+    assert "01_shapes has not been built" in told
+    assert "07_left_over.ipynb has no source" in told
+
+
+def test_missing_exercise_is_named(copy_of_built, capsys):
+    (copy_of_built / "exercises" / "shapes" / "flip_rows.py").unlink()
+    assert run_build([], check=True, force=False, solved=None) == 1
+    assert "flip_rows.py is missing" in capsys.readouterr().out
+    assert run_build([], check=False, force=True, solved=None) == 1
+    assert "flip_rows.py is missing" in capsys.readouterr().out
+
+
+def test_a_new_exercise_makes_the_lesson_that_lists_them_all_stale(built, tmp_path, monkeypatch):
+    root = tmp_path / "course"
+    shutil.copytree(built, root)
+    (root / "notebooks" / "source" / "02_more.md").write_text("# More\n")
+    course = catalog.load(root)
+    assert freshness.why_stale(course, course.lessons[0]) is not None
+    quiet = LESSON.replace("progress()", "1")
+    alone = catalog.load(make_course(tmp_path / "alone", quiet))
+    make_course(tmp_path / "two", quiet)
+    (tmp_path / "two" / "notebooks" / "source" / "02_more.md").write_text("# More\n")
+    two = catalog.load(tmp_path / "two")
+    digests = {freshness.source_digest(course, course.lessons[0]) for course in (alone, two)}
+    assert len(digests) == 1
+
+
+def test_what_draws(tmp_path, monkeypatch):
+    """A module that a lesson does not draw with leaves it fresh."""
+    package = tmp_path / "course_utils"
+    files = {
+        "__init__.py": "from course_utils.notebook import check, progress",
+        "notebook.py": "def check(a):\n    from course_utils import grader, report",
+        "grader.py": "from course_utils import expect",
+        "expect.py": "",
+        "report.py": "",
+        "measure.py": "from course_utils import expect",
+        "draw/__init__.py": "",
+        "draw/palette.py": "",
+        "draw/strides.py": "from course_utils.draw.palette import (\n    INK,  # dark\n)",
+        "draw/graph.py": "",
+        "explore/__init__.py": "",
+        "explore/strides.py": "from course_utils.draw import strides as picture",
+    }
+    for name, text in files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    monkeypatch.setattr(freshness, "_PACKAGE", package)
+
+    def short(source: str) -> set[str]:
+        return {module.removeprefix("course_utils.") for module in freshness.what_draws(source)}
+
+    engine = {"notebook", "report"}
+    assert short("from course_utils import check as c, progress") == engine
+    assert short("import course_utils.measure as m") == {"measure"}
+    drawn = {"draw", "draw.palette", "draw.strides"}
+    assert short("    from course_utils.draw import strides") == drawn
+    assert short("from course_utils.explore.strides import explore") == drawn | {"explore.strides"}
+    assert short("from course_utils import check, nothing") == engine
+    assert short("import torch") == set()
+
+
+def test_check_imports_nothing_heavy(copy_of_built):
+    command = (
+        "import sys; from course_utils.lessons import run_build; code = run_build([], True, False, None);"
+        "print(sorted({'torch', 'jupytext', 'nbformat', 'nbclient', 'matplotlib'} & set(sys.modules)), code)"
+    )
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] 0"
+
+
+def test_unknown_lesson_and_no_lessons(copy_of_built, tmp_path, monkeypatch, capsys):
+    assert run_build(["12"], check=False, force=False, solved=None) == 2
+    assert "'12'" in capsys.readouterr().out
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("COURSE_ROOT", str(tmp_path / "empty"))
+    assert run_build([], check=True, force=False, solved=None) == 2
+
+
+# --- a build that fails ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        (":tags: [raises-exception]\n\n1 / 0", "ZeroDivisionError: division by zero"),
+        ("import os; os._exit(3)", "ended the kernel"),
+        ("while True: pass", "still running after 3 seconds"),
+        (f"print('x' * {MOST_BYTES})", "bytes"),
+    ],
+)
+def test_failing_cell_is_named_and_the_notebook_kept(course_at, capsys, monkeypatch, cell, told):
+    monkeypatch.setattr(lessons, "CELL_TIMEOUT", 3)
+    root = course_at(f"# Shapes\n\n```{{code-cell}}\n{cell}\n```\n")
+    notebook = root / "notebooks" / "01_shapes.ipynb"
+    notebook.write_text("what was there")
+    assert run_build([], check=False, force=False, solved=None) == 1
+    said = capsys.readouterr().out
+    assert "01_shapes: not built." in said
+    assert told in said
+    assert told == "bytes" or cell.splitlines()[-1] in said
+    assert notebook.read_text() == "what was there"
+    assert [path.name for path in (root / "notebooks").iterdir() if path.is_file()] == ["01_shapes.ipynb"]
+
+
+def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "a.ipynb"
+    path.write_text("before")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_notebook(path, new_notebook())
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# --- solved ----------------------------------------------------------------------------------------------
+
+
+def test_solved_is_written_and_nothing_else(copy_of_built, tmp_path):
+    shipped = (copy_of_built / "notebooks" / "01_shapes.ipynb").read_text()
+    assert run_build([], check=False, force=False, solved=tmp_path / "new" / "solved") == 0
+    solved = nbformat.read(tmp_path / "new" / "solved" / "01_shapes.ipynb", as_version=4)
+    assert "x.flip(0)" in code(solved, "def flip_rows").source
+    assert not any(cell.outputs for cell in solved.cells if cell.cell_type == "code")
+    assert (copy_of_built / "notebooks" / "01_shapes.ipynb").read_text() == shipped
+
+
+# --- Colab -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_colab_without_a_repository(tmp_path):
+    course = catalog.load(make_course(tmp_path))
+    assert "olab" not in nbformat.writes(notebook_of(course, course.lessons[0]))
+
+
+def test_colab_where_the_repository_is_known(tmp_path):
+    root = make_course(tmp_path)
+    (root / "pyproject.toml").write_text('[project.urls]\nRepository = "https://github.com/some/course"\n')
+    course = catalog.load(root)
+    notebook = notebook_of(course, course.lessons[0])
+    title, setup, parameters = notebook.cells[:3]
+    assert (
+        "https://colab.research.google.com/github/some/course/blob/main/notebooks/01_shapes.ipynb"
+        in title.source
+    )
+    assert setup.source == colab_cell("https://github.com/some/course").source
+    assert parameters.metadata.tags == ["parameters"]
+    assert colab_badge("https://example.org/some/course", "01_shapes") is None

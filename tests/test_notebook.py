@@ -1,0 +1,202 @@
+"""What a reader calls, in a real kernel: check, hint, solution, progress."""
+
+import os
+import queue
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from jupyter_client import KernelManager
+
+from course_utils import catalog
+
+TOY = Path(__file__).parent / "toy_course"
+
+RIGHT = "def interleave(a, b):\n    return torch.stack((a, b), dim=1).reshape(-1)"
+WRONG = "def interleave(a, b):\n    return torch.cat((a, b))"
+
+
+class Kernel:
+    """A kernel on the toy course. `run` gives what a cell printed and showed, as text."""
+
+    def __init__(self, record: Path) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.kernel_spec.argv[0] = sys.executable
+        environment = {**os.environ, "COURSE_ROOT": str(TOY), "COURSE_RECORD": str(record)}
+        self.manager.start_kernel(env=environment)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.run("import torch\nfrom course_utils import check, hint, progress, show_error, solution")
+
+    def run(self, code: str, timeout: float = 60) -> str:
+        asked, shown = self.client.execute(code), []
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            try:
+                message = self.client.get_iopub_msg(timeout=1)
+            except queue.Empty:
+                continue
+            if message["parent_header"].get("msg_id") != asked:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                shown.append(content["text"])
+            elif kind in ("execute_result", "display_data"):
+                shown.append(content["data"]["text/plain"])
+            elif kind == "error":
+                shown.append(f"{content['ename']}: {content['evalue']}")
+            elif kind == "status" and content["execution_state"] == "idle":
+                return "\n".join(shown)
+        raise TimeoutError(f"the cell did not end: {code}")
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    kernel = Kernel(tmp_path_factory.mktemp("kernel") / "record.sqlite")
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def kernel(shared, tmp_path):
+    """The shared kernel, with a record of its own for this test."""
+    shared.run(f"import os; os.environ['COURSE_RECORD'] = {str(tmp_path / 'record.sqlite')!r}")
+    return shared
+
+
+def test_a_wrong_answer_is_named_and_a_right_one_passes(kernel):
+    said = kernel.run(f"{WRONG}\ncheck(interleave)")
+    assert "✗ interleave: not yet" in said
+    assert "What this looks like:" in said
+    assert "Hint 1 of 3" in said
+    said = kernel.run(f"{RIGHT}\ncheck(interleave)")
+    assert "✓ interleave: passed" in said
+    assert "Hint" not in said
+
+
+def test_the_starter_is_not_an_attempt(kernel):
+    starter = "def interleave(a, b):\n    '''another docstring'''\n    raise NotImplementedError  # later"
+    assert "not attempted" in kernel.run(f"{starter}\ncheck(interleave)")
+    assert re.search(r"· interleave +not attempted\n", kernel.run("progress()"))
+
+
+def test_attempts_are_counted_and_a_pass_stays(kernel):
+    kernel.run(f"{WRONG}\ncheck(interleave)")
+    kernel.run(f"{RIGHT}\ncheck(interleave)")
+    kernel.run(f"{WRONG}\ncheck(interleave)")
+    said = kernel.run("progress()")
+    assert re.search(r"✓ interleave +passed, 3 attempts\n", said)
+    lesson = catalog.load(TOY).lessons[0]
+    assert f"{lesson.title} · 1 of {len(lesson.exercise_names)}" in said
+    assert f"Next: {lesson.exercise_names[1]} in {lesson.slug}" in said
+
+
+def test_a_demonstration_is_not_an_attempt(kernel):
+    kernel.run(f"{WRONG}\ncheck(interleave, record=False)")
+    assert re.search(r"· interleave +not attempted\n", kernel.run("progress()"))
+
+
+def test_hints_come_one_at_a_time(kernel):
+    first, second = kernel.run("hint('interleave')"), kernel.run("hint('interleave')")
+    assert "hint 1 of 3" in first
+    assert "hint 2 of 3" in second
+    assert first.splitlines()[2] in second
+    assert "solution(interleave)" in kernel.run("hint('interleave')")
+    # The hints that were seen are not folded into the next report again.
+    assert "Hint" not in kernel.run(f"{WRONG}\ncheck(interleave)")
+
+
+def test_the_solution_comes_when_asked_twice(kernel):
+    assert "def interleave" not in kernel.run("solution('interleave')")
+    assert "def interleave" in kernel.run("solution('interleave')")
+
+
+def test_the_solution_comes_after_three_attempts(kernel):
+    for _ in range(3):
+        kernel.run(f"{WRONG}\ncheck(interleave)")
+    assert "def interleave" in kernel.run("solution(interleave)")
+
+
+def test_the_solution_comes_after_passing(kernel):
+    kernel.run(f"{RIGHT}\ncheck(interleave)")
+    assert "def interleave" in kernel.run("solution(interleave)")
+
+
+def test_a_lambda_is_known_by_the_name_it_is_bound_to(kernel):
+    said = kernel.run("interleave = lambda a, b: torch.stack((a, b), 1).flatten()\ncheck(interleave)")
+    assert "✓ interleave: passed" in said
+
+
+def test_what_is_no_exercise_is_said_plainly(kernel):
+    assert "There is no exercise called `len`" in kernel.run("check(len)")
+    assert "There is no exercise" in kernel.run("check(3)")
+    assert "There is no exercise called `nothing`" in kernel.run("hint('nothing')")
+
+
+def test_an_error_is_shown_at_the_readers_line_and_left_to_the_debugger(kernel):
+    said = kernel.run("def interleave(a, b):\n    c = a\n    return c.view(7, 11)\ncheck(interleave)")
+    assert "at your line 3 (`return c.view(7, 11)`)" in said
+    assert "ipykernel" not in said
+    kernel.run("import sys, traceback")
+    frames = kernel.run("[frame.name for frame in traceback.extract_tb(sys.last_traceback)]")
+    assert frames == "['interleave']"
+
+
+def test_the_readers_state_is_left_alone(kernel):
+    before = "torch.manual_seed(3); torch.set_default_dtype(torch.float64); _ = torch.set_grad_enabled(False)"
+    kernel.run(f"{before}; a = torch.rand(2); torch.manual_seed(3)\n{RIGHT}")
+    kernel.run("check(interleave)")
+    state = kernel.run(
+        "(bool((torch.rand(2) == a).all()), torch.get_default_dtype(), torch.is_grad_enabled())"
+    )
+    kernel.run("torch.set_default_dtype(torch.float32); _ = torch.set_grad_enabled(True)")
+    assert state == "(True, torch.float64, False)"
+
+
+def test_an_endless_loop_ends_at_the_deadline_and_the_kernel_lives(kernel):
+    said = kernel.run("def interleave(a, b):\n    while True:\n        pass\ncheck(interleave)")
+    assert "it timed out" in said
+    assert "it is in the loop at your line 2 (`while True:`)" in said
+    assert kernel.run("1 + 1") == "2"
+
+
+def test_an_interrupt_ends_a_check_and_counts_nothing(kernel):
+    kernel.run("def interleave(a, b):\n    open('/dev/null')\n    while True:\n        pass")
+    asked = kernel.client.execute("check(interleave)")
+    time.sleep(1)  # inside the loop; the deadline is ten seconds
+    kernel.manager.interrupt_kernel()
+    reply = kernel.client.get_shell_msg(timeout=30)
+    while reply["parent_header"].get("msg_id") != asked:
+        reply = kernel.client.get_shell_msg(timeout=30)
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert re.search(r"· interleave +not attempted\n", kernel.run("progress()"))
+
+
+def test_prints_of_an_answer_are_shown(kernel):
+    said = kernel.run("def interleave(a, b):\n    print('seen', len(a))\n    return a\ncheck(interleave)")
+    assert "seen 3" in said
+
+
+def test_show_error_prints_what_is_raised_and_insists_on_it(kernel):
+    assert kernel.run("show_error(lambda: torch.ones(2).view(3))").startswith(
+        "RuntimeError: shape '[3]' is invalid"
+    )
+    assert kernel.run("show_error(lambda: 1)").startswith("AssertionError")
+
+
+def test_a_record_that_cannot_be_written_is_said_once_and_nothing_breaks(kernel, tmp_path):
+    kernel.run(
+        f"os.environ['COURSE_RECORD'] = {str(tmp_path / 'a_folder')!r}; os.mkdir(os.environ['COURSE_RECORD'])"
+    )
+    said = kernel.run(f"{RIGHT}\ncheck(interleave)")
+    assert "✓ interleave: passed" in said
+    assert "Traceback" not in said
+    assert "Error" not in said.replace("NotImplementedError", "")
+    assert "passed, 1 attempt" in kernel.run("progress()")

@@ -1,0 +1,240 @@
+"""The lessons as readers get them, run again: as shipped by nbval, solved by papermill."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course_utils import catalog
+from course_utils.catalog import Course, Lesson
+from course_utils.freshness import strays, why_stale
+from course_utils.lesson_source import CHECK, role
+from course_utils.lessons import build, kernel_environment, write_solved
+from course_utils.notebook_files import MOST_BYTES
+from course_utils.record import open_record
+
+NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
+COURSE = catalog.load(Path(__file__).resolve().parent.parent)
+
+each_lesson = pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.slug)
+
+
+def validate(course: Course, notebook: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a copy of the notebook in `folder`, and compares each output with the stored one."""
+    copy = folder / notebook.name
+    shutil.copy(notebook, copy)
+    nbval = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", str(NBVAL_CFG)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--color=no",
+        "-p",
+        "no:cacheprovider",
+        *nbval,
+        str(copy),
+    ]
+    environment = kernel_environment(course.root, folder)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def solve(course: Course, lesson: Lesson, folder: Path) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Runs the solved lesson. Returns for each exercise its recorded state and what its check printed."""
+    source = write_solved(course, lesson, folder / "solved")
+    executed = folder / "executed.ipynb"
+    command = [sys.executable, "-m", "papermill", str(source), str(executed), "-p", "DEVICE", "cpu"]
+    command += ["--cwd", str(folder), "--no-progress-bar", "--kernel", "python3"]
+    environment = kernel_environment(course.root, folder)
+    # Of the kernels that are installed, the one of this environment.
+    environment = {name: value for name, value in environment.items() if name != "JUPYTER_PATH"}
+    environment["JUPYTER_PREFER_ENV_PATH"] = "1"
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = open_record(Path(environment["COURSE_RECORD"]))
+    states = {name: record.state(name) for name in lesson.exercise_names}
+    printed = {
+        cell.metadata.course.exercise: "".join(o.get("data", {}).get("text/plain", "") for o in cell.outputs)
+        for cell in nbformat.read(executed, as_version=4).cells
+        if role(cell) == CHECK
+    }
+    return states, printed
+
+
+def test_there_are_lessons_and_nothing_else():
+    assert COURSE.lessons
+    assert strays(COURSE) == []
+
+
+@each_lesson
+def test_up_to_date(lesson):
+    why = why_stale(COURSE, lesson)
+    assert why is None, f"{lesson.slug} {why}. To mend this: course build {lesson.slug}"
+
+
+@each_lesson
+def test_as_a_file(lesson):
+    assert lesson.notebook.stat().st_size <= MOST_BYTES
+    notebook = nbformat.read(lesson.notebook, as_version=4)
+    nbformat.validate(notebook)
+    assert max(Counter(cell.id for cell in notebook.cells).values()) == 1
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert outputs
+    assert [output for output in outputs if output.output_type == "error"] == []
+    text = lesson.notebook.read_text(encoding="utf-8")
+    for word in ("ipykernel_", "widget-view", "widget-state", '"execution":', str(COURSE.root)):
+        assert word not in text
+    assert "*About " in notebook.cells[0].source, f"{lesson.source} does not say how long it takes"
+
+
+@each_lesson
+def test_device_can_be_given(lesson):
+    """papermill puts what it is given below the one cell that is tagged for it."""
+    notebook = nbformat.read(lesson.notebook, as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    names = [target.id for node in ast.parse(cell.source).body for target in getattr(node, "targets", [])]
+    assert names == ["DEVICE"]
+
+
+@each_lesson
+def test_as_shipped(lesson, tmp_path):
+    done = validate(COURSE, lesson.notebook, tmp_path)
+    mend = f"Where the new output is the right one: course build --force {lesson.slug}"
+    assert done.returncode == 0, done.stdout + done.stderr + mend
+    cells = [c for c in nbformat.read(lesson.notebook, as_version=4).cells if c.cell_type == "code"]
+    assert f"{len(cells)} passed" in done.stdout
+
+
+@each_lesson
+def test_rebuilt_elsewhere(lesson, tmp_path, monkeypatch):
+    """The course copied to another folder and built from a third comes out the same."""
+    root = tmp_path / "copy"
+    for folder in ("notebooks", "exercises", "solutions"):
+        shutil.copytree(COURSE.root / folder, root / folder)
+    monkeypatch.chdir(tmp_path)
+    course = catalog.load(root)
+    build(course, course.lesson(lesson.slug))
+    assert comparable(root / "notebooks" / lesson.notebook.name) == comparable(lesson.notebook)
+
+
+def comparable(notebook: Path) -> list[dict]:
+    """The cells without the outputs that are tagged as machine-dependent. Pictures are drawn to the same
+    pixel by the same build of matplotlib; they are compared on the platform that the lessons are built on."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    for cell in cells:
+        if "nbval-ignore-output" in cell["metadata"].get("tags", []):
+            cell["outputs"] = []
+        for output in cell.get("outputs", []):
+            if sys.platform != "linux" and "image/png" in output.get("data", {}):
+                output["data"]["image/png"] = ""
+    return cells
+
+
+@each_lesson
+def test_solved(lesson, tmp_path):
+    states, printed = solve(COURSE, lesson, tmp_path)
+    assert states == dict.fromkeys(lesson.exercise_names, "passed")
+    for name in lesson.exercise_names:
+        answer = COURSE.exercise(name).answer_name
+        assert f"{answer}: passed" in printed[name].splitlines()[0]
+
+
+# --- the tests above can fail -------------------------------------------------------------------------
+
+EXERCISE = '''"""Twice
+
+Return the double of `x`.
+"""
+
+from course_utils import expect
+from course_utils.exercise import Exercise
+
+exercise = Exercise(minutes=1, hints=["Add it to itself."])
+
+
+@exercise.starter
+def twice(x):
+    raise NotImplementedError
+
+
+@exercise.check
+def of_three(twice):
+    """Three becomes six"""
+    expect.equal(twice(3), 6)
+'''
+
+LESSON = """---
+minutes: 1
+---
+
+# Small
+
+```{code-cell}
+:tags: [parameters]
+
+DEVICE = "cuda"
+```
+
+```{code-cell}
+from course_utils import check
+print("stored", DEVICE)
+```
+
+```{exercise} twice
+```
+
+```{code-cell}
+:tags: [nbval-ignore-output]
+
+import os
+print("process", os.getpid())
+```
+"""
+
+
+@pytest.fixture
+def small(tmp_path) -> Course:
+    """A course of one exercise whose solution is wrong."""
+    root = tmp_path / "course"
+    for path, text in (
+        ("exercises/small/twice.py", EXERCISE),
+        ("solutions/small/twice.py", '"""Wrong."""\n\n\ndef twice(x):\n    return x * x\n'),
+        ("notebooks/source/01_small.md", LESSON),
+    ):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return catalog.load(root)
+
+
+def test_a_wrong_stored_output_is_found(small, tmp_path):
+    lesson = small.lessons[0]
+    build(small, lesson)
+    (tmp_path / "right").mkdir()
+    done = validate(small, lesson.notebook, tmp_path / "right")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = lesson.notebook.read_text()
+    for right, wrong in (("stored cuda", "stored mps"), ("</b>", "<i></i></b>")):
+        assert right in text
+        text = text.replace(right, wrong)
+    lesson.notebook.write_text(text)
+    (tmp_path / "wrong").mkdir()
+    done = validate(small, lesson.notebook, tmp_path / "wrong")
+    assert done.returncode == 1
+    assert "Cell outputs differ" in done.stdout
+    assert "2 failed, 3 passed" in done.stdout
+
+
+def test_a_wrong_solution_is_found(small, tmp_path):
+    states, printed = solve(small, small.lessons[0], tmp_path)
+    assert states == {"twice": "wrong"}
+    assert "twice: not yet" in printed["twice"]
+    executed = (tmp_path / "executed.ipynb").read_text()
+    assert "stored cpu" in executed

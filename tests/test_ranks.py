@@ -1,0 +1,409 @@
+"""Ranks: real processes with gloo, and what is said when they go wrong. The kernel below is a real one."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_utils import processes
+from course_utils.ranks import RankError, describe, ranks, run_ranks
+from course_utils.workers import Worker
+
+SOON = 3.0  # a deadline for what never ends
+LONG = 60.0  # a deadline for what ends
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """Each worker imports this module; let what it imports itself be there already."""
+    with Worker(preload=("pytest", "psutil")) as worker:
+        yield worker.pid
+
+
+def states(results):
+    return [result.state for result in results]
+
+
+def reduces(rank, world_size, scale=1.0):
+    x = torch.full((3,), (rank + 1) * scale)
+    dist.all_reduce(x)
+    return x
+
+
+def surroundings(rank, world_size):
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    return (
+        (rank, world_size, dist.get_rank(), dist.get_world_size(), dist.get_backend()),
+        [os.environ[name] for name in names],
+    )
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_collectives_give_the_right_values(world_size):
+    total = sum(range(1, world_size + 1)) * 2.0
+    values = run_ranks(reduces, world_size, 2.0, deadline=LONG)
+    assert [value.tolist() for value in values] == [[total] * 3] * world_size
+
+
+def test_a_rank_knows_who_it_is():
+    values = run_ranks(surroundings, 2, deadline=LONG)
+    assert values == [((rank, 2, rank, 2, "gloo"), [str(rank), "2", str(rank)]) for rank in range(2)]
+
+
+def test_no_ranks_are_refused():
+    with pytest.raises(ValueError, match="world_size is 0"):
+        run_ranks(reduces, 0)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def ddp_step(rank, world_size):
+    torch.manual_seed(rank)
+    net = torch.nn.parallel.DistributedDataParallel(Net())
+    net(torch.randn(5, 4)).sum().backward()
+    return net.module.layer.weight, net.module.layer.weight.grad
+
+
+def test_a_ddp_step_gives_all_ranks_the_same():
+    (weight, grad), (other_weight, other_grad) = run_ranks(ddp_step, 2, deadline=LONG)
+    assert torch.equal(weight, other_weight)
+    assert torch.equal(grad, other_grad)
+    torch.manual_seed(0)
+    assert torch.equal(weight, Net().layer.weight)
+
+
+def draws(rank, world_size):
+    return torch.rand(4).tolist()
+
+
+def test_ranks_draw_different_numbers():
+    one, other = run_ranks(draws, 2, deadline=LONG)
+    assert one != other
+
+
+def talks(rank, world_size):
+    for step in range(2):
+        dist.barrier()
+        print(f"step {step}")
+    os.system("echo a program")
+
+
+def test_output_is_labelled_and_ordered_by_rank(capfd):
+    run_ranks(talks, 2, deadline=LONG)
+    lines = [f"[rank {rank}] {line}" for rank in range(2) for line in ("step 0", "step 1", "a program")]
+    assert capfd.readouterr().out.splitlines() == lines
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------
+
+
+def failure(function, world_size=2, deadline=SOON):
+    with pytest.raises(RankError) as caught:
+        run_ranks(function, world_size, deadline=deadline)
+    return caught.value
+
+
+def raises(rank, world_size):
+    x = torch.ones(1)
+    if rank == 1:
+        x.reshape(7)
+    dist.all_reduce(x)  # rank 0
+
+
+def test_a_rank_that_raises_shows_its_line_and_the_others_their_position():
+    error = failure(raises, deadline=LONG)
+    assert states(error.results) == ["timed out", "raised"]
+    verdict, *lines = str(error).splitlines()
+    assert verdict == "2 of 2 ranks did not return"
+    assert lines[0] == "rank 1 raised RuntimeError: shape '[7]' is invalid for input of size 1"
+    assert lines[1].endswith("of test_ranks.py (`x.reshape(7)`), in raises")
+    assert lines[2].startswith("rank 0 waits in all_reduce at your line")
+    assert lines[2].endswith("(`dist.all_reduce(x)  # rank 0`)")
+    assert error.results[0].seconds < LONG / 2  # nobody waited for the deadline
+
+
+def skips(rank, world_size):
+    if rank != 1:
+        dist.all_reduce(torch.ones(1))
+
+
+def test_a_rank_that_skips_a_collective():
+    error = failure(skips, 3, deadline=LONG)
+    assert states(error.results) == ["timed out", "returned", "timed out"]
+    assert str(error).splitlines()[0] == "2 of 3 ranks did not return and nothing moved any more"
+    assert [r.position.call for r in error.results if r.position] == ["all_reduce", "all_reduce"]
+    assert str(error).splitlines()[-1] == "rank 1 has returned"
+
+
+def calls_another(rank, world_size):
+    if rank == 0:
+        dist.all_reduce(torch.ones(1))
+        return
+    dist.broadcast(torch.ones(1), 0)
+    dist.barrier()
+
+
+def test_ranks_that_call_different_collectives():
+    error = failure(calls_another, deadline=LONG)
+    assert states(error.results) == ["timed out", "timed out"]
+    first, second = (result.position for result in error.results)
+    assert first.call == "all_reduce"
+    assert second.call in ("broadcast", "barrier")
+    assert "waits in all_reduce at your line" in first.describe()
+
+
+def loops(rank, world_size):
+    if rank == 1:
+        while True:
+            pass
+    dist.all_reduce(torch.ones(1))
+
+
+def test_a_rank_that_loops_is_found_at_the_deadline():
+    error = failure(loops)
+    assert states(error.results) == ["timed out", "timed out"]
+    assert str(error).splitlines()[0] == "2 of 2 ranks did not return within 3 s"
+    assert error.results[0].position.call == "all_reduce"
+    assert error.results[1].position.call is None
+    assert error.results[1].position.frame.function == "loops"
+
+
+def is_slow(rank, world_size):
+    time.sleep(2.5 * rank)  # asleep for longer than it takes to conclude that nothing moves
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    return x.item()
+
+
+def test_a_rank_that_is_slow_is_waited_for():
+    assert run_ranks(is_slow, 2, deadline=LONG) == [2.0, 2.0]
+
+
+def forgets_backward(rank, world_size):
+    net = torch.nn.parallel.DistributedDataParallel(Net())
+    loss = net(torch.randn(5, 4)).sum()
+    if rank == 0:
+        loss.backward()
+
+
+def test_a_rank_that_waits_in_backward():
+    error = failure(forgets_backward, deadline=LONG)
+    assert states(error.results) == ["timed out", "returned"]
+    assert error.results[0].position.call == "backward"
+    assert error.results[0].position.frame.source == "loss.backward()"
+
+
+def dies(rank, world_size):
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    dist.all_reduce(torch.ones(1))
+
+
+def test_a_rank_that_dies_shows_how_and_is_named_before_those_it_cut_off():
+    error = failure(dies, 3, deadline=LONG)
+    assert error.results[1].how == "signal 11 (SIGSEGV)"
+    lines = str(error).splitlines()
+    assert lines[1] == "rank 1 died: signal 11 (SIGSEGV)"
+    for line in lines[2:]:
+        assert "lost its connection at your line" in line or "waits in all_reduce at your line" in line
+
+
+def all_raise(rank, world_size):
+    raise KeyError(rank)
+
+
+def test_all_ranks_may_raise():
+    error = failure(all_raise)
+    assert [line for line in str(error).splitlines() if line.startswith("rank")] == [
+        "rank 0 raised KeyError: 0",
+        "rank 1 raised KeyError: 1",
+    ]
+
+
+def prints_and_raises(rank, world_size):
+    print("on the way")
+    raise ValueError("the way is blocked")
+
+
+def test_output_is_shown_before_the_error(capsys):
+    failure(prints_and_raises)
+    assert capsys.readouterr().out == "[rank 0] on the way\n[rank 1] on the way\n"
+
+
+def test_an_error_shows_no_frames_in_a_notebook_and_can_travel():
+    error = failure(all_raise)
+    shown = error._render_traceback_()
+    assert shown[0] == "RankError: 2 of 2 ranks did not return"
+    assert not any("course_utils" in line for line in shown)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def starts_a_child(rank, world_size, folder):
+    if os.fork() == 0:
+        os.setsid()
+        (folder / f"{rank}.child").write_text(str(os.getpid()))
+        time.sleep(1000)
+    (folder / f"{rank}.rank").write_text(str(os.getpid()))
+    while len(list(folder.iterdir())) < 2 * world_size:
+        time.sleep(0.01)
+    if rank == 0:
+        dist.barrier()
+
+
+def test_nothing_is_left_of_any_rank(tmp_path):
+    assert states(ranks(starts_a_child, 2, tmp_path, deadline=LONG)) == ["timed out", "returned"]
+    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
+    assert len(pids) == 4
+    assert not processes.alive(pids)
+
+
+def test_results_describe_themselves():
+    results = ranks(reduces, 2, deadline=LONG)
+    assert describe(results).splitlines()[1:] == ["rank 0 has returned", "rank 1 has returned"]
+
+
+# --- from a notebook --------------------------------------------------------------------------------------
+
+CELLS = [
+    """
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from course_utils.ranks import RankError, run_ranks
+    from course_utils.workers import isolated
+    """,
+    """
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([3.0]))
+
+        def forward(self, x):
+            return Square.apply(self.weight * x)
+
+    def step(rank, world_size, net):
+        net = nn.parallel.DistributedDataParallel(net)
+        print("my x is", rank + 1)
+        net(torch.tensor([rank + 1.0])).sum().backward()
+        return net.module.weight.grad
+
+    run_ranks(step, 2, Net())
+    """,
+    """
+    def fails(rank, world_size):
+        x = torch.ones(2)
+        if rank == 1:
+            x.view(7)
+        dist.all_reduce(x)
+
+    run_ranks(fails, 2)
+    """,
+    """
+    def scripts():
+        def twice(x):
+            return x + x
+        return torch.jit.script(twice).code, torch.jit.script(Doubles())(torch.ones(1))
+
+    class Doubles(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    isolated(scripts, deadline=60).value
+    """,
+]
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    """The cells, run by a kernel; each one's outputs."""
+    import nbformat  # here: every rank imports this module
+    from nbclient import NotebookClient
+
+    cells = [nbformat.v4.new_code_cell(textwrap.dedent(code).strip()) for code in CELLS]
+    book = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True).execute()
+    return [cell.outputs for cell in book.cells]
+
+
+def test_in_a_notebook_its_own_modules_and_functions_run_on_ranks(notebook):
+    printed, value = notebook[1]
+    assert printed.text == "[rank 0] my x is 1\n[rank 1] my x is 2\n"
+    # d/dw (w x)^2 = 2 w x^2, the mean of both ranks: (6 + 24) / 2
+    assert value.data["text/plain"] == "[tensor([15.]), tensor([15.])]"
+
+
+def test_in_a_notebook_a_failure_is_a_short_message_with_the_line_of_the_cell(notebook):
+    (error,) = notebook[2]
+    assert error.ename == "RankError"
+    assert error.traceback == [
+        "RankError: 2 of 2 ranks did not return",
+        "rank 1 raised RuntimeError: shape '[7]' is invalid for input of size 2",
+        "    at your line 4 (`x.view(7)`), in fails",
+        "rank 0 waits in all_reduce at your line 5 (`dist.all_reduce(x)`)",
+    ]
+
+
+def test_in_a_notebook_torchscript_finds_the_source(notebook):
+    (value,) = notebook[3]
+    assert "torch.add(x, x)" in value.data["text/plain"]
+    assert "tensor([2.])" in value.data["text/plain"]
+
+
+CLIENT = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+import test_ranks
+test_ranks.ranks(test_ranks.starts_a_child_and_waits, 2, Path({folder!r}), deadline=1000)
+"""
+
+
+def starts_a_child_and_waits(rank, world_size, folder):
+    starts_a_child(rank, world_size, folder)
+    time.sleep(1000)
+
+
+def test_nothing_is_left_when_the_client_is_killed_while_ranks_run(tmp_path):
+    code = CLIENT.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
+    client = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        patience = time.monotonic() + 60
+        while len(pids := [path.read_text() for path in tmp_path.iterdir()]) < 4 or "" in pids:
+            assert time.monotonic() < patience
+            time.sleep(0.02)
+        pids = [*map(int, pids), *(child.pid for child in psutil.Process(client.pid).children())]
+        assert len(processes.alive(pids)) == len(pids) == 5
+    finally:
+        client.kill()
+        client.wait()
+    patience = time.monotonic() + 20
+    while processes.alive(pids):
+        assert time.monotonic() < patience
+        time.sleep(0.01)

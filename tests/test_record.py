@@ -1,0 +1,672 @@
+"""The reader's record: nothing is lost, and storage trouble is a sentence and never an exception."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from course_utils.record import VERSION, Record, open_record
+
+NOBODY = 65534
+
+
+def entries(path: Path) -> list[dict]:
+    """What is in the file, read without the code under test."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [json.loads(text) for (text,) in database.execute("SELECT entry FROM entries")]
+
+
+def attempt(record: Record, exercise: str = "strides", state: str = "wrong") -> None:
+    record.add_attempt(exercise, "tensors", state, 1, 3)
+
+
+def script(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """A Python process that runs `code`, with what most scripts here need."""
+    start = "import os, sys, time\nfrom pathlib import Path\nfrom course_utils.record import open_record\n"
+    command = [sys.executable, "-c", start + code, *map(str, arguments)]
+    root = Path(__file__).parent.parent
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    said, complaint = process.communicate(timeout=120)
+    assert process.returncode == 0, complaint
+    assert complaint == ""
+    return said
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "workspace" / ".record.sqlite"
+
+
+# What it remembers.
+
+
+def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
+    first = open_record(path)
+    attempt(first, state="raised")
+    attempt(first, state="passed")
+    attempt(first, state="wrong")
+    attempt(first, "reshape", state="timed out")
+    assert [first.reveal_hint("strides"), first.reveal_hint("strides")] == [1, 2]
+    assert [first.ask_solution("reshape"), first.ask_solution("reshape")] == [1, 2]
+    first.see_solution("strides")
+    for record in (first, open_record(path)):
+        assert (record.attempts("strides"), record.attempts("reshape"), record.attempts("other")) == (3, 1, 0)
+        assert (record.state("strides"), record.state("reshape"), record.state("other")) == (
+            "passed",
+            "timed out",
+            None,
+        )
+        assert (record.hints("strides"), record.hints("reshape")) == (2, 0)
+        assert (record.solution_seen("strides"), record.solution_seen("reshape")) == (True, False)
+        assert record.notice is None
+    assert open_record(path).ask_solution("reshape") == 3
+
+
+def test_the_state_is_the_last_one_until_one_passed(path: Path) -> None:
+    record = open_record(path)
+    seen = []
+    for state in ("wrong", "raised", "wrong", "passed", "died"):
+        attempt(record, state=state)
+        seen.append(record.state("strides"))
+    assert seen == ["wrong", "raised", "wrong", "passed", "passed"]
+
+
+def test_summary_has_every_exercise_in_which_something_happened(path: Path) -> None:
+    record = open_record(path)
+    attempt(record)
+    record.reveal_hint("reshape")
+    record.see_solution("reshape")
+    summary = record.summary()
+    assert set(summary) == {"strides", "reshape"}
+    strides, reshape = summary["strides"], summary["reshape"]
+    assert (strides.state, strides.attempts, strides.hints, strides.solution_seen) == ("wrong", 1, 0, False)
+    assert (reshape.state, reshape.attempts, reshape.hints, reshape.solution_seen) == (None, 0, 1, True)
+    assert datetime.fromisoformat(strides.last) < datetime.fromisoformat(reshape.last)
+    assert datetime.fromisoformat(strides.last).utcoffset() is not None
+
+
+def test_an_attempt_is_stored_with_all_its_details(path: Path) -> None:
+    open_record(path).add_attempt("strides", "tensors", "wrong", 2, 5, "copies", source_digest="ab12")
+    (stored,) = entries(path)
+    expected = {"lesson": "tensors", "state": "wrong", "passed": 2, "total": 5, "diagnosis": "copies"}
+    assert expected.items() <= stored.items()
+    assert stored["source_digest"] == "ab12"
+
+
+def test_asking_creates_nothing_and_writing_leaves_one_file(path: Path) -> None:
+    record = open_record(path)
+    assert (record.attempts("strides"), record.summary(), record.notice) == (0, {}, None)
+    assert not path.parent.exists()
+    attempt(record)
+    assert record.attempts("strides") == 1
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_default_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COURSE_RECORD", raising=False)
+    monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
+    assert open_record().path == tmp_path.resolve() / "workspace" / ".record.sqlite"
+    monkeypatch.setenv("COURSE_RECORD", str(tmp_path / "elsewhere.sqlite"))
+    assert open_record().path == tmp_path.resolve() / "elsewhere.sqlite"
+
+
+# Several kernels.
+
+
+def test_an_open_record_sees_what_another_kernel_adds(path: Path) -> None:
+    one, other = open_record(path), open_record(path)
+    attempt(one)
+    attempt(other, state="passed")
+    assert (one.attempts("strides"), one.state("strides")) == (2, "passed")
+    assert one.reveal_hint("strides") == 1
+    assert other.reveal_hint("strides") == 2
+
+
+def test_kernels_that_write_at_once_lose_and_repeat_nothing(path: Path) -> None:
+    code = """
+record = open_record(Path(sys.argv[1]))
+revealed = []
+for turn in range(150):
+    record.add_attempt("strides", "tensors", "wrong", 0, 1, source_digest=f"{sys.argv[2]}.{turn}")
+    revealed.append(record.reveal_hint("strides"))
+assert record.notice is None, record.notice
+print(*revealed)
+"""
+    kernels = [script(code, path, number) for number in range(3)]
+    numbers = [int(word) for kernel in kernels for word in output(kernel).split()]
+    # Each revealed hint had a number of its own: a count and the addition to it are one transaction.
+    assert sorted(numbers) == list(range(1, 451))
+    digests = [entry["source_digest"] for entry in entries(path) if entry["kind"] == "attempt"]
+    assert sorted(digests) == sorted(f"{kernel}.{turn}" for kernel in range(3) for turn in range(150))
+    assert open_record(path).attempts("strides") == 450
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_thousand_kills_lose_no_finished_attempt(path: Path) -> None:
+    # A small process forks the children, so that a thousand of them take seconds.
+    code = """
+import random, signal
+folder, chance = Path(sys.argv[1]), random.Random(20)
+journals = 0
+for kill in range(1000):
+    path = folder / f"{kill % 20}.sqlite"
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        record = open_record(path)
+        for turn in range(10_000):
+            record.add_attempt("strides", "tensors", "wrong", 0, 1, source_digest=f"{kill}.{turn}")
+            assert record.notice is None
+            os.write(writing, f"{kill}.{turn}\\n".encode())
+        os._exit(1)
+    os.close(writing)
+    # Half of them die after a first attempt, half at any time from their start on.
+    said = os.read(reading, 1) if kill // 20 % 2 else b""
+    time.sleep(chance.uniform(0, 0.006))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    journals += path.with_name(path.name + "-journal").exists()
+    while part := os.read(reading, 65536):
+        said += part
+    os.close(reading)
+    print(said.decode())
+print("journals", journals)
+"""
+    path.parent.mkdir()
+    *finished, _, journals = output(script(code, path.parent)).split()
+    stored: list[str] = []
+    for file in path.parent.glob("*.sqlite"):
+        before = open_record(file)
+        assert before.attempts("strides") == len(entries(file))
+        assert before.notice is None
+        stored += [entry["source_digest"] for entry in entries(file)]
+    assert set(finished) <= set(stored)
+    assert len(set(stored)) == len(stored)
+    # At most the one attempt that each of them was about to report may be there besides.
+    assert len(stored) <= len(finished) + 1000
+    # It was worth a thousand kills: many of them hit a transaction.
+    assert int(journals) > 20
+    assert len(finished) >= 500
+
+
+# Trouble with the storage.
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, options: str = "size=48k") -> Iterator[None]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def can_mount() -> bool:
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with small_disk(Path(folder) / "disk"):
+                return True
+        except (OSError, subprocess.CalledProcessError):
+            return False
+
+
+needs_mount = pytest.mark.skipif(
+    not can_mount(), reason="mounting is for root; the same trouble is made in another way by the test above"
+)
+
+
+def test_no_room_keeps_attempts_until_there_is_room(path: Path) -> None:
+    # A limit on the size of files stands for the full disk: the same failing writes, for every user.
+    code = """
+import resource
+path = Path(sys.argv[1])
+record = open_record(path)
+record.add_attempt("strides", "tensors", "wrong", 0, 1)
+assert record.notice is None
+limit = path.stat().st_size + 4096
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+for turn in range(60):
+    record.add_attempt("strides", "tensors", "wrong", 0, 1)
+assert record.attempts("strides") == 61
+print(record.notice)
+print(open_record(path).attempts("strides"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+record.add_attempt("strides", "tensors", "passed", 1, 1)
+assert record.notice is None, record.notice
+"""
+    notice, stored = output(script(code, path)).splitlines()
+    assert notice.startswith(f"Your progress is kept in memory until {path} can be written: ")
+    assert 1 <= int(stored) < 61
+    assert len(entries(path)) == 62
+    assert list(path.parent.iterdir()) == [path]
+
+
+@needs_mount
+def test_a_full_disk_keeps_attempts_until_there_is_room(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk):
+        path = disk / ".record.sqlite"
+        record = open_record(path)
+        attempt(record)
+        (disk / "ballast").write_bytes(bytes(12 * 1024))
+        for _ in range(100):
+            attempt(record)
+        assert record.attempts("strides") == 101
+        assert str(record.notice).endswith(f"{path} can be written: the disk is full.")
+        assert 1 <= len(entries(path)) < 101
+        (disk / "ballast").unlink()
+        attempt(record, state="passed")
+        assert record.notice is None
+        assert len(entries(path)) == 102
+
+
+@needs_mount
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk):
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "ballast").write_bytes(bytes(100 * 1024))
+        record = open_record(disk / ".record.sqlite")
+        attempt(record)
+        assert (record.attempts("strides"), "the disk is full" in str(record.notice)) == (1, True)
+        (disk / "ballast").unlink()
+        attempt(record)
+        assert len(entries(record.path)) == 2
+
+
+# The script gives up being root, for whom no folder is read-only.
+READ_ONLY = (
+    f"""
+os.geteuid() == 0 and os.setuid({NOBODY})
+"""
+    + """
+path, before = Path(sys.argv[1]), int(sys.argv[2])
+record = open_record(path)
+assert record.attempts("strides") == before, record.notice
+for turn in range(3):
+    record.add_attempt("strides", "tensors", "passed", 1, 1)
+assert (record.attempts("strides"), record.state("strides")) == (before + 3, "passed")
+assert record.reveal_hint("strides") == 1
+print(record.news())
+assert record.notice is not None and record.news() is None
+"""
+)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that another user can reach."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        yield folder
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("stored", [0, 2])
+def test_a_read_only_folder_keeps_this_session_in_memory(open_folder: Path, stored: int) -> None:
+    path = open_folder / ".record.sqlite"
+    for _ in range(stored):
+        attempt(open_record(path))
+    open_folder.chmod(0o555)
+    before = {file: file.read_bytes() for file in open_folder.iterdir()}
+    notice = output(script(READ_ONLY, path, stored)).strip()
+    assert notice.startswith(f"Your progress is kept in memory until {path} can be written: ")
+    assert {file: file.read_bytes() for file in open_folder.iterdir()} == before
+
+
+def test_a_read_only_file_is_read_and_not_written(open_folder: Path) -> None:
+    path = open_folder / ".record.sqlite"
+    attempt(open_record(path))
+    open_folder.chmod(0o777)
+    path.chmod(0o444)
+    before = path.read_bytes()
+    notice = output(script(READ_ONLY, path, 1)).strip()
+    assert notice == f"Your progress is kept in memory until {path} can be written: it is read-only."
+    assert path.read_bytes() == before
+    assert list(open_folder.iterdir()) == [path]
+
+
+def test_a_folder_that_may_not_even_be_looked_into(open_folder: Path) -> None:
+    path = open_folder / "workspace" / ".record.sqlite"
+    attempt(open_record(path))
+    path.parent.chmod(0o000)
+    notice = output(script(READ_ONLY, path, 0)).strip()
+    assert notice == f"Your progress is kept in memory until {path} can be written: permission denied."
+    path.parent.chmod(0o755)
+    assert len(entries(path)) == 1
+
+
+@needs_mount
+def test_a_read_only_disk_is_read_and_not_written(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_disk(disk):
+        path = disk / ".record.sqlite"
+        attempt(open_record(path))
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        record = open_record(path)
+        attempt(record)
+        assert (record.attempts("strides"), record.news() is None, record.news()) == (2, False, None)
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        assert record.reveal_hint("strides") == 1
+        assert (record.notice, len(entries(path))) == (None, 3)
+
+
+def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / ".record.sqlite"
+    for path, why in ((folder, "it is a folder"), (below, "its folder is a file")):
+        record = open_record(path)
+        attempt(record)
+        assert record.attempts("strides") == 1
+        assert record.notice == f"Your progress is kept in memory until {path} can be written: {why}."
+    assert list(folder.iterdir()) == []
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    record = open_record(loop)
+    attempt(record)
+    assert (record.attempts("strides"), record.notice is None) == (1, False)
+
+
+def test_a_file_behind_a_link_stays_there(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / ".record.sqlite"
+    link.symlink_to(tmp_path / "real" / "record.sqlite")
+    attempt(open_record(link))
+    (tmp_path / "real" / "record.sqlite").write_bytes(b"no database at all")
+    attempt(open_record(link))
+    assert link.is_symlink()
+    assert len(entries(link)) == 1
+
+
+def test_a_kernel_that_holds_the_file_for_long(path: Path) -> None:
+    record = open_record(path)
+    attempt(record)
+    record._patience = 0.05
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        attempt(record)
+        assert record.attempts("strides") == 2
+        assert str(record.notice).endswith("can be written: another program is using it.")
+    attempt(record)
+    assert (record.notice, len(entries(path))) == (None, 3)
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_deleted_while_open(path: Path, what: str) -> None:
+    one, other = open_record(path), open_record(path)
+    for _ in range(3):
+        attempt(one)
+    other.reveal_hint("reshape")
+    path.unlink() if what == "file" else shutil.rmtree(path.parent)
+    attempt(one)
+    assert (one.attempts("strides"), one.notice) == (4, None)
+    assert len(entries(path)) == 4
+    attempt(other)
+    assert (len(entries(path)), other.attempts("strides"), one.hints("reshape")) == (6, 5, 1)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_replaced_by_an_older_copy_while_open(path: Path) -> None:
+    record = open_record(path)
+    attempt(record)
+    backup = path.read_bytes()
+    attempt(record)
+    path.write_bytes(backup)
+    attempt(record, state="passed")
+    assert (record.attempts("strides"), len(entries(path))) == (3, 3)
+
+
+# Files that are not a whole record.
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a record with sixty entries on several pages."""
+    path = tmp_path_factory.mktemp("whole") / "record.sqlite"
+    record = open_record(path)
+    for number in range(60):
+        record.add_attempt("strides", "tensors", "wrong", 0, 1, source_digest=f"{number:064}")
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def texts(whole: bytes, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """The entries of the whole record, as they are stored."""
+    path = tmp_path_factory.mktemp("texts") / "record.sqlite"
+    path.write_bytes(whole)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return [text.encode() for (text,) in database.execute("SELECT entry FROM entries")]
+
+
+def readable(data: bytes, texts: list[bytes]) -> list[bytes]:
+    """The entries that are there in full, somewhere among the bytes."""
+    return [text for text in texts if text in data]
+
+
+def open_damaged(path: Path, data: bytes, texts: list[bytes]) -> str | None:
+    """Opens a damaged file as a new kernel would; asserts what must hold for any. Returns the notice."""
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.mkdir()
+    path.write_bytes(data)
+    record = open_record(path)
+    attempt(record)
+    assert not str(record.notice).startswith("Your progress is kept in memory")
+    *stored, added = sorted(entries(path), key=lambda entry: entry["at"])
+    # What was whole is there, once, and nothing that never was.
+    assert all(json.loads(text) in stored for text in readable(data, texts)), record.notice
+    assert all(entry in [json.loads(text) for text in texts] for entry in stored), record.notice
+    assert len({entry["id"] for entry in stored}) == len(stored)
+    assert (added["passed"], record.attempts("strides")) == (1, len(stored) + 1)
+    files = {file.name for file in path.parent.iterdir()}
+    if record.notice is None:
+        assert files == {".record.sqlite"}
+        assert len(stored) == len(texts) or data == b""
+    else:
+        kept = path.with_name(".record.damaged-1.sqlite")
+        assert files == {".record.sqlite", kept.name}
+        assert kept.read_bytes() == data
+        assert str(kept) in record.notice
+        assert open_record(path).notice is None
+    return record.notice
+
+
+def test_truncated_anywhere_keeps_what_is_left(path: Path, whole: bytes, texts: list[bytes]) -> None:
+    chance = random.Random(3)
+    pages = range(4096, len(whole), 4096)
+    for length in [2, 15, 16, 99, 100, *pages, *(chance.randrange(len(whole)) for _ in range(20))]:
+        notice = open_damaged(path, whole[:length], texts)
+        assert notice is not None and notice.startswith("The record of your progress was damaged: ")
+
+
+def test_an_empty_file_is_a_new_record(path: Path) -> None:
+    assert open_damaged(path, b"", []) is None
+
+
+def test_random_bytes_are_kept_and_replaced(path: Path) -> None:
+    chance = random.Random(4)
+    for size in (2, 100, 4096, 50_000):
+        assert "nothing in it could be read" in str(open_damaged(path, chance.randbytes(size), []))
+    magic = b"SQLite format 3\0"
+    assert "nothing in it could be read" in str(open_damaged(path, magic + chance.randbytes(8176), []))
+
+
+def test_flipped_bytes_keep_every_other_entry(path: Path, whole: bytes, texts: list[bytes]) -> None:
+    chance = random.Random(5)
+    version = range(60, 64)  # of the layout: another number there is another version, tested below
+    header = [place for place in range(120) if place not in version]
+    damaged = 0
+    for place in [*chance.sample(header, 50), *(chance.randrange(120, len(whole)) for _ in range(50))]:
+        data = bytearray(whole)
+        data[place] ^= chance.randrange(1, 256)
+        damaged += open_damaged(path, bytes(data), texts) is not None
+    assert damaged > 40
+    for _ in range(10):
+        data = bytearray(whole)
+        start = chance.randrange(len(whole) - 3000)
+        data[start : start + 3000] = chance.randbytes(3000)
+        damaged += open_damaged(path, bytes(data), texts) is not None
+    assert damaged > 45
+
+
+def test_a_file_damaged_while_open_loses_nothing_this_kernel_knows(path: Path, whole: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    record = open_record(path)
+    assert record.attempts("strides") == 60
+    path.write_bytes(b"\xff" * len(whole))
+    attempt(record, state="passed")
+    assert (record.attempts("strides"), len(entries(path))) == (61, 61)
+    assert open_record(path).state("strides") == "passed"
+
+
+def test_damaged_files_are_never_overwritten(path: Path) -> None:
+    for number in range(1, 4):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"damage %d" % number)
+        attempt(open_record(path))
+    kept = sorted(file.read_bytes() for file in path.parent.glob("*.damaged-*"))
+    assert kept == [b"damage 1", b"damage 2", b"damage 3"]
+
+
+def test_kernels_that_find_damage_at_once_repair_it_once(
+    path: Path, whole: bytes, texts: list[bytes]
+) -> None:
+    code = """
+record = open_record(Path(sys.argv[1]))
+print("ready", flush=True)
+while not Path(sys.argv[2]).exists():
+    pass
+for turn in range(10):
+    record.add_attempt("strides", "tensors", "wrong", 0, 1)
+assert not str(record.notice).startswith("Your progress is kept in memory"), record.notice
+"""
+    path.parent.mkdir()
+    path.write_bytes(whole[:-4096])
+    start = path.with_name("start")
+    kernels = [script(code, path, start) for _ in range(3)]
+    for kernel in kernels:
+        assert kernel.stdout.readline() == "ready\n"
+    start.touch()
+    for kernel in kernels:
+        output(kernel)
+    left = open_record(path)
+    assert left.attempts("strides") == len(entries(path)) == 30 + len(readable(whole[:-4096], texts))
+    assert len(list(path.parent.glob("*.damaged-*"))) == 1
+
+
+def test_kills_during_a_repair_lose_nothing(path: Path, whole: bytes, texts: list[bytes]) -> None:
+    code = """
+import random, signal
+damaged, chance = Path(sys.argv[1]).read_bytes(), random.Random(21)
+unfinished = 0
+for kill in range(100):
+    path = Path(sys.argv[1]).with_name(f"{kill}") / ".record.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(damaged)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        record = open_record(path)
+        os.write(writing, b"!")
+        record.reveal_hint("reshape")
+        os._exit(0)
+    os.read(reading, 1)
+    time.sleep(chance.uniform(0, 0.006))
+    os.kill(child, signal.SIGKILL)
+    unfinished += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+    os.close(reading), os.close(writing)
+print(unfinished)
+"""
+    path.parent.mkdir()
+    path.write_bytes(whole[:-4096])
+    assert int(output(script(code, path))) > 10  # else the kills came too late to tell anything
+    left = [json.loads(text) for text in readable(whole[:-4096], texts)]
+    for number in range(100):
+        record = open_record(path.with_name(f"{number}") / ".record.sqlite")
+        assert record.attempts("strides") == len(left)
+        kept = [file.read_bytes() for file in record.path.parent.glob("*.damaged-*")]
+        assert kept and set(kept) == {whole[:-4096]}
+        assert all(entry in entries(record.path) for entry in left)
+
+
+def test_damage_where_nothing_can_be_written(open_folder: Path, whole: bytes, texts: list[bytes]) -> None:
+    path = open_folder / ".record.sqlite"
+    path.write_bytes(whole[:100] + bytes(4000) + whole[4100:])
+    open_folder.chmod(0o555)
+    output(script(READ_ONLY, path, len(readable(path.read_bytes(), texts))))
+    assert list(open_folder.iterdir()) == [path]
+
+
+def test_a_newer_file_is_left_alone(path: Path, whole: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+    before = path.read_bytes()
+    beside = path.with_name(".record.version-1.sqlite")
+    for count in (1, 2):
+        record = open_record(path)
+        attempt(record)
+        assert record.attempts("strides") == count
+        assert record.news() == (
+            f"{path} was written by a newer version of this course: it is left alone, and progress goes to "
+            f"{beside.name}."
+        )
+    assert path.read_bytes() == before
+    assert len(entries(beside)) == 2
+
+
+def test_a_file_that_becomes_newer_while_open(path: Path) -> None:
+    record = open_record(path)
+    attempt(record)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+    before = path.read_bytes()
+    attempt(record)
+    assert (record.attempts("strides"), path.read_bytes() == before) == (2, True)
+    assert len(entries(path.with_name(".record.version-1.sqlite"))) == 2
+
+
+def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE bookmarks (address TEXT)")
+    before = path.read_bytes()
+    record = open_record(path)
+    attempt(record)
+    assert (record.attempts("strides"), path.read_bytes() == before) == (1, True)
+    assert "belongs to another program" in str(record.notice)
+
+
+def test_a_notice_is_told_once(path: Path) -> None:
+    path.mkdir(parents=True)
+    record = open_record(path)
+    assert record.news() is None
+    attempt(record)
+    notice = record.notice
+    assert (record.news(), record.news()) == (notice, None)
+    attempt(record)
+    assert (record.notice, record.news()) == (notice, None)

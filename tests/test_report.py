@@ -1,0 +1,127 @@
+"""Reports: what they say in each state, as text and as HTML."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from course_utils.catalog import Solution
+from course_utils.conduct import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG, Outcome
+from course_utils.report import Note, Report, colour, symbol
+
+
+def report(*states: str, **more) -> Report:
+    outcomes = [Outcome(f"check_{i}", f"Line {i}", state, [f"why {i}"]) for i, state in enumerate(states)]
+    return Report("last_row", "toy", "The last row", "last_row", outcomes, **more)
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        ((PASSED, PASSED), PASSED),
+        ((PASSED, COULD_NOT_CHECK), PASSED),
+        ((COULD_NOT_CHECK,), COULD_NOT_CHECK),
+        ((), COULD_NOT_CHECK),
+        ((PASSED, WRONG, RAISED), WRONG),
+        ((PASSED, RAISED, WRONG), RAISED),
+        ((COULD_NOT_CHECK, TIMED_OUT), TIMED_OUT),
+        ((DIED, PASSED), DIED),
+    ],
+)
+def test_the_state_is_that_of_the_first_failing_check_and_no_evidence_is_no_pass(states, state):
+    assert report(*states).state == state
+
+
+def test_what_could_not_be_checked_is_named_beside_a_pass():
+    text = repr(report(PASSED, COULD_NOT_CHECK))
+    assert "passed · 1 check, 1 could not be checked here" in text
+    assert "why 1" in text
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_two_kinds_of_state_differ_by_colour_alone(state):
+    """States of one colour share a symbol, states of different colours have different ones."""
+    for other in STATES:
+        assert (colour(state) == colour(other)) <= (symbol(state) == symbol(other)) or COULD_NOT_CHECK in (
+            state,
+            other,
+        )
+        assert (symbol(state) == symbol(other)) <= (colour(state) == colour(other))
+
+
+def test_text_and_html_say_the_same():
+    one = report(
+        PASSED, WRONG, RAISED, TIMED_OUT,
+        diagnosis="copies", diagnosis_text="You copied\nit.", hint=(2, 3, "Look at `stride`."),
+    )  # fmt: skip
+    text, html = repr(one), readable(one._repr_html_())
+    for words in (
+        "not yet · 1 of 4 checks",
+        "Line 0",
+        "why 1",
+        "Line 2 — raised",
+        "Line 3 — timed out",
+        "Hint 2 of 3",
+    ):
+        assert words in text
+        assert words in html
+    assert "What this looks like: You copied it." in text
+    assert "What this looks like : You copied it." in html
+    assert "Look at stride ." in html, (
+        "the hint is folded into the page, so that no cell has to be run for it"
+    )
+
+
+def test_what_the_reader_wrote_cannot_break_the_page():
+    one = report(WRONG)
+    one.outcomes[0].message = ["the result is `<script>alert(1)</script>` & more"]
+    assert "<script>" not in one._repr_html_()
+    assert "<script>alert(1)</script> & more" in readable(one._repr_html_())
+
+
+def test_a_line_that_raised_in_every_check_is_told_once():
+    one = report(RAISED, RAISED, WRONG)
+    for outcome in one.outcomes[:2]:
+        outcome.message = ["`ValueError: no`", "at your line 3 (`x.view(2)`)"]
+    assert repr(one).count("ValueError") == 1
+    assert repr(one).count("Line ") == 3
+
+
+def test_a_pass_folds_out_why_and_the_code(tmp_path):
+    one = report(
+        PASSED, solution=Solution("Because `x[-1]` is a view.", len, [], "def last_row(x): ...\n", tmp_path)
+    )
+    html = one._repr_html_()
+    assert html.count("<details") == 2
+    assert "<details open" not in html
+    assert "Because x[-1] is a view." in readable(html)
+    assert "def last_row(x): ..." in readable(html)
+
+
+def test_not_attempted_says_so_and_nothing_of_checks():
+    one = Report("last_row", "toy", "The last row", "last_row", not_attempted=True)
+    assert repr(one).splitlines()[0] == "· last_row: not attempted"
+
+
+def test_a_report_takes_its_text_colour_from_the_page():
+    """Only signs and edges have a colour: a set text colour would be unreadable in dark or in light."""
+    html = report(PASSED, WRONG, diagnosis="a", diagnosis_text="b")._repr_html_()
+    coloured = re.findall(r'<(\w+) style="[^"]*(?<!-)color:#\w+[^"]*">([^<]*)<', html)
+    assert coloured
+    assert {text for _, text in coloured} <= {"✓", "✗", "○", "·"}
+    assert "background" not in html
+
+
+def test_a_note_is_readable_both_ways():
+    note = Note("`f` · hint 1 of 3", "1. Look at `stride`.", "def f(): ...\n")
+    assert repr(note) == "`f` · hint 1 of 3\n\n1. Look at `stride`.\n\n    def f(): ..."
+    assert "Look at stride ." in readable(note._repr_html_())
+
+
+def readable(html: str) -> str:
+    """The text of a page, with one space where an element begins or ends."""
+    found: list[str] = []
+    parser = HTMLParser()
+    parser.handle_data = lambda data: found.append(data.strip())
+    parser.feed(html)
+    return " ".join(" ".join(part for part in found if part).split())

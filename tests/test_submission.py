@@ -1,0 +1,453 @@
+"""What is taken from a reader's notebook, and what is left where it is."""
+
+import dataclasses
+import inspect
+import json
+import pickle
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+import torch
+
+from course_utils import submission
+from course_utils.catalog import Lesson
+from course_utils.submission import UnreadableError
+
+
+def code(source, **course):
+    metadata = {"course": course} if course else {}
+    return {
+        "cell_type": "code",
+        "source": source,
+        "metadata": metadata,
+        "outputs": [],
+        "execution_count": None,
+    }
+
+
+def prose(source):
+    return {"cell_type": "markdown", "source": source, "metadata": {}}
+
+
+def read(tmp_path, *cells, lesson=None):
+    """A submission whose cells are these; a string is a code cell."""
+    metadata = {"course": {"lesson": lesson}} if lesson else {}
+    cells = [code(cell) if isinstance(cell, str) else cell for cell in cells]
+    path = tmp_path / "notebook.ipynb"
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}))
+    return submission.read(path)
+
+
+@pytest.fixture
+def answer(tmp_path):
+    def make(*cells, name="answer"):
+        recipe = read(tmp_path, *cells).recipe(name)
+        return pickle.loads(pickle.dumps(recipe)).make()
+
+    return make
+
+
+# --- what belongs to an answer -----------------------------------------------------------------------
+
+
+def test_the_last_definition_counts(answer):
+    assert answer("def answer(): return 1", "def answer(): return 2", "answer()")() == 2
+
+
+def test_an_assignment_is_a_definition(answer):
+    assert answer("def other(): return 3", "answer = other", "def other(): return 4")() == 3
+
+
+def test_what_an_answer_needs_comes_with_it_through_every_way_of_reading_a_name(answer):
+    made = answer(
+        "import math as m\nfrom functools import cache",
+        "SIZE = 3\nWIDTH: int = SIZE + 1",
+        "def helper(x):\n    return [SIZE * y for y in range(x)]",
+        "class Base:\n    size = WIDTH",
+        "def double(cls):\n    cls.twice = lambda self: self.size * 2\n    return cls",
+        "KEEP = cache",
+        """
+@double
+class answer(Base):
+    def __call__(self, n: "SIZE" = SIZE):
+        @KEEP
+        def inner():
+            return m.floor(2.5), helper(n)
+        return inner()
+""",
+    )
+    assert made()() == (2, [0, 3, 6])
+    assert made().twice() == 8
+
+
+def test_demonstrations_are_not_run(answer, tmp_path):
+    left = tmp_path / "left"
+    made = answer(
+        f"import pathlib\npathlib.Path({str(left)!r}).write_text('x')",
+        "def answer(): return 1",
+        "1 / 0",
+        "while True: pass",
+        "answer()",
+        "unrelated = answer() + 1 / 0",
+    )
+    assert made() == 1
+    assert not left.exists()
+
+
+def test_local_names_need_nothing(answer):
+    made = answer("total = 1 / 0", "def answer(total):\n    x = [total for total in (1, 2)]\n    return x")
+    assert made(0) == [1, 2]
+
+
+def test_definitions_that_need_each_other(answer):
+    made = answer(
+        "def even(n): return n == 0 or answer(n - 1)", "def answer(n): return n != 0 and even(n - 1)"
+    )
+    assert made(7) and not made(8)
+
+
+def test_a_default_sees_what_stood_above_it_and_a_body_what_stands_last(answer):
+    made = answer("N = 1", "def answer(a=N): return a, N", "N = 2")
+    assert made() == (1, 2)
+
+
+def test_a_value_is_made_from_what_stood_above_it(answer):
+    made = answer(
+        "K = 1\ndef f(): return K",
+        "X = f()",
+        "K = 2",
+        "def answer(): return X, K, f()",
+    )
+    assert made() == (1, 2, 2)
+
+
+def test_cells_in_another_order_than_they_were_run_in(answer):
+    made = answer(
+        "def answer(x: torch.Tensor, n=SIZE): return F.relu(x) * n + OFFSET",
+        "SIZE = twice(2)",
+        "def twice(x): return FACTOR * x",
+        "FACTOR = 2\nOFFSET = 1",
+        "import torch\nimport torch.nn.functional as F",
+    )
+    assert made(torch.tensor([-1, 2])).tolist() == [1, 9]
+
+
+def test_wrapping_an_answer_needs_the_one_before(answer):
+    made = answer(
+        "import functools",
+        "def answer(n): return [n]",
+        "answer = functools.cache(answer)",
+    )
+    assert made(1) is made(1)
+
+
+def test_augmented_assignments_and_tuples(answer):
+    made = answer(
+        "a, (b, *c) = 1, (2, 3, 4)",
+        "a += 10\n(d := 5)\n[e := i for i in range(3)]",
+        "def answer(): return a, b, c, d, e",
+    )
+    assert made() == (11, 2, [3, 4], 5, 2)
+
+
+def test_blocks_at_top_level(answer):
+    made = answer(
+        "import torch",
+        "try:\n    import missing_module as fast\nexcept ImportError:\n    fast = None",
+        "if fast is None:\n    def answer(): return SCALE, TABLE\nelse:\n    answer = None",
+        "SCALE = 1",
+        "if False:\n    SCALE = 2",
+        "with torch.no_grad():\n    TABLE = 3",
+    )
+    assert made() == (1, 3)
+
+
+def test_attributes_and_entries_set_later_belong_to_the_answer(answer):
+    made = answer(
+        "class answer:\n    n = 0\n    table = {}",
+        "answer.method = lambda self: self.n",
+        "answer.n += 2\nanswer.table['k'] = 4",
+        "answer.method.__doc__ = 'seen'",
+    )
+    assert made().method() == 2 and made.table == {"k": 4} and made.method.__doc__ == "seen"
+
+
+def test_defaults_set_later(answer):
+    assert answer("def answer(n=1): return n", "answer.__defaults__ = (7,)")() == 7
+
+
+def test_what_is_set_on_an_earlier_definition_is_gone_with_it(answer):
+    assert not hasattr(answer("def answer(): pass", "answer.mark = 1 / 0", "def answer(): pass"), "mark")
+
+
+def test_settings_of_a_module_do_not_belong_to_an_answer(answer):
+    before = torch.equal
+    answer(
+        "import torch\ntorch.equal = lambda *a: True\ntorch.set_default_dtype(torch.float64)",
+        "answer = torch.ones",
+    )
+    assert torch.equal is before and torch.get_default_dtype() == torch.float32
+
+
+def test_what_registers_with_a_definition_belongs_to_it(answer):
+    made = answer(
+        "import functools, torch",
+        "@functools.singledispatch\ndef answer(x): return 'any'",
+        "@answer.register\ndef _(x: int): return 'int'",
+        "@answer.register(str)\ndef _(x): return 'str'",
+    )
+    assert [made(1.0), made(1), made("")] == ["any", "int", "str"]
+
+
+def test_an_operator_of_ones_own(answer):
+    made = answer(
+        "import torch\nfrom torch import Tensor",
+        "@torch.library.custom_op('tests_submission::twice', mutates_args=())\n"
+        "def answer(x: Tensor) -> Tensor:\n    return x * 2",
+        "@answer.register_fake\ndef _(x): return torch.empty_like(x)",
+        "answer.register_autograd(lambda ctx, grad: grad * 2)",
+    )
+    x = torch.ones(2, requires_grad=True)
+    made(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    assert made(torch.ones(2, device="meta")).shape == (2,)
+
+
+def test_star_imports_are_taken(answer):
+    assert answer("from math import *", "def answer(): return floor(2.5)")() == 2
+
+
+def test_both_submodules_of_one_package(answer):
+    made = answer(
+        "import xml.dom", "import xml.sax", "def answer(): return xml.dom.__name__, xml.sax.__name__"
+    )
+    assert made() == ("xml.dom", "xml.sax")
+
+
+def test_several_statements_in_one_line(answer):
+    assert answer("a = 1; b = a + 1; print(b)", "def answer(): return b")() == 2
+
+
+def test_future_features_reach_every_piece(answer):
+    made = answer(
+        "from __future__ import annotations", "def answer(x: not_defined_anywhere) -> 1 / 0: return x"
+    )
+    assert made.__annotations__ == {"x": "not_defined_anywhere", "return": "1 / 0"}
+
+
+def test_display_is_no_error(answer, capsys):
+    assert answer("def answer():\n    display(1)\n    return 2")() == 2
+
+
+def test_a_name_without_a_definition_fails_when_it_is_used(answer):
+    with pytest.raises(NameError, match="missing"):
+        answer("def answer(): return missing")()
+
+
+def test_no_definition_no_recipe(tmp_path):
+    notebook = read(
+        tmp_path, "print(answer)", "answer: int", "# answer = 1", "answer == 2", prose("answer = 1")
+    )
+    assert notebook.recipe("answer") is None
+
+
+# --- magics ------------------------------------------------------------------------------------------
+
+
+def test_magics_and_shell_lines(answer):
+    made = answer(
+        "%matplotlib inline\n%load_ext autoreload\n!ls\nimport math\nmath?\nfiles = !ls",
+        "%%bash\nanswer = rm -rf",
+        "%%writefile answer.py\ndef answer(): return 'file'",
+        "%%time\n%%capture\nSIZE = 2",
+        "%time WIDTH = 3",
+        "def answer():\n    %timeit -n1 pass\n    return math.pi // 1, SIZE, WIDTH",
+    )
+    assert made() == (3, 2, 3)
+
+
+def test_lines_keep_their_numbers_beside_magics(answer):
+    made = answer("%%time\n%matplotlib inline\n!ls\n\ndef answer():\n    return 1 / 0  # here")
+    with pytest.raises(ZeroDivisionError) as caught:
+        made()
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert (frame.filename, frame.lineno, frame.line) == ("cell 1", 6, "return 1 / 0  # here")
+
+
+def test_ipython_is_imported_only_for_magics(tmp_path):
+    """In a process of its own: this one may have imported it for another reason."""
+    import subprocess
+    import sys
+
+    read(tmp_path, "import torch\nx = '%d' % 1\ny = '?'", "def answer(): return '!ls'")
+    script = (
+        "import sys, pathlib\nfrom course_utils import submission\n"
+        f"assert submission.read(pathlib.Path({str(tmp_path / 'notebook.ipynb')!r})).recipe('answer')\n"
+        "assert 'IPython' not in sys.modules and 'nbformat' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
+
+
+# --- cells that are not Python -----------------------------------------------------------------------
+
+
+def test_a_broken_cell_breaks_the_answers_in_it_only(tmp_path):
+    notebook = read(tmp_path, "def other(): return 1", prose("text"), "x = 1\ndef answer(:\n    pass")
+    assert notebook.recipe("other").make()() == 1
+    with pytest.raises(SyntaxError) as caught:
+        notebook.recipe("answer").make()
+    assert (caught.value.filename, caught.value.lineno) == ("cell 3", 2)
+
+
+def test_a_broken_definition_is_the_last_one_too(tmp_path):
+    notebook = read(tmp_path, "def answer(): return 1", "def answer(): return (")
+    with pytest.raises(SyntaxError):
+        notebook.recipe("answer").make()
+
+
+def test_an_answer_that_needs_a_broken_cell(tmp_path):
+    notebook = read(tmp_path, "def helper(: pass", "def answer(): return helper()")
+    with pytest.raises(SyntaxError):
+        notebook.recipe("answer").make()
+
+
+def test_a_marked_cell_that_cannot_be_read_is_an_attempt(tmp_path):
+    notebook = read(
+        tmp_path,
+        code("dfe answer():\n    pass", exercise="answer", role="starter"),
+        code("check(", exercise="other", role="check"),
+    )
+    with pytest.raises(SyntaxError):
+        notebook.recipe("answer", "answer").make()
+    assert notebook.recipe("other", "other") is None
+
+
+# --- an answer is at home ----------------------------------------------------------------------------
+
+
+def test_sources_are_found(answer):
+    made = answer(
+        "import torch", "# a line\n\ndef answer(x: torch.Tensor, n: int):\n    return x * n  # source"
+    )
+    assert "# source" in inspect.getsource(made)
+    assert torch.jit.script(made)(torch.ones(1), 2).item() == 2
+    made = answer(
+        "import torch",
+        "\n\nclass answer(torch.nn.Module):\n    def forward(self, x):\n        return x + 1  # source",
+    )
+    assert "# source" in inspect.getsource(made)
+    assert torch.jit.script(made())(torch.ones(1)).item() == 2
+
+
+def test_classes_can_be_pickled_and_are_dataclasses(answer):
+    made = answer(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar",
+        "@dataclass\nclass answer:\n    n: int = 1\n    kind: ClassVar[int] = 3",
+    )
+    assert pickle.loads(pickle.dumps(made(5))) == made(5)
+    assert [field.name for field in dataclasses.fields(made)] == ["n"]
+
+
+def test_made_once(tmp_path):
+    recipe = read(tmp_path, "def answer(): pass").recipe("answer")
+    assert recipe.make() is pickle.loads(pickle.dumps(recipe)).make()
+    other = read(tmp_path, "def answer(): return 1").recipe("answer")
+    assert other.make()() == 1 and recipe.make()() is None
+
+
+def test_an_answer_that_is_not_left_defined(answer):
+    with pytest.raises(NameError, match="answer"):
+        answer("if False:\n    answer = 1")
+
+
+# --- files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "there is no such file"),
+        (b"", "it is not JSON"),
+        (b"\xff\xfe\x00", "it is not text"),
+        (b"[1, 2]", "has no `nbformat`"),
+        (b'{"nbformat": 4}', "no list of cells"),
+        (b'{"nbformat": 4, "cells": [3]}', "cell 1 has no type"),
+        (
+            b'{"nbformat": 4, "cells": [{"cell_type": "markdown"}, {"cell_type": "code", "source": 3}]}',
+            "cell 2 has no source",
+        ),
+        (b'{"nbformat": 99, "cells": []}', "format cannot be read"),
+        (b'{"nbformat": "4", "cells": []}', "has no `nbformat`"),
+        (b"[" * 200_000, "it is not JSON"),
+    ],
+)
+def test_what_is_not_a_notebook(tmp_path, content, sentence):
+    path = tmp_path / "notebook.ipynb"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UnreadableError, match=sentence):
+        submission.read(path)
+
+
+def test_a_folder_is_not_a_notebook(tmp_path):
+    with pytest.raises(UnreadableError, match="folder"):
+        submission.read(tmp_path)
+
+
+def test_older_formats(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("def answer():\n    return 1")])
+    for cell in notebook.cells:
+        del cell["id"]
+    path = tmp_path / "notebook.ipynb"
+    for version in (4, 3):
+        as_version = nbformat.convert(notebook, version) if version == 3 else notebook
+        path.write_text(json.dumps(as_version))
+        assert json.loads(path.read_text())["nbformat"] == version
+        assert submission.read(path).recipe("answer").make()() == 1
+
+
+def test_lines_of_other_systems_and_lists_of_lines(tmp_path):
+    notebook = read(tmp_path, code(["def answer():\r\n", "    return 1\r\n"]))
+    assert notebook.recipe("answer").make()() == 1
+
+
+def test_metadata_of_any_shape(tmp_path):
+    cells = [
+        {**code("answer = 1"), "metadata": odd}
+        for odd in (None, [], {"course": 3}, {"course": {"exercise": []}})
+    ]
+    assert read(tmp_path, *cells).marks == []
+
+
+# --- lessons -----------------------------------------------------------------------------------------
+
+COURSE = SimpleNamespace(
+    lessons=[
+        Lesson(1, "tensors", "Tensors", Path("01_tensors.md"), Path("01_tensors.ipynb"), ("first", "second")),
+        Lesson(2, "layers", "Layers", Path("02_layers.md"), Path("02_layers.ipynb"), ("mini_ddp",)),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("cells", "lesson", "found"),
+    [
+        (["def first(): pass"], None, ["tensors"]),
+        (["class MiniDDP: pass"], None, ["layers"]),
+        (["class MiniDDP: pass", "second = 1"], None, ["tensors", "layers"]),
+        (["class MiniDDP: pass"], "01_tensors", ["tensors"]),
+        ([code("x = 1", exercise="mini_ddp")], None, ["layers"]),
+        ([code("x = 1", exercise="mini_ddp"), "def first(): pass"], None, ["layers"]),
+        ([code("x = 1", exercise="mini_ddp")], "01_tensors", ["tensors", "layers"]),
+        (["def first(: pass"], None, ["tensors"]),
+        (["x = 1"], None, []),
+        (["x = 1"], "99_nothing", []),
+        (["def first(): pass"], "99_nothing", ["tensors"]),
+    ],
+)
+def test_which_lessons(tmp_path, cells, lesson, found):
+    notebook = read(tmp_path, *cells, lesson=lesson)
+    assert [one.topic for one in submission.lessons_of(notebook, COURSE)] == found

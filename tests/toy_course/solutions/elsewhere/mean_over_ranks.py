@@ -1,0 +1,32 @@
+"""A sum and a count can be added up over ranks, a mean cannot. Both travel in one tensor, so there is one
+collective, and a rank without elements takes part in it with two zeros.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def mean_over_ranks(x: Tensor) -> Tensor:
+    sum_and_count = torch.stack((x.sum(), torch.tensor(float(len(x)))))
+    dist.all_reduce(sum_and_count)
+    return sum_and_count[0] / sum_and_count[1]
+
+
+# Other right answers
+
+
+def two_collectives(x: Tensor) -> Tensor:
+    total, count = x.sum(), torch.tensor(float(x.numel()))
+    dist.all_reduce(count)
+    dist.all_reduce(total)
+    return total / count
+
+
+def gathers_everything(x: Tensor) -> Tensor:
+    shards = [None] * dist.get_world_size()
+    dist.all_gather_object(shards, x.tolist())
+    return torch.tensor([value for shard in shards for value in shard]).mean()
+
+
+also_right = [two_collectives, gathers_everything]
