@@ -21,7 +21,7 @@ import math
 
 import torch
 
-from course_utils import evidence, expect, measure
+from course_utils import expect, many_cases, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
@@ -50,98 +50,30 @@ def broadcast_strides(
 
 
 def _of_torch(x, shape):
-    try:
-        return x.expand(shape).stride()
-    except RuntimeError:
-        return None
+    return x.expand(shape).stride()
 
 
-def _cases(*wanted):
-    """(size, stride, shape, what torch says) for all the shapes that belong to each (size, stride)."""
-    found = []
-    for size, stride, shapes in wanted:
-        x = torch.empty_strided(size, stride, dtype=torch.uint8)
-        found += [(size, stride, shape, _of_torch(x, shape)) for shape in shapes]
-    return found
+def _compare(broadcast_strides, *wanted):
+    """`wanted`: size, stride, and the shapes to try with them."""
+    cases = many_cases.strides_cases(_of_torch, *wanted)
+    many_cases.compare_strides(broadcast_strides, cases, name="broadcast_strides", operation="expand")
 
 
 @functools.cache
 def _every_case():
     """Sizes of up to 3 dimensions with up to 3 elements, with two kinds of strides, expanded to all such
-    shapes and some of 4 dimensions; the simplest first."""
+    shapes and some of 4 dimensions."""
     sizes = [size for dims in range(3) for size in itertools.product(range(4), repeat=dims)]
-    sizes += [*itertools.product((1, 2, 3), repeat=3), (0, 1, 1), (1, 0, 2), (2, 3, 0), (0, 0, 1)]
+    sizes += [*itertools.product((1, 3), (1, 2), (1, 2, 3)), (0, 1, 1), (1, 0, 2), (2, 3, 0), (0, 0, 1)]
     shapes = [*sizes, (2, 1, 3, 2), (3, 2, 2, 1), (1, 1, 1, 3), (2, 0, 1, 3)]
     strides = ((7, 5, 4), (1, 0, 9))
-    every = _cases(*((size, stride[: len(size)], shapes) for size in sizes if size for stride in strides))
-    every += _cases(((), (), shapes))
-    return sorted(every, key=lambda case: (len(case[0]) + len(case[2]), math.prod(case[2])))
+    wanted = [(size, stride[: len(size)], shapes) for size in sizes if size for stride in strides]
+    return many_cases.strides_cases(_of_torch, ((), (), shapes), *wanted)
 
 
-def _verdict(came, wanted, shape):
-    """What came beside what was wanted, in one letter, so that thousands of them can be compared: right, too
-    strict, not a tuple of integers, too lenient, or other strides."""
-    if came is None:
-        return "." if wanted is None else "s"
-    if _another_type(came) or len(came) != len(shape):
-        return "n"
-    if wanted is None:
-        return "l"
-    return "." if _agree(came, wanted, shape) else "o"
-
-
-def _agree(came, wanted, shape):
-    """Whether the two make the same steps, wherever there is one to make."""
-    return all(came[i] == wanted[i] for i, n in enumerate(shape) if n != 1 and 0 not in shape)
-
-
-def _another_type(came):
-    """What is wrong with the type of a result, in words; an empty text where it is right."""
-    if not isinstance(came, (tuple, list)):
-        return f"its type is {type(came).__name__}, expected a tuple of integers, or None"
-    others = [type(step).__name__ for step in came if type(step) is not int]
-    return f"it holds a value of type {others[0]}, expected integers only" if others else ""
-
-
-def _compare(broadcast_strides, cases):
-    """The answer to all cases becomes evidence; what is shown is the first that differs, to be tried."""
-    verdicts, first = [], None
-    for *case, wanted in cases:
-        came, error = None, None
-        try:
-            came = broadcast_strides(*case)
-            verdict = _verdict(came, wanted, case[2])
-        except Exception as raised:
-            verdict, error = "x", raised
-        if verdict != "." and first is None:
-            first = case, wanted, came, error
-        verdicts.append(verdict)
-    evidence.record("cases", "".join(verdicts))
-    if first is None:
-        return
-    (size, stride, shape), wanted, came, error = first
-    refused = wanted is None and isinstance(error, (ValueError, RuntimeError))
-    refused = refused and not isinstance(error, NotImplementedError)
-
-    def once_more(*_):
-        if error is not None and not refused:
-            raise error  # and is shown
-        return came
-
-    expect.given("", broadcast_strides=once_more).call(f"broadcast_strides({size}, {stride}, {shape})")
-    result = f"a {type(error).__name__} is raised" if refused else f"the result is {expect.show(came)}"
-    lines = [f"{result}, expected {expect.show(wanted)}"]
-    if came is not None and (odd := _another_type(came)):
-        lines.append(odd)
-    elif wanted is not None and 0 in shape:
-        lines.append("any numbers will do in a tensor without elements")
-    elif wanted is not None and 1 in shape:
-        lines.append("any number will do for dimensions of size 1")
-    made = f"`torch.empty_strided({size}, {stride}).expand({shape})`"
-    lines.append(f"{made} raises" if wanted is None else f"{made} has stride {expect.show(wanted)}")
-    if (wrong := sum(verdict != "." for verdict in verdicts)) > 1:
-        lines.append(f"{wrong:,} of {len(cases):,} cases differ")
-    raise expect.Mismatch(*lines)
+def _complexity(case):
+    (size, _, shape), _ = case
+    return len(size) + len(shape), math.prod(shape)
 
 
 # --- the checks -------------------------------------------------------------------------------------------
@@ -152,13 +84,11 @@ def same_shape(broadcast_strides):
     """Nothing to repeat: the strides stay, whatever they are"""
     _compare(
         broadcast_strides,
-        _cases(
-            ((3, 4), (4, 1), [(3, 4)]),
-            ((3, 4), (1, 3), [(3, 4)]),
-            ((2, 3, 4), (24, 8, 2), [(2, 3, 4)]),
-            ((2, 3), (0, 1), [(2, 3)]),
-            ((), (), [()]),
-        ),
+        ((3, 4), (4, 1), [(3, 4)]),
+        ((3, 4), (1, 3), [(3, 4)]),
+        ((2, 3, 4), (24, 8, 2), [(2, 3, 4)]),
+        ((2, 3), (0, 1), [(2, 3)]),
+        ((), (), [()]),
     )
 
 
@@ -167,12 +97,10 @@ def ones_are_repeated(broadcast_strides):
     """Dimensions of size 1 are repeated"""
     _compare(
         broadcast_strides,
-        _cases(
-            ((3, 1), (1, 1), [(3, 4)]),
-            ((1, 4), (9, 2), [(3, 4), (1, 4)]),
-            ((1, 3, 1), (3, 1, 5), [(2, 3, 4), (2, 3, 1)]),
-            ((1, 1), (6, 2), [(3, 2)]),
-        ),
+        ((3, 1), (1, 1), [(3, 4)]),
+        ((1, 4), (9, 2), [(3, 4), (1, 4)]),
+        ((1, 3, 1), (3, 1, 5), [(2, 3, 4), (2, 3, 1)]),
+        ((1, 1), (6, 2), [(3, 2)]),
     )
 
 
@@ -181,12 +109,10 @@ def new_dimensions(broadcast_strides):
     """New dimensions come in front"""
     _compare(
         broadcast_strides,
-        _cases(
-            ((4,), (2,), [(3, 4), (2, 3, 4), (4, 4)]),
-            ((3, 4), (8, 2), [(2, 3, 4)]),
-            ((3, 1), (5, 2), [(2, 3, 4), (3, 3, 3)]),
-            ((), (), [(3,), (2, 3)]),
-        ),
+        ((4,), (2,), [(3, 4), (2, 3, 4), (4, 4)]),
+        ((3, 4), (8, 2), [(2, 3, 4)]),
+        ((3, 1), (5, 2), [(2, 3, 4), (3, 3, 3)]),
+        ((), (), [(3,), (2, 3)]),
     )
 
 
@@ -195,13 +121,11 @@ def impossible(broadcast_strides):
     """Shapes that the tensor cannot be expanded to"""
     _compare(
         broadcast_strides,
-        _cases(
-            ((3,), (5,), [(2,), (6,), (3, 4), (1,)]),
-            ((3, 2), (2, 1), [(3, 4), (6, 2), (1, 2), (2, 3)]),
-            ((2, 3), (3, 1), [(3,), (2,), ()]),
-            ((1, 3), (3, 1), [(3,)]),
-            ((2, 2, 2), (4, 2, 1), [(2, 2)]),
-        ),
+        ((3,), (5,), [(2,), (6,), (3, 4), (1,)]),
+        ((3, 2), (2, 1), [(3, 4), (6, 2), (1, 2), (2, 3)]),
+        ((2, 3), (3, 1), [(3,), (2,), ()]),
+        ((1, 3), (3, 1), [(3,)]),
+        ((2, 2, 2), (4, 2, 1), [(2, 2)]),
     )
 
 
@@ -210,12 +134,10 @@ def empty(broadcast_strides):
     """Sizes of 0"""
     _compare(
         broadcast_strides,
-        _cases(
-            ((1,), (1,), [(0,), (2, 0)]),
-            ((0,), (1,), [(0,), (3, 0), (1,), (2,)]),
-            ((3,), (1,), [(0,), (0, 3)]),
-            ((0, 1), (1, 1), [(0, 4), (0, 0)]),
-        ),
+        ((1,), (1,), [(0,), (2, 0)]),
+        ((0,), (1,), [(0,), (3, 0), (1,), (2,)]),
+        ((3,), (1,), [(0,), (0, 3)]),
+        ((0, 1), (1, 1), [(0, 4), (0, 0)]),
     )
 
 
@@ -236,7 +158,8 @@ def no_operator(broadcast_strides):
 @exercise.check
 def every_small_case(broadcast_strides):
     """Every small case agrees with `Tensor.expand`"""
-    _compare(broadcast_strides, _every_case())
+    named = {"name": "broadcast_strides", "operation": "expand", "simplest": _complexity}
+    many_cases.compare_strides(broadcast_strides, _every_case(), **named)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------

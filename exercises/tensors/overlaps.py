@@ -20,7 +20,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from course_utils import evidence, expect
+from course_utils import evidence, expect, many_cases
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
@@ -60,57 +60,44 @@ def _compare(overlaps, setup, *pairs, results_only=False):
     for a, b in pairs:
         x, y = t.call(a), t.call(b)
         wanted = not _bytes(x).isdisjoint(_bytes(y))
-        cases += [(a, b, x, y, wanted), (b, a, y, x, wanted)]
+        cases += [((a, b, x, y), wanted), ((b, a, y, x), wanted)]
     _judge(overlaps, setup, cases, results_only)
     return t.x
 
 
 def _judge(overlaps, setup, cases, results_only=False):
-    """The answers to all cases become evidence; what is shown is the first that differs, to be tried. A
-    write to one of the two ends it: then what came is a matter of how it was written."""
-    verdicts, first = [], None
-    for a, b, x, y, wanted in cases:
-        versions, came, error = (x._version, y._version), None, None
+    """Compares in all cases. A write to one of the two ends it: then what came is a matter of how it was
+    written."""
+
+    def watched(a, b, x, y):
+        versions = x._version, y._version
         try:
-            came = overlaps(x, y)
-        except Exception as raised:
-            came, error = "raised", raised
-        if not results_only and (x._version, y._version) != versions:
-            evidence.record("written", True)
-            _shown(setup, a, b, None, None)
-            raise expect.Mismatch(
-                "one of the two was written to while your function ran",
-                "expected: both are only looked at",
-            )
-        verdict = "." if came is wanted else str(came)[0] if isinstance(came, (bool, str)) else "n"
-        if verdict != "." and first is None:
-            first = a, b, x, y, wanted, came, error
-        verdicts.append(verdict)
-    evidence.record("cases", "".join(verdicts))
-    if first is None:
-        return
-    a, b, x, y, wanted, came, error = first
-    _shown(setup, a, b, came, error)  # what raised raises here, and is shown
-    wrong = sum(verdict != "." for verdict in verdicts)
-    of_another_type = not isinstance(came, bool)
-    raise expect.Mismatch(
-        f"the result is {expect.show(came)}, expected `{wanted}`",
-        *([f"its type is {type(came).__name__}, expected a bool of Python's"] if of_another_type else []),
-        *_where(x, y),
-        *([f"{wrong:,} of {len(cases):,} cases differ"] if wrong > 1 else []),
-    )
+            return overlaps(x, y)
+        finally:
+            if not results_only and (x._version, y._version) != versions:
+                evidence.record("written", True)
+                many_cases.show_call(setup, f"overlaps({a}, {b})", None)
+                raise expect.Mismatch(
+                    "one of the two was written to while your function ran",
+                    "expected: both are only looked at",
+                )
 
+    def verdict(came, case):
+        return many_cases.RIGHT if came is case[1] else str(came)[0] if isinstance(came, (bool, str)) else "n"
 
-def _shown(setup, a, b, came, error):
-    """Makes the call the example of the message, with what came of it the first time: another call might
-    answer something else."""
-
-    def once_more(*_):
+    def explain(came, error, case):
+        (_, _, x, y), wanted = case
         if error is not None:
-            raise error
-        return came
+            return []
+        lines = [f"the result is {expect.show(came)}, expected `{wanted}`"]
+        if not isinstance(came, bool):
+            lines.append(f"its type is {type(came).__name__}, expected a bool of Python's")
+        return lines + _where(x, y)
 
-    expect.given(setup, overlaps=once_more).call(f"overlaps({a}, {b})")
+    def call(case):
+        return f"overlaps({case[0][0]}, {case[0][1]})"
+
+    many_cases.compare(watched, cases, verdict, explain, call=call, setup=setup)
 
 
 def _where(a, b):
@@ -139,7 +126,7 @@ _STORAGE = "x = torch.arange(1, 13, dtype=torch.int32)"
 
 @functools.cache
 def _every_pair():
-    """(code, code, tensor, tensor, whether they overlap) for every pair of some views of one storage."""
+    """((code, code, tensor, tensor), whether they overlap) for every pair of some views of one storage."""
     codes = [
         f"x.as_strided(({n},), ({step},), {offset})"
         for n, step, offset in itertools.product((1, 2, 3), (1, 2, 3), (0, 1, 2, 5))
@@ -158,8 +145,8 @@ def _every_pair():
     views = [(code, eval(code, {"x": x, "torch": torch})) for code in codes]
     places = [_bytes(view) for _, view in views]
     pairs = itertools.product(zip(views, places, strict=True), repeat=2)
-    cases = [(a, b, v, w, not p.isdisjoint(q)) for ((a, v), p), ((b, w), q) in pairs]
-    return sorted(cases, key=lambda case: case[2].numel() + case[3].numel())
+    cases = [((a, b, v, w), not p.isdisjoint(q)) for ((a, v), p), ((b, w), q) in pairs]
+    return sorted(cases, key=lambda case: case[0][2].numel() + case[0][3].numel())
 
 
 # --- the checks ---------------------------------------------------------------------------------------------
