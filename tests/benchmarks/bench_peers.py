@@ -14,7 +14,7 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
 from course_utils import catalog
-from tests.benchmarks.bench_course_check import _course_check, five_exercise_notebooks, five_exercises
+from tests.benchmarks.bench_course_check import LIGHT, course_check, solved_notebooks
 from tests.benchmarks.table import Row
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,10 +25,11 @@ IMPORT = "from tests.benchmarks.bare import run_checks"
 def rows() -> list[Row]:
     peers = Path(os.environ["PEERS"]).resolve() / "bin"
     course = catalog.load()
-    answers = {course.exercise(name).answer_name: name for name in five_exercises()}
+    answers = {course.exercise(name).answer_name: name for name in LIGHT}
     with tempfile.TemporaryDirectory() as folder:
-        ours = five_exercise_notebooks(Path(folder), 2 * NOTEBOOKS)
-        one_more = (_course_check(ours) - _course_check(ours[:NOTEBOOKS])) / NOTEBOOKS
+        ours = solved_notebooks(Path(folder), LIGHT, 2 * NOTEBOOKS)
+        few, many = course_check(ours[:NOTEBOOKS], len(LIGHT)), course_check(ours, len(LIGHT))
+        one_more = (many - few) / NOTEBOOKS
         otter = _otter(peers, Path(folder) / "otter", answers, ours[:NOTEBOOKS])
         nbgrader = _nbgrader(peers, Path(folder) / "nbgrader", answers)
     said = f"{1000 * one_more:.0f} ms"
