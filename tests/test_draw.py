@@ -186,6 +186,9 @@ PICTURES = {
     ),
     "the largest": lambda: draw.strides(torch.arange(80).reshape(4, 20), "y"),
     "tapes": lambda: draw.tapes(x=X, turned=X.t(), repeated=X[0].expand(3, 4), other=torch.zeros(20)),
+    "overlapping rows": lambda: draw.strides(torch.arange(6).as_strided((4, 3), (1, 1)), "s", (1, 2)),
+    "walks": lambda: draw.walk(X.t(), "x.t()"),
+    "a walk back and forth": lambda: draw.walk(X[0].expand(3, 4), "e"),
     "a long name": lambda: draw.tapes(a_name_of_many_letters=X, b=X.t().clone()),
 }
 
@@ -217,6 +220,15 @@ def test_a_picture_is_the_same_every_time_and_has_no_background():
     assert about["image/png"]["width"] <= 900
     image = imread(io.BytesIO(draw.walk(X.t()).png()))
     assert image.shape[2] == 4 and image[0, 0, 3] == 0
+
+
+def test_a_picture_is_no_wider_than_what_is_on_it():
+    def width(picture):
+        return picture._repr_mimebundle_()[1]["image/png"]["width"]
+
+    assert width(draw.walk(X[:, ::2])) < 560
+    assert width(draw.strides(X[1:, :2], "y")) < 560
+    assert width(draw.strides(torch.arange(20))) > 800
 
 
 def test_drawing_changes_nothing():

@@ -11,6 +11,7 @@ import io
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -34,7 +35,7 @@ class Picture(Figure):
     def png(self) -> bytes:
         """The image, on no background."""
         page = io.BytesIO()
-        self.savefig(page, format="png", dpi=100 * SHARPNESS, transparent=True, metadata={"Software": None})
+        self.savefig(page, format="png", dpi=self.dpi, transparent=True, metadata={"Software": None})
         return page.getvalue()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
@@ -45,14 +46,26 @@ class Picture(Figure):
 
 def canvas(height: float, description: str) -> tuple[Picture, Axes]:
     """An empty picture of notebook width and `height` units, and its axes: x from 0 to the width in units,
-    y from 0 at the top down to `height`."""
-    picture = Picture(figsize=(WIDTH / 100, height * UNIT / 100))
+    y from 0 at the top down to `height`. When all is drawn, `trim` takes off what has stayed empty."""
+    # Letters are as wide as they will be in the image: their widths are rounded to its pixels.
+    picture = Picture(figsize=(WIDTH / 100, height * UNIT / 100), dpi=100 * SHARPNESS)
     picture.description = description
     axes = picture.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, COLUMNS)
     axes.set_ylim(height, 0)
     axes.set_axis_off()
     return picture, axes
+
+
+def trim(picture: Picture, axes: Axes) -> None:
+    """Cuts off what is empty at the right. A page that is narrower than the picture scales it down, letters
+    included; so a picture is no wider than it has to be."""
+    renderer = FigureCanvasAgg(picture).get_renderer()
+    drawn = (*axes.texts, *axes.patches, *axes.lines)
+    right = max(thing.get_window_extent(renderer).x1 for thing in drawn)
+    columns = min(right / SHARPNESS / UNIT + 0.3, COLUMNS)
+    picture.set_figwidth(columns * UNIT / 100)
+    axes.set_xlim(0, columns)
 
 
 def cell(

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch
 from torch import Tensor
 
 from course_utils.draw import palette
-from course_utils.draw.picture import COLUMNS, Picture, canvas, cell, code_width, say
+from course_utils.draw.picture import COLUMNS, Picture, canvas, cell, code_width, say, trim
 
 # More than this cannot be read at the width of a notebook.
 MOST_CELLS = 80
@@ -106,17 +105,13 @@ def strides(tensor: Tensor, name: str = "x", light: Sequence[int] | None = None)
     wide = max(shown * (columns + 1), 4)
     if wide - 1 > TAPE_WIDTH:
         raise ValueError(f"a grid of {wide - 1} columns is too wide to be read; at most {TAPE_WIDTH}")
-    words = [f"size {read.size}", f"stride {read.stride}", f"offset {read.offset}"]
+    words = [f"size {read.size}  stride {read.stride}  offset {read.offset}"]
     if lit is not None:
         words.append(_sum(read, index, lit))
     tape = 1.0
-    top = tape + _tape_height(read) + 0.9
-    # The words stand beside the grid where there is room, below it where there is none.
-    beside = MARGIN + wide + 0.5 + max(code_width(line) for line in (name, *words)) <= COLUMNS
-    tall = rows if shown else 1
-    start = top + 0.5 if beside else top + tall + 0.7
-    height = max(top + tall, start + LINE * len(words) + 0.4) + 0.2
-    picture, axes = canvas(height, _describe(name, read))
+    top = tape + _tape_height(read) + 0.7
+    start = top + (rows if shown else 1) + 0.7
+    picture, axes = canvas(start + LINE * len(words) + 0.5, _describe(name, read))
 
     say(axes, 0.2, tape + 0.5, "storage", bold=True)
     _tape(axes, read, lit, tape)
@@ -128,12 +123,10 @@ def strides(tensor: Tensor, name: str = "x", light: Sequence[int] | None = None)
         x, y = MARGIN + plane * (columns + 1) + column, top + row
         here = place == read.place(index)
         cell(axes, x, y, _short(read.values[address]), palette.LIT if here else palette.VIEW, edged=here)
-        if here:
-            _thread(axes, x, y, _tape_cell(read, address, tape), top - 0.45)
-    left = MARGIN + (wide + 0.5 if beside else 0)
-    say(axes, left, start, name, code=True, bold=True)
+    say(axes, MARGIN, start, name, code=True, bold=True)
     for line, text in enumerate(words, 1):
-        say(axes, left, start + line * LINE, text, code=True)
+        say(axes, MARGIN, start + line * LINE, text, code=True)
+    trim(picture, axes)
     return picture
 
 
@@ -173,6 +166,7 @@ def tapes(**tensors: Tensor) -> Picture:
                 y += LINE
             y += 0.2
         y += 0.6
+    trim(picture, axes)
     return picture
 
 
@@ -204,6 +198,7 @@ def walk(tensor: Tensor, name: str = "x") -> Picture:
         axes.plot(x, y, "o", color=palette.TEXT, markersize=5, zorder=6)
     say(axes, MARGIN, foot, name, code=True, bold=True)
     say(axes, MARGIN, foot + LINE, _steps_in_words(read))
+    trim(picture, axes)
     return picture
 
 
@@ -246,7 +241,7 @@ def _tape(axes: Axes, read: Reading, lit: int | None, top: float, *, numbers: bo
         fill = palette.LIT if address == lit else palette.VIEW if times else palette.STORAGE
         cell(axes, x, y, _short(value), fill, faint=not times, edged=address == lit)
         if numbers:
-            say(axes, x + 0.5, y - 0.22, str(address), size=8, ha="center")
+            say(axes, x + 0.5, y - 0.22, str(address), size=8, ha="center", bold=address == lit)
             if times > 1:
                 say(axes, x + 0.5, y - 0.66, f"×{times}", size=8.5, ha="center", bold=True)
 
@@ -256,26 +251,6 @@ def _mark(axes: Axes, x: float, y: float, times: int) -> None:
     axes.plot([x + 0.1, x + 0.9], [y, y], color=palette.VIEW, linewidth=9, solid_capstyle="butt")
     if times > 1:
         say(axes, x + 0.5, y + 0.01, f"×{times}", size=8, colour=palette.INK, ha="center", bold=True)
-
-
-def _thread(axes: Axes, x: float, y: float, end: tuple[float, float], between: float) -> None:
-    """From a cell of the grid to its cell on the tape: between two columns up to the height `between`, and
-    from there to the tape, so that it crosses no number."""
-    path = [(x + 1, y + 0.5), (x + 1, between), (end[0] + 0.5, between)]
-    axes.plot(x + 0.98, y + 0.5, "o", color=palette.TEXT, markersize=5.5, zorder=6)
-    axes.plot(*zip(*path, strict=True), color=palette.TEXT, linewidth=1.3, solid_joinstyle="round", zorder=5)
-    arrow = FancyArrowPatch(
-        (end[0] + 0.5, between),
-        (end[0] + 0.5, end[1] + 0.98),
-        arrowstyle="-|>",
-        mutation_scale=9,
-        color=palette.TEXT,
-        linewidth=1.3,
-        shrinkA=0,
-        shrinkB=0,
-        zorder=5,
-    )
-    axes.add_patch(arrow)
 
 
 def _step(
@@ -289,17 +264,14 @@ def _step(
         linestyle=(0, (3, 1.5)) if odd else "solid",
         zorder=5,
     )
-    if odd or named:
+    x, y = start
+    if odd:
         # Beside the upper end, on the side that the path leaves.
-        x, y = start
-        say(
-            axes,
-            x + (0.25 if step < 0 else -0.25),
-            y,
-            f"{step:+d}",
-            size=9,
-            ha="left" if step < 0 else "right",
-        )
+        back = step < 0
+        say(axes, x + (0.35 if back else -0.35), y, f"{step:+d}", size=9, ha="left" if back else "right")
+    elif named:
+        # Above the path, which has nothing above its first step.
+        say(axes, x + 0.1, y - 0.4, f"{step:+d}", size=9)
 
 
 def _short(value: Any) -> str:
