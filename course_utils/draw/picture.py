@@ -35,7 +35,7 @@ class Picture(Figure):
     def png(self) -> bytes:
         """The image, on no background."""
         page = io.BytesIO()
-        self.savefig(page, format="png", dpi=self.dpi, transparent=True, metadata={"Software": None})
+        self.savefig(page, format="png", dpi=100 * SHARPNESS, transparent=True, metadata={"Software": None})
         return page.getvalue()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
