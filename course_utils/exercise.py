@@ -45,17 +45,25 @@ class Mistake:
     """A wrong answer that people really give, with what to tell them.
 
     `answer` is the wrong answer itself (a function or a class), `variants` are the same
-    misunderstanding written in other ways.
+    misunderstanding written in other ways. `forms` are wrong answers from the same misunderstanding that
+    do something else in some cases (one guards against empty tensors, say): an answer that behaves like
+    one of them is told the same.
     """
 
     name: str
     diagnosis: str
     answer: Any
     variants: list[Any] = field(default_factory=list)
+    forms: list[Any] = field(default_factory=list)
 
     def variant(self, answer: Any) -> Any:
-        """Decorator: a second, independently written form of this mistake."""
+        """Decorator: the same mistake, written independently, with the same behaviour."""
         self.variants.append(answer)
+        return answer
+
+    def form(self, answer: Any) -> Any:
+        """Decorator: a wrong answer of which the diagnosis is as true, though it behaves in another way."""
+        self.forms.append(answer)
         return answer
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

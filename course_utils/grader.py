@@ -129,7 +129,7 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
 def find_mistake(
     exercise: Exercise, seen: list[Outcome], runner: Runner, devices: Iterable[str] | None = None
 ) -> Mistake | None:
-    """The mistake whose outcomes and evidence are the same as those `seen`, in every check; or None.
+    """The mistake that has, in one of its forms, the outcomes and evidence `seen`, in every check; or None.
 
     Each mistake is followed only as far as it behaves alike, and all of them together for a bounded
     time (see `DIAGNOSIS_BUDGET`): without a match within that, there is no diagnosis.
@@ -139,14 +139,15 @@ def find_mistake(
     for mistake in exercise.mistakes:
         if time.monotonic() > end:
             return None
-        if _behaves_alike(exercise, mistake, seen, runner, devices, end):
-            return mistake
+        for answer in (mistake.answer, *mistake.forms):
+            if _behaves_alike(exercise, answer, seen, runner, devices, end):
+                return mistake
     return None
 
 
 def _behaves_alike(
     exercise: Exercise,
-    mistake: Mistake,
+    mistaken: Any,
     seen: list[Outcome],
     runner: Runner,
     devices: Iterable[str] | None,
@@ -162,7 +163,7 @@ def _behaves_alike(
         # Where the answer did not end, less than the whole deadline could take slow for endless.
         enough = left if theirs.state == TIMED_OUT else PATIENCE * theirs.seconds
         deadline = min(check.deadline, max(enough, MISTAKE_DEADLINE))
-        if not alike(_outcome_of_mistake(mistake, check, place, runner, deadline), theirs):
+        if not alike(_outcome_of_mistake(mistaken, check, place, runner, deadline), theirs):
             return False
     return True
 
@@ -175,21 +176,21 @@ def _cost(pair: tuple[tuple[Check, Place], Outcome]) -> tuple[bool, bool, bool]:
 
 # A mistake behaves the same every time (every check starts from the same state), so what came of it
 # is kept: the second wrong answer to an exercise is diagnosed at once.
-_kept: dict[tuple[int, str, str | None], tuple[Mistake, Outcome]] = {}
+_kept: dict[tuple[int, str, str | None], tuple[Any, Outcome]] = {}
 
 
 def _outcome_of_mistake(
-    mistake: Mistake, check: Check, place: Place, runner: Runner, deadline: float
+    mistaken: Any, check: Check, place: Place, runner: Runner, deadline: float
 ) -> Outcome:
-    key = (id(mistake), check.name, place.device)
+    key = (id(mistaken), check.name, place.device)
     if key not in _kept:
         quiet = io.StringIO()
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            outcome = runner.run(check, mistake.answer, place, deadline)
+            outcome = runner.run(check, mistaken, place, deadline)
         outcome.error = None
         if outcome.state == TIMED_OUT and deadline < check.deadline:
             return outcome  # perhaps only slow
-        _kept[key] = mistake, outcome  # the mistake too: its id must not become another's
+        _kept[key] = mistaken, outcome  # the answer too: its id must not become another's
     return _kept[key][1]
 
 

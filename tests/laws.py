@@ -80,8 +80,20 @@ class Study:
         ]
 
     @property
+    def forms(self) -> list[Answer]:
+        return [
+            Answer(f"{m.name}, in the form of {form.__name__}", form, m.name)
+            for m in self.exercise.mistakes
+            for form in m.forms
+        ]
+
+    @property
+    def wrong_answers(self) -> list[Answer]:
+        return [*self.mistakes, *self.variants, *self.forms]
+
+    @property
     def answers(self) -> list[Answer]:
-        return [*self.right_answers, *self.mistakes, *self.variants]
+        return [*self.right_answers, *self.wrong_answers]
 
     def report(self, answer: Answer) -> Report:
         """The answer's report; graded on the first call."""
@@ -99,10 +111,10 @@ class Study:
         return names[self.exercise.answer_name]
 
     def idle_checks(self) -> list[str]:
-        """The checks that reject neither a mistake nor a variant."""
+        """The checks that reject no mistake in any of its forms."""
         rejecting = {
             outcome.check
-            for answer in [*self.mistakes, *self.variants]
+            for answer in self.wrong_answers
             for outcome in self.report(answer).outcomes
             if outcome.state in grader.FAILED
         }

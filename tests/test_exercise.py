@@ -82,7 +82,7 @@ def test_two_starters_are_refused(exercise):
         def second(): ...
 
 
-def test_a_mistake_and_its_variants(exercise):
+def test_a_mistake_in_other_words_and_in_another_form(exercise):
     @exercise.mistake
     def off_by_one(n):
         """You stop
@@ -93,11 +93,16 @@ def test_a_mistake_and_its_variants(exercise):
     def in_other_words(n):
         return -(1 - n)
 
+    @off_by_one.form
+    def also_for_zero(n):
+        return max(n - 1, 0)
+
     (mistake,) = exercise.mistakes
     assert mistake is off_by_one
     assert (mistake.name, mistake.diagnosis) == ("off_by_one", "You stop\ntoo early.")
     assert mistake.answer(3) == 2
     assert mistake.variants == [in_other_words]
+    assert mistake.forms == [also_for_zero]
 
 
 def test_a_mistake_can_call_itself(exercise):

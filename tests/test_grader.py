@@ -483,6 +483,19 @@ def test_by_how_much_a_limit_was_kept_does_not_count():
     assert diagnose(forgets_to_divide, right, two_operators) == "forgets_to_divide"
 
 
+def test_a_form_of_a_mistake_is_recognised_as_that_mistake():
+    exercise = an_exercise(*CHECKS, mistakes=MISTAKES)
+    by_name = {mistake.name: mistake for mistake in exercise.mistakes}
+
+    def zero_where_negative(x, weights=None):
+        return x.clamp(min=0).sum()
+
+    assert grader.grade(exercise, zero_where_negative).diagnosis is None
+    by_name["forgets_to_divide"].form(zero_where_negative)
+    assert grader.grade(exercise, zero_where_negative).diagnosis == "forgets_to_divide"
+    assert grader.grade(exercise, forgets_to_divide).diagnosis == "forgets_to_divide"
+
+
 def test_two_mistakes_at_once_match_neither():
     def both(x):
         return x.sum() // len(x) if not x.is_floating_point() else x.sum() / len(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_right_answers_pass_on_every_device(label):
 @every_exercise
 def test_mistakes_are_rejected_and_named(label):
     study = laws.study(label)
-    for answer in [*study.mistakes, *study.variants]:
+    for answer in study.wrong_answers:
         report = study.report(answer)
         assert report.state in FAILED, f"{answer.label} is {report.state}\n{report}"
         told = f"{answer.label} is taken for {report.diagnosis}\n{report}"
@@ -87,9 +88,20 @@ def test_mistakes_are_rejected_and_named(label):
 
 
 @every_exercise
+def test_forms_behave_differently_from_each_other(label):
+    """What behaves alike is a variant: it is recognised without being run."""
+    study = laws.study(label)
+    for mistake in study.exercise.mistakes:
+        forms = [one for one in [*study.mistakes, *study.forms] if one.expected == mistake.name]
+        for a, b in itertools.combinations(map(study.report, forms), 2):
+            same = [grader.alike(*pair) for pair in zip(a.outcomes, b.outcomes, strict=True)]
+            assert not all(same), f"two forms of {mistake.name} behave alike"
+
+
+@every_exercise
 def test_mistakes_run_and_pass_some_check(label):
     study = laws.study(label)
-    for answer in study.mistakes:
+    for answer in [*study.mistakes, *study.forms]:
         report = study.report(answer)
         assert report.passed or laws.never_wrong(report), f"{answer.label} passes no check\n{report}"
 
@@ -97,7 +109,7 @@ def test_mistakes_run_and_pass_some_check(label):
 @every_exercise
 def test_failing_checks_say_why(label):
     study = laws.study(label)
-    for answer in [*study.mistakes, *study.variants]:
+    for answer in study.wrong_answers:
         for outcome in study.report(answer).outcomes:
             if outcome.state in FAILED:
                 assert outcome.message, f"{answer.label}: {outcome.check} says nothing"
