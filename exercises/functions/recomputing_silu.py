@@ -1,0 +1,456 @@
+"""SiLU that keeps one tensor
+
+SiLU is `x * s`, where `s` is the sigmoid of `x`. Written as `x * torch.sigmoid(x)`, the graph keeps `x` and
+`s` until backward. Write it as an `autograd.Function` that keeps `x` alone and works out `s` again when the
+gradient arrives: a few operators more, half of the memory.
+
+Nothing else may stay in memory for backward, in whatever place, and nothing at all once the result is gone.
+Backward raises when `x` was changed in between, as it does for torch's own functions. The result can be
+differentiated twice, and has the dtype and the shape of `x`.
+
+Build it from `torch.sigmoid` and arithmetic; torch's own SiLU is not to be used.
+
+- `RecomputingSilu.apply(torch.tensor([0., 2.]))` is `[0.0000, 1.7616]`
+- the gradient of its sum is `[0.5000, 1.0908]`
+"""
+
+import torch
+from torch import Tensor
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Which tensor has to be there in backward, and which can be had again from it?",
+        "`ctx.save_for_backward` keeps a tensor together with its version, and autograd lets go of it in "
+        "time. What is put on `ctx` as an attribute has neither.",
+        "The derivative of `x * s` by the product rule is `s + x * ds`, and `ds` is `s * (1 - s)`. Compute "
+        "`s` in `backward` from the saved `x`, with operators that autograd can follow, and multiply by what "
+        "arrives.",
+    ],
+)
+
+
+@exercise.starter
+class RecomputingSilu(torch.autograd.Function):
+    """x -> x * sigmoid(x), element by element"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def _silu(x):
+    """The oracle: in double precision, differentiable by autograd as often as one likes."""
+    x = x.double()
+    return x / (1 + torch.exp(-x))
+
+
+def _given(RecomputingSilu, device, values, **options):
+    options = "".join(f", {name}={value}" for name, value in {"device": repr(str(device)), **options}.items())
+    return expect.given(f"x = torch.tensor({values}{options})", RecomputingSilu=RecomputingSilu)
+
+
+@exercise.check
+def values(RecomputingSilu, device):
+    """The values are `x * sigmoid(x)`, near zero and far from it"""
+    t = _given(RecomputingSilu, device, "[-100., -3., -0.5, 0., 0.5, 3., 100.]")
+    expect.close(t.call("RecomputingSilu.apply(x)"), _silu(t.x))
+    t = _given(RecomputingSilu, device, "[[-1., 2.], [3., -4.]]")
+    expect.close(t.call("RecomputingSilu.apply(x.t())"), _silu(t.x.t()))
+
+
+@exercise.check
+def any_dtype(RecomputingSilu, device):
+    """The result has the dtype of `x`, the gradient too"""
+    for dtype in ("torch.float64", "torch.bfloat16") if device.type != "mps" else ("torch.float16",):
+        t = _given(RecomputingSilu, device, "[-2., 0.5, 3.]", dtype=dtype, requires_grad=True)
+        result = expect.a_tensor(t.call("RecomputingSilu.apply(x)"))
+        expect.equal(result.dtype, t.x.dtype, what="the dtype of the result")
+        grad = t.call("RecomputingSilu.apply(x).sum().backward() or x.grad")
+        expect.equal(expect.a_tensor(grad).dtype, t.x.dtype, what="the dtype of `x.grad`")
+
+
+@exercise.check
+def derivative(RecomputingSilu, device):
+    """The gradient is that of the chain rule"""
+    t = _given(RecomputingSilu, device, "[-100., -3., -0.5, 0., 2., 100.]", requires_grad=True)
+    weights = "torch.tensor([1., 10., -1., 2., 0.5, 3.], device=x.device)"
+    grad = t.call(f"RecomputingSilu.apply(x).backward({weights}) or x.grad")
+    x = t.x.detach().double().requires_grad_()
+    (oracle,) = torch.autograd.grad(_silu(x), x, torch.tensor([1.0, 10, -1, 2, 0.5, 3]).to(x))
+    expect.close(grad, oracle, what="`x.grad`")
+
+
+@exercise.check
+def one_tensor_kept(RecomputingSilu, device):
+    """The graph keeps `x` and no other tensor"""
+    t = _given(RecomputingSilu, device, "[[1., 2., 3., 4.], [5., 6., 7., 8.]]", requires_grad=True)
+    with expect.situation("x = torch.ones(2, 4, requires_grad=True)", "RecomputingSilu.apply(x)"):
+        kept = measure.saved_bytes(RecomputingSilu.apply, t.x)
+        expect.at_most(kept.total, t.x.nbytes, "kept for backward", unit="bytes")
+
+
+@exercise.check
+def nothing_elsewhere(RecomputingSilu, device):
+    """Nothing is kept elsewhere, and nothing stays when the result is gone"""
+    x = torch.ones(4, 8, device=device, requires_grad=True)
+    code = "x = torch.ones(4, 8, requires_grad=True)", "y = RecomputingSilu.apply(x)"
+    with expect.situation(*code):
+        live = measure.live_bytes(RecomputingSilu.apply, x)
+        expect.at_most(live.held - live.result, 0, "kept beside `x` and `y`", unit="bytes")
+    with expect.situation(*code, "del y"):
+        expect.at_most(live.left, 0, "still there", unit="bytes")
+
+
+@exercise.check
+def changed_in_between(RecomputingSilu, device):
+    """Backward raises when `x` was changed in between"""
+    a = torch.ones(3, device=device, requires_grad=True) * 2
+    code = ("a = torch.ones(3, requires_grad=True) * 2", "y = RecomputingSilu.apply(a)", "a.mul_(5)")
+    with expect.situation(*code, "y.sum().backward()"):
+        y = RecomputingSilu.apply(a)
+        a.mul_(5)
+        expect.raises(RuntimeError, lambda: y.sum().backward(), what="`y.sum().backward()`")
+
+
+@exercise.check
+def twice(RecomputingSilu, device):
+    """The second derivative is right"""
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    x = torch.tensor([-3.0, -0.5, 0.0, 2.0], dtype=dtype, device=device, requires_grad=True)
+    weights = torch.tensor([1.0, -2.0, 3.0, 0.5], dtype=dtype, device=device)
+    code = "first, = torch.autograd.grad(RecomputingSilu.apply(x).sum(), x, create_graph=True)"
+    with expect.situation("x = torch.tensor([-3., -0.5, 0., 2.], requires_grad=True)", code):
+        (first,) = torch.autograd.grad(RecomputingSilu.apply(x).sum(), x, create_graph=True)
+        expect.true(first.requires_grad, "`first` has no graph", "expected: it can be differentiated again")
+        (second,) = torch.autograd.grad(first, x, weights)
+        z = x.detach().double().cpu().requires_grad_()
+        (wanted,) = torch.autograd.grad(_silu(z).sum(), z, create_graph=True)
+        (wanted,) = torch.autograd.grad(wanted, z, weights.double().cpu())
+        expect.close(second.cpu(), wanted, what="the second derivative", factor=16)
+
+
+@exercise.check
+def own_operators(RecomputingSilu):
+    """Torch's own SiLU does not run"""
+    x = torch.ones(3, requires_grad=True)
+    with expect.situation("RecomputingSilu.apply(x).sum().backward()"):
+        with measure.operators() as ran:
+            RecomputingSilu.apply(x).sum().backward()
+        number = ran.count("aten.silu", "aten.silu_", "aten.silu_backward")
+        expect.true(number == 0, "torch's `silu` ran", "expected: `torch.sigmoid` and arithmetic")
+
+
+# --- the mistakes -----------------------------------------------------------------------------------------
+
+
+@exercise.mistake
+class SavesTheSigmoidToo(torch.autograd.Function):
+    """You save the sigmoid beside `x`: as much memory again, for something that one operator makes anew. Save
+    `x`, and compute the sigmoid in `backward`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, _ = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@SavesTheSigmoidToo.variant
+class KeepsBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(torch.sigmoid(inputs[0]), inputs[0])
+
+    @staticmethod
+    def backward(ctx, upstream):
+        x = ctx.saved_tensors[1]
+        s = 1 / (1 + torch.exp(-x))
+        return upstream * (s + x * s * (1 - s))
+
+
+@SavesTheSigmoidToo.form
+class UsesTheSavedSigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, s = ctx.saved_tensors
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class KeptOnCtx(torch.autograd.Function):
+    """You keep `x` as an attribute of `ctx`. There its version is not noted: after a change in between,
+    backward goes on with the new values and the gradient is wrong without a word. `ctx.save_for_backward`
+    raises."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        s = torch.sigmoid(ctx.x)
+        return grad * s * (1 + ctx.x * (1 - s))
+
+
+@KeptOnCtx.variant
+class KeptInATuple(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.inputs = (x,)
+        return torch.sigmoid(x).mul(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.inputs
+        s = torch.sigmoid(x)
+        return (s + x * s * (1 - s)) * grad
+
+
+@exercise.mistake
+class SigmoidOnCtx(torch.autograd.Function):
+    """You save `x` and put the sigmoid on `ctx`. It does not appear among the saved tensors, and stays in
+    memory all the same, as long as the graph does. Compute it anew in `backward`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.s = torch.sigmoid(x)
+        return x * ctx.s
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * ctx.s * (1 + x * (1 - ctx.s))
+
+
+@SigmoidOnCtx.variant
+class BySigmoidOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = ctx.kept = 1 / (1 + torch.exp(-x))
+        ctx.save_for_backward(x)
+        return s * x
+
+    @staticmethod
+    def backward(ctx, upstream):
+        slope = ctx.kept + ctx.saved_tensors[0] * ctx.kept * (1 - ctx.kept)
+        return slope * upstream
+
+
+@exercise.mistake
+class ResultOnCtx(torch.autograd.Function):
+    """You keep the result as an attribute of `ctx`. The result holds its node, the node is `ctx`, and `ctx`
+    holds the result: a circle that stays in memory when nobody wants it any more. `save_for_backward` knows
+    how to keep a result without one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.y = x * torch.sigmoid(x)
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * (s + ctx.y * (1 - s))
+
+
+@exercise.mistake
+class SavesTheSlope(torch.autograd.Function):
+    """You save a tensor that was made in `forward`, where nothing is recorded: how it depends on `x` is lost,
+    and with it the second derivative. It takes memory of its own besides. Save `x` itself, which is there
+    anyway, and of which autograd notes the version."""
+
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(s * (1 + x * (1 - s)))
+        return x * s
+
+    @staticmethod
+    def backward(ctx, grad):
+        (slope,) = ctx.saved_tensors
+        return grad * slope
+
+
+@SavesTheSlope.variant
+class SavesACopy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.clone())
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@SavesTheSlope.variant
+class DerivativeMadeEarly(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        s = torch.sigmoid(inputs[0])
+        ctx.save_for_backward(s + inputs[0] * s * (1 - s))
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return ctx.saved_tensors[0].mul(upstream)
+
+
+@exercise.mistake
+class SlopeOfTheSigmoid(torch.autograd.Function):
+    """You multiply by the derivative of the sigmoid. SiLU is a product of two factors that both depend on
+    `x`: the product rule gives `s + x * ds`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 - s)
+
+
+@SlopeOfTheSigmoid.form
+class TimesTheSlopeOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * x * s * (1 - s)
+
+
+@exercise.mistake
+class SigmoidAsConstant(torch.autograd.Function):
+    """You hand back the sigmoid times what arrived, as if it were a constant factor. It depends on `x` as
+    well: the product rule has a second term, `x * s * (1 - s)`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(x)
+
+
+@exercise.mistake
+class DropsTheIncoming(torch.autograd.Function):
+    """You return the derivative of SiLU alone. What arrives in `backward` is the gradient of the loss with
+    respect to your result; the chain rule multiplies the two."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class Once(torch.autograd.Function):
+    """Your `backward` works on tensors without a graph, so the gradient cannot be differentiated again.
+    Without `detach`, `no_grad` and `once_differentiable` autograd records what `backward` does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].detach()
+        s = torch.sigmoid(x)
+        return grad.detach() * s * (1 + x * (1 - s))
+
+
+@Once.variant
+class WithoutRecording(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    @torch.no_grad()
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return (s + x * s * (1 - s)) * grad
+
+
+@Once.variant
+class SavedDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].detach()
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class TorchsOwn(torch.autograd.Function):
+    """Torch's `silu` has done the work. It does what is asked for here, and the point is how: keep `x`, and
+    compute the sigmoid again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nn.functional.silu(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
