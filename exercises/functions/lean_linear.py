@@ -1,0 +1,526 @@
+"""A linear layer that computes what is asked for
+
+`torch.nn.functional.linear(x, weight, bias)` as an `autograd.Function`: `x @ weight.t() + bias`, for an `x`
+of any number of dimensions, of which the last has `weight.size(1)` elements. `weight` is a matrix and `bias`
+a vector, or `None`, or left out.
+
+In `backward`
+
+- a gradient that nobody asked for is not computed, and `None` is returned in its place: frozen weights and
+  inputs that are plain data cost no matrix product;
+- every other gradient has the shape of what it belongs to, before autograd gets it;
+- all of it can be differentiated again.
+
+For backward, `x` is kept only where the gradient of `weight` will need it, and `weight` only where that of
+`x` will. The results have the dtype of the inputs.
+
+What torch offers for the forward and for products is welcome.
+
+- `LeanLinear.apply(x, weight, bias)` and `LeanLinear.apply(x, weight)`
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils import evidence, expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=20,
+    hints=[
+        "Three inputs, three gradients. For each: which of the other tensors has to be there to compute it, "
+        "and how many matrix products does it take?",
+        "`ctx.needs_input_grad` is a tuple of bools, one for each argument that `apply` was given, and it is "
+        "there in `forward` already. A bias that was left out has no entry in it.",
+        "With all leading dimensions of `x` and of the gradient flattened into one, the gradient of `weight` "
+        "is `grad.t() @ x`, that of `x` is `grad @ weight`, and that of `bias` the sum of `grad` over all "
+        "but the last dimension. Save `None` in place of what will not be needed.",
+    ],
+)
+
+
+@exercise.starter
+class LeanLinear(torch.autograd.Function):
+    """(..., inputs), (outputs, inputs), (outputs,) -> (..., outputs)"""
+
+    @staticmethod
+    def forward(
+        ctx, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(
+        ctx, grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        raise NotImplementedError
+
+
+_SHAPES = (2, 3), (3,), (2, 4, 3), (2, 1, 4, 3)
+
+
+def _inputs(LeanLinear, shape, device, needed="x weight bias", dtype="float32"):
+    """`x` of this shape, a weight and a bias; of these require a gradient those that are `needed`."""
+    more = f", dtype=torch.{dtype}" * (dtype != "float32")
+    more += f", device='{device.type}'" * (device.type != "cpu")
+    lines = []
+    for name, size, begin in (("x", shape, 0), ("weight", (2, 3), -2), ("bias", (2,), 7)):
+        end = begin + torch.Size(size).numel()
+        made = f"{name} = torch.arange({begin}., {end}.{more})" + f".view{size}" * (len(size) > 1)
+        lines.append(made + ".requires_grad_()" * (name in needed.split()))
+    return expect.given("\n".join(lines), LeanLinear=LeanLinear)
+
+
+def _wanted(t, bias, grad):
+    """The oracle: value and gradients in double precision, by autograd and without a linear layer."""
+    x, weight, b = (one.detach().double().cpu().requires_grad_() for one in (t.x, t.weight, t.bias))
+    value = (x.unsqueeze(-2) * weight).sum(-1)
+    value = value + b if bias else value
+    grads = torch.autograd.grad(value, (x, weight, b), grad.double().cpu(), allow_unused=True)
+    return value.detach(), grads
+
+
+def _weights(result):
+    """Gradients that arrive: no two alike."""
+    return torch.arange(1.0, result.numel() + 1).reshape(result.shape).to(result)
+
+
+@exercise.check
+def values(LeanLinear, device):
+    """The values, for an `x` of one, two, three and four dimensions, with a bias and without"""
+    for shape in _SHAPES:
+        t = _inputs(LeanLinear, shape, device)
+        for call, bias in (("x, weight, bias", True), ("x, weight, None", False), ("x, weight", False)):
+            result = expect.a_tensor(t.call(f"LeanLinear.apply({call})"))
+            value = (t.x.double().cpu().unsqueeze(-2) * t.weight.double().cpu()).sum(-1)
+            expect.close(result.cpu(), value + t.bias.double().cpu() if bias else value)
+
+
+@exercise.check
+def gradients(LeanLinear, device):
+    """The gradients of all three, for an `x` of one, two, three and four dimensions"""
+    for shape in _SHAPES:
+        t = _inputs(LeanLinear, shape, device)
+        result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
+        expect.in_graph(result, of="`x`, `weight` and `bias`")
+        grad = _weights(result)
+        found = torch.autograd.grad(result, (t.x, t.weight, t.bias), grad, allow_unused=True)
+        _, wanted = _wanted(t, True, grad)
+        for name, one, oracle in zip(("x", "weight", "bias"), found, wanted, strict=True):
+            expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
+            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+
+
+@exercise.check
+def without_a_bias(LeanLinear, device):
+    """The gradients where there is no bias"""
+    for call in ("x, weight, None", "x, weight"):
+        t = _inputs(LeanLinear, (2, 4, 3), device)
+        result = expect.a_tensor(t.call(f"LeanLinear.apply({call})"))
+        grad = _weights(result)
+        found = torch.autograd.grad(result, (t.x, t.weight), grad, allow_unused=True)
+        _, wanted = _wanted(t, False, grad)
+        for name, one, oracle in zip(("x", "weight"), found, wanted[:2], strict=True):
+            expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
+            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+
+
+@exercise.check
+def shapes_handed_back(LeanLinear, device):
+    """Every gradient has the shape of its input before autograd gets it"""
+    for shape in _SHAPES[:3]:
+        t = _inputs(LeanLinear, shape, device)
+        result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
+        handed = result.grad_fn.apply(_weights(result))
+        expect.true(
+            isinstance(handed, tuple) and len(handed) == 3,
+            f"`backward` returns {expect.show(handed)}",
+            "expected: three gradients",
+        )
+        for name, one in zip(("x", "weight", "bias"), handed, strict=True):
+            sizes = tuple(one.shape) if isinstance(one, Tensor) else None
+            evidence.record(f"handed back for {name}", sizes)
+            wanted = tuple(getattr(t, name).shape)
+            if sizes != wanted:
+                came = expect.show(one) if sizes is None else f"the shape {sizes}"
+                lines = [f"`backward` hands back {came} for `{name}`, expected {wanted}"]
+                if sizes and len(sizes) > len(wanted):
+                    lines.append("autograd adds up what is too much, after the larger tensor was made")
+                raise expect.Mismatch(*lines)
+
+
+@exercise.check
+def only_what_is_asked(LeanLinear, device):
+    """Matrix products in backward: one for the gradient of `x`, one for that of `weight`"""
+    for needed, number in (("x weight bias", 2), ("weight bias", 1), ("x", 1), ("bias", 0), ("x bias", 1)):
+        t = _inputs(LeanLinear, (4, 3), device, needed)
+        result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
+        with measure.operators() as ran:
+            torch.autograd.grad(result, [getattr(t, name) for name in needed.split()], _weights(result))
+        found = ran.matmuls("backward")
+        expect.true(
+            found == number,
+            f"matrix products in backward: {found}, expected {number}",
+            f"a gradient was asked for {_listed(needed)}",
+        )
+
+
+def _listed(names):
+    quoted = [f"`{name}`" for name in names.split()]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted) + " alone" * (
+        len(quoted) == 1
+    )
+
+
+@exercise.check
+def only_what_is_needed(LeanLinear, device):
+    """For backward, `x` is kept for the gradient of `weight`, `weight` for that of `x`"""
+    for needed, kept in (
+        ("x", "weight"), ("weight", "x"), ("bias", ""), ("weight bias", "x"), ("x bias", "weight")
+    ):  # fmt: skip
+        t = _inputs(LeanLinear, (5, 3), device, needed)
+        t.call("LeanLinear.apply(x, weight, bias)")
+        saved = measure.saved_bytes(LeanLinear.apply, t.x, t.weight, t.bias)
+        wanted = sum(getattr(t, name).nbytes for name in kept.split())
+        expect.true(
+            saved.total == wanted,
+            f"kept for backward: {saved.total} bytes, expected {wanted}",
+            f"a gradient will be asked for {_listed(needed)}",
+        )
+
+
+@exercise.check
+def nothing_elsewhere(LeanLinear, device):
+    """Nothing is kept in another place"""
+    t = _inputs(LeanLinear, (5, 3), device)
+    t.call("LeanLinear.apply(x, weight, bias)")
+    live = measure.live_bytes(LeanLinear.apply, t.x, t.weight, t.bias)
+    expect.at_most(live.held - live.result, 0, "made in `forward` and kept beside the result", unit="bytes")
+    t.x.data = t.x.data.clone()
+    a = t.x * 1
+    result = LeanLinear.apply(a, t.weight, t.bias)
+    with torch.no_grad():
+        a.add_(1)
+    code = "a = x * 1", "y = LeanLinear.apply(a, weight, bias)", "with torch.no_grad(): a.add_(1)"
+    with expect.situation(*code, "y.sum().backward()"):
+        expect.raises(RuntimeError, lambda: result.sum().backward(), what="`y.sum().backward()`")
+
+
+@exercise.check
+def no_rows(LeanLinear, device):
+    """An `x` without rows"""
+    t = _inputs(LeanLinear, (0, 3), device)
+    result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
+    expect.equal(tuple(result.shape), (0, 2), what="the shape of the result")
+    found = torch.autograd.grad(result, (t.x, t.weight, t.bias), torch.ones_like(result), allow_unused=True)
+    for name, one in zip(("x", "weight", "bias"), found, strict=True):
+        expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
+        expect.equal(one, torch.zeros_like(getattr(t, name)), what=f"the gradient of `{name}`")
+
+
+@exercise.check
+def twice(LeanLinear, device):
+    """The gradients can be differentiated, in double precision"""
+    if device.type == "mps":
+        raise expect.CannotCheck("double precision is not there on mps")
+    t = _inputs(LeanLinear, (2, 2, 3), device, dtype="float64")
+    result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
+    expect.equal(result.dtype, torch.float64, what="the dtype of the result")
+    grad = _weights(result).requires_grad_()
+    tensors = (t.x, t.weight, t.bias)
+    first = torch.autograd.grad(result, tensors, grad, create_graph=True, allow_unused=True)
+    for name, one in zip(("x", "weight", "bias"), first, strict=True):
+        expect.true(
+            one is not None and one.requires_grad,
+            f"the gradient of `{name}` has no graph",
+            "expected: with `create_graph=True` it can be differentiated again",
+        )
+    found = torch.autograd.grad(sum(one.square().sum() for one in first), (*tensors, grad), allow_unused=True)
+    x, weight, b, g = (one.detach().cpu().requires_grad_() for one in (*tensors, grad))
+    oracle = torch.autograd.grad(F.linear(x, weight, b), (x, weight, b), g, create_graph=True)
+    loss = sum(one.square().sum() for one in oracle)
+    wanted = torch.autograd.grad(loss, (x, weight, b, g), allow_unused=True)
+    for name, one, true in zip(("x", "weight", "the bias", "what arrives"), found, wanted, strict=True):
+        evidence.record(f"second {name}", one)
+        if true is not None:
+            expect.true(one is not None, f"nothing depends on {name}", "expected: the gradients do")
+            expect.close(one.cpu(), true, what=f"the second derivative by {name}", factor=32)
+
+
+# --- the mistakes -----------------------------------------------------------------------------------------
+
+
+def _flat(t):
+    return t.reshape(-1, t.size(-1))
+
+
+class _Right(torch.autograd.Function):
+    """What the people below get right."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs[1] else None, weight if needs[0] else None)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        dx = grad @ weight if weight is not None else None
+        dw = _flat(grad).t() @ _flat(x) if x is not None else None
+        needs = ctx.needs_input_grad
+        db = _flat(grad).sum(0) if len(needs) > 2 and needs[2] else None
+        return dx, dw, db
+
+
+@exercise.mistake
+class IgnoresWhatIsNeeded(_Right):
+    """You compute all gradients, asked for or not. `ctx.needs_input_grad` says for each argument whether its
+    gradient is wanted; where it is not, return `None` and save the matrix product. The same goes for what is
+    kept."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        db = _flat(grad).sum(0) if ctx.has_bias else None
+        return grad @ weight, _flat(grad).t() @ _flat(x), db
+
+
+@IgnoresWhatIsNeeded.variant
+class AlwaysEverything(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+        out = x.matmul(weight.t())
+        return out if bias is None else out + bias
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        by_weight = grad.reshape(-1, grad.shape[-1]).transpose(0, 1).mm(x.reshape(-1, x.shape[-1]))
+        by_bias = grad.reshape(-1, grad.shape[-1]).sum(dim=0) if ctx.biased else None
+        return grad.matmul(weight), by_weight, by_bias
+
+
+@exercise.mistake
+class KeepsBoth(_Right):
+    """You keep `x` and `weight` in any case. With frozen weights nobody will need `x` again, and `x` is what
+    takes the memory: `ctx.needs_input_grad` is known in `forward`, so save `None` in its place."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        dx = grad @ weight if needs[0] else None
+        dw = _flat(grad).t() @ _flat(x) if needs[1] else None
+        return dx, dw, _flat(grad).sum(0) if len(needs) > 2 and needs[2] else None
+
+
+@KeepsBoth.variant
+class SavesThemAll(torch.autograd.Function):
+    @staticmethod
+    def forward(x, weight, bias=None):
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        result = [None] * 3
+        if ctx.needs_input_grad[0]:
+            result[0] = torch.matmul(grad, weight)
+        if ctx.needs_input_grad[1]:
+            result[1] = torch.matmul(_flat(grad).transpose(0, 1), _flat(x))
+        if ctx.needs_input_grad[2]:
+            result[2] = grad.sum_to_size(grad.size(-1))
+        return tuple(result)
+
+
+@exercise.mistake
+class KeepsTheWrongOne(_Right):
+    """You keep each of the two for its own gradient. It is the other way round: the gradient of `x` is a
+    product with `weight`, the gradient of `weight` one with `x`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs[0] else None, weight if needs[1] else None)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        dx = grad @ weight if needs[0] else None
+        dw = _flat(grad).t() @ _flat(x) if needs[1] else None
+        return dx, dw, _flat(grad).sum(0) if len(needs) > 2 and needs[2] else None
+
+
+@exercise.mistake
+class SumsTheFirstOnly(_Right):
+    """You sum the gradient of the bias over the first dimension alone. The bias was added at every place of
+    all leading dimensions, so its gradient is the sum over all of them. Autograd adds up the rest for you,
+    from a tensor that is larger than it need be."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return dx, dw, None if db is None else grad.sum(0) if grad.dim() > 1 else grad
+
+
+@SumsTheFirstOnly.variant
+class SumsDimensionZero(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.with_bias = len(ctx.needs_input_grad) == 3 and ctx.needs_input_grad[2]
+        for_x, for_weight = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(weight if for_x else None, x if for_weight else None)
+        return x @ weight.t() if bias is None else x @ weight.t() + bias
+
+    @staticmethod
+    def backward(ctx, grad):
+        weight, x = ctx.saved_tensors
+        by_x = None if weight is None else grad.matmul(weight)
+        by_weight = None if x is None else _flat(grad).t().mm(_flat(x))
+        by_bias = None
+        if ctx.with_bias:
+            by_bias = grad if grad.ndim == 1 else torch.sum(grad, dim=0)
+        return by_x, by_weight, by_bias
+
+
+@exercise.mistake
+class DoesNotSum(_Right):
+    """You hand back what arrived as the gradient of the bias. One bias was added at many places, and its
+    gradient is the sum over them. Autograd adds it up for you here; a gradient is to have the shape of what
+    it belongs to."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return dx, dw, None if db is None else grad
+
+
+@exercise.mistake
+class OneMatrixForEach(_Right):
+    """You make the gradient of `weight` once for every entry of the first dimensions. Autograd adds the
+    matrices up for you, after all of them were made. With the leading dimensions flattened, one product makes
+    the sum."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        if dw is not None and grad.dim() > 1:
+            dw = grad.transpose(-1, -2) @ ctx.saved_tensors[0]
+        return dx, dw, db
+
+
+@exercise.mistake
+class TwoDimensionsOnly(_Right):
+    """Your `backward` takes `grad` for a matrix. An `x` may have any number of leading dimensions, and none
+    as well: flatten them into one for the gradients of `weight` and `bias`."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        dx = grad.mm(weight) if weight is not None else None
+        dw = grad.t().mm(x) if x is not None else None
+        return dx, dw, grad.sum(0) if len(needs) > 2 and needs[2] else None
+
+
+@TwoDimensionsOnly.variant
+class AsMatrices(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        kept = [x, weight] if all(ctx.needs_input_grad[:2]) else [None, weight]
+        kept = [x, None] if not ctx.needs_input_grad[0] else kept
+        ctx.save_for_backward(*(kept if any(ctx.needs_input_grad[:2]) else [None, None]))
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        by_x = None if weight is None else torch.mm(grad, weight)
+        by_weight = None if x is None else torch.mm(torch.t(grad), x)
+        by_bias = torch.sum(grad, dim=0) if ctx.needs_input_grad[2:] == (True,) else None
+        return by_x, by_weight, by_bias
+
+
+@exercise.mistake
+class ExpectsABias(_Right):
+    """You ask for a third entry of `ctx.needs_input_grad`, or return a third gradient, where `apply` was
+    given two arguments. Both follow the arguments that were given; a `None` too many at the end is
+    allowed."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        dx = grad @ weight if weight is not None else None
+        dw = _flat(grad).t() @ _flat(x) if x is not None else None
+        return dx, dw, _flat(grad).sum(0) if needs[2] else None
+
+
+@exercise.mistake
+class TransposedGradient(_Right):
+    """Your gradient of `weight` is transposed: it has the shape (inputs, outputs). A gradient has the shape
+    of what it belongs to; `grad.t() @ x` is (outputs, inputs)."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return dx, None if dw is None else dw.t(), db
+
+
+@exercise.mistake
+class OnCtx(_Right):
+    """You keep tensors as attributes of `ctx`. Autograd knows nothing of them: it frees them late, and it
+    does not notice that one was changed in between. `ctx.save_for_backward` takes `None` as well."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.x, ctx.weight = x, weight
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        needs = ctx.needs_input_grad
+        dx = grad @ ctx.weight if needs[0] else None
+        dw = _flat(grad).t() @ _flat(ctx.x) if needs[1] else None
+        return dx, dw, _flat(grad).sum(0) if len(needs) > 2 and needs[2] else None
+
+
+@exercise.mistake
+class OneBackwardOnly(_Right):
+    """The gradients cannot be differentiated again: `backward` works on tensors without a graph. Leave out
+    `detach`, `no_grad` and `once_differentiable`; then autograd records what `backward` does, when it is
+    asked to."""
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return _Right.backward(ctx, grad)
+
+
+@OneBackwardOnly.variant
+class UnderNoGrad(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.no_grad():
+            return _Right.backward(ctx, grad)
