@@ -1,0 +1,100 @@
+"""A node may run when every gradient that it will get has arrived. How many that are stands nowhere in the
+node: it knows whom it sends to, not who sends to it. So one walk counts the edges that lead to each node,
+and a second takes away from these counts as nodes are listed. A node joins when its count reaches 0, behind
+all that send to it. Each edge is looked at twice, however many paths run over it.
+
+This is how torch does it: before it runs anything, backward counts the *dependencies* of every node, and a
+node is queued when its count reaches 0. Depth-first order would do as well if nodes were listed when they are
+finished and the list was turned around; listed when they are first reached, they come too early.
+"""
+
+from collections import Counter
+
+from torch import Tensor
+
+
+def graph_operations(tensor: Tensor) -> list:
+    """All nodes behind `tensor.grad_fn`, each before those in its `next_functions`"""
+    root = tensor.grad_fn
+    if root is None:
+        return []
+    arriving, found = Counter(), [root]
+    for node in found:  # grows as it is walked
+        for following in follows(node):
+            if following not in arriving:
+                found.append(following)
+            arriving[following] += 1
+    order, ready = [], [root]
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        for following in follows(node):
+            arriving[following] -= 1
+            if arriving[following] == 0:
+                ready.append(following)
+    return order
+
+
+def follows(node) -> list:
+    """The nodes that get a gradient from this one, once for each edge"""
+    return [following for following, _ in node.next_functions if following is not None]
+
+
+# Other right answers
+
+
+def _finished_last_comes_first(tensor):
+    """Depth first with a stack of its own; a node is listed when all behind it are."""
+    seen, finished, stack = set(), [], [(tensor.grad_fn, False)]
+    while stack:
+        node, walked = stack.pop()
+        if walked:
+            finished.append(node)
+        elif node is not None and node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((following, False) for following, _ in node.next_functions)
+    finished.reverse()
+    return finished
+
+
+def _oldest_first_of_the_ready(tensor):
+    """Removes from a set of edges, and takes the ready nodes in a queue."""
+    from collections import deque
+
+    if tensor.grad_fn is None:
+        return []
+    nodes, waiting = set(), {tensor.grad_fn}
+    while waiting:
+        node = waiting.pop()
+        nodes.add(node)
+        waiting |= {following for following, _ in node.next_functions if following} - nodes
+    edges = Counter(following for node in nodes for following, _ in node.next_functions if following)
+    queue, order = deque([tensor.grad_fn]), []
+    while queue:
+        order.append(queue.popleft())
+        for following, _ in order[-1].next_functions:
+            if following is None:
+                continue
+            edges.subtract([following])
+            if not edges[following]:
+                queue.append(following)
+    return order
+
+
+def _with_iterators(tensor):
+    order, seen = [], {None, tensor.grad_fn}
+    stack = [(tensor.grad_fn, iter(tensor.grad_fn.next_functions))] if tensor.grad_fn else []
+    while stack:
+        node, rest = stack[-1]
+        for following, _ in rest:
+            if following not in seen:
+                seen.add(following)
+                stack.append((following, iter(following.next_functions)))
+                break
+        else:
+            order.insert(0, stack.pop()[0])
+    return order
+
+
+also_right = [_finished_last_comes_first, _oldest_first_of_the_ready, _with_iterators]
