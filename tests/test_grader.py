@@ -529,6 +529,20 @@ def test_what_was_raised_tells_answers_apart():
     assert diagnose(other_words, mistakes=(own_words,)) == "own_words"
 
 
+def test_where_the_stack_ended_is_no_difference():
+    def first_of_all(x):
+        return first_of_all(x)
+
+    def through_a_comparison(x):
+        class Deep:
+            def __eq__(self, other):
+                return [self] == [Deep()]
+
+        return Deep() == x
+
+    assert diagnose(through_a_comparison, mistakes=(first_of_all,)) == "first_of_all"
+
+
 def test_names_of_answers_in_messages_of_torch_are_no_difference():
     def too_few(x, weights):
         return (x * weights).sum()
