@@ -541,7 +541,7 @@ def names_only(tensor):
     return [node.name() for node in _topological(tensor.grad_fn)]
 
 
-@names_only.form
+@names_only.variant
 def names_of_types(tensor):
     return [type(node).__name__ for node in _topological(tensor.grad_fn)]
 
