@@ -576,7 +576,7 @@ def watches_a_backward(tensor):
     return order
 
 
-@watches_a_backward.form
+@watches_a_backward.variant
 def watches_and_retains(tensor):
     order = []
     handles = []
