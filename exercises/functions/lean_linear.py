@@ -513,14 +513,25 @@ class OneBackwardOnly(_Right):
     asked to."""
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):
-        return _Right.backward(ctx, grad)
-
-
-@OneBackwardOnly.variant
-class UnderNoGrad(_Right):
-    @staticmethod
     def backward(ctx, grad):
         with torch.no_grad():
             return _Right.backward(ctx, grad)
+
+
+@OneBackwardOnly.variant
+class Detached(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = (None if t is None else t.detach() for t in ctx.saved_tensors)
+        grad = grad.detach()
+        by_bias = _flat(grad).sum(0) if any(ctx.needs_input_grad[2:]) else None
+        by_weight = None if x is None else torch.einsum("ro,ri->oi", _flat(grad), _flat(x))
+        return None if weight is None else grad.matmul(weight), by_weight, by_bias
+
+
+@OneBackwardOnly.form
+class MarkedAsOnce(_Right):
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return _Right.backward(ctx, grad)
