@@ -135,7 +135,7 @@ def show_error(statement: Callable[[], Any]) -> None:
         statement()
     except Exception as error:
         # A notebook breaks long lines anywhere, also inside words.
-        print(textwrap.fill(f"{type(error).__name__}: {steady(str(error))}", 90, break_long_words=False))
+        print(textwrap.fill(f"{type(error).__name__}: {steady(str(error))}", 72, break_long_words=False))
     else:
         raise AssertionError("this was expected to raise an error, and did not")
 

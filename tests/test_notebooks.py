@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,19 @@ def test_as_a_file(lesson):
     text = lesson.notebook.read_text(encoding="utf-8")
     for word in ("ipykernel_", "widget-view", "widget-state", '"execution":', str(COURSE.root)):
         assert word not in text
-    assert "*About " in notebook.cells[0].source, f"{lesson.source} does not say how long it takes"
+
+
+@each_lesson
+def test_the_time_it_takes_is_what_its_parts_take(lesson):
+    """The minutes of its exercises, and for the rest a minute for 200 words and up to one for each cell."""
+    cells = nbformat.read(lesson.notebook, as_version=4).cells
+    stated = re.search(r"\*About (\d+) minutes, exercises included", cells[0].source)
+    assert stated, f"{lesson.source} does not say how long it takes"
+    left = int(stated[1]) - sum(COURSE.exercise(name).minutes for name in lesson.exercise_names)
+    # The task of an exercise is part of its minutes.
+    words = sum(len(c.source.split()) for c in cells if c.cell_type == "markdown" and not role(c))
+    demonstrations = sum(cell.cell_type == "code" and not role(cell) for cell in cells)
+    assert words / 200 <= left <= words / 200 + demonstrations
 
 
 @each_lesson

@@ -1,15 +1,19 @@
 """Scans with the grain
 
 `scans` is a list of functions. Each of them takes a tensor with the shape of `x` and reads it in lines along
-dimension `dim`, one element after the other. Return the list of what they return, in their order.
+dimension `dim`, one element after the other. Call each of them once, and return the list of what they return,
+in their order.
 
 Memory is fetched in pieces of 64 bytes or more. A line whose elements lie side by side uses all of a piece;
 one whose elements lie far apart fetches a piece for each. So see to it that each scan is given a tensor with
-stride 1 along `dim`, and otherwise like `x`: the same shape, the same elements in their places.
+stride 1 along `dim`, and otherwise like `x`: the same shape, dtype and device, the same elements in their
+places.
 
-That may take a copy. There is to be one, however many scans there are, with room for the elements of `x`
-and no more; where `x` has stride 1 along `dim` already, there is to be none. `x` stays as it is, and a
-gradient reaches it. `dim` may be negative and then counts from the end. Any operator of torch's is welcome.
+That may take a copy. There is to be one, for a single scan as for ten, with room for the elements of `x` and
+no more; where `x` has stride 1 along `dim` already, nothing is to be copied. `x` and `scans` stay as they
+are, and a gradient reaches `x`. What a scan raises goes through. No copy is kept for a later call: by then
+`x` may hold something else. `dim` may be negative and then counts from the end. Any operator of torch's is
+welcome.
 
 There is at least one scan. `x` may be any view, and holds elements, more than one along `dim`: in an empty
 tensor, or with size 1 along `dim`, no step is taken and any stride is right.
@@ -18,13 +22,14 @@ With `x = torch.zeros(3, 4)`, `with_the_grain(x, 0, [lambda t: t.stride()])` is 
 place of 0 it is `[(4, 1)]`
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course_utils import evidence, expect, measure
+from course_utils import evidence, expect, many_cases, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
@@ -54,131 +59,404 @@ _AGAINST = [
     ("x = torch.arange(24).reshape(2, 3, 4)", 0),
     ("x = torch.arange(12).reshape(3, 4).t()", 1),
     ("x = torch.arange(48).reshape(2, 4, 2, 3).permute(0, 3, 1, 2)", 2),
+    ("x = torch.arange(48).reshape(2, 4, 2, 3).permute(0, 3, 1, 2)", 3),
     ("x = torch.arange(30).reshape(5, 6)[1:4, 2:]", 0),
     ("x = torch.arange(24).reshape(3, 8)[:, ::2]", 1),
     ("x = torch.arange(4).expand(3, 4)", 0),
+    ("x = torch.arange(12)[::2]", 0),
 ]
+# Some are dense and some have gaps, some begin at the first element of their storage, one is no view.
 _WITH = [
-    ("x = torch.arange(12).reshape(3, 4)", 1),
+    ("x = torch.tensor([[0, 1, 2], [3, 4, 5]])", 1),
     ("x = torch.arange(12).reshape(3, 4).t()", 0),
-    ("x = torch.arange(24).reshape(4, 6)[:, 1:]", 1),
-    ("x = torch.arange(24).reshape(2, 3, 4).transpose(0, 2)", 0),
+    ("x = torch.arange(24).reshape(4, 6)[:, :4]", 1),
+    ("x = torch.arange(24).reshape(4, 6)[1:, 1:]", 1),
+    ("x = torch.arange(24).reshape(2, 3, 4).permute(1, 2, 0)", 1),
     ("x = torch.arange(24).reshape(2, 3, 4)[:, :, 1:3].transpose(1, 2)", 1),
+    ("x = torch.arange(30).reshape(2, 3, 5)[:, :, :4].movedim(2, 0)", 0),
+    ("x = torch.arange(12)[4:]", 0),
+]
+# Larger: beside these, a few numbers by which an answer finds its elements do not count.
+_LARGE = [
+    ("x = torch.arange(2000).reshape(40, 50)", 0),
+    ("x = torch.arange(2000).reshape(40, 50).t()", 1),
+    ("x = torch.arange(4800).reshape(60, 80)[:, 20:60]", 0),
+    ("x = torch.arange(4800).reshape(60, 80)[:, ::2]", 1),
+    ("x = torch.arange(50).expand(40, 50)", 0),
 ]
 
 
-def _handed_over(with_the_grain, setup, dim, times=2):
-    """The example, and the tensors that the scans were given: these scans return them."""
-    t = expect.given(f"{setup}\nscans = [lambda t: t] * {times}", with_the_grain=with_the_grain)
-    given = t.call(f"with_the_grain(x, {dim}, scans)")
-    if not isinstance(given, (list, tuple)) or len(given) != times:
-        expect.equal(given, [t.x] * times)
-    return t, given
+# Bytes that may be moved or allocated besides the copy, as a part of it.
+_ROOM = 0.25
 
 
-def _expect_grain(with_the_grain, cases):
-    """Every scan is given the elements of `x` in their places, with stride 1 along `dim`. The strides
-    in all cases are evidence; the first that is another is shown."""
-    first = None
-    for setup, dim in cases:
-        t, given = _handed_over(with_the_grain, setup, dim)
-        for number, tensor in enumerate(given):
-            what = f"what `scans[{number}]` was given"
-            expect.equal(tensor, t.x, what=what)
-            step, width = tensor.stride(dim), tensor.element_size()
-            evidence.record("step along dim", step)
-            if step != 1 and first is None:
-                first = expect.Mismatch(
-                    f"{what} has strides {tensor.stride()}",
-                    f"a step along dimension {dim} goes {step * width} bytes, "
-                    f"expected {width}: to the next element",
-                )
-    if first is not None:
-        raise first
+class _Problems:
+    """Several examples: all of them are looked at, for what comes of each is evidence; then the first problem
+    is told."""
+
+    def __init__(self) -> None:
+        self.first: Callable[[], None] | None = None
+
+    @contextlib.contextmanager
+    def of(self, setup: str, code: str) -> Iterator[None]:
+        """Keeps what is raised inside, where `code` is called after `setup`."""
+        problem: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            problem = error
+        if problem is not None and not isinstance(problem, expect.Mismatch):
+            evidence.record("raised here", True)
+        if problem is not None and self.first is None:
+            self.first = lambda: _tell(problem, setup, code)
+
+    def tell(self) -> None:
+        if self.first is not None:
+            self.first()
+
+
+def _tell(problem: Exception, setup: str, code: str) -> None:
+    """Raises it, with this call as the example of the message."""
+    if isinstance(problem, expect.Mismatch):
+        raise problem
+    many_cases.show_call(setup, code, None, problem)
+
+
+class _Example:
+    """A call with scans that keep what they are given, in a list called `given`."""
+
+    def __init__(self, with_the_grain: Callable[..., Any], setup: str, dim: int, times: int = 2) -> None:
+        self.setup = f"{setup}\ngiven = []\nscans = [given.append] * {times}"
+        self.code, self.dim, self.times = f"with_the_grain(x, {dim}, scans)", dim, times
+        self.t = expect.given(self.setup, with_the_grain=with_the_grain)
+        # Both as they are before the call: an answer may change `x`.
+        self.x, self.storage = self.t.x.clone(), self.t.x.untyped_storage().data_ptr()
+
+    def call(self) -> list[Tensor]:
+        """What the scans were given: at least one tensor."""
+        self.t.given.clear()
+        self.t.call(self.code)
+        if not self.t.given:
+            evidence.record("given", None)
+            raise expect.Mismatch("no scan was called")
+        return [expect.a_tensor(one, what=f"`given[{i}]`") for i, one in enumerate(self.t.given)]
+
+    def shares(self, tensor: Tensor) -> bool:
+        """Whether it reads the storage of `x`."""
+        return tensor.untyped_storage().data_ptr() == self.storage
+
+    def place(self, tensor: Tensor) -> Any:
+        """Where a scan finds the elements of `x`, in words; the tensor, where there are no words for it."""
+        x, dim = self.x, self.dim
+        if tensor.layout is not torch.strided or tensor.device != x.device:
+            return "elsewhere"
+        dtype = "" if tensor.dtype == x.dtype else "another dtype, "
+        values = tensor.detach().to(x.dtype)
+        if torch.equal(values, x):
+            return f"{dtype}in place"
+        last = [x.movedim(dim, -1), x.transpose(dim, -1)]
+        places = {
+            "dim last": last,
+            "dim first": [x.movedim(dim, 0), x.transpose(dim, 0)],
+            "dim last, in the shape of x": [turned.reshape(x.shape) for turned in last],
+        }
+        for place, tensors in places.items():
+            if any(torch.equal(values, one) for one in tensors):
+                return dtype + place
+        if tensor.shape == x.shape and self.shares(tensor):
+            return "the memory of x, read in another way"
+        return [dtype, tensor]
+
+    def step(self, tensor: Tensor) -> int | bool:
+        """The stride along `dim`. Where the shape is another, `dim` may be another dimension or none: then
+        whether the last has stride 1."""
+        return tensor.stride(self.dim) if tensor.shape == self.x.shape else tensor.stride()[-1:] == (1,)
 
 
 @exercise.check
 def results(with_the_grain):
     """What each scan returns, in order"""
     setup = """x = torch.arange(12).reshape(3, 4)
-scans = [lambda t: t.cumsum(0), lambda t: [line.tolist() for line in t.unbind(1)], lambda t: 'third']"""
+lines = lambda t: [line.tolist() for line in t.unbind(1)]
+scans = [lambda t: t.cumsum(0), lines, lambda t: 'third', lambda t: None]"""
     t = expect.given(setup, with_the_grain=with_the_grain)
-    lines = [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
+    found = t.call("with_the_grain(x, 0, scans)")
     sums = torch.tensor([[0, 1, 2, 3], [4, 6, 8, 10], [12, 15, 18, 21]])
-    expect.equal(t.call("with_the_grain(x, 0, scans)"), [sums, lines, "third"])
+    _expect_entries(found, [sums, [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]], "third", None])
+
+
+def _expect_entries(found: Any, expected: list[Any]) -> None:
+    """Compares list with list, and calls each entry by a name that can be typed."""
+    # A generator and what `map` returns are told alike.
+    evidence.record("results", "an iterator" if hasattr(found, "__next__") else found)
+    if not isinstance(found, (list, tuple)):
+        kind = "None (is a `return` missing?)" if found is None else f"of type {type(found).__name__}"
+        raise expect.Mismatch(f"the result is {kind}, expected a list")
+    if len(found) != len(expected):
+        raise expect.Mismatch(f"the length of the result is {len(found)}, expected {len(expected)}")
+    with evidence.silent():
+        for i, (one, wanted) in enumerate(zip(found, expected, strict=True)):
+            expect.equal(one, wanted, what=f"`result[{i}]`")
+
+
+@exercise.check
+def called_once(with_the_grain):
+    """Each scan is called once, and what it raises goes through"""
+    problems = _Problems()
+    one = _Example(with_the_grain, "x = torch.arange(12).reshape(3, 4)", 0, times=3)
+    with problems.of(one.setup, one.code):
+        one.t.call(one.code)
+        calls = len(one.t.given)
+        evidence.record("calls", calls)
+        if calls != one.times:
+            raise expect.Mismatch(f"the number of calls is {calls}, expected {one.times}: one for each entry")
+    setup, code = "x = torch.zeros(3, 4)\nscans = [lambda t: 1 / 0]", "with_the_grain(x, 0, scans)"
+    with problems.of(setup, code):
+        t, came_through = expect.given(setup, with_the_grain=with_the_grain), False
+        try:
+            t.call(code)
+        except ZeroDivisionError:
+            came_through = True
+        evidence.record("came through", came_through)
+        if not came_through:
+            raise expect.Mismatch("the ZeroDivisionError of the scan did not reach the caller")
+    problems.tell()
+
+
+@exercise.check
+def elements(with_the_grain):
+    """Every scan is given the elements of `x`, each in its place"""
+    problems = _Problems()
+    for setup, dim in [*_AGAINST, *_WITH]:
+        one = _Example(with_the_grain, setup, dim)
+        with problems.of(one.setup, one.code):
+            given = one.call()
+            evidence.record("elements", [[one.place(tensor), one.shares(tensor)] for tensor in given])
+            with evidence.silent():
+                for i, tensor in enumerate(given):
+                    expect.equal(tensor, one.x, what=f"`given[{i}]`")
+    problems.tell()
 
 
 @exercise.check
 def stride_one(with_the_grain):
     """Every scan is given a tensor with stride 1 along `dim`"""
-    _expect_grain(with_the_grain, _AGAINST)
-
-
-@exercise.check
-def already_there(with_the_grain):
-    """Nothing is copied where the stride is 1 already"""
-    for setup, dim in _WITH:
-        t, given = _handed_over(with_the_grain, setup, dim)
-        for number, tensor in enumerate(given):
-            expect.equal(tensor, t.x, what=f"what `scans[{number}]` was given")
-            expect.same_storage(tensor, t.x, what=f"what `scans[{number}]` was given", of="`x`")
+    problems = _Problems()
+    several, alone = [(*case, 2) for case in [*_AGAINST, *_WITH]], [(*case, 1) for case in _AGAINST[:3]]
+    for setup, dim, times in [*several, *alone]:
+        one = _Example(with_the_grain, setup, dim, times)
+        with problems.of(one.setup, one.code):
+            given = one.call()
+            evidence.record("step along dim", [one.step(tensor) for tensor in given])
+            for i, tensor in enumerate(given):
+                if tensor.shape != one.x.shape:
+                    shapes = f"{tuple(tensor.shape)}, expected {tuple(one.x.shape)}"
+                    raise expect.Mismatch(f"the shape of `given[{i}]` is {shapes}")
+                step, width = one.step(tensor), tensor.element_size()
+                if step != 1:
+                    raise expect.Mismatch(
+                        f"`given[{i}]` has strides {tensor.stride()}",
+                        f"a step along dimension {dim} goes {step * width} bytes, "
+                        f"expected {width}: to the next element",
+                    )
+    problems.tell()
 
 
 @exercise.check
 def from_the_end(with_the_grain):
     """A negative `dim` counts from the end"""
-    cases = [*_AGAINST, *_WITH]
-    _expect_grain(with_the_grain, [(setup, dim - expect.given(setup).x.dim()) for setup, dim in cases])
+    different: expect.Mismatch | None = None
+    unable: tuple[Exception, str, str] | None = None
+    compared = 0
+    for setup, dim in [*_AGAINST, *_WITH]:
+        front = _Example(with_the_grain, setup, dim)
+        back = _Example(with_the_grain, setup, dim - front.x.dim())
+        try:
+            with evidence.silent():
+                wanted = _looks(front)
+        except Exception as error:  # what comes of the negative number cannot be compared with anything
+            unable = unable or (error, front.setup, front.code)
+            continue
+        compared += 1
+        try:
+            with evidence.silent():
+                found = _looks(back)
+        except expect.Mismatch as mismatch:
+            different = different or mismatch
+            continue
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            different = different or expect.Mismatch(
+                f"`{said[: expect.WIDEST]}` is raised", f"with {dim} in place of {back.dim} nothing is raised"
+            )
+            continue
+        for what in wanted if different is None and found != wanted else ():
+            if found.get(what) != wanted[what]:
+                different = expect.Mismatch(
+                    f"{what}: {found.get(what)}",
+                    f"with {dim} in place of {back.dim} it is another: {wanted[what]}",
+                )
+                break
+    if unable is not None and not compared:
+        _tell(*unable)
+    evidence.record("the same from the end", different is None)
+    if different is not None:
+        raise different
+
+
+def _looks(one: _Example) -> dict[str, Any]:
+    """What the scans were given, by what is told of it."""
+    looks: dict[str, Any] = {}
+    given = one.call()
+    looks["the number of calls"] = len(given)
+    for i, tensor in enumerate(given):
+        looks[f"the shape of `given[{i}]`"] = tuple(tensor.shape)
+        looks[f"the step of `given[{i}]` along the dimension"] = one.step(tensor)
+        looks[f"whether `given[{i}]` shares the storage of `x`"] = one.shares(tensor)
+        looks[f"the elements of `given[{i}]`"] = tensor.tolist()
+    return looks
+
+
+@exercise.check
+def already_there(with_the_grain):
+    """Nothing is copied where the stride is 1 already"""
+    problems = _Problems()
+    for setup, dim in _WITH:
+        one = _Example(with_the_grain, setup, dim)
+        with problems.of(one.setup, one.code):
+            given, moved = _what_it_takes(one)
+            copies = [i for i, tensor in enumerate(given) if not one.shares(tensor)]
+            dropped = not copies and moved >= one.x.nbytes
+            evidence.record("already there", [bool(copies), dropped])
+            if copies:
+                i = copies[0]
+                size = given[i].untyped_storage().nbytes()
+                raise expect.Mismatch(
+                    f"`given[{i}]` has a storage of its own, of {size} bytes: its elements were copied",
+                    "expected: it shares the storage of `x`",
+                )
+            if dropped:
+                raise expect.Mismatch(
+                    f"the scans were given `x`'s own storage, and {moved} bytes were copied all the same",
+                    "expected: none",
+                )
+    problems.tell()
 
 
 @exercise.check
 def one_copy(with_the_grain):
     """One copy, however many scans there are, and no larger than `x`"""
-    for setup, dim in _AGAINST:
-        for times in (1, 5):
-            t = expect.given(f"{setup}\nscans = [lambda t: t] * {times}", with_the_grain=with_the_grain)
-            with measure.operators() as ran:
-                peak = measure.peak_bytes(t.call, f"with_the_grain(x, {dim}, scans)")
-            number = f"{times} scan" + "s" * (times > 1)
-            expect.at_most(ran.copies, 1, f"copies made for {number}")
-            expect.at_most(peak.allocated, t.x.nbytes, f"memory allocated for {number}", unit="bytes")
+    problems = _Problems()
+    for setup, dim in _LARGE:
+        one = _Example(with_the_grain, setup, dim, times=3)
+        with problems.of(one.setup, one.code):
+            given, moved = _what_it_takes(one)
+            sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in given}
+            most = max([size for place, size in sizes.items() if place != one.storage], default=0)
+            more = len(sizes) == 1 and moved > one.x.nbytes * (1 + _ROOM)
+            evidence.record("one copy", [len(sizes), most > one.x.nbytes, more])
+            with evidence.silent():
+                expect.at_most(len(sizes), 1, "storages that 3 scans were given")
+                expect.at_most(most, one.x.nbytes, "the storage that the scans were given", unit="bytes")
+                if more:
+                    expect.at_most(moved, one.x.nbytes, "copied or allocated for 3 scans", unit="bytes")
+    problems.tell()
+
+
+def _what_it_takes(one: _Example) -> tuple[list[Tensor], int]:
+    """What the scans were given, and the bytes that were copied or allocated, whichever is more."""
+    given: list[Tensor] = []
+    with evidence.silent():
+        with measure.operators() as ran:
+            peak = measure.peak_bytes(lambda: given.extend(one.call()))
+        return given, max(ran.bytes_copied, peak.allocated)
 
 
 @exercise.check
-def left_alone(with_the_grain, device):
-    """`x` stays as it is, on every device"""
-    for dtype in (torch.float32, torch.uint8):
-        made = torch.arange(6, dtype=dtype, device=device).reshape(2, 3)
-        setup = f"x = torch.arange(6, dtype={dtype}, device='{device.type}').reshape(2, 3)"
-        t = expect.given(f"{setup}\nscans = [lambda t: t.clone()]", with_the_grain=with_the_grain)
-        before = t.x.data_ptr()
-        expect.equal(t.call("with_the_grain(x, 0, scans)"), [made])
-        expect.unchanged(t.x, made, what="`x`")
-        expect.strides(t.x, (3, 1), what="`x`, after the call,")
+def left_alone(with_the_grain):
+    """`x` and `scans` stay as they are"""
+    for dim in (0, 1):
+        one = _Example(with_the_grain, "x = torch.arange(6.).reshape(2, 3)", dim)
+        x, scans = one.t.x, list(one.t.scans)
+        with expect.left_alone(x, what="`x`"):
+            one.t.call(one.code)
         expect.true(
-            t.x.data_ptr() == before and t.x._version == 0,
-            "`x` was written to, or given another storage, while your function ran",
-            "expected: it stays as it is",
+            x._version == 0,
+            "an operator that works in place was applied to `x` while your function ran",
+            "expected: none",
+        )
+        expect.true(not x.requires_grad, "`x` requires a gradient now", "expected: as before, it does not")
+        expect.true(
+            one.t.scans == scans,
+            f"`scans` was changed: it had {len(scans)} entries, and has {len(one.t.scans)} now",
+            "expected: the same entries",
+        )
+
+
+@exercise.check
+def same_device(with_the_grain, device):
+    """What a scan is given is on the device of `x`"""
+    problems = _Problems()
+    for kind in (device.type, "meta"):
+        one = _Example(with_the_grain, f"x = torch.zeros(2, 3, device='{kind}')", 0)
+        with problems.of(one.setup, one.code):
+            given = one.call()
+            evidence.record("device", [tensor.device.type for tensor in given])
+            for i, tensor in enumerate(given):
+                if tensor.device.type != kind:
+                    raise expect.Mismatch(f"`given[{i}]` is on {tensor.device.type}, expected on {kind}")
+    problems.tell()
+
+
+@exercise.check
+def written_between(with_the_grain):
+    """A later call gives the scans what `x` holds by then"""
+    one = _Example(with_the_grain, "x = torch.arange(6).reshape(2, 3)", 0, times=1)
+    first = one.call()[0].clone()
+    one.t.x.add_(1)
+    stale = torch.equal(one.call()[0], first)
+    evidence.record("stale", stale)
+    if stale:
+        raise expect.Mismatch(
+            "after `x.add_(1)` the same call gave the scan the elements from before",
+            "expected: those that `x` holds by then",
         )
 
 
 @exercise.check
 def gradients(with_the_grain):
     """A gradient reaches `x` through every scan"""
+    problems = _Problems()
+    setup = """w = torch.arange(6.).requires_grad_()
+x = (2 * w).reshape(2, 3)
+given = []
+scans = [lambda t: given.append(t) or 2 * t, lambda t: given.append(t) or t * t]"""
     for dim in (0, 1):
-        setup = "x = torch.arange(6.).reshape(2, 3).requires_grad_()"
-        setup += "\nscans = [lambda t: 2 * t, lambda t: t * t]"
-        t = expect.given(setup, with_the_grain=with_the_grain)
-        found = t.call(f"with_the_grain(x, {dim}, scans)")
-        expect.equal(found, [2 * t.x.detach(), t.x.detach() ** 2])
-        expect.true(
-            all(tensor.requires_grad for tensor in found),
-            "`x` requires a gradient, and what a scan was given does not: it has left the graph",
-            "expected: a copy that is part of the graph",
+        t, code = expect.given(setup, with_the_grain=with_the_grain), f"with_the_grain(x, {dim}, scans)"
+        with problems.of(setup, code):
+            found = t.call(code)
+            for i, tensor in enumerate(t.given):
+                expect.in_graph(tensor, what=f"`given[{i}]`", of="`x`")
+            _expect_two_in_graph(found)
+            (found[0].sum() + found[1].sum()).backward()
+            expect.true(t.w.grad is not None, "no gradient reaches `x`", "expected: one does")
+            expect.equal(t.w.grad, 4 + 8 * t.w.detach(), what="`w.grad`")
+    problems.tell()
+
+
+def _expect_two_in_graph(found: Any) -> None:
+    """What two scans returned, which have made a tensor each from one that is in the graph."""
+    evidence.record("number of results", len(found) if isinstance(found, (list, tuple)) else None)
+    if not isinstance(found, (list, tuple)) or len(found) != 2:
+        raise expect.Mismatch("the result does not have an entry for each of the two scans")
+    inside = [evidence.is_tensor(one) and one.requires_grad for one in found]
+    evidence.record("results in the graph", inside)
+    if not all(inside):
+        i = inside.index(False)
+        raise expect.Mismatch(
+            f"`result[{i}]` has left the graph, and `given[{i}]` had not",
+            f"expected: what `scans[{i}]` returned",
         )
-        (found[0].sum() + found[1].sum()).backward()
-        expect.true(t.x.grad is not None, "no gradient reaches `x`", "expected: one does")
-        expect.equal(t.x.grad, 2 + 2 * t.x.detach(), what="`x.grad`")
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -190,13 +468,14 @@ def _laid_out(x, dim):
 
 @exercise.mistake
 def never_copies(x, dim, scans):
-    """The scans are given `x` as it is. Where its stride along `dim` is not 1 they walk against the grain,
-    each of them, every time. One copy before the first scan spares all of them that."""
+    """The scans are given the memory of `x`, with the strides that `x` has. A view that is turned and turned
+    back, or reshaped to the same shape, moves no element: where the stride along `dim` is not 1, it takes a
+    copy to make it so, one before the first scan."""
     return [scan(x) for scan in scans]
 
 
 @never_copies.variant
-def maps_over_x(x, dim, scans):
+def maps_over_a_view(x, dim, scans):
     def run(scan):
         return scan(x.movedim(dim, -1).movedim(-1, dim))
 
@@ -205,7 +484,7 @@ def maps_over_x(x, dim, scans):
 
 @exercise.mistake
 def copies_for_every_scan(x, dim, scans):
-    """You lay `x` out anew for every scan. The layout is the same for all of them: one copy, made before the
+    """Each scan is given a copy of its own. The layout is the same for all of them: one copy, made before the
     first scan, serves the others too."""
     return [scan(_laid_out(x, dim)) for scan in scans]
 
@@ -222,10 +501,30 @@ def lays_out_in_the_loop(x, dim, scans):
     return found
 
 
+@copies_for_every_scan.form
+def without_a_condition(x, dim, scans):
+    return [scan(x.movedim(dim, -1).contiguous().movedim(-1, dim)) for scan in scans]
+
+
+@copies_for_every_scan.form
+def clones_in_the_loop(x, dim, scans):
+    def run(scan):
+        turned = x.movedim(dim, -1).clone(memory_format=torch.contiguous_format)
+        return scan(turned.movedim(-1, dim))
+
+    return [run(scan) for scan in scans]
+
+
+@copies_for_every_scan.variant
+def clones_the_copy(x, dim, scans):
+    x = _laid_out(x, dim)
+    return [scan(x.clone()) for scan in scans]
+
+
 @exercise.mistake
 def contiguous_as_it_is(x, dim, scans):
-    """You call `contiguous` on `x` as it stands. That gives stride 1 to the last dimension, whatever `dim`
-    is; where `x` is contiguous already it does nothing at all."""
+    """`x` is made contiguous as it stands. That gives stride 1 to the last dimension, whatever `dim` is;
+    where `x` is contiguous already nothing is copied, and the strides stay what they are."""
     x = x.contiguous()
     return [scan(x) for scan in scans]
 
@@ -236,11 +535,18 @@ def row_by_row(x, dim, scans):
     return [scan(laid_out.view(x.shape)) for scan in scans]
 
 
+@contiguous_as_it_is.form
+def contiguous_on_condition(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.contiguous()
+    return [scan(x) for scan in scans]
+
+
 @exercise.mistake
 def clones_in_the_old_order(x, dim, scans):
-    """You turn the view and clone it. `clone` keeps the order of the dimensions in memory: a turned tensor
-    stays turned, and turned back it has the strides that `x` had. `contiguous` and
-    `memory_format=torch.contiguous_format` lay the elements out in the order of the shape."""
+    """The scans are given a copy, and in memory its dimensions have the order that they have in `x`. `clone`,
+    `empty_like` and arithmetic keep that order, of a turned view too: turned back it has the old strides.
+    `contiguous` and `memory_format=torch.contiguous_format` lay elements out in the order of the shape."""
     if x.stride(dim) != 1:
         x = x.transpose(dim, -1).clone().transpose(dim, -1)
     return [scan(x) for scan in scans]
@@ -253,6 +559,25 @@ def copies_into_one_like_it(x, dim, scans):
     turned = x.transpose(-1, dim)
     made = torch.empty_like(turned).copy_(turned)
     return [scan(made.transpose(-1, dim)) for scan in scans]
+
+
+@clones_in_the_old_order.form
+def clones_in_any_case(x, dim, scans):
+    x = x.movedim(dim, -1).clone().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@clones_in_the_old_order.form
+def clones_as_it_is(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.clone()
+    return [scan(x) for scan in scans]
+
+
+@clones_in_the_old_order.form
+def clones_as_it_is_in_any_case(x, dim, scans):
+    x = x.clone()
+    return [scan(x) for scan in scans]
 
 
 @exercise.mistake
@@ -278,6 +603,59 @@ def only_strides_above_one(x, dim, scans):
     """You leave `x` as it is where its stride along `dim` is 0. There one element stands for all of a line,
     and the scans are promised a line that lies in memory: they rely on stride 1."""
     if x.stride(dim) > 1:
+        x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def trusts_the_last_dimension(x, dim, scans):
+    """You leave `x` as it is where `dim` is the last dimension. That one has stride 1 in a contiguous tensor,
+    and another in `x.t()` or `x[:, ::2]`; and in `x.t()` it is the first that has stride 1. The stride along
+    `dim` says whether a copy is due, not the place of `dim` in the shape."""
+    if dim % x.dim() != x.dim() - 1:
+        x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@trusts_the_last_dimension.variant
+def the_last_by_either_name(x, dim, scans):
+    if dim in (-1, x.ndim - 1):
+        return list(map(lambda scan: scan(x), scans))
+    turned = x.transpose(dim, -1)
+    lines = turned if turned.is_contiguous() else turned.clone(memory_format=torch.contiguous_format)
+    return [scan(lines.transpose(dim, -1)) for scan in scans]
+
+
+@trusts_the_last_dimension.form
+def the_last_counted_from_the_front(x, dim, scans):
+    if dim != x.dim() - 1:
+        x = x.transpose(dim, -1).contiguous().transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def asks_the_last_stride(x, dim, scans):
+    """You copy where the last dimension of `x` has another stride than 1. The scans walk along `dim`:
+    `x.stride(dim)` says whether a copy is due, `x.stride(-1)` does not."""
+    if x.stride(-1) != 1:
+        x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def only_the_first_dimension(x, dim, scans):
+    """You leave `x` as it is unless `dim` is 0. Others may have a stride that is not 1, in a slice, in
+    `x.t()`, in three dimensions, and the first may have 1: it is `x.stride(dim)` that says what is due."""
+    if dim == 0:
+        x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def the_condition_turned_round(x, dim, scans):
+    """You copy where the stride along `dim` is 1, and leave `x` as it is where it is not 1: the condition
+    is the wrong way round."""
+    if x.stride(dim) == 1:
         x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
     return [scan(x) for scan in scans]
 
@@ -321,10 +699,134 @@ def transposed_for_good(x, dim, scans):
     return [scan(turned) for scan in scans]
 
 
+@stays_turned.form
+def turned_in_any_case(x, dim, scans):
+    x = x.movedim(dim, -1).contiguous()
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def only_turns(x, dim, scans):
+    """You turn the view, and nothing is copied. No element moves: the scans get another shape, and the step
+    along `dim` is as long as it was. A copy of the turned view lies in the order of its shape; turned back,
+    it has the shape of `x`."""
+    if x.stride(dim) != 1:
+        x = x.transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@only_turns.form
+def only_swaps_the_first_two(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.transpose(0, 1)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def turns_after_the_copy(x, dim, scans):
+    """You copy `x` as it stands and turn the copy. A view that is turned after the copy moves no element: the
+    scans get another shape, and the step along `dim` is what it was. Turn first, copy then, and turn back."""
+    if x.stride(dim) != 1:
+        x = x.contiguous().transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@turns_after_the_copy.form
+def turns_a_clone(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.clone().transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def reshapes_back(x, dim, scans):
+    """The way back is a `reshape` or `view`. It gives the shape of `x`, and puts the elements into it in the
+    order of the turned tensor, so they stand in other places. A dimension is moved back by what moved it:
+    `movedim` or `transpose`."""
+    if x.stride(dim) != 1:
+        x = x.movedim(dim, -1).contiguous().reshape(x.shape)
+    return [scan(x) for scan in scans]
+
+
+@reshapes_back.variant
+def views_as_x(x, dim, scans):
+    given = x
+    if x.stride()[dim] != 1:
+        given = x.transpose(dim, -1).clone(memory_format=torch.contiguous_format).view_as(x)
+    return list(map(lambda scan: scan(given), scans))
+
+
+@reshapes_back.form
+def reshapes_back_in_any_case(x, dim, scans):
+    x = x.movedim(dim, -1).contiguous().view(x.shape)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def another_way_back(x, dim, scans):
+    """With three dimensions your way back does not undo the way there: two of them change places. `transpose`
+    exchanges two dimensions, and `movedim` shifts all that lie in between; what one has done, the same one
+    undoes."""
+    if x.stride(dim) != 1:
+        x = x.movedim(dim, -1).contiguous().transpose(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@another_way_back.variant
+def swaps_and_shifts(x, dim, scans):
+    if x.stride()[dim] == 1:
+        return [scan(x) for scan in scans]
+    turned = x.transpose(dim, -1).clone(memory_format=torch.contiguous_format)
+    return [scan(turned.movedim(-1, dim)) for scan in scans]
+
+
+@another_way_back.form
+def another_way_back_in_any_case(x, dim, scans):
+    x = x.movedim(dim, -1).contiguous().transpose(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def the_same_turn_again(x, dim, scans):
+    """With three dimensions your way back does not undo the way there: it is the same turn once more. Two
+    dimensions that change places come back like that, three that go round do not: what went from `dim` to
+    the end has to go from the end to `dim`."""
+    if x.stride(dim) != 1:
+        x = x.movedim(dim, -1).contiguous().movedim(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@the_same_turn_again.variant
+def permutes_twice(x, dim, scans):
+    place = dim % x.dim()
+    order = [i for i in range(x.dim()) if i != place] + [place]
+    if x.stride(place) != 1:
+        x = x.permute(order).clone(memory_format=torch.contiguous_format).permute(order)
+    return [scan(x) for scan in scans]
+
+
+@the_same_turn_again.form
+def the_same_turn_in_any_case(x, dim, scans):
+    x = x.movedim(dim, -1).contiguous().movedim(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def reads_with_other_strides(x, dim, scans):
+    """The scans are given the memory of `x`, read with other strides. No element has moved, so they stand in
+    other places. `as_strided` says how memory is read; what lies where in it takes a copy to change."""
+    if x.stride(dim) != 1:
+        strides = list(x.stride())
+        strides[dim], strides[-1] = 1, strides[dim]
+        x = x.as_strided(x.shape, strides)
+    return [scan(x) for scan in scans]
+
+
 @exercise.mistake
 def contiguous_whenever_it_is_not(x, dim, scans):
-    """You ask for a contiguous tensor where stride 1 along `dim` is enough. A slice such as `x[:, 1:]` is not
-    contiguous, and its rows lie with the grain all the same: nothing needs to be copied."""
+    """You copy wherever `x`, with `dim` last, is not contiguous, and that is more than stride 1 along `dim`
+    asks for. In a slice such as `x[:, 1:]` there are gaps between the rows, and each row lies with the grain
+    all the same: nothing needs to be copied."""
     x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
     return [scan(x) for scan in scans]
 
@@ -353,33 +855,116 @@ def stacks_the_lines(x, dim, scans):
 
 
 @exercise.mistake
+def drops_the_copy(x, dim, scans):
+    """You make the copy in any case, and give the scans `x` itself where it is not needed. It has been made
+    all the same: look at the stride along `dim` first."""
+    laid_out = x.movedim(dim, -1).clone(memory_format=torch.contiguous_format).movedim(-1, dim)
+    return [scan(x if x.stride(dim) == 1 else laid_out) for scan in scans]
+
+
+@drops_the_copy.form
+def drops_what_contiguous_made(x, dim, scans):
+    laid_out = x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x if x.stride(dim) == 1 else laid_out) for scan in scans]
+
+
+@exercise.mistake
+def spares_a_single_scan(x, dim, scans):
+    """A single scan is given `x` as it is. It is promised stride 1 along `dim` as well: the copy is due
+    for one scan too."""
+    if len(scans) > 1:
+        x = _laid_out(x, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def spares_vectors(x, dim, scans):
+    """A tensor with one dimension is given to the scans as it is. Its only stride need not be 1: that of
+    `x[::2]` is 2."""
+    if x.dim() > 1:
+        x = _laid_out(x, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
 def copies_twice(x, dim, scans):
-    """You make two copies: `x` is made contiguous first, and then once more with `dim` last. `contiguous`
-    reads any strides, so the second alone will do."""
+    """You copy twice as much as the scans are given. To put `x` in order before it is laid out along `dim` is
+    not needed: `contiguous` reads any strides, and one copy of the turned view will do."""
     if x.stride(dim) != 1:
         x = x.contiguous().movedim(dim, -1).contiguous().movedim(-1, dim)
     return [scan(x) for scan in scans]
 
 
+@copies_twice.form
+def clones_before(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.clone().movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+@copies_twice.form
+def contiguous_in_any_case_before(x, dim, scans):
+    x = x.contiguous()
+    if x.stride(dim) != 1:
+        x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
 @exercise.mistake
-def only_transposes_matrices(x, dim, scans):
-    """You transpose the first two dimensions, whatever `dim` is. That is right for the first dimension of a
-    matrix. With more dimensions, or another `dim`, it is `dim` that has to come last."""
+def for_matrices_only(x, dim, scans):
+    """What you turn is right for the first dimension of a matrix. With three dimensions, or with another
+    `dim`, it is `dim` that has to come last, and `x.t()`, `x.T`, `x.mT` or `transpose(0, 1)` do not ask for
+    it: `movedim(dim, -1)` and `transpose(dim, -1)` do."""
     if x.stride(dim) != 1:
         x = x.transpose(0, 1).contiguous().transpose(0, 1)
     return [scan(x) for scan in scans]
 
 
+@for_matrices_only.form
+def t_of_matrices(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.t().contiguous().t()
+    return [scan(x) for scan in scans]
+
+
+@for_matrices_only.form
+def turns_all_dimensions(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.T.contiguous().T
+    return [scan(x) for scan in scans]
+
+
+@for_matrices_only.form
+def swaps_the_last_two(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.transpose(-2, -1).contiguous().transpose(-2, -1)
+    return [scan(x) for scan in scans]
+
+
+@for_matrices_only.form
+def moves_the_first(x, dim, scans):
+    if x.stride(dim) != 1:
+        x = x.movedim(0, -1).contiguous().movedim(-1, 0)
+    return [scan(x) for scan in scans]
+
+
 @exercise.mistake
 def counts_from_the_front(x, dim, scans):
-    """Your order of dimensions is right for a `dim` from 0 on. A negative one is none of the numbers in it:
-    `-1` stands for `x.dim() - 1`."""
+    """Your answer is right for a `dim` from 0 on, and a negative one makes a difference to it: `-1` stands
+    for `x.dim() - 1`. What is compared with `dim`, or reckoned from it, needs the number that counts from the
+    front; torch's own functions take either."""
     if x.stride(dim) == 1:
         return [scan(x) for scan in scans]
     order = [i for i in range(x.dim()) if i != dim] + [dim]
     back = [order.index(i) for i in range(x.dim())]
     laid_out = x.permute(order).contiguous().permute(back)
     return [scan(laid_out) for scan in scans]
+
+
+@counts_from_the_front.variant
+def drops_the_sign(x, dim, scans):
+    given = _laid_out(x, abs(dim) % x.dim())
+    return [scan(given) for scan in scans]
 
 
 @exercise.mistake
@@ -391,6 +976,44 @@ def chains_the_scans(x, dim, scans):
         current = scan(current)
         found.append(current)
     return found
+
+
+@chains_the_scans.form
+def returns_the_end_of_the_chain(x, dim, scans):
+    x = _laid_out(x, dim)
+    for scan in scans:
+        x = scan(x)
+    return [x]
+
+
+@exercise.mistake
+def calls_with_dim(x, dim, scans):
+    """You call the scans with more than a tensor. Each of them takes one argument, and knows by itself along
+    which dimension it reads."""
+    x = _laid_out(x, dim)
+    return [scan(x, dim) for scan in scans]
+
+
+@exercise.mistake
+def leaves_it_for_later(x, dim, scans):
+    """What you return is an iterator: a generator in round brackets, or a `map`. No scan is called before
+    somebody asks it for a value. Return a list."""
+    x = _laid_out(x, dim)
+    return (scan(x) for scan in scans)
+
+
+@leaves_it_for_later.variant
+def returns_a_map(x, dim, scans):
+    return map(lambda scan: scan(_laid_out(x, dim)), scans)
+
+
+@exercise.mistake
+def stops_after_the_first(x, dim, scans):
+    """Only the first scan is called. A `return` inside the loop ends it on the first round."""
+    x = _laid_out(x, dim)
+    for scan in scans:
+        return [scan(x)]
+    return []
 
 
 @exercise.mistake
@@ -411,15 +1034,59 @@ def sets_the_storage(x, dim, scans):
 
 
 @exercise.mistake
+def turns_x_itself(x, dim, scans):
+    """You turn `x` itself: after the call it has another shape, for everybody who holds it. An operator whose
+    name ends in `_`, such as `transpose_`, changes the tensor it is called on; `transpose` makes a view."""
+    if x.stride(dim) != 1:
+        x = x.transpose_(dim, -1).contiguous().transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
 def leaves_the_graph(x, dim, scans):
-    """The scans are given the right numbers, and autograd does not know where they come from: `.detach()`,
-    `.data` and a copy under `no_grad` leave the graph."""
+    """The scans are given the right numbers in a tensor that is not part of the graph of `x`: autograd
+    does not know where they come from. That is what `.detach()`, `.data`, `no_grad` and `torch.tensor` do."""
     x = _laid_out(x.detach(), dim)
     return [scan(x) for scan in scans]
 
 
 @leaves_the_graph.variant
-def copies_without_grad(x, dim, scans):
+def lays_out_without_grad(x, dim, scans):
     with torch.no_grad():
         lines = x.data if x.stride(dim) == 1 else torch.movedim(x, dim, -1).contiguous().movedim(-1, dim)
     return [scan(lines) for scan in scans]
+
+
+@leaves_the_graph.form
+def copies_without_grad(x, dim, scans):
+    with torch.no_grad():
+        x = _laid_out(x, dim)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def loses_the_dtype(x, dim, scans):
+    """What the scans are given has another dtype than `x`. What `torch.empty` or `torch.zeros` makes is of
+    float32 and on the CPU unless you say `dtype=x.dtype` and `device=x.device`; `x.new_empty` is like `x`."""
+    if x.stride(dim) != 1:
+        turned = x.transpose(dim, -1)
+        x = torch.empty(turned.shape, device=x.device).copy_(turned).transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@loses_the_dtype.form
+def loses_dtype_and_device(x, dim, scans):
+    if x.stride(dim) != 1:
+        turned = x.transpose(dim, -1)
+        x = torch.empty(turned.shape).copy_(turned).transpose(dim, -1)
+    return [scan(x) for scan in scans]
+
+
+@exercise.mistake
+def loses_the_device(x, dim, scans):
+    """What you copy into is on the CPU, wherever `x` is. A new tensor of `torch.empty` or `torch.zeros` is
+    there unless you say `device=x.device`; `x.new_empty` is where `x` is."""
+    if x.stride(dim) != 1:
+        turned = x.transpose(dim, -1)
+        x = torch.empty(turned.shape, dtype=x.dtype).copy_(turned).transpose(dim, -1)
+    return [scan(x) for scan in scans]
