@@ -1,0 +1,1047 @@
+"""Log-sigmoid that holds at ±1000
+
+The logarithm of the sigmoid is `log(1 / (1 + exp(-x)))`, and its derivative is `1 / (1 + exp(x))`. Written
+down like this both overflow. Write them as an `autograd.Function`, `StableLogSigmoid.apply(x)`, for `x` of
+any shape and any dtype of floating point.
+
+- The result and the gradient are finite for every finite `x` and right to the last digits of their dtype,
+  *relative to their own size*: at `x = 20` the result is `-2.06e-09`, not `0`.
+- It can be differentiated twice, and the second derivative is finite and right too. Its small values need
+  not keep their digits.
+- The result is laid out as `x` is, with the same strides, as with torch's own element-wise operators.
+- Between forward and backward it keeps no more bytes than `x` has. If what it needs was changed in place
+  meanwhile, backward must not go on with the changed values.
+
+torch's own `logsigmoid`, and `softplus`, are not to be used; everything else is welcome, `torch.sigmoid` too.
+
+`StableLogSigmoid.apply(torch.tensor([-1000., 0., 1000.]))` → `[-1000., -0.6931, 0.]`
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "`exp` overflows for large arguments and never for negative ones. For `x ≥ 0` the formula only needs "
+        "`exp(-x)`. What does it become for `x < 0` when numerator and denominator are multiplied by "
+        "`exp(x)`? Is there one form for both, with `|x|`?",
+        "`log(1 + z)` loses a small `z` in the sum, and torch has a function that never forms the sum. The "
+        "same happens in `1 - s` when `s` is close to 1: the derivative is the sigmoid of something.",
+        "The second derivative comes from autograd, which records what backward does, and only that. So "
+        "backward starts from the saved input (or output) itself, and calls operators whose own derivatives "
+        "are sound everywhere: `torch.where` computes both branches, `abs` has the derivative 0 at 0, "
+        "`torch.sigmoid` is sound.",
+    ],
+)
+
+
+@exercise.starter
+class StableLogSigmoid(torch.autograd.Function):
+    """x -> log(1 / (1 + exp(-x))), element by element"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+# What the reader would type to do the same.
+_FIRST = "torch.autograd.grad(StableLogSigmoid.apply(x), x, g)[0]"
+_RECORDED = "torch.autograd.grad(StableLogSigmoid.apply(x), x, g, create_graph=True)[0]"
+_REFUSED = (
+    "aten.log_sigmoid",
+    "aten.log_sigmoid_forward",
+    "aten.log_sigmoid_backward",
+    "aten.softplus",
+    "aten.softplus_backward",
+)
+
+
+def _x(values, device, more=", requires_grad=True"):
+    """The line that makes `x`."""
+    where = "" if device.type == "cpu" else f", device='{device.type}'"
+    return f"x = torch.tensor({values}{where}{more})"
+
+
+def _exact(x):
+    """Value, first and second derivative in double precision."""
+    x = x.detach().cpu().double()
+    return F.logsigmoid(x), torch.sigmoid(-x), -torch.sigmoid(x) * torch.sigmoid(-x)
+
+
+def _compare(actual, wanted, x, what, digits):
+    """`digits`: every element is right relative to itself, up to a few units in its last place."""
+    limits = torch.finfo(x.dtype)
+    tolerance = {"rtol": 16 * limits.eps, "atol": limits.tiny} if digits else {}
+    expect.equal(actual, wanted.to(x), **tolerance, what=what)
+
+
+def _expect_values(StableLogSigmoid, setup, digits=False):
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    result = t.call("StableLogSigmoid.apply(x)")
+    _compare(result, _exact(t.x)[0], t.x, "the result", digits)
+    return result
+
+
+def _expect_gradient(StableLogSigmoid, setup, incoming="torch.ones_like(x)", digits=False):
+    t = expect.given(f"{setup}\ng = {incoming}", StableLogSigmoid=StableLogSigmoid)
+    wanted = _exact(t.x)[1].to(t.x) * t.g
+    _compare(t.call(_FIRST), wanted, t.x, "the gradient", digits)
+
+
+def _expect_curvature(StableLogSigmoid, setup):
+    setup += "\ng = torch.ones_like(x, requires_grad=True)"
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    slope = t.call(_RECORDED)
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    with expect.situation(*setup.splitlines(), f"slope = {_RECORDED}", "slope.sum().backward()"):
+        slope.sum().backward()
+        expect.true(
+            t.x.grad is not None,
+            "no graph leads from the gradient to `x`: `x.grad` is None, and the second derivative is lost",
+            "expected: backward computes from a tensor that is part of the graph",
+        )
+        _compare(t.x.grad, _exact(t.x)[2], t.x, "the second derivative, `x.grad`,", digits=False)
+
+
+@exercise.check
+def values(StableLogSigmoid, device):
+    """The values"""
+    result = _expect_values(StableLogSigmoid, _x([-3.0, -0.5, 0.0, 0.5, 3.0], device))
+    expect.in_graph(result, of="`x`")
+    _expect_values(StableLogSigmoid, f"{_x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device, '')}.t()")
+
+
+@exercise.check
+def values_at_the_extremes(StableLogSigmoid, device):
+    """The values at -1000 and 1000"""
+    _expect_values(StableLogSigmoid, _x([-1000.0, -100.0, 100.0, 1000.0], device))
+
+
+@exercise.check
+def digits_of_values(StableLogSigmoid, device):
+    """Values close to 0 keep their digits"""
+    _expect_values(StableLogSigmoid, _x([10.0, 20.0, 40.0, 80.0], device), digits=True)
+    if device.type != "mps":  # which has no float64
+        more = ", dtype=torch.float64, requires_grad=True"
+        _expect_values(StableLogSigmoid, _x([30.0, 300.0], device, more), digits=True)
+
+
+@exercise.check
+def gradient(StableLogSigmoid, device):
+    """The gradient, for any gradient that comes in"""
+    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    _expect_gradient(StableLogSigmoid, setup, "torch.tensor([1., 10., -1., 0., 3.]).to(x)")
+    setup = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device)
+    _expect_gradient(StableLogSigmoid, setup, "torch.arange(6.).view(3, 2).t().to(x)")
+
+
+@exercise.check
+def gradient_at_the_extremes(StableLogSigmoid, device):
+    """The gradient at -1000 and 1000"""
+    _expect_gradient(StableLogSigmoid, _x([-1000.0, -100.0, 100.0, 1000.0], device))
+
+
+@exercise.check
+def digits_of_the_gradient(StableLogSigmoid, device):
+    """A gradient close to 0 keeps its digits"""
+    _expect_gradient(StableLogSigmoid, _x([10.0, 20.0, 40.0, 80.0], device), digits=True)
+    if device.type != "mps":
+        more = ", dtype=torch.float64, requires_grad=True"
+        _expect_gradient(StableLogSigmoid, _x([30.0, 300.0], device, more), digits=True)
+
+
+@exercise.check
+def second_derivative(StableLogSigmoid, device):
+    """The second derivative, also at 0"""
+    _expect_curvature(StableLogSigmoid, _x([-3.0, -0.5, 0.5, 3.0], device))
+    _expect_curvature(StableLogSigmoid, _x([0.0], device))
+
+
+@exercise.check
+def second_derivative_at_the_extremes(StableLogSigmoid, device):
+    """The second derivative at -1000 and 1000"""
+    _expect_curvature(StableLogSigmoid, _x([-1000.0, -100.0, 100.0, 1000.0], device))
+
+
+@exercise.check
+def by_differences(StableLogSigmoid):
+    """`gradcheck` and `gradgradcheck` agree, in float64"""
+    setup = "x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)"
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    for test in ("gradcheck", "gradgradcheck"):
+        agrees = t.call(f"torch.autograd.{test}(StableLogSigmoid.apply, x, raise_exception=False)")
+        expect.true(
+            agrees,
+            f"`torch.autograd.{test}` does not agree",
+            "expected: the derivative that it finds by differences of values",
+        )
+
+
+@exercise.check
+def every_dtype(StableLogSigmoid, device):
+    """Every dtype of floating point is kept, in both directions"""
+    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
+    for dtype in dtypes:
+        setup = _x([-25.0, -1.0, 0.0, 2.0], device, f", dtype=torch.{dtype}, requires_grad=True")
+        _expect_values(StableLogSigmoid, setup, digits=True)
+        _expect_gradient(StableLogSigmoid, setup, digits=True)
+
+
+@exercise.check
+def changed_in_between(StableLogSigmoid, device):
+    """What is changed in place between forward and backward does not reach the gradient"""
+    for name in ("a", "y"):
+        setup = f"{_x([-1.0, 0.5, 2.0], device)}\na = x * 1\ny = StableLogSigmoid.apply(a)\nz = y * 1"
+        t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
+        t = expect.given(f"{setup}\n{name}.detach().fill_(3.)", StableLogSigmoid=StableLogSigmoid)
+        try:
+            found = t.call("torch.autograd.grad(z.sum(), x)[0]")
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+            found = wanted  # it was noticed, which is as good
+        expect.true(
+            torch.allclose(found, wanted, equal_nan=True),
+            f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
+            f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
+        )
+
+
+@exercise.check
+def kept_for_backward(StableLogSigmoid, device):
+    """No more is kept for backward than `x` has bytes"""
+    t = expect.given(f"{_x([-3.0, -0.5, 0.0, 0.5, 3.0], device)}", StableLogSigmoid=StableLogSigmoid)
+    with expect.situation(_x([-3.0, -0.5, 0.0, 0.5, 3.0], device), "StableLogSigmoid.apply(x)"):
+        saved = measure.saved_bytes(t.StableLogSigmoid.apply, t.x)
+        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+
+
+@exercise.check
+def laid_out_alike(StableLogSigmoid, device):
+    """The result and the gradient have the strides of `x`"""
+    whole = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device).replace("x =", "whole =")
+    setup = f"{whole}\nx = whole.t()\ng = torch.ones_like(x)"
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    expect.strides(t.call("StableLogSigmoid.apply(x)"), t.x.stride())
+    expect.strides(t.call(_FIRST), t.x.stride(), what="the gradient")
+
+
+@exercise.check
+def left_alone(StableLogSigmoid, device):
+    """`x` and the incoming gradient stay what they were"""
+    setup = f"{_x([-30.0, -0.5, 0.0, 0.5, 30.0], device)}\ng = torch.tensor([1., 2., 3., 4., 5.]).to(x)"
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
+        expect.a_tensor(t.call(_FIRST), what="the gradient")
+
+
+@exercise.check
+def of_your_own(StableLogSigmoid, device):
+    """Neither `logsigmoid` nor `softplus` of torch's runs"""
+    t = expect.given(_x([-3.0, 0.0, 3.0], device), StableLogSigmoid=StableLogSigmoid)
+    with measure.operators() as ran:
+        t.call("torch.autograd.grad(StableLogSigmoid.apply(x).sum(), x)")
+    number = ran.count(*_REFUSED)
+    expect.true(number == 0, "one of torch's operators for this function ran", "expected: others only")
+
+
+# --- the mistakes -------------------------------------------------------------------------------------------
+
+
+def _log_sigmoid(x):
+    return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
+
+
+@exercise.mistake
+class LogOfSigmoid(torch.autograd.Function):
+    """You take the logarithm of the finished sigmoid, or of `1 + exp(-x)`. Far to the left the sigmoid is
+    rounded to 0 (and `exp(-x)` to infinity), and the result is `-inf`; far to the right both are rounded
+    to 1, and the result is `0`. The rounding has to be kept away from the logarithm: pull the large part
+    out of it first."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log(torch.sigmoid(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@LogOfSigmoid.variant
+class LogOfOnePlusExp(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return (1 + (-x).exp()).log().neg()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0].neg().sigmoid().mul(grad)
+
+
+@LogOfSigmoid.form
+class LogOfSigmoidAndOneMinus(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sigmoid(x).log()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (1 - torch.sigmoid(x))
+
+
+@LogOfSigmoid.form
+class LogOfSigmoidThatIsKept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(s)
+        return torch.log(s)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (s,) = ctx.saved_tensors
+        return grad * (1 - s)
+
+
+@LogOfSigmoid.form
+class AsItIsWrittenOnPaper(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log(1 / (1 + torch.exp(-x)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad / (1 + torch.exp(x))
+
+
+@LogOfSigmoid.form
+class BothOverflowOnTheLeft(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.log(1 + torch.exp(-x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.exp(-x) / (1 + torch.exp(-x))
+
+
+@LogOfSigmoid.form
+class OverflowsOnTheLeftOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.log1p(torch.exp(-x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class LogOfSigmoidAndALittle(torch.autograd.Function):
+    """A small number inside the logarithm (or a `clamp`) keeps the result finite and makes it wrong: at
+    `x = -1000` the result is the logarithm of that small number, not `-1000`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log(torch.sigmoid(x) + 1e-12)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@LogOfSigmoidAndALittle.variant
+class LogOfSigmoidThatIsBounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sigmoid().clamp(min=1e-12).log()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0].neg().sigmoid() * grad
+
+
+@LogOfSigmoidAndALittle.form
+class InputIsBounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.log1p(torch.exp(-x.clamp(-80, 80)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@LogOfSigmoidAndALittle.form
+class InputIsBoundedBothWays(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x.clamp(-50, 50))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x.clamp(-50, 50))
+
+
+@exercise.mistake
+class ForgetsLog1p(torch.autograd.Function):
+    """Nothing overflows, and `1 + exp(-|x|)` forgets a small `exp(-|x|)`: in float32 the sum is exactly 1
+    from about `x = 17` on. `torch.log1p` never forms the sum."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(max=0) - torch.log(1 + torch.exp(-x.abs()))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@ForgetsLog1p.variant
+class SumsBothExponentials(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        zero = torch.zeros_like(x)
+        largest = torch.maximum(zero, -x)
+        return -(largest + ((zero - largest).exp() + (-x - largest).exp()).log())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0].neg().sigmoid() * grad
+
+
+@ForgetsLog1p.form
+class ForgetsSmallNumbersTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(max=0) - torch.log(1 + torch.exp(-x.abs()))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (1 - torch.sigmoid(x))
+
+
+@exercise.mistake
+class ThresholdOfFloat32(torch.autograd.Function):
+    """From a fixed threshold on you take `x` itself, or 0, for the result. A threshold belongs to a dtype: at
+    `x = -25` float32 cannot tell the result from `x`, and float64 can. Close to 0 there is none at all, as
+    small numbers keep their digits. The stable form needs no threshold."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x < -20, x, -torch.log1p(torch.exp(-x)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@ThresholdOfFloat32.form
+class ThresholdOnBothSides(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        middle = -torch.log1p(torch.exp(-x.clamp(-20, 20)))
+        return torch.where(x < -20, x, torch.where(x > 20, 0.0, middle))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class OneMinusSigmoid(torch.autograd.Function):
+    """The derivative is `1 - sigmoid(x)` on paper. In floating point `sigmoid(x)` is rounded to 1 far to the
+    right, and the difference to 0: the gradient there is lost. `sigmoid(-x)` is the same number without the
+    subtraction. (From the saved result `y` it is `1 - exp(y)`, for which torch has `expm1`.)"""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (1 - torch.sigmoid(x))
+
+
+@OneMinusSigmoid.variant
+class OneMinusExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = -torch.logaddexp(-x, torch.zeros_like(x))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return grad - grad * y.exp()
+
+
+@exercise.mistake
+class OverflowsInBackward(torch.autograd.Function):
+    """Forward holds and backward divides infinity by infinity: `exp(-x) / (1 + exp(-x))` is `nan` far to the
+    left. Which of the two exponentials is small depends on the sign of `x`; `torch.sigmoid` takes care of
+    that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        e = torch.exp(-x)
+        return grad * e / (1 + e)
+
+
+@OverflowsInBackward.variant
+class OverflowsInAQuotient(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return torch.minimum(x, torch.zeros_like(x)) - x.abs().neg().exp().log1p()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return torch.div(x.neg().exp(), x.neg().exp() + 1).mul(grad)
+
+
+@exercise.mistake
+class MultipliesByMasks(torch.autograd.Function):
+    """Each branch is right on its side. On the other side it overflows, and a mask does not remove that: 0
+    times infinity is `nan`. Choose with `torch.where`, or give each branch an argument for which it does not
+    overflow."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        right, left = -torch.log1p(torch.exp(-x)), x - torch.log1p(torch.exp(x))
+        return (x >= 0) * right + (x < 0) * left
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@MultipliesByMasks.variant
+class BlendsTwoBranches(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        share = x.gt(0).to(x)
+        return share * -(-x).exp().log1p() + (1 - share) * (x - x.exp().log1p())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0].neg().sigmoid().mul(grad)
+
+
+@MultipliesByMasks.form
+class MultipliesByMasksInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        left, right = 1 / (1 + x.exp()), (-x).exp() / (1 + (-x).exp())
+        return grad * ((x < 0) * left + (x >= 0) * right)
+
+
+@exercise.mistake
+class OverflowsOneDerivativeLater(torch.autograd.Function):
+    """Values and gradients are right, and the second derivative is `nan` at the extremes: it is made by
+    autograd from what backward did. There an `exp` has overflowed, which did no harm while it stood below a
+    fraction bar, or in the branch that `torch.where` did not take. Its derivative multiplies that infinity
+    by 0. Backward may contain no infinity, not even one that is thrown away."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        left, right = 1 / (1 + x.exp()), (-x).exp() / (1 + (-x).exp())
+        return grad * torch.where(x < 0, left, right)
+
+
+@OverflowsOneDerivativeLater.variant
+class BothBranchesOverflow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logaddexp(torch.zeros_like(x), -x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        small = torch.exp(-x)
+        return torch.where(x > 0, grad * small / (small + 1), grad * (torch.exp(x) + 1).reciprocal())
+
+
+@OverflowsOneDerivativeLater.form
+class TheFormulaAsItStands(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad / (1 + torch.exp(x))
+
+
+@exercise.mistake
+class FlatAtZero(torch.autograd.Function):
+    """Everything is right but one point: your backward contains `|x|`, and the derivative of `abs` at 0 is 0
+    in torch. Autograd differentiates backward operator by operator and finds the second derivative 0 where
+    it is `-0.25`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        e = torch.exp(-x.abs())
+        return grad * torch.where(x >= 0, e, 1) / (1 + e)
+
+
+@FlatAtZero.variant
+class FlatWhereBothMeet(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logaddexp(-x, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        small = x.abs().neg().exp()
+        part = small / (1 + small)
+        return torch.where(x < 0, grad - grad * part, grad * part)
+
+
+@exercise.mistake
+class DifferentiatesForwardAgain(torch.autograd.Function):
+    """In backward you run the formula of forward once more and let autograd differentiate it. Its operators
+    are right in value, and where they have a corner torch takes some number for the slope: 0 for `abs` at 0,
+    1 for `clamp` at its bound. At `x = 0` the corners no longer cancel. Detached from the graph it has no
+    second derivative either. Write the slope down yourself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(_log_sigmoid(x), x, grad)[0]
+
+
+@exercise.mistake
+class SlopeMadeInForward(torch.autograd.Function):
+    """Values and gradients are right, and backward cannot be differentiated: for autograd your slope is a
+    number that does not depend on `x`. Forward runs without recording, so a slope that is made there has no
+    history, nor has one that is made of `x.detach()` or `x.data`. Save `x` (or the result) and make the
+    slope from it in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.sigmoid(-x))
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (slope,) = ctx.saved_tensors
+        return grad * slope
+
+
+@SlopeMadeInForward.variant
+class SlopeOfTheDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logaddexp(torch.zeros_like(x), -x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].detach()
+        return torch.sigmoid(-x).mul(grad)
+
+
+@SlopeMadeInForward.variant
+class SlopeOfTheData(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return torch.minimum(x, torch.zeros_like(x)) - (-x.abs()).exp().log1p()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return -grad * y.data.expm1()
+
+
+@exercise.mistake
+class BackwardWithoutRecording(torch.autograd.Function):
+    """Values and gradients are right, and nothing of your backward was recorded, so it cannot be
+    differentiated: `torch.no_grad()` sees to that, and so does detaching what you return. Nothing of the
+    kind is needed: without `create_graph=True` backward is not recorded anyway."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            return grad * torch.sigmoid(-x)
+
+
+@BackwardWithoutRecording.variant
+class ReturnsDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logaddexp(torch.zeros_like(x), -x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return (x.neg().sigmoid() * grad).detach()
+
+
+@exercise.mistake
+class OnceOnly(torch.autograd.Function):
+    """`once_differentiable` forbids the second derivative. It is for a backward that autograd could not
+    differentiate correctly; one that is made of differentiable operators needs no such mark."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class OtherSide(torch.autograd.Function):
+    """Your gradient is that of the mirrored function: it grows to the right, where the log-sigmoid is flat.
+    The derivative is `1 - sigmoid(x)`, which is `sigmoid(-x)`, not `sigmoid(x)`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(x)
+
+
+@OtherSide.form
+class ExpOfTheResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = -torch.logaddexp(-x, torch.zeros_like(x))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return y.exp() * grad
+
+
+@exercise.mistake
+class OtherSign(torch.autograd.Function):
+    """Your gradient has the wrong sign. The log-sigmoid rises everywhere: for an incoming gradient of 1 the
+    gradient is positive. (The inner derivative of `exp(-x)` brings one minus, the minus before the logarithm
+    another.)"""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return -grad * torch.sigmoid(-x)
+
+
+@OtherSign.form
+class ForgetsOneMinus(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = -torch.logaddexp(-x, torch.zeros_like(x))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.expm1(ctx.saved_tensors[0]) * grad
+
+
+@exercise.mistake
+class DropsTheIncoming(torch.autograd.Function):
+    """You return the derivative alone. What comes into backward is the gradient of the loss with respect to
+    your result; the chain rule multiplies the two."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return torch.sigmoid(-x)
+
+
+@DropsTheIncoming.form
+class ReturnsTheSlope(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return -torch.logaddexp(-x, torch.zeros_like(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return 0 - ctx.saved_tensors[0].expm1()
+
+
+@exercise.mistake
+class KeptOnCtx(torch.autograd.Function):
+    """`ctx.x = x` keeps the tensor and not its version: where it is changed in place between forward and
+    backward, backward takes the new values and says nothing. `ctx.save_for_backward` notices."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.sigmoid(-ctx.x)
+
+
+@KeptOnCtx.variant
+class KeptInADict(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return -torch.logaddexp(-x, torch.zeros_like(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.kept = {"x": inputs[0]}
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.kept["x"].neg().sigmoid() * grad
+
+
+@KeptOnCtx.form
+class ResultKeptOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = _log_sigmoid(x)
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad * torch.expm1(ctx.y)
+
+
+@exercise.mistake
+class AlwaysFloat32(torch.autograd.Function):
+    """You compute in float32 whatever came in. A float64 input loses half its digits (and `gradcheck` fails,
+    which needs them), and a half precision one comes back wider than it was. The result has the dtype of
+    `x`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x.float())
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@AlwaysFloat32.variant
+class ThroughFloat32(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logaddexp(-x.to(torch.float32), torch.zeros((), device=x.device))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0].neg().sigmoid() * grad
+
+
+@exercise.mistake
+class KeepsTwo(torch.autograd.Function):
+    """You keep a second tensor besides the one that you need. Whatever can be computed again from `x` (or
+    from the result) need not lie in memory until backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = _log_sigmoid(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, _ = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@KeepsTwo.variant
+class KeepsTheExponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        small = torch.exp(-x.abs())
+        ctx.save_for_backward(small, x)
+        return torch.minimum(x, torch.zeros_like(x)) - small.log1p()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[1].neg().sigmoid().mul(grad)
+
+
+@exercise.mistake
+class Builtin(torch.autograd.Function):
+    """You call one of the two functions that the task rules out: this exercise is about what they do inside.
+    (`softplus` would not do in any case. From 20 on it returns its argument, and float64 sees that.)"""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return F.logsigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@Builtin.form
+class MinusSoftplus(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -F.softplus(-x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class WritesIntoWhatCameIn(torch.autograd.Function):
+    """You multiply the incoming gradient in place. It belongs to whoever handed it in, and may be used
+    elsewhere: at a second branch of the graph, say."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad.mul_(torch.sigmoid(-x))
+
+
+@exercise.mistake
+class MadeContiguous(torch.autograd.Function):
+    """You make what comes in contiguous. For a transposed `x`, or images in `channels_last`, that is a copy,
+    and what follows inherits another layout. Element-wise operators take any strides."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
