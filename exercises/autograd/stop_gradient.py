@@ -57,8 +57,9 @@ def _gradient(logits, target):
     return (logits.softmax(-1) * target.sum(-1, keepdim=True) - target) / len(logits)
 
 
-def _given(stop_gradient, setup, device="cpu"):
-    return expect.given(setup, stop_gradient=stop_gradient, device=torch.device(device))
+def _given(stop_gradient, setup, device):
+    place = "" if device.type == "cpu" else f", device='{device.type}'"
+    return expect.given(setup.replace(", device=device", place), stop_gradient=stop_gradient)
 
 
 def _loss(t):
@@ -132,11 +133,11 @@ def other_losses(stop_gradient, device):
 
 
 @exercise.check
-def a_leaf(stop_gradient):
+def a_leaf(stop_gradient, device):
     """A `target` that is a leaf goes on requiring its gradient"""
-    setup = """logits = torch.tensor([[1., -2., 0.5]], requires_grad=True)
-target = torch.tensor([[0.5, 0.25, 0.25]], requires_grad=True)"""
-    t = _given(stop_gradient, setup)
+    setup = """logits = torch.tensor([[1., -2., 0.5]], device=device, requires_grad=True)
+target = torch.tensor([[0.5, 0.25, 0.25]], device=device, requires_grad=True)"""
+    t = _given(stop_gradient, setup, device)
     loss = _loss(t)
     expect.equal(t.target.requires_grad, True, what="`target.requires_grad` after the call")
     loss.backward()
