@@ -273,10 +273,14 @@ def _torch_message(error: BaseException, answer: Any) -> str | None:
     if isinstance(error, RecursionError) or _was_raised_by_hand(error.__traceback__):
         return None
     text = steady(traces.raised(error).message)
-    # "mean() missing 1 required positional argument": the answer's own name is not behaviour.
+    # The answer's own name is not behaviour: "mean() missing 1 required positional argument", "function
+    # CubeBackward returned an incorrect number of gradients", "Output 0 of Cube is a view".
     name = getattr(answer, "__name__", "")
-    called = rf"^[\w.<>]*\b{re.escape(name)}(?=(\.__init__)?\(\) (missing|takes|got) )"
-    return re.sub(called, "the answer", text) if name.isidentifier() else text
+    if not name.isidentifier():
+        return text
+    called = rf"^[\w.<>]*\b{name}(?=(\.__init__)?\(\) (missing|takes|got) )"
+    as_node = rf"\b{name}(?=(Backward)+\b)|(?<=\d of ){name}(?=,? is (a view|at version)\b)"
+    return re.sub(f"{called}|{as_node}", "the answer", text)
 
 
 def _was_raised_by_hand(tb: TracebackType | None) -> bool:

@@ -562,6 +562,51 @@ def test_names_of_answers_in_messages_of_torch_are_no_difference():
     assert diagnose(mean, mistakes=(wrong_dimension,)) == "wrong_dimension"
 
 
+def test_names_of_nodes_in_messages_of_torch_are_no_difference():
+    """Torch calls the nodes of a Function, and their outputs, by its name."""
+
+    def class_of(name, *, gradients=1, saves=False):
+        class Same(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                if saves:
+                    ctx.save_for_backward(y := x * 1)
+                    return y
+                return x
+
+            @staticmethod
+            def backward(ctx, grad):
+                return (grad + 0 * (ctx.saved_tensors[0] if saves else 0),) * gradients
+
+        Same.__name__ = name
+        return torch.autograd.function.FunctionMeta(name, (Same,), {})
+
+    def too_many_gradients(Same):
+        """Backward"""
+        x = torch.ones(2, requires_grad=True)
+        Same.apply(x).sum().backward()
+        expect.equal(x.grad, torch.ones(2))
+
+    def changed_afterwards(Same):
+        """Backward after a change"""
+        x = torch.ones(2, requires_grad=True)
+        y = Same.apply(x)
+        y.mul_(2)
+        y.sum().backward()
+        expect.equal(x.grad, torch.full((2,), 2.0))
+
+    for check, how in [
+        (too_many_gradients, {"gradients": 2}),
+        (changed_afterwards, {}),
+        (changed_afterwards, {"saves": True}),
+    ]:
+        mistake = class_of("Other", **how)
+        exercise = an_exercise(check, mistakes=(mistake,))
+        report = grader.grade(exercise, class_of("Same", **how))
+        assert report.state == RAISED
+        assert report.diagnosis == "Other", report.outcomes[0].message
+
+
 def test_a_class_is_diagnosed_like_a_function():
     exercise = catalog.load(TOY).exercise("running_centre")
 
