@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dis
 import io
@@ -360,10 +361,24 @@ def _of_attribute(owner: type, value: Any) -> Any:
     return fingerprint(value)
 
 
+# A file that imports a module and a cell that finds it imported call its functions by different instructions,
+# whatever the cell says otherwise.
+_MAKE_ROOM_FOR_A_CALL = ("PUSH_NULL", "PRECALL")
+_JUMPS = {*dis.hasjrel, *dis.hasjabs}
+_ANOTHER_NAME = {"LOAD_METHOD": "LOAD_ATTR", "CALL_METHOD": "CALL_FUNCTION"}
+
+
 def _instructions(code: types.CodeType) -> list[tuple[str, Any]]:
+    kept = [i for i in dis.get_instructions(code) if i.opname not in _MAKE_ROOM_FOR_A_CALL]
+    places = [instruction.offset for instruction in kept]
     found: list[tuple[str, Any]] = []
-    for instruction in dis.get_instructions(code):
+    for instruction in kept:
         value = instruction.argval
-        shown = _instructions(value) if isinstance(value, types.CodeType) else repr(value)
-        found.append((instruction.opname, shown))
+        if isinstance(value, types.CodeType):
+            shown: Any = _instructions(value)
+        elif instruction.opcode in _JUMPS:  # to which instruction, not to which byte
+            shown = bisect.bisect_left(places, value)
+        else:
+            shown = repr(value)
+        found.append((_ANOTHER_NAME.get(instruction.opname, instruction.opname), shown))
     return found

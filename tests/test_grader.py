@@ -764,6 +764,19 @@ def test_an_untouched_starter_is_recognised(source, name):
     assert grader.is_starter(exercise, make(commented, name))
 
 
+def test_a_starter_from_a_file_that_imports_what_it_calls_is_recognised():
+    source = (
+        "def f(x):\n    found = torch.zeros_like(x)\n    for i in range(len(x)):\n"
+        "        if i > 1:\n            found[i] = torch.tanh(x[i]) + nn.functional.relu(x).sum()\n"
+        "    return found\n"
+    )
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.starter(make(f"import torch\nfrom torch import nn\n\n{source}", "f"))
+    assert grader.is_starter(exercise, make(source, "f"))
+    for old, new in (("torch.tanh", "torch.sinh"), ("i > 1", "i > 2"), ("    return", "        return")):
+        assert not grader.is_starter(exercise, make(source.replace(old, new), "f")), new
+
+
 @pytest.mark.parametrize(("number", "old", "new"), CHANGES)
 def test_a_changed_starter_is_an_attempt(number, old, new):
     source, name = STARTERS[number]
