@@ -1,0 +1,489 @@
+"""Checking a backward by differences
+
+Somebody has written a backward, and you are to find out whether it is right. Return `True` where the
+gradients that autograd gets from `function(*inputs)` are those of its values, and `False` where one of them
+is not.
+
+`function` takes tensors of floating point and returns one, of any shape. Nothing else is known of it: change
+the elements of the inputs a little, look at what becomes of the result, and compare.
+
+- A right backward differs from the truth by rounding. A wrong one is off by at least a thousandth of the
+  largest element of that gradient, perhaps in one element alone and for one input alone.
+- It has to be right whatever arrives: a gradient of one sign or the other, smaller or larger than 1, another
+  one for each element of the result.
+- The inputs may be of single precision, which is too coarse for differences: work in `torch.float64`. They
+  stay as they are, and get no `.grad`.
+- A `None` for an input stands for zero: that is right where the result does not depend on it.
+
+`torch.autograd.grad` is welcome. `torch.autograd.gradcheck` is what you are writing.
+
+- `check_gradient(torch.sin, torch.ones(3))` is `True`
+"""
+
+import sys
+
+import torch
+from torch import Tensor
+
+from course_utils import expect, many_cases
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=25,
+    hints=[
+        "Make one number of the result: multiply it by weights and sum. For that number, what does autograd "
+        "say, and what do you get from the values at two neighbouring points?",
+        "`(f(x + h) - f(x - h)) / (2 * h)` for one element at a time, with h about `1e-6` in double "
+        "precision. On one side only, the error goes with h and the curvature; on both it goes with h².",
+        "Weights that are all 1 cannot tell a backward that drops what arrives. Take some of both signs, "
+        "small and large. Then compare element by element: a difference of a hundred thousandth of the "
+        "largest element is more than rounding, and less than any wrong one shows.",
+    ],
+)
+
+
+@exercise.starter
+def check_gradient(function, *inputs: Tensor) -> bool:
+    """Whether the gradients of `function(*inputs)` are those of its values"""
+    raise NotImplementedError
+
+
+# --- functions with a backward that is given ------------------------------------------------------------
+
+
+def _function(forward, *backward):
+    """A function of `x` and `y` that computes the expression `forward`, and hands back the gradients that the
+    expressions `backward` compute from `x`, `y` and `grad`."""
+    codes = [compile(code, "<backward>", "eval") for code in backward]
+    code = compile(forward, "<forward>", "eval")
+
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.save_for_backward(*inputs)
+            return eval(code, {"torch": torch}, dict(zip("xy", inputs, strict=False))).clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            names = dict(zip("xy", ctx.saved_tensors, strict=False), grad=grad)
+            return tuple(eval(code, {"torch": torch}, names) for code in codes)
+
+    return Given.apply
+
+
+def _is_right(forward, backward, inputs):
+    """Whether these gradients are those of the expression: asked of autograd, for some that arrive."""
+    inputs = [x.detach().double().requires_grad_() for x in inputs]
+    value = eval(forward, {"torch": torch}, dict(zip("xy", inputs, strict=False)))
+    given = _function(forward, *backward)(*inputs)
+    for scale in (0.3, -20.0):
+        grad = scale * torch.cos(torch.arange(value.numel(), dtype=value.dtype)).reshape(value.shape)
+        true = torch.autograd.grad(value, inputs, grad, allow_unused=True, retain_graph=True)
+        ours = torch.autograd.grad(given, inputs, grad, allow_unused=True, retain_graph=True)
+        for x, a, b in zip(inputs, true, ours, strict=True):
+            a, b = (torch.zeros_like(x) if one is None else one for one in (a, b))
+            if a.numel() and (a - b).abs().max() > 1e-9 * a.abs().max():
+                return False
+    return True
+
+
+def _try(check_gradient, setup, *functions):
+    """Tries functions, each given by its expressions, at the inputs that `setup` makes; all of them are
+    judged, one that was misjudged is shown."""
+    t = expect.given(setup, check_gradient=check_gradient)
+    inputs = [getattr(t, name) for name in "xy" if f"{name} =" in setup]
+    cases = [
+        ((_function(forward, *backward), *inputs), (_is_right(forward, backward, inputs), forward, backward))
+        for forward, *backward in functions
+    ]
+
+    def verdict(came, case):
+        if came is case[1][0]:
+            return many_cases.RIGHT
+        return {True: "t", False: "f"}[came] if type(came) is bool else "n"
+
+    def explain(came, error, case):
+        if error is not None:
+            return []
+        right, forward, backward = case[1]
+        handed = ", ".join(f"`{code}`" for code in backward)
+        truth = "the gradient is right" if right else "the gradient is wrong"
+        lines = [f"the function computes `{forward}`, and its backward hands back {handed}: {truth}"]
+        kind = "" if type(came) is bool else f", of type {type(came).__name__}"
+        return [*lines, f"the result is {expect.show(came)}{kind}, expected `{right}`"]
+
+    def call(case):
+        return f"check_gradient(function, {', '.join('xy'[: len(inputs)])})"
+
+    with expect.situation():
+        setup += "\nfunction = ..."
+        many_cases.compare(check_gradient, cases, verdict, explain, call=call, setup=setup)
+
+
+# --- the checks -----------------------------------------------------------------------------------------
+
+
+@exercise.check
+def plain(check_gradient):
+    """Right ones pass, and a wrong sign, a wrong factor and a missing term are found"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)",
+        ("x ** 2", "2 * x * grad"),
+        ("x ** 2", "-2 * x * grad"),
+        ("x ** 2", "x * grad"),
+        ("x * torch.sigmoid(x)", "torch.sigmoid(x) * (1 + x * (1 - torch.sigmoid(x))) * grad"),
+        ("x * torch.sigmoid(x)", "torch.sigmoid(x) * grad"),
+        ("(x ** 3).sum()", "3 * x ** 2 * grad"),
+        ("(x ** 3).sum()", "3 * x * grad"),
+        ("x * x.sum()", "grad * x.sum() + (grad * x).sum()"),
+        ("x * x.sum()", "grad * x.sum()"),
+    )
+
+
+@exercise.check
+def small_errors(check_gradient):
+    """An error of a few thousandths is found"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)",
+        ("x ** 2", "2.003 * x * grad"),
+        ("torch.exp(x)", "torch.exp(x) * grad * 1.002"),
+        ("0.001 * x ** 2", "0.00201 * x * grad"),
+        ("1000 * x ** 2", "1996 * x * grad"),
+        ("1000 * x ** 2", "2000 * x * grad"),
+    )
+
+
+@exercise.check
+def one_element(check_gradient):
+    """An error in one element alone is found, and two that cancel in the sum"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.2, -0.3]], dtype=torch.float64).t()",
+        ("x ** 2", "2 * x * grad"),
+        ("x ** 2", "2 * x * grad + 0.1 * (x == -0.3) * grad"),
+        ("x ** 2", "2 * x * grad + 0.1 * (x == 0.5) * grad"),
+        ("3 * x", "3 * grad + 0.1 * (x == 2.0) - 0.1 * (x == -1.0)"),
+        ("torch.relu(x)", "(x > 0) * grad"),
+        ("torch.relu(x)", "(x > -0.5) * grad"),
+        ("x.sum(0)", "grad.expand(3, 2)"),
+        ("x.sum(0)", "grad.flip(0).expand(3, 2)"),
+    )
+
+
+@exercise.check
+def what_arrives(check_gradient):
+    """It has to be right whatever arrives"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)",
+        ("x ** 2", "2 * x"),
+        ("x ** 2", "2 * x * grad.abs()"),
+        ("x ** 2", "2 * x * grad.clamp(-1, 1)"),
+        ("x ** 2", "2 * x * grad.sum() / 4"),
+        ("x ** 2", "2 * x * grad"),
+        ("x.sum()", "grad.expand(4)"),
+        ("x.sum()", "torch.ones(4, dtype=x.dtype)"),
+        ("x.cumsum(0)", "grad.flip(0).cumsum(0).flip(0)"),
+        ("x.cumsum(0)", "grad.cumsum(0)"),
+    )
+
+
+@exercise.check
+def several_inputs(check_gradient):
+    """Every input counts"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)\n"
+        "y = torch.tensor([[0.3, -0.2], [2.0, 1.0]], dtype=torch.float64)",
+        ("x @ y", "grad @ y.t()", "x.t() @ grad"),
+        ("x @ y", "grad @ y", "x.t() @ grad"),
+        ("x @ y", "grad @ y.t()", "x @ grad"),
+        ("x * y", "grad * y", "grad * x"),
+        ("x * y", "grad * y", "None"),
+        ("x ** 2", "2 * x * grad", "None"),
+        ("x ** 2", "2 * x * grad", "0.01 * grad"),
+    )
+
+
+@exercise.check
+def steep(check_gradient):
+    """Right ones pass where the function bends sharply, grows fast or is large"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([0.37, -0.82], dtype=torch.float64)",
+        ("torch.sin(300 * x)", "300 * torch.cos(300 * x) * grad"),
+        ("torch.sin(300 * x.sum())", "300 * torch.cos(300 * x.sum()) * grad.expand(2)"),
+        ("torch.exp(12 * x)", "12 * torch.exp(12 * x) * grad"),
+        ("1000 + x", "grad"),
+        ("1000 + x", "1.01 * grad"),
+        ("1e-6 * torch.tanh(x)", "1e-6 * (1 - torch.tanh(x) ** 2) * grad"),
+        ("1e-6 * torch.tanh(x)", "1e-6 * (1 - torch.tanh(x)) * grad"),
+        ("1e6 * x ** 2", "2e6 * x * grad"),
+        ("0 * x", "0 * grad"),
+    )
+
+
+@exercise.check
+def single_precision(check_gradient):
+    """Inputs of single precision, of no dimension, and without elements"""
+    right = "torch.exp(x) + 50", "torch.exp(x) * grad"
+    functions = right, ("torch.exp(x)", "1.003 * torch.exp(x) * grad")
+    _try(check_gradient, "x = torch.tensor([0.37, -0.82, 1.3])", *functions)
+    _try(check_gradient, "x = torch.tensor(0.4)", *functions)
+    _try(check_gradient, "x = torch.empty(0, 2)", ("x.sum(1)", "grad[:, None].expand(0, 2)"))
+    _try(check_gradient, "x = torch.tensor([0.3, 0.7])[::2]", *functions)
+
+
+@exercise.check
+def inputs_left_alone(check_gradient):
+    """The inputs stay as they are and get no `.grad`; torch's own check does not run"""
+    for more in ("", ", requires_grad=True"):
+        t = expect.given(f"x = torch.tensor([0.5, -1.0], dtype=torch.float64{more})")
+        square, asked, values = _function("x ** 2", "2 * x * grad"), set(), []
+
+        def function(x, square=square, asked=asked, values=values, given=t.x):
+            values.append(given.tolist())
+            frame = sys._getframe(1)
+            while frame is not None:
+                asked.add(frame.f_globals.get("__name__"))
+                frame = frame.f_back
+            return square(x)
+
+        with expect.left_alone(t.x, what="`x`"), expect.situation(f"x = torch.tensor([0.5, -1.0]{more})"):
+            check_gradient(function, t.x)
+        untouched = all(value == [0.5, -1.0] for value in values)
+        expect.true(untouched, "`x` was changed while `function` was called", "expected: copies are changed")
+        expect.true(t.x.grad is None, "`x.grad` was set", "expected: it stays `None`")
+        same = t.x.requires_grad == bool(more)
+        expect.true(same, "`x.requires_grad` was changed", "expected: it stays as it is")
+        ours = not any(name and name.startswith("torch.autograd.gradcheck") for name in asked)
+        expect.true(ours, "`torch.autograd.gradcheck` ran", "expected: differences of your own")
+
+
+# --- the mistakes ---------------------------------------------------------------------------------------
+
+_WEIGHTS = 2.5, -0.4, 1.3, -3.1, 0.2
+
+
+def _gradients(function, inputs, weights=None, dtype=torch.float64):
+    """What autograd gets for the weighted sum of the result, and the function that computes this sum."""
+    inputs = [x.detach().to(dtype).clone().requires_grad_() for x in inputs]
+    result = function(*inputs)
+    if weights is None:
+        weights = torch.tensor([_WEIGHTS[i % 5] for i in range(result.numel())], dtype=dtype)
+    weights = weights.to(dtype).reshape(result.shape)
+    grads = torch.autograd.grad(result, inputs, weights, allow_unused=True)
+    grads = [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, grads, strict=True)]
+
+    def total(changed):
+        with torch.no_grad():
+            return (function(*changed) * weights).sum().item()
+
+    return [x.detach().clone(memory_format=torch.contiguous_format) for x in inputs], grads, total
+
+
+def _differences(total, inputs, number, h, forward=False):
+    """The gradient of the sum by differences, element by element."""
+    x = inputs[number]
+    found = torch.zeros_like(x)
+    for i in range(x.numel()):
+        kept = x.view(-1)[i].item()
+        x.view(-1)[i] = kept + h
+        above = total(inputs)
+        x.view(-1)[i] = kept if forward else kept - h
+        below = total(inputs)
+        x.view(-1)[i] = kept
+        found.view(-1)[i] = (above - below) / (h if forward else 2 * h)
+    return found
+
+
+def _agree(a, b, tolerance=1e-5):
+    if not a.numel():
+        return True
+    return (a - b).abs().max().item() <= tolerance * max(a.abs().max().item(), b.abs().max().item())
+
+
+def _check(function, inputs, h=1e-6, forward=False, agree=_agree, weights=None, dtype=torch.float64):
+    inputs, grads, total = _gradients(function, inputs, weights, dtype)
+    return all(agree(_differences(total, inputs, n, h, forward), grads[n]) for n in range(len(inputs)))
+
+
+def _ones(function, inputs):
+    return torch.ones(function(*[x.detach().double() for x in inputs]).numel())
+
+
+@exercise.mistake
+def one_sided(function, *inputs):
+    """You compare with differences to one side. Their error grows with the curvature of the function: a right
+    backward of a function that bends sharply looks wrong. With a point on each side the curvature drops
+    out."""
+    return _check(function, inputs, forward=True)
+
+
+@one_sided.variant
+def from_the_point_itself(function, *inputs):
+    inputs, grads, total = _gradients(function, inputs)
+    here = total(inputs)
+    for x, grad in zip(inputs, grads, strict=True):
+        flat = x.view(-1)
+        for i, slope in enumerate(grad.reshape(-1).tolist()):
+            kept = flat[i].item()
+            flat[i] = kept + 1e-6
+            ahead = (total(inputs) - here) / 1e-6
+            flat[i] = kept
+            if abs(ahead - slope) > 1e-5 * grad.abs().max().item():
+                return False
+    return True
+
+
+@exercise.mistake
+def in_single_precision(function, *inputs):
+    """You take differences in the precision in which the inputs come. With seven digits, two values that lie
+    close together have few digits left in their difference, and right backwards look wrong. Convert to
+    `torch.float64` first."""
+    dtype = inputs[0].dtype
+    return _check(function, inputs, 1e-6 if dtype == torch.float64 else 1e-3, dtype=dtype)
+
+
+@exercise.mistake
+def all_in_single_precision(function, *inputs):
+    """You work in single precision. With seven digits, two values that lie close together have few digits
+    left in their difference: right backwards look wrong, and with room for that wrong ones look right.
+    Convert to `torch.float64`."""
+    return _check(function, inputs, 1e-3, dtype=torch.float32)
+
+
+@exercise.mistake
+def along_one_direction(function, *inputs):
+    """You move all elements at once, and compare one number. Errors of different elements can cancel in it,
+    or hide in its size. Move one element at a time, and compare each."""
+    inputs, grads, total = _gradients(function, inputs)
+    h = 1e-6
+    for n, grad in enumerate(grads):
+        above, below = (total([x + s * h * (i == n) for i, x in enumerate(inputs)]) for s in (1, -1))
+        slope = (above - below) / (2 * h)
+        if abs(slope - grad.sum().item()) > 1e-5 * max(abs(slope), abs(grad.sum().item())):
+            return False
+    return True
+
+
+@exercise.mistake
+def weights_of_one(function, *inputs):
+    """You sum the result, so what arrives in the backward is 1 everywhere. A backward that drops what
+    arrives, or mixes it up, looks right then. Take another weight for each element, of both signs, small and
+    large."""
+    return _check(function, inputs, weights=_ones(function, inputs))
+
+
+@weights_of_one.variant
+def backward_of_the_sum(function, *inputs):
+    xs = [x.detach().double().clone().requires_grad_() for x in inputs]
+    total = function(*xs).sum()
+    total.backward()
+    for x in xs:
+        grad = x.grad if x.grad is not None else torch.zeros_like(x)
+        steps = torch.eye(x.numel(), dtype=x.dtype).reshape(x.numel(), *x.shape) * 1e-6
+        for step, slope in zip(steps, grad.reshape(-1).tolist(), strict=True):
+            above, below = (function(*[o + s * step if o is x else o for o in xs]).sum() for s in (1, -1))
+            if abs((above - below).item() / 2e-6 - slope) > 1e-5 * grad.abs().max().item():
+                return False
+    return True
+
+
+@weights_of_one.form
+def first_element_only(function, *inputs):
+    weights = torch.zeros_like(_ones(function, inputs))
+    weights[:1] = 1
+    return _check(function, inputs, weights=weights)
+
+
+@exercise.mistake
+def weights_below_one(function, *inputs):
+    """Your weights lie between -1 and 1, so a backward that clamps what arrives to this range looks right.
+    Some of them have to be larger."""
+    weights = torch.cos(torch.arange(len(_ones(function, inputs))) + 0.5)
+    return _check(function, inputs, weights=weights)
+
+
+@exercise.mistake
+def positive_weights(function, *inputs):
+    """All your weights are positive. A backward that loses the sign of what arrives looks right then: take
+    weights of both signs."""
+    return _check(function, inputs, weights=0.3 + torch.arange(len(_ones(function, inputs))))
+
+
+@exercise.mistake
+def first_input_only(function, *inputs):
+    """You check the gradient of the first input. Each of the others has one of its own, which may be
+    wrong."""
+    inputs, grads, total = _gradients(function, inputs)
+    return _agree(_differences(total, inputs, 0, 1e-6), grads[0])
+
+
+@first_input_only.variant
+def only_x(function, x, *others):
+    def of_x(z):
+        return function(z, *(other.detach().double() for other in others))
+
+    return _check(of_x, (x,))
+
+
+@exercise.mistake
+def absolute_tolerance(function, *inputs):
+    """You allow a fixed difference. A gradient may be a thousand or a ten thousandth: measure the difference
+    against the largest element of the gradient."""
+    return _check(function, inputs, agree=lambda a, b: torch.allclose(a, b, rtol=0, atol=1e-5))
+
+
+@exercise.mistake
+def too_much_room(function, *inputs):
+    """You let an error of more than a thousandth pass. In double precision, differences on both sides are
+    good to eight digits or so: a hundred thousandth is room enough."""
+    return _check(function, inputs, agree=lambda a, b: _agree(a, b, 1e-2))
+
+
+@exercise.mistake
+def each_against_itself(function, *inputs):
+    """You measure the difference of each element against that element. Where one is close to zero, the
+    rounding of the sum is larger than it: measure against the largest element of the gradient."""
+    return _check(function, inputs, agree=lambda a, b: torch.allclose(a, b, rtol=1e-6, atol=0))
+
+
+@exercise.mistake
+def step_too_small(function, *inputs):
+    """Your step is so small that rounding decides: two values that agree in all but the last digits say
+    little about a slope. In double precision a step of about 1e-6 is the best compromise."""
+    return _check(function, inputs, h=1e-12)
+
+
+@exercise.mistake
+def step_too_large(function, *inputs):
+    """Your step is large enough for the function to bend within it. In double precision a step of about 1e-6
+    is the best compromise between that and rounding."""
+    return _check(function, inputs, h=1e-2)
+
+
+@exercise.mistake
+def needs_a_gradient(function, *inputs):
+    """Your function raises where an input gets no gradient at all. A result that does not depend on an input
+    hands back `None` for it, which stands for zero: `torch.autograd.grad` has `allow_unused=True`."""
+    xs = [x.detach().double().clone().requires_grad_() for x in inputs]
+    result = function(*xs)
+    weights = torch.tensor([_WEIGHTS[i % 5] for i in range(result.numel())]).double().reshape(result.shape)
+    grads = torch.autograd.grad(result, xs, weights)
+    plain = [x.detach().clone(memory_format=torch.contiguous_format) for x in xs]
+
+    def total(changed):
+        return (function(*changed) * weights).sum().item()
+
+    return all(_agree(_differences(total, plain, n, 1e-6), grads[n]) for n in range(len(xs)))
+
+
+@exercise.mistake
+def calls_gradcheck(function, *inputs):
+    """`torch.autograd.gradcheck` has answered. Write the differences yourself: it is a loop and a comparison,
+    and you will know what such a check can miss."""
+    xs = [x.detach().double().requires_grad_() for x in inputs]
+    return torch.autograd.gradcheck(function, xs, rtol=1e-5, atol=1e-9, raise_exception=False)
