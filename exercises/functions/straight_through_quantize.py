@@ -1,0 +1,961 @@
+"""Quantise, and train through it
+
+`StraightThroughQuantize.apply(x, levels)` replaces each element of `x` by the nearest of `levels` numbers
+that are spread evenly over [0, 1], both ends included: 0, 0.25, 0.5, 0.75 and 1 for 5 levels. What lies
+outside goes to the nearer end; what lies half-way between two levels may go to either. `levels` is an
+integer, 2 or more.
+
+The derivative of this staircase is 0 wherever there is one, and nothing learns from it. So backward acts as
+if forward had only *clipped* `x` to [0, 1]: where an element of `x` lies in [0, 1], the ends included, the
+incoming gradient passes through as it is; elsewhere nothing passes.
+
+- `levels` has no gradient. The result has the dtype and the strides of `x`.
+- No more than **one byte for each element** is kept for backward. If `x` is changed in place between forward
+  and backward, the gradient must not be computed from the changed values.
+- The incoming gradient is not written to, and backward can be differentiated with respect to it.
+
+`StraightThroughQuantize.apply(torch.tensor([-1., 0.2, 0.9]), 3)` → `[0., 0., 1.]`, and an incoming gradient
+of `[5., 5., 5.]` becomes `[0., 5., 5.]`
+"""
+
+import torch
+from torch import Tensor
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "`torch.round` goes to the nearest whole number. Between 0 and 1 there are `levels - 1` steps: which "
+        "number makes whole numbers of the levels, and what has to be done first to what lies outside?",
+        "Whether the gradient passes depends on where the *input* was: not on how large the gradient is, and "
+        "not on the result, in which 0 may come from -3 or from 0.1. What must be kept of the input for "
+        "that, and which dtype takes one byte?",
+        "`ctx.save_for_backward` takes tensors of booleans too. `backward` returns one thing for each "
+        "argument of `forward` after `ctx`, and None stands for 'no gradient'.",
+    ],
+)
+
+
+@exercise.starter
+class StraightThroughQuantize(torch.autograd.Function):
+    """x -> the nearest of `levels` numbers, evenly spread over [0, 1]"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, levels: int) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        raise NotImplementedError
+
+
+_GRADIENT = "torch.autograd.grad(StraightThroughQuantize.apply(x, 5), x, g)[0]"
+
+
+def _line(name, values, device, more=""):
+    """The line that makes a tensor."""
+    where = "" if device.type == "cpu" else f", device='{device.type}'"
+    return f"{name} = torch.tensor({values}{where}{more})"
+
+
+def _x(values, device, more=""):
+    return _line("x", values, device, f"{more}, requires_grad=True")
+
+
+def _nearest(x, levels):
+    """Brute force: the distance to every level."""
+    x = x.detach().cpu().double()
+    all_levels = torch.arange(levels, dtype=torch.float64) / (levels - 1)
+    return all_levels[(x.unsqueeze(-1) - all_levels).abs().argmin(-1)]
+
+
+def _expect_values(StraightThroughQuantize, setup, levels):
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    result = t.call(f"StraightThroughQuantize.apply(x, {levels})")
+    expect.equal(result, _nearest(t.x, levels).to(t.x))
+    return result
+
+
+def _expect_gradient(StraightThroughQuantize, xs, gs, device):
+    """The incoming gradient where `x` is in [0, 1], nothing elsewhere."""
+    setup = f"{_x(xs, device)}\n{_line('g', gs, device)}"
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    wanted = torch.tensor([g if 0 <= x <= 1 else 0.0 for x, g in zip(xs, gs, strict=True)])
+    expect.equal(t.call(_GRADIENT), wanted.to(device), what="the gradient")
+
+
+@exercise.check
+def values(StraightThroughQuantize, device):
+    """Every element goes to the nearest level"""
+    setup = _x([0.0, 0.08, 0.2, 0.29, 0.45, 0.55, 0.72, 0.8, 0.95, 1.0], device)
+    for levels in (5, 2, 3, 8):
+        expect.in_graph(_expect_values(StraightThroughQuantize, setup, levels), of="`x`")
+
+
+@exercise.check
+def values_outside(StraightThroughQuantize, device):
+    """What lies outside goes to the nearer end"""
+    _expect_values(StraightThroughQuantize, _x([[-3.0, -0.4, 0.2], [0.6, 1.3, 7.0]], device), 5)
+
+
+@exercise.check
+def passes_inside(StraightThroughQuantize, device):
+    """In (0, 1) the incoming gradient passes as it is, whatever its size"""
+    _expect_gradient(
+        StraightThroughQuantize, [0.05, 0.3, 0.55, 0.7, 0.97], [5.0, -7.0, 0.25, 0.0, -0.5], device
+    )
+
+
+@exercise.check
+def stops_outside(StraightThroughQuantize, device):
+    """Outside nothing passes"""
+    _expect_gradient(
+        StraightThroughQuantize, [-3.0, -0.05, 0.4, 1.05, 2.0], [1.0, -1.0, 1.0, 0.5, 3.0], device
+    )
+
+
+@exercise.check
+def passes_at_the_ends(StraightThroughQuantize, device):
+    """At 0 and at 1 themselves it passes"""
+    _expect_gradient(StraightThroughQuantize, [0.0, 1.0], [0.5, -0.5], device)
+
+
+@exercise.check
+def trains(StraightThroughQuantize, device):
+    """Weights learn through it, until the quantised ones are what they should be"""
+    setup = f"{_line('w', [0.9, 0.1, 0.4], device, ', requires_grad=True')}\n"
+    setup += _line("target", [0.25, 1.0, 0.0], device)
+    loss = "(StraightThroughQuantize.apply(w, 5) - target).square().sum()"
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    optimizer = torch.optim.SGD([t.w], lr=0.1)
+    for _ in range(25):
+        optimizer.zero_grad()
+        found = t.call(loss)
+        expect.in_graph(found, what="the loss", of="`w`")
+        found.backward()
+        optimizer.step()
+    with expect.situation(*setup.splitlines(), f"loss = {loss}", "25 steps of SGD(lr=0.1)"):
+        result = StraightThroughQuantize.apply(t.w.detach(), 5)
+        expect.equal(result, t.target, what="what the weights are quantised to")
+
+
+@exercise.check
+def every_dtype(StraightThroughQuantize, device):
+    """Every dtype of floating point is kept"""
+    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
+    for dtype in dtypes:
+        _expect_values(StraightThroughQuantize, _x([0.1, 0.3, 0.9, 2.0], device, f", dtype=torch.{dtype}"), 8)
+
+
+@exercise.check
+def laid_out_alike(StraightThroughQuantize, device):
+    """The result has the strides of `x`"""
+    whole = _x([[-2.0, 0.1, 1.0], [0.4, 0.7, 5.0]], device).replace("x =", "whole =")
+    setup = f"{whole}\nx = whole.t()"
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    expect.strides(t.call("StraightThroughQuantize.apply(x, 5)"), t.x.stride())
+
+
+@exercise.check
+def kept_for_backward(StraightThroughQuantize, device):
+    """One byte for each element is kept for backward, at most"""
+    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    with expect.situation(setup, "StraightThroughQuantize.apply(x, 5)"):
+        saved = measure.saved_bytes(t.StraightThroughQuantize.apply, t.x, 5)
+        expect.at_most(saved.total, t.x.numel(), "kept for backward", unit="bytes")
+
+
+@exercise.check
+def changed_in_between(StraightThroughQuantize, device):
+    """A change of `x`, or of the result, in between does not reach the gradient"""
+    for name in ("a", "y"):
+        setup = f"{_x([-1.0, 0.5, 2.0], device)}\na = x * 1\n"
+        setup += "y = StraightThroughQuantize.apply(a, 5)\nz = y * 1"
+        t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
+        for value in ("-3.", "0.5"):
+            change = f"{name}.detach().fill_({value})"
+            t = expect.given(f"{setup}\n{change}", StraightThroughQuantize=StraightThroughQuantize)
+            try:
+                found = t.call("torch.autograd.grad(z.sum(), x)[0]")
+            except RuntimeError as error:
+                if "modified by an inplace operation" not in str(error):
+                    raise
+                found = wanted  # it was noticed, which is as good
+            expect.true(
+                torch.allclose(found, wanted, equal_nan=True),
+                f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
+                f"expected: {expect.show(wanted)} as without the change",
+            )
+
+
+@exercise.check
+def left_alone(StraightThroughQuantize, device):
+    """`x` and the incoming gradient stay what they were"""
+    setup = f"{_x([-3.0, -0.5, 0.3, 0.7, 3.0], device)}\n{_line('g', [1.0, 2.0, 3.0, 4.0, 5.0], device)}"
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
+        expect.a_tensor(t.call(_GRADIENT), what="the gradient")
+
+
+@exercise.check
+def differentiable_backward(StraightThroughQuantize, device):
+    """The gradient can be differentiated with respect to the incoming one"""
+    setup = f"{_x([-3.0, 0.3, 0.7], device)}\n{_line('h', [0.5, 2.0, 3.0], device, ', requires_grad=True')}"
+    t = expect.given(f"{setup}\ng = h * 1", StraightThroughQuantize=StraightThroughQuantize)
+    slope = t.call(_GRADIENT.replace(", g)", ", g, create_graph=True)"))
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    slope.square().sum().backward()
+    wanted = torch.tensor([0.0, 4.0, 6.0], device=device)
+    expect.equal(t.h.grad, wanted, what="the gradient of the sum of its squares")
+
+
+# --- the mistakes -------------------------------------------------------------------------------------------
+
+
+def _quantize(x, levels):
+    return torch.round(x.clamp(0, 1) * (levels - 1)) / (levels - 1)
+
+
+def _inside(x):
+    return (x >= 0) & (x <= 1)
+
+
+@exercise.mistake
+class PassesEverywhere(torch.autograd.Function):
+    """Your gradient passes everywhere. Outside [0, 1] forward gives the same end whatever `x` is, and an
+    element out there would be pushed on and on without any effect on the result. It passes where `x` lies in
+    [0, 1]. (The result always does, so a mask made of the result stops nothing.)"""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+@PassesEverywhere.variant
+class MasksByTheClippedResult(torch.autograd.Function):
+    @staticmethod
+    def forward(x, levels):
+        return torch.floor(x.clamp(0, 1) * (levels - 1) + 0.5) / (levels - 1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward((output >= 0) & (output <= 1))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return torch.where(mask, grad, 0), None
+
+
+@exercise.mistake
+class ClampsTheGradient(torch.autograd.Function):
+    """You clip the incoming gradient, its *values*: a 5 arrives as a 1, and an element far outside still gets
+    its gradient. What decides is where the *input* was. Inside [0, 1] the gradient passes at its full size,
+    outside not at all."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(-1, 1), None
+
+
+@ClampsTheGradient.variant
+class HardTanhOfTheGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        steps = torch.linspace(0, 1, levels, dtype=x.dtype, device=x.device)
+        return steps[(x.clamp(0, 1) * (levels - 1)).round().long()]
+
+    @staticmethod
+    def backward(ctx, incoming):
+        return torch.nn.functional.hardtanh(incoming), None
+
+
+@ClampsTheGradient.form
+class ClampsTheGradientToTheRange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(0, 1), None
+
+
+@ClampsTheGradient.form
+class ClampsAndMasks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad.clamp(-1, 1) * inside, None
+
+
+@exercise.mistake
+class DerivativeOfRound(torch.autograd.Function):
+    """Your gradient is 0 everywhere. That is the derivative of the staircase, and what autograd gives for
+    `torch.round`; with it no weight ever moves. Straight-through means to put another derivative in its
+    place: that of clipping."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0, None
+
+
+@DerivativeOfRound.form
+class NoGradientAtAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.zeros_like(grad), None
+
+
+@DerivativeOfRound.form
+class AutogradOfRound(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        with torch.enable_grad():
+            ctx.x = x.detach().clone().requires_grad_()
+            ctx.y = _quantize(ctx.x, levels)
+        return ctx.y.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.autograd.grad(ctx.y, ctx.x, grad, retain_graph=True)[0], None
+
+
+@exercise.mistake
+class MasksByTheOutput(torch.autograd.Function):
+    """You decide by the result whether the gradient passes. A result of 0 may come from -3 and from 0.1, and
+    an element at 0.1 is to learn. Decide by the input."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        y = _quantize(x, levels)
+        ctx.save_for_backward((y > 0) & (y < 1))
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (between,) = ctx.saved_tensors
+        return grad * between, None
+
+
+@MasksByTheOutput.variant
+class MasksByTheLevel(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        number = (x.clamp(0, 1) * (levels - 1)).round()
+        ctx.save_for_backward((number == 0) | (number == levels - 1))
+        return number / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (at_an_end,) = ctx.saved_tensors
+        return grad.masked_fill(at_an_end, 0), None
+
+
+@MasksByTheOutput.form
+class KeepsTheOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        y = _quantize(x, levels)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return grad * ((y > 0) & (y < 1)), None
+
+
+@exercise.mistake
+class LeavesOutTheEnds(torch.autograd.Function):
+    """At 0 or at 1 exactly your gradient is stopped. These ends belong to [0, 1]: `<=`, not `<`. Weights that
+    were initialised with zeros, or clipped, lie exactly there, and would never move again."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward((x > 0) & (x < 1))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@LeavesOutTheEnds.variant
+class StopsWhatReachesTheEnds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x.le(0).logical_or(x.ge(1)))
+        return torch.floor(x.clamp(0, 1) * (levels - 1) + 0.5) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.masked_fill(ctx.saved_tensors[0], 0.0), None
+
+
+@LeavesOutTheEnds.form
+class LeavesOutTheUpperEnd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward((x >= 0) & (x < 1))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@LeavesOutTheEnds.form
+class LeavesOutTheLowerEnd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward((x > 0) & (x <= 1))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class OtherRange(torch.autograd.Function):
+    """Your gradient passes where |x| ≤ 1. That is the range of a quantiser on [-1, 1]; this one begins at 0
+    and below it the result is not to follow `x`."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x.abs() <= 1)
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@OtherRange.form
+class OtherRangeInBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x.abs() <= 1)
+        return torch.round(x.clamp(-1, 1) * (levels - 1)) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class OneSideOnly(torch.autograd.Function):
+    """Your gradient is stopped on one side only. The result no longer follows `x` below 0, nor above 1."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x <= 1)
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@OneSideOnly.form
+class OtherSideOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x >= 0)
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class TooFewGradients(torch.autograd.Function):
+    """Forward takes two arguments and your backward returns one thing. It returns one for each argument after
+    `ctx`, in their order, and None for those that have no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside
+
+
+@TooFewGradients.variant
+class OnlyTheFirst(torch.autograd.Function):
+    @staticmethod
+    def forward(x, levels):
+        return torch.floor(x.clamp(0, 1) * (levels - 1) + 0.5) / (levels - 1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, _ = inputs
+        ctx.save_for_backward(_inside(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (torch.where(ctx.saved_tensors[0], grad, 0.0),)
+
+
+@exercise.mistake
+class GradientForLevels(torch.autograd.Function):
+    """You return a gradient for `levels`, an ordinary number. Only tensors have gradients; the place of
+    everything else is filled with None, and 0 is not None."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, torch.zeros_like(grad)
+
+
+@GradientForLevels.variant
+class ZeroForLevels(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        steps = levels - 1
+        ctx.save_for_backward(_inside(x))
+        return x.clamp(0, 1).mul(steps).round().div(steps)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.masked_fill(~ctx.saved_tensors[0], 0.0), 0
+
+
+@exercise.mistake
+class OneLevelTooMany(torch.autograd.Function):
+    """You make one level too many: `levels` levels have `levels - 1` steps between them. Rounding to
+    multiples of `1 / levels` gives 0, 1 and all between, which are `levels + 1` numbers."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.round(x.clamp(0, 1) * levels) / levels
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@OneLevelTooMany.variant
+class AFenceOfLevels(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return (x.clamp(0, 1) * levels + 0.5).floor() * (1 / levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, grad, 0), None
+
+
+@exercise.mistake
+class RoundsDown(torch.autograd.Function):
+    """You go to the level below: `floor`, `int` and the conversion to integers cut off. The nearest level is
+    what `torch.round` finds."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.floor(x.clamp(0, 1) * (levels - 1)) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@RoundsDown.variant
+class CutsOff(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return (x.clamp(0, 1) * (levels - 1)).long().to(x.dtype) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, grad, 0), None
+
+
+@exercise.mistake
+class NumbersTheLevels(torch.autograd.Function):
+    """Your results are the numbers of the levels, 0, 1, 2, …, as a quantiser stores them. Here the levels
+    themselves are wanted, on the scale of `x`: divide by the `levels - 1` that you multiplied by."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.round(x.clamp(0, 1) * (levels - 1))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class GoesOnOutside(torch.autograd.Function):
+    """Outside [0, 1] your staircase goes on: -3 is rounded to -3. There are `levels` levels and no more; clip
+    before you round (or after)."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.round(x * (levels - 1)) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@GoesOnOutside.form
+class GoesOnOutsideAndPasses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        return torch.round(x * (levels - 1)) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+@exercise.mistake
+class CountsTheSteps(torch.autograd.Function):
+    """Your gradient is too large or too small by `levels - 1`: you counted one of the two scalings, and the
+    other undoes it. From `x` to the result the slope is 1 on the whole."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.steps = levels - 1
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside * ctx.steps, None
+
+
+@CountsTheSteps.form
+class DividesByTheSteps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.steps = levels - 1
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside / ctx.steps, None
+
+
+@exercise.mistake
+class DropsTheIncoming(torch.autograd.Function):
+    """You return the mask, or ones, and not the incoming gradient. Straight through means that this gradient
+    is what passes."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return inside.to(grad), None
+
+
+@DropsTheIncoming.form
+class OnesEverywhere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.ones_like(grad), None
+
+
+@exercise.mistake
+class KeepsTheInput(torch.autograd.Function):
+    """You keep all of `x`, four bytes for each element or eight, and backward asks a single question of it:
+    inside or outside? Ask it in forward and keep the answer: a tensor of booleans takes one byte for each."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x)
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * _inside(x), None
+
+
+@KeepsTheInput.variant
+class KeepsItForWhere(torch.autograd.Function):
+    @staticmethod
+    def forward(x, levels):
+        return torch.floor(x.clamp(0, 1) * (levels - 1) + 0.5) / (levels - 1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0]
+        return torch.where((x < 0) | (x > 1), 0, grad), None
+
+
+@KeepsTheInput.variant
+class KeepsAMaskOfNumbers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x).to(x.dtype))
+        return x.clamp(0, 1).mul(levels - 1).round().div(levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return mask * grad, None
+
+
+@exercise.mistake
+class KeptOnCtx(torch.autograd.Function):
+    """`ctx.x = x` takes no memory of its own and does not notice a change: where `x` is changed in place
+    between forward and backward, your mask is made of the new values. Make the mask in forward."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.x = x
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * _inside(ctx.x), None
+
+
+@KeptOnCtx.variant
+class KeptInAList(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.inputs = [x, levels]
+        return x.clamp(0, 1).mul(levels - 1).round().div(levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, _ = ctx.inputs
+        return torch.where((x < 0) | (x > 1), 0, grad), None
+
+
+@exercise.mistake
+class WritesIntoWhatCameIn(torch.autograd.Function):
+    """You set elements of the incoming gradient to 0 in place. It belongs to whoever handed it in, and may be
+    used elsewhere, at another branch of the graph. Make a new tensor: `torch.where`, a product, a clone."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        grad[~inside] = 0
+        return grad, None
+
+
+@WritesIntoWhatCameIn.variant
+class MultipliesInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad.mul_(inside), None
+
+
+@WritesIntoWhatCameIn.variant
+class FillsInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(~_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (outside,) = ctx.saved_tensors
+        return grad.masked_fill_(outside, 0), None
+
+
+@WritesIntoWhatCameIn.variant
+class WritesIntoTheData(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        grad.data[~inside] = 0
+        return grad, None
+
+
+@exercise.mistake
+class ClampsTheInputItself(torch.autograd.Function):
+    """`clamp_` with an underscore clips the caller's `x`. Without it you clip a new tensor."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.round(x.clamp_(0, 1) * (levels - 1)) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class AlwaysFloat32(torch.autograd.Function):
+    """Your result is float32 whatever `x` was. `.float()` does that, and so does a tensor of levels that is
+    made without `dtype=x.dtype`."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x.float(), levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@AlwaysFloat32.variant
+class TakesFromATable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        table = torch.linspace(0, 1, levels, device=x.device)
+        return table[(x.clamp(0, 1) * (levels - 1)).round().long()]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, grad, 0), None
+
+
+@exercise.mistake
+class BackwardWithoutRecording(torch.autograd.Function):
+    """The gradient is right, and your backward is not recorded, so nothing can be learned through it (as a
+    gradient penalty does): `torch.no_grad()`, `.detach()`, `.data` and `once_differentiable` see to that.
+    Leave them out; without `create_graph=True` nothing is recorded anyway."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        with torch.no_grad():
+            return grad * inside, None
+
+
+@BackwardWithoutRecording.variant
+class ClonesTheData(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return x.clamp(0, 1).mul(levels - 1).round().div(levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        passed = grad.data.clone()
+        passed[~inside] = 0
+        return passed, None
+
+
+@BackwardWithoutRecording.form
+class OnceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class MadeContiguous(torch.autograd.Function):
+    """You make what comes in contiguous. For a transposed `x` the result then has another layout.
+    Element-wise operators, and the `*_like` functions, keep it."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        x = x.contiguous()
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
