@@ -44,6 +44,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.CodeType):
             self.files.add(obj.co_filename)
+        elif (path := _path_of_operator(obj)) is not None:
+            return _operator, path
         elif self.to_cpu and _on_a_device(obj):
             return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(self.proto)
         return super().reducer_override(obj)
@@ -98,6 +100,32 @@ def read_exactly(read: Callable[[int], bytes], count: int) -> bytes:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def _path_of_operator(obj: Any) -> tuple[str, ...] | None:
+    """The names below `torch.ops` that lead to an operator, or to a part of that tree; None for all else."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if obj is torch.ops:
+        return ()
+    if isinstance(obj, torch._ops._OpNamespace):
+        return (obj.name,)
+    if isinstance(obj, torch._ops.OpOverloadPacket):
+        return tuple(obj._qualified_op_name.split("::"))
+    if isinstance(obj, torch._ops.OpOverload):
+        return *obj._schema.name.split("::"), obj._overloadname
+    return None
+
+
+def _operator(*path: str) -> Any:
+    """What has these names below `torch.ops`, in the process that loads it."""
+    import torch
+
+    found = torch.ops
+    for name in path:
+        found = getattr(found, name)
+    return found
 
 
 def _on_a_device(obj: Any) -> bool:

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import torch
 
-from course_utils import processes, worker_server, workers
+from course_utils import processes, wire, worker_server, workers
 from course_utils.workers import Worker, WorkersError, isolated
 
 SOON = 1.0  # a deadline for what never ends
@@ -220,6 +220,17 @@ def interrupts_itself():
 def test_whatever_is_raised_is_reported(function, type_, message):
     result = isolated(function, deadline=LONG)
     assert (result.state, result.error.type, result.error.message) == ("raised", type_, message)
+
+
+def operators():
+    return torch.ops, torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor
+
+
+def test_operators_travel_by_name():
+    """A function of a notebook that mentions `torch.ops` carries the whole tree with it."""
+    assert wire.loads(wire.dumps(operators())[0]) == operators()
+    assert isolated(operators, deadline=LONG).value == operators()
+    assert isolated(lambda x: torch.ops.aten.neg(x).item(), torch.ones(()), deadline=LONG).value == -1
 
 
 def test_a_result_that_cannot_travel_is_an_error_by_name():
