@@ -107,7 +107,7 @@ class Study:
     def starter_as_typed(self) -> Any:
         """The starter as a reader has it: from its source, in a module of its own."""
         names = dict(vars(sys.modules[self.exercise.starter_object.__module__]), __name__="__main__")
-        exec(compile(self.exercise.starter_source, "<cell>", "exec"), names)
+        exec(compile(self.exercise.starter_source, "<cell>", "exec", dont_inherit=True), names)
         return names[self.exercise.answer_name]
 
     def idle_checks(self) -> list[str]:
