@@ -1,6 +1,7 @@
 """Widgets over live objects: controls of ipywidgets, a picture that follows them, a still for places without
 a kernel."""
 
+from course_utils.explore.graph import graph
 from course_utils.explore.strides import strides
 
-__all__ = ["strides"]
+__all__ = ["graph", "strides"]

@@ -1,0 +1,214 @@
+"""Shapes at places, measured in pixels of the page: drawn as SVG for a page, as a matplotlib picture for
+where there is only a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from course_utils.draw import palette
+from course_utils.draw.picture import Picture
+
+WIDTH = 700
+LETTER = 0.61  # how wide a letter of code is, by its height
+_SIDES = {"start": "left", "middle": "center", "end": "right"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """Text whose middle is at height `y`; `anchor` is "start", "middle" or "end"."""
+
+    x: float
+    y: float
+    text: str
+    pixels: float = 12.0
+    anchor: str = "start"
+    code: bool = False
+    bold: bool = False
+    faint: bool = False
+
+    @property
+    def width(self) -> float:
+        return LETTER * self.pixels * len(self.text)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle and the words in it. `fill` is a name of the palette or "" for none; `words` of a filled
+    box are dark. `more` says all about it, to who points at it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str = ""
+    words: tuple[Words, ...] = ()
+    more: str = ""
+    line: float = 1.2
+    dashed: bool = False
+    part: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A smooth line through points, with an arrow at its end."""
+
+    points: tuple[tuple[float, float], ...]
+    line: float = 1.2
+    colour: str = ""
+    arrow: bool = True
+    dashed: bool = False
+    key: str = ""
+
+
+@dataclass
+class Scene:
+    """Shapes on a page, and what they show in one sentence."""
+
+    description: str
+    width: float = WIDTH
+    height: float = 0.0
+    boxes: list[Box] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    words: list[Words] = field(default_factory=list)
+
+
+# Text has the colour of the labels beside it: see `explore.render`.
+_STYLE = """
+#{id}{{color:var(--jp-widgets-label-color,currentColor);max-width:{width:g}px;width:100%;height:auto;display:block}}
+#{id} text{{fill:currentColor;font-family:system-ui,sans-serif;dominant-baseline:central;white-space:pre}}
+#{id} .code{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
+#{id} .faint{{opacity:.78}}
+#{id} rect{{fill:none;stroke:currentColor}}
+#{id} path{{fill:none;stroke:currentColor;stroke-opacity:.6}}
+#{id} .tip{{fill:currentColor;fill-opacity:.75;stroke:none}}
+#{id} g.fill text{{fill:{ink}}}
+"""
+_FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
+
+
+def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) -> str:
+    """The scene as an `<svg>` with the id `ident`, which no other on the page may have. `crop`: from which
+    height to which."""
+    start, end = crop or (0.0, scene.height)
+    style = _STYLE.format(id=ident, width=scene.width, ink=palette.INK)
+    for name in sorted({box.fill for box in scene.boxes if box.fill}):
+        style += _FILL.format(id=ident, name=name, colour=palette.FILLS[name])
+    parts = [
+        f'<svg id="{ident}" xmlns="http://www.w3.org/2000/svg" '
+        f'viewBox="0 {start:g} {scene.width:g} {end - start:g}" width="{scene.width:g}" role="img" '
+        f'aria-label="{escape(scene.description)}"><style>{style}</style>'
+    ]
+    # What cannot be seen is not sent.
+    parts += [_line(one) for one in scene.lines if _overlaps((y for _, y in one.points), start, end)]
+    parts += [_box(one) for one in scene.boxes if _overlaps((one.y, one.y + one.height), start, end)]
+    parts += [_word(one) for one in scene.words if start <= one.y <= end]
+    return "".join([*parts, "</svg>"])
+
+
+def _overlaps(heights: Sequence[float], start: float, end: float) -> bool:
+    heights = list(heights)
+    return min(heights) <= end and max(heights) >= start
+
+
+def _word(words: Words) -> str:
+    names = [name for name in ("code", "faint") if getattr(words, name)]
+    extra = f' class="{" ".join(names)}"' if names else ""
+    extra += ' font-weight="bold"' if words.bold else ""
+    extra += f' text-anchor="{words.anchor}"' if words.anchor != "start" else ""
+    return (
+        f'<text x="{words.x:.1f}" y="{words.y:.1f}" font-size="{words.pixels:g}"{extra}>'
+        f"{escape(words.text)}</text>"
+    )
+
+
+def _box(box: Box) -> str:
+    names = f"fill {box.fill}" if box.fill else "open"
+    data = f' data-part="{escape(box.part)}"' if box.part else ""
+    data += f' data-key="{escape(box.key)}"' if box.key else ""
+    dashes = ' stroke-dasharray="4 3"' if box.dashed else ""
+    said = f"<title>{escape(box.more)}</title>" if box.more else ""
+    return (
+        f'<g class="{names}"{data}>{said}'
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="4" '
+        f'stroke-width="{box.line:g}"{dashes}/>{"".join(map(_word, box.words))}</g>'
+    )
+
+
+def _line(line: Line) -> str:
+    (x, y), *others = line.points
+    path = f"M{x:.1f} {y:.1f}"
+    for (a, b), (c, d) in zip(line.points, others, strict=False):
+        half = (b + d) / 2
+        path += f"C{a:.1f} {half:.1f} {c:.1f} {half:.1f} {c:.1f} {d:.1f}"
+    colour = f"stroke:{line.colour};stroke-opacity:1;" if line.colour else ""
+    dashes = "stroke-dasharray:4 3;" if line.dashed else ""
+    x, y = line.points[-1]
+    size = 3.5 + line.line / 2
+    tip = f"M{x:.1f} {y:.1f}l{-size:.1f} {-1.7 * size:.1f}h{2 * size:.1f}z"
+    filled = f' style="fill:{line.colour};fill-opacity:1"' if line.colour else ""
+    arrow = f'<path class="tip" d="{tip}"{filled}/>' if line.arrow else ""
+    key = f' data-edge="{escape(line.key)}"' if line.key else ""
+    return f'<path{key} d="{path}" style="stroke-width:{line.line:g};{colour}{dashes}"/>{arrow}'
+
+
+def to_picture(scene: Scene) -> Picture:
+    """The scene as a figure, to be kept in a notebook or printed."""
+    from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
+    from matplotlib.path import Path
+
+    picture = Picture(figsize=(scene.width / 100, max(scene.height, 1) / 100))
+    picture.description = scene.description
+    axes = picture.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, scene.width)
+    axes.set_ylim(max(scene.height, 1), 0)
+    axes.set_axis_off()
+
+    def say(words: Words, colour: str) -> None:
+        # One pixel of the page is 0.72 points. These fonts are wider than those of a page; a dollar sign
+        # would begin a formula.
+        axes.text(
+            words.x,
+            words.y,
+            words.text.replace("$", r"\$"),
+            fontsize=0.72 * words.pixels * (0.97 if words.code else 0.92),
+            va="center_baseline",
+            ha=_SIDES[words.anchor],
+            color=colour,
+            family=palette.CODE if words.code else palette.PROSE,
+            weight="bold" if words.bold else "normal",
+        )
+
+    for line in scene.lines:
+        points, codes = [line.points[0]], [Path.MOVETO]
+        for (a, b), (c, d) in zip(line.points, line.points[1:], strict=False):
+            points += [(a, (b + d) / 2), (c, (b + d) / 2), (c, d)]
+            codes += [Path.CURVE4] * 3
+        colour = line.colour or palette.TEXT
+        dashes = (0, (4, 3)) if line.dashed else "solid"
+        path, width = Path(points, codes), 0.72 * line.line
+        axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=width, linestyle=dashes))
+        if line.arrow:
+            (x, y), size = line.points[-1], 3.5 + line.line / 2
+            tip = [(x, y), (x - size, y - 1.7 * size), (x + size, y - 1.7 * size)]
+            axes.add_patch(Polygon(tip, closed=True, facecolor=colour, edgecolor="none"))
+    for box in scene.boxes:
+        axes.add_patch(
+            FancyBboxPatch(
+                (box.x, box.y),
+                box.width,
+                box.height,
+                boxstyle="round,pad=0,rounding_size=4",
+                facecolor=palette.FILLS[box.fill] if box.fill else "none",
+                edgecolor=palette.TEXT,
+                linewidth=0.72 * box.line,
+                linestyle=(0, (4, 3)) if box.dashed else "solid",
+            )
+        )
+        for words in box.words:
+            say(words, palette.INK if box.fill else palette.TEXT)
+    for words in scene.words:
+        say(words, palette.TEXT)
+    return picture
