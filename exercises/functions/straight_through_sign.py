@@ -1,0 +1,841 @@
+"""A sign that can be trained
+
+`StraightThroughSign.apply(x)` makes every element of `x` either -1 or +1. There is no third value: 0 counts
+as positive, `-0.` too, and becomes +1.
+
+The sign has the derivative 0 wherever it has one. Backward passes the incoming gradient on as it is for the
+elements of `x` between -1 and 1, **both ends included**, and stops it for the others. So a weight that has
+gone far enough to one side is pushed no further.
+
+- The result has the dtype and the strides of `x`, which may be any dtype of floating point.
+- No more bytes are kept for backward than `x` has. If what backward needs was changed in place meanwhile,
+  it must not go on with the changed values.
+- The incoming gradient is not written to, and backward can be differentiated with respect to it.
+
+`StraightThroughSign.apply(torch.tensor([-3., 0., 0.5]))` → `[-1., 1., 1.]`, and an incoming gradient of
+`[5., 5., 5.]` becomes `[0., 5., 5.]`
+"""
+
+import torch
+from torch import Tensor
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=8,
+    hints=[
+        "What does `torch.sign` return for 0? A comparison has two outcomes only; choose between two numbers "
+        "with it, and look at the dtype of what comes out.",
+        "The mask asks how large the *input* is. Neither the result helps (its elements all have size 1) nor "
+        "the incoming gradient, which may be as large as it likes.",
+        "For which of the two is a change in place noticed: a tensor kept with `ctx.save_for_backward`, or "
+        "one kept as an attribute of `ctx`? A mask that is made in forward is not touched by such a change.",
+    ],
+)
+
+
+@exercise.starter
+class StraightThroughSign(torch.autograd.Function):
+    """x -> -1 or 1"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+_GRADIENT = "torch.autograd.grad(StraightThroughSign.apply(x), x, g)[0]"
+
+
+def _line(name, values, device, more=""):
+    """The line that makes a tensor."""
+    where = "" if device.type == "cpu" else f", device='{device.type}'"
+    return f"{name} = torch.tensor({values}{where}{more})"
+
+
+def _x(values, device, more=""):
+    return _line("x", values, device, f"{more}, requires_grad=True")
+
+
+def _expect_values(StraightThroughSign, values, device, more=""):
+    t = expect.given(_x(values, device, more), StraightThroughSign=StraightThroughSign)
+    result = t.call("StraightThroughSign.apply(x)")
+    wanted = torch.tensor([-1.0 if value < 0 else 1.0 for value in values])
+    expect.equal(result, wanted.to(t.x))
+    return result
+
+
+def _expect_gradient(StraightThroughSign, xs, gs, device):
+    """The incoming gradient where `x` is in [-1, 1], nothing elsewhere."""
+    setup = f"{_x(xs, device)}\n{_line('g', gs, device)}"
+    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+    expect.in_graph(t.call("StraightThroughSign.apply(x)"), of="`x`")
+    wanted = torch.tensor([g if -1 <= x <= 1 else 0.0 for x, g in zip(xs, gs, strict=True)])
+    expect.equal(t.call(_GRADIENT), wanted.to(device), what="the gradient")
+
+
+@exercise.check
+def two_values(StraightThroughSign, device):
+    """Negative elements become -1, positive ones 1"""
+    _expect_values(StraightThroughSign, [-30.0, -1.0, -0.25, 1e-30, 0.5, 1.0, 7.0], device)
+
+
+@exercise.check
+def no_third_value(StraightThroughSign, device):
+    """0 becomes 1, and so does -0"""
+    _expect_values(StraightThroughSign, [0.0, 0.5], device)
+    _expect_values(StraightThroughSign, [-0.0, -0.5], device)
+
+
+@exercise.check
+def passes_inside(StraightThroughSign, device):
+    """Between -1 and 1 the incoming gradient passes as it is, whatever its size"""
+    _expect_gradient(StraightThroughSign, [-0.9, -0.2, 0.0, 0.1, 0.8], [5.0, -7.0, 0.25, 3.0, -0.5], device)
+
+
+@exercise.check
+def stops_outside(StraightThroughSign, device):
+    """Beyond -1 and 1 nothing passes"""
+    _expect_gradient(StraightThroughSign, [-3.0, -1.05, 0.4, 1.05, 2.0], [2.0, -0.5, 0.3, 0.5, -3.0], device)
+
+
+@exercise.check
+def passes_at_the_ends(StraightThroughSign, device):
+    """At -1 and at 1 themselves it passes"""
+    _expect_gradient(StraightThroughSign, [-1.0, 1.0], [0.5, -0.25], device)
+
+
+@exercise.check
+def trains(StraightThroughSign, device):
+    """Weights learn through it, and stop where they are far enough to one side"""
+    setup = f"{_line('w', [0.3, -0.2, 0.0, -0.5], device, ', requires_grad=True')}\n"
+    setup += _line("target", [-1.0, 1.0, 1.0, -1.0], device)
+    loss = "-(StraightThroughSign.apply(w) * target).sum()"
+    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+    optimizer = torch.optim.SGD([t.w], lr=0.25)
+    for _ in range(12):
+        optimizer.zero_grad()
+        found = t.call(loss)
+        expect.in_graph(found, what="the loss", of="`w`")
+        found.backward()
+        optimizer.step()
+    with expect.situation(*setup.splitlines(), f"loss = {loss}", "12 steps of SGD(lr=0.25)"):
+        w = t.w.detach()
+        expect.equal(StraightThroughSign.apply(w), t.target, what="the signs of the weights")
+        expect.at_most(w.abs().max().item(), 1.25, "the largest weight, which each step moves by 0.25")
+
+
+@exercise.check
+def every_dtype(StraightThroughSign, device):
+    """Every dtype of floating point is kept"""
+    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
+    for dtype in dtypes:
+        _expect_values(StraightThroughSign, [-2.0, -0.25, 0.75], device, f", dtype=torch.{dtype}")
+
+
+@exercise.check
+def laid_out_alike(StraightThroughSign, device):
+    """The result has the strides of `x`"""
+    whole = _x([[-2.0, 0.1, 1.0], [0.4, -0.7, 5.0]], device).replace("x =", "whole =")
+    t = expect.given(f"{whole}\nx = whole.t()", StraightThroughSign=StraightThroughSign)
+    result = t.call("StraightThroughSign.apply(x)")
+    expect.equal(result, torch.where(t.x < 0, -1.0, 1.0))
+    expect.strides(result, t.x.stride())
+
+
+@exercise.check
+def kept_for_backward(StraightThroughSign, device):
+    """No more is kept for backward than `x` has bytes"""
+    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+    with expect.situation(setup, "StraightThroughSign.apply(x)"):
+        saved = measure.saved_bytes(t.StraightThroughSign.apply, t.x)
+        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+
+
+@exercise.check
+def changed_in_between(StraightThroughSign, device):
+    """A change of `x`, or of the result, in between does not reach the gradient"""
+    for name in ("a", "y"):
+        setup = f"{_x([-3.0, 0.5, 2.0], device)}\na = x * 1\ny = StraightThroughSign.apply(a)\nz = y * 1"
+        t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
+        for value in ("-3.", "0.5"):
+            change = f"{name}.detach().fill_({value})"
+            t = expect.given(f"{setup}\n{change}", StraightThroughSign=StraightThroughSign)
+            try:
+                found = t.call("torch.autograd.grad(z.sum(), x)[0]")
+            except RuntimeError as error:
+                if "modified by an inplace operation" not in str(error):
+                    raise
+                found = wanted  # it was noticed, which is as good
+            expect.true(
+                torch.allclose(found, wanted, equal_nan=True),
+                f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
+                f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
+            )
+
+
+@exercise.check
+def left_alone(StraightThroughSign, device):
+    """`x` and the incoming gradient stay what they were"""
+    setup = f"{_x([-3.0, -0.5, 0.3, 0.7, 3.0], device)}\n{_line('g', [1.0, 2.0, 3.0, 4.0, 5.0], device)}"
+    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
+        expect.a_tensor(t.call(_GRADIENT), what="the gradient")
+
+
+@exercise.check
+def differentiable_backward(StraightThroughSign, device):
+    """The gradient can be differentiated with respect to the incoming one"""
+    setup = f"{_x([-3.0, 0.3, -0.7], device)}\n{_line('h', [0.5, 2.0, 3.0], device, ', requires_grad=True')}"
+    t = expect.given(f"{setup}\ng = h * 1", StraightThroughSign=StraightThroughSign)
+    slope = t.call(_GRADIENT.replace(", g)", ", g, create_graph=True)"))
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    slope.square().sum().backward()
+    wanted = torch.tensor([0.0, 4.0, 6.0], device=device)
+    expect.equal(t.h.grad, wanted, what="the gradient of the sum of its squares")
+
+
+# --- the mistakes -------------------------------------------------------------------------------------------
+
+
+def _sign(x):
+    return torch.where(x < 0, -1.0, 1.0).to(x.dtype)
+
+
+@exercise.mistake
+class SignOfZero(torch.autograd.Function):
+    """`torch.sign` has three values: the sign of 0 is 0. A weight that is exactly 0 would be neither -1 nor
+    1, and switch its connection off."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@SignOfZero.variant
+class TwoComparisons(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return (x > 0).to(x) - (x < 0).to(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return torch.where((x > 1) | (x < -1), 0, grad)
+
+
+@exercise.mistake
+class ZeroIsNegative(torch.autograd.Function):
+    """You send 0 to -1. It is to count as positive: `x >= 0`, not `x > 0`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, 1.0, -1.0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@ZeroIsNegative.variant
+class TwiceAComparison(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.gt(0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.masked_fill(ctx.saved_tensors[0].abs() > 1, 0)
+
+
+@exercise.mistake
+class CopiesTheSignBit(torch.autograd.Function):
+    """You read the sign bit. `-0.` has one, and is equal to 0: `-0. >= 0` is true. Such zeros are common, as
+    the product of 0 and a negative number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.copysign(torch.ones_like(x), x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@CopiesTheSignBit.variant
+class LooksAtTheBit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 1 - 2 * torch.signbit(x).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return torch.where((x > 1) | (x < -1), 0, grad)
+
+
+@exercise.mistake
+class PassesEverywhere(torch.autograd.Function):
+    """Your gradient passes everywhere, and weights are pushed on without end where their sign has long been
+    settled. It is the input that decides: nothing passes where |x| > 1. (The result cannot decide. Its
+    elements are -1 and 1, so `y.abs() <= 1` is always true.)"""
+
+    @staticmethod
+    def forward(ctx, x):
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@PassesEverywhere.variant
+class MasksByTheResult(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output.abs() <= 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return torch.where(mask, grad, 0)
+
+
+@PassesEverywhere.variant
+class MasksByTheKeptResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = _sign(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return grad * (y.abs() <= 1)
+
+
+@PassesEverywhere.form
+class SignThatPassesEverywhere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@exercise.mistake
+class ClampsTheGradient(torch.autograd.Function):
+    """You clip the values of the incoming gradient: a 5 arrives as a 1, and a weight far outside still gets
+    its share. "Passed where |x| ≤ 1" is about `x`. There the gradient passes at its full size, elsewhere not
+    at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(-1, 1)
+
+
+@ClampsTheGradient.variant
+class HardTanhOfTheGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.ge(0).to(x.dtype).mul(2).sub(1)
+
+    @staticmethod
+    def backward(ctx, incoming):
+        return torch.nn.functional.hardtanh(incoming)
+
+
+@ClampsTheGradient.form
+class ClampsAndMasks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad.clamp(-1, 1) * (x.abs() <= 1)
+
+
+@ClampsTheGradient.form
+class SignWithAClampedGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(-1, 1)
+
+
+@exercise.mistake
+class MasksByTheGradient(torch.autograd.Function):
+    """You stop gradients that are large. How large the gradient is has nothing to do with it: it passes where
+    the *input* is between -1 and 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (grad.abs() <= 1)
+
+
+@MasksByTheGradient.variant
+class SilencesLargeGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.ge(0).to(x.dtype).mul(2).sub(1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.where((grad > 1) | (grad < -1), 0, grad)
+
+
+@exercise.mistake
+class DerivativeOfSign(torch.autograd.Function):
+    """Your gradient is 0 everywhere: that is the derivative of the sign, and what autograd gives for
+    `torch.sign`. Nothing learns from it. (`y.abs() < 1` comes to the same, as the result is -1 or 1.) Put
+    another derivative in its place: that of clipping to [-1, 1]."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0
+
+
+@DerivativeOfSign.variant
+class MasksByTheInsideOfTheResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = (x >= 0).to(x.dtype) * 2 - 1
+        ctx.save_for_backward(y.abs() < 1)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
+
+
+@DerivativeOfSign.form
+class NoGradientAtAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.zeros_like(grad)
+
+
+@exercise.mistake
+class LeavesOutTheEnds(torch.autograd.Function):
+    """At -1 and 1 exactly your gradient is stopped: `<=`, not `<`. Weights that are clipped to [-1, 1] after
+    each step, as is usual with binary weights, lie exactly there, and would never come back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() < 1)
+
+
+@LeavesOutTheEnds.variant
+class StopsWhatReachesTheEnds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x <= -1).logical_or(x >= 1))
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.masked_fill(ctx.saved_tensors[0], 0.0)
+
+
+@LeavesOutTheEnds.form
+class LeavesOutOneEnd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * ((x >= -1) & (x < 1))
+
+
+@LeavesOutTheEnds.form
+class SignWithoutTheEnds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() < 1)
+
+
+@exercise.mistake
+class ForgetsTheSize(torch.autograd.Function):
+    """You compare `x` itself with 1 and stop the gradient on one side only. It is the size of `x` that
+    counts, its absolute value."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x <= 1)
+
+
+@ForgetsTheSize.variant
+class CutsAtOneSide(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x > 1)
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        (beyond,) = ctx.saved_tensors
+        return grad.masked_fill(beyond, 0)
+
+
+@ForgetsTheSize.form
+class BetweenZeroAndOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * ((x >= 0) & (x <= 1))
+
+
+@exercise.mistake
+class SlopeOfTanh(torch.autograd.Function):
+    """You give back the slope of a smooth sign, and small gradients become smaller still. That is an
+    estimator in its own right; straight-through passes the gradient as it is, or not at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (1 - torch.tanh(x) ** 2)
+
+
+@SlopeOfTanh.form
+class SlopeOfTwoParabolas(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (2 - 2 * x.abs()).clamp(min=0)
+
+
+@exercise.mistake
+class DropsTheIncoming(torch.autograd.Function):
+    """You return the mask and not the incoming gradient. The mask says where it passes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return (x.abs() <= 1).to(grad)
+
+
+@exercise.mistake
+class ResultOfIntegers(torch.autograd.Function):
+    """Your result holds integers or booleans. Such a tensor cannot require a gradient: torch leaves it out of
+    the graph, backward is never called, and nobody is told. Make it of the dtype of `x`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x >= 0) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@ResultOfIntegers.variant
+class ChoosesBetweenIntegers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.abs() <= 1)
+        return torch.where(x < 0, -1, 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return torch.where(mask, grad, 0)
+
+
+@exercise.mistake
+class AlwaysFloat32(torch.autograd.Function):
+    """Your result is float32 whatever `x` was. `.float()` makes it so, and `torch.where` does with two Python
+    floats. The dtype is to be that of `x`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.where(x < 0, -1.0, 1.0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@AlwaysFloat32.variant
+class FloatOfAComparison(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.abs() <= 1)
+        return (x >= 0).float() * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return torch.where(mask, grad, 0)
+
+
+@exercise.mistake
+class KeptOnCtx(torch.autograd.Function):
+    """`ctx.x = x` does not notice a change: where `x` is changed in place between forward and backward (as an
+    optimizer changes weights), your mask is made of the new values. `ctx.save_for_backward` raises then."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (ctx.x.abs() <= 1)
+
+
+@KeptOnCtx.variant
+class KeptInATuple(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.inputs = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.inputs
+        return torch.where((x > 1) | (x < -1), 0, grad)
+
+
+@exercise.mistake
+class KeepsTwo(torch.autograd.Function):
+    """You keep more than you need: one tensor decides, the input or a mask made of it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = _sign(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, _ = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@exercise.mistake
+class WritesIntoWhatCameIn(torch.autograd.Function):
+    """You set elements of the incoming gradient to 0 in place. It belongs to whoever handed it in, and may be
+    used elsewhere, at another branch of the graph. Make a new tensor: `torch.where`, a product, a clone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        grad[x.abs() > 1] = 0
+        return grad
+
+
+@WritesIntoWhatCameIn.variant
+class MultipliesInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.abs() <= 1)
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad.mul_(mask)
+
+
+@exercise.mistake
+class WritesIntoTheInput(torch.autograd.Function):
+    """You change the caller's `x`: `x[x < 0] = -1` does, and so do `clamp_` and `sign_`. The result is to be
+    a new tensor."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.abs() <= 1)
+        negative = x < 0
+        x[negative] = -1
+        x[~negative] = 1
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
+
+
+@WritesIntoTheInput.variant
+class WritesAndClones(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.abs() <= 1)
+        return x.copy_(_sign(x)).clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
+
+
+@exercise.mistake
+class BackwardWithoutRecording(torch.autograd.Function):
+    """The gradient is right, and your backward is not recorded: `torch.no_grad()`, `.detach()`, `.data` and
+    `once_differentiable` see to that. Leave them out; without `create_graph=True` nothing is recorded
+    anyway."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            return grad * (x.abs() <= 1)
+
+
+@BackwardWithoutRecording.variant
+class ClonesTheData(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.abs() > 1)
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        passed = grad.data.clone()
+        passed[ctx.saved_tensors[0]] = 0
+        return passed
+
+
+@BackwardWithoutRecording.form
+class OnceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@exercise.mistake
+class MadeContiguous(torch.autograd.Function):
+    """You make what comes in contiguous. For a transposed `x` the result then has another layout.
+    Element-wise operators, and the `*_like` functions, keep it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
