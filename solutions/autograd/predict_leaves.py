@@ -1,0 +1,34 @@
+"""A leaf is a tensor without a `grad_fn`. An operator leaves a node behind when grad mode is on, one of its
+inputs requires a gradient, and its result can have one; otherwise the result is a leaf that requires none.
+That answers most lines: `torch.ones(3) * 2`, `x > 0` (booleans), and `x * 2` under `no_grad` are leaves,
+`x.clone()` and `x[:2]` are not. `x.float()` has nothing to do and returns `x` itself.
+
+`detach()` and `nn.Parameter` make a new start with the same numbers. `y += x` is recorded for `y`: it was a
+leaf, and is the result of an addition now. Backward keeps gradients at leaves that require them, and where
+`retain_grad()` asked for it.
+"""
+
+
+def predict_leaves() -> dict:
+    """(leaf?, requires a gradient?, has a gradient afterwards?) for each y"""
+    return {
+        "y = x": (True, True, True),  # an example: this one is answered
+        # without x
+        "y = torch.ones(3)": (True, False, False),
+        "y = torch.ones(3) * 2": (True, False, False),
+        # from x
+        "y = x * 2": (False, True, False),
+        "y = x[:2]": (False, True, False),
+        "y = x.clone()": (False, True, False),
+        "y = x > 0": (True, False, False),
+        # converted
+        "y = x.double()": (False, True, False),
+        "y = x.float()": (True, True, True),
+        # a new start
+        "y = x.detach()": (True, False, False),
+        "with torch.no_grad(): y = x * 2": (True, False, False),
+        "y = nn.Parameter(x * 2)": (True, True, True),
+        # later
+        "y = torch.zeros(3); y += x": (False, True, False),
+        "y = x * 2; y.retain_grad()": (False, True, True),
+    }
