@@ -1,0 +1,827 @@
+"""The exact GELU and its derivative
+
+`Gelu.apply(x)` multiplies each element of `x` by `Φ(x)`, the share of a normal distribution that lies below
+it: `Φ(x) = (1 + erf(x / √2)) / 2`. Write it as an `autograd.Function`, with a backward of your own. You will
+need the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of `Φ`.
+
+- Exact means up to rounding, in every dtype of floating point: the approximation with `tanh` that many models
+  use is off by up to 0.0005, and that shows. The dtype is kept, and so are the strides.
+- It can be differentiated twice.
+- No more is kept for backward than `x` has bytes; left to autograd, this formula keeps three times as much.
+  If what is kept was changed in place meanwhile, backward must not go on with the changed values.
+- The incoming gradient is not written to.
+
+torch's own `gelu` is not to be used, everything else is welcome.
+
+`Gelu.apply(torch.tensor([-1., 0., 2.]))` → `[-0.1587, 0., 1.9545]`, with the slopes `[-0.0833, 0.5, 1.0852]`
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=12,
+    hints=[
+        "The result is a product of two things that both depend on `x`, so its slope is a sum of two terms. "
+        "The incoming gradient multiplies both.",
+        "How does `Φ` change with `x`? By the density `φ`. No derivative of `erf` need be looked up, and if "
+        "you do look it up, mind the inner derivative `1 / √2`.",
+        "Keep `x` alone and make `Φ` and `φ` again in backward, from what `ctx.saved_tensors` returns: only "
+        "then does autograd see how they depend on `x`. Take √2 and √(2π) from `math`; a float32 tensor of "
+        "one number has seven digits, whatever it is combined with.",
+    ],
+)
+
+
+@exercise.starter
+class Gelu(torch.autograd.Function):
+    """x -> x Φ(x), element by element"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+_FIRST = "torch.autograd.grad(Gelu.apply(x), x, g)[0]"
+_RECORDED = "torch.autograd.grad(Gelu.apply(x), x, g, create_graph=True)[0]"
+
+
+def _line(name, values, device, more=""):
+    """The line that makes a tensor."""
+    where = "" if device.type == "cpu" else f", device='{device.type}'"
+    return f"{name} = torch.tensor({values}{where}{more})"
+
+
+def _x(values, device, more=""):
+    return _line("x", values, device, f"{more}, requires_grad=True")
+
+
+def _exact(x):
+    """Value, first and second derivative, by torch's own operator in double precision."""
+    x = x.detach().cpu().double().requires_grad_()
+    y = F.gelu(x)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.sum(), x)
+    return y.detach(), slope.detach(), curvature
+
+
+def _compare(actual, wanted, x, what):
+    """Right up to some units in the last place, of its own size or of 1."""
+    eps = torch.finfo(x.dtype).eps
+    largest = max(1.0, wanted.abs().max().item())
+    expect.equal(actual, wanted.to(x), rtol=32 * eps, atol=32 * eps * largest, what=what)
+
+
+def _expect_values(Gelu, setup):
+    t = expect.given(setup, Gelu=Gelu)
+    result = t.call("Gelu.apply(x)")
+    _compare(result, _exact(t.x)[0], t.x, "the result")
+    return result
+
+
+def _expect_gradient(Gelu, setup, incoming="torch.ones_like(x)"):
+    t = expect.given(f"{setup}\ng = {incoming}", Gelu=Gelu)
+    _compare(t.call(_FIRST), _exact(t.x)[1] * t.g.cpu().double(), t.x, "the gradient")
+
+
+def _expect_curvature(Gelu, setup):
+    setup += "\ng = torch.ones_like(x, requires_grad=True)"
+    t = expect.given(setup, Gelu=Gelu)
+    slope = t.call(_RECORDED)
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    with expect.situation(*setup.splitlines(), f"slope = {_RECORDED}", "slope.sum().backward()"):
+        slope.sum().backward()
+        expect.true(
+            t.x.grad is not None,
+            "no graph leads from the gradient to `x`: `x.grad` is None, and the second derivative is lost",
+            "expected: backward computes from a tensor that is part of the graph",
+        )
+        _compare(t.x.grad, _exact(t.x)[2], t.x, "the second derivative, `x.grad`,")
+
+
+@exercise.check
+def values(Gelu, device):
+    """The values, to the last digits"""
+    setup = _x([-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5], device)
+    expect.in_graph(_expect_values(Gelu, setup), of="`x`")
+    _expect_values(Gelu, _line("x", [[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device))
+
+
+@exercise.check
+def gradient(Gelu, device):
+    """The slopes, for an incoming gradient of ones"""
+    _expect_gradient(Gelu, _x([-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5], device))
+
+
+@exercise.check
+def any_incoming(Gelu, device):
+    """Any other incoming gradient"""
+    setup = _x([-1.5, -0.75, 0.0, 1.0, 2.5], device)
+    _expect_gradient(Gelu, setup, "torch.tensor([10., -1., 4., 0., 0.5]).to(x)")
+    setup = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device)
+    _expect_gradient(Gelu, setup, "torch.arange(6.).view(3, 2).t().to(x)")
+
+
+@exercise.check
+def far_out(Gelu, device):
+    """Far out there is no `nan`: value, slope and second derivative"""
+    setup = _x([-1000.0, -30.0, 30.0, 1000.0], device)
+    _expect_values(Gelu, setup)
+    _expect_gradient(Gelu, setup)
+    _expect_curvature(Gelu, setup)
+
+
+@exercise.check
+def second_derivative(Gelu, device):
+    """The second derivative"""
+    _expect_curvature(Gelu, _x([-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5], device))
+
+
+@exercise.check
+def by_differences(Gelu):
+    """`gradcheck` and `gradgradcheck` agree, in float64"""
+    t = expect.given("x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)", Gelu=Gelu)
+    for test in ("gradcheck", "gradgradcheck"):
+        agrees = t.call(f"torch.autograd.{test}(Gelu.apply, x, raise_exception=False)")
+        expect.true(
+            agrees,
+            f"`torch.autograd.{test}` does not agree",
+            "expected: the derivative that it finds by differences of values",
+        )
+
+
+@exercise.check
+def every_dtype(Gelu, device):
+    """Every dtype of floating point is kept, with all of its digits"""
+    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
+    for dtype in dtypes:
+        setup = _x([-1.5, -0.75, 0.0, 0.5, 2.0], device, f", dtype=torch.{dtype}")
+        _expect_values(Gelu, setup)
+        _expect_gradient(Gelu, setup)
+
+
+@exercise.check
+def laid_out_alike(Gelu, device):
+    """The result and the gradient have the strides of `x`"""
+    whole = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device).replace("x =", "whole =")
+    t = expect.given(f"{whole}\nx = whole.t()\ng = torch.ones_like(x)", Gelu=Gelu)
+    expect.strides(t.call("Gelu.apply(x)"), t.x.stride())
+    expect.strides(t.call(_FIRST), t.x.stride(), what="the gradient")
+
+
+@exercise.check
+def kept_for_backward(Gelu, device):
+    """No more is kept for backward than `x` has bytes"""
+    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    t = expect.given(setup, Gelu=Gelu)
+    with expect.situation(setup, "Gelu.apply(x)"):
+        saved = measure.saved_bytes(t.Gelu.apply, t.x)
+        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+
+
+@exercise.check
+def changed_in_between(Gelu, device):
+    """What is changed in place between forward and backward does not reach the gradient"""
+    for name in ("a", "y"):
+        setup = f"{_x([-1.0, 0.5, 2.0], device)}\na = x * 1\ny = Gelu.apply(a)\nz = y * 1"
+        t = expect.given(setup, Gelu=Gelu)
+        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
+        t = expect.given(f"{setup}\n{name}.detach().fill_(-0.5)", Gelu=Gelu)
+        try:
+            found = t.call("torch.autograd.grad(z.sum(), x)[0]")
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+            found = wanted  # it was noticed, which is as good
+        expect.true(
+            torch.allclose(found, wanted, equal_nan=True),
+            f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
+            f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
+        )
+
+
+@exercise.check
+def left_alone(Gelu, device):
+    """`x` and the incoming gradient stay what they were"""
+    setup = f"{_x([-3.0, -0.5, 0.3, 0.7, 3.0], device)}\n{_line('g', [1.0, 2.0, 3.0, 4.0, 5.0], device)}"
+    t = expect.given(setup, Gelu=Gelu)
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
+        expect.a_tensor(t.call(_FIRST), what="the gradient")
+
+
+@exercise.check
+def of_your_own(Gelu, device):
+    """torch's own `gelu` does not run"""
+    t = expect.given(_x([-3.0, 0.0, 3.0], device), Gelu=Gelu)
+    with measure.operators() as ran:
+        t.call("torch.autograd.grad(Gelu.apply(x), x, torch.ones_like(x))")
+    number = ran.count("aten.gelu", "aten.gelu_backward")
+    expect.true(number == 0, "`aten.gelu`, or its backward, ran", "expected: other operators only")
+
+
+# --- the mistakes -------------------------------------------------------------------------------------------
+
+
+def _cdf(x):
+    return (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def _pdf(x):
+    return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def _tanh_slope(x):
+    a = math.sqrt(2 / math.pi)
+    t = torch.tanh(a * (x + 0.044715 * x**3))
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * a * (1 + 3 * 0.044715 * x * x)
+
+
+@exercise.mistake
+class SlopeOfTheApproximation(torch.autograd.Function):
+    """Your values are exact and your slope is that of the approximation with `tanh`. It is near enough to
+    train with and off in the fourth digit, which `gradcheck` finds. The exact slope is also shorter."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * _tanh_slope(x)
+
+
+@SlopeOfTheApproximation.variant
+class SlopeThroughASigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * torch.erfc(-x * math.sqrt(0.5)) * 0.5
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        # (1 + tanh(u)) / 2 is sigmoid(2u).
+        x = ctx.saved_tensors[0]
+        scale = 2 * math.sqrt(2 / math.pi)
+        s = torch.sigmoid(scale * (x + 0.044715 * x.pow(3)))
+        return (s + x * s * (1 - s) * scale * (1 + 0.134145 * x.square())).mul(grad)
+
+
+@exercise.mistake
+class Approximates(torch.autograd.Function):
+    """You compute an approximation: the one with `tanh` (off by up to 0.0005), or `x * sigmoid(1.702 * x)`
+    (off by 0.02). The exact GELU is made with `torch.erf`, and takes no longer today."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * _tanh_slope(x)
+
+
+@Approximates.form
+class ApproximatesForwardOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@Approximates.form
+class ApproximatesBySigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(1.702 * x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(1.702 * x)
+        return grad * (s + 1.702 * x * s * (1 - s))
+
+
+@Approximates.form
+class ApproximatesWithTheBuiltin(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return F.gelu(x, approximate="tanh")
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class ForgetsTheDensity(torch.autograd.Function):
+    """Your slope is `Φ(x)` alone, as if `Φ` were a number. It depends on `x` as well: the product rule has a
+    second term, `x` times the derivative of `Φ`, which is the density."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * _cdf(x)
+
+
+@ForgetsTheDensity.variant
+class OnlyTheShareBelow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.erfc(-x * math.sqrt(0.5)) * 0.5
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0]
+        return torch.erfc(x * -math.sqrt(0.5)).mul(grad).div(2)
+
+
+@exercise.mistake
+class DensityAlone(torch.autograd.Function):
+    """Of the product rule you have the term with the density and not the other: `Φ(x)` times the derivative
+    of `x`, which is 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x * _pdf(x)
+
+
+@exercise.mistake
+class DensityWithoutX(torch.autograd.Function):
+    """You add the density, and it stands in the product rule with a factor: `x`, the part of the product that
+    was not differentiated."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + _pdf(x))
+
+
+@exercise.mistake
+class OtherDensity(torch.autograd.Function):
+    """Your slope has the right form and another factor in the density, `exp(-x² / 2) / √(2π)`. From the
+    derivative of `erf`, `2 / √π · exp(-z²)`, one gets there with `z = x / √2` and with the inner derivative
+    `1 / √2`; either is easily forgotten."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-x * x / 2) / math.sqrt(math.pi))
+
+
+@OtherDensity.variant
+class ForgetsTheInnerDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.special.erfc(-x * math.sqrt(0.5)) * 0.5
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        z = x / 2**0.5
+        slope_of_erf = 2 / math.pi**0.5 * (-(z**2)).exp()
+        return (0.5 * (1 + z.erf()) + 0.5 * x * slope_of_erf) * grad
+
+
+@OtherDensity.form
+class ForgetsToHalve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-x * x) / math.sqrt(2 * math.pi))
+
+
+@OtherDensity.form
+class DensityNotNormalised(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-x * x / 2))
+
+
+@exercise.mistake
+class WithoutRootTwo(torch.autograd.Function):
+    """You take `erf(x)`. `erf` belongs to a narrower bell than `Φ`: its argument is `x / √2`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + torch.erf(x)) / 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@WithoutRootTwo.form
+class WithoutRootTwoAnywhere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + torch.erf(x)) / 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * ((1 + torch.erf(x)) / 2 + x * torch.exp(-x * x) / math.sqrt(math.pi))
+
+
+@exercise.mistake
+class DropsTheIncoming(torch.autograd.Function):
+    """You return the slope alone. What comes into backward is the gradient of the loss with respect to your
+    result; the chain rule multiplies the two."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return _cdf(x) + x * _pdf(x)
+
+
+@DropsTheIncoming.variant
+class ReturnsTheSlope(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * torch.erfc(-x * math.sqrt(0.5)) * 0.5
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (x,) = ctx.saved_tensors
+        bell = x.square().mul(-0.5).exp() * (2 * math.pi) ** -0.5
+        return torch.addcmul(torch.erfc(-x * math.sqrt(0.5)) / 2, x, bell)
+
+
+@exercise.mistake
+class IncomingOnOneTermOnly(torch.autograd.Function):
+    """The incoming gradient multiplies one of your two terms. A pair of brackets is missing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * _cdf(x) + x * _pdf(x)
+
+
+@IncomingOnOneTermOnly.form
+class IncomingOnTheOtherTermOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return _cdf(x) + grad * x * _pdf(x)
+
+
+@exercise.mistake
+class SlopeMadeInForward(torch.autograd.Function):
+    """Values and gradients are right, and backward cannot be differentiated: for autograd your slope is a
+    number that does not depend on `x`. Forward runs without recording, so a slope that is made there has no
+    history, nor has one that is made of `x.detach()` or `x.data`. Save `x` and make the slope in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(_cdf(x) + x * _pdf(x))
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (slope,) = ctx.saved_tensors
+        return grad * slope
+
+
+@SlopeMadeInForward.variant
+class SlopeOfTheDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.erfc(-x * math.sqrt(0.5)) * 0.5
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].detach()
+        return torch.addcmul(_cdf(x), x, _pdf(x)) * grad
+
+
+@exercise.mistake
+class PhiMadeInForward(torch.autograd.Function):
+    """The gradient is right and the second derivative is not, without any error: you kept `Φ(x)` from
+    forward. Nothing is recorded there, so in backward it is a number; the other term still depends on `x`,
+    and the second derivative has only that part. Make both from the saved `x`. (It takes a tensor less.)"""
+
+    @staticmethod
+    def forward(ctx, x):
+        share = _cdf(x)
+        ctx.save_for_backward(x, share)
+        return x * share
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, share = ctx.saved_tensors
+        return grad * (share + x * _pdf(x))
+
+
+@PhiMadeInForward.variant
+class HalfOfItDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        half = torch.erfc(-x * math.sqrt(0.5)) / 2
+        ctx.save_for_backward(half, x)
+        return half.mul(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        half, x = ctx.saved_tensors
+        bell = x.square().mul(-0.5).exp() * (2 * math.pi) ** -0.5
+        return grad * half + grad * bell * x
+
+
+@PhiMadeInForward.form
+class DensityMadeInForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        share = _cdf(x)
+        ctx.save_for_backward(x, share, _pdf(x))
+        return x * share
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, share, density = ctx.saved_tensors
+        return grad * (share + x * density)
+
+
+@PhiMadeInForward.form
+class PhiOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.share = _cdf(x)
+        return x * ctx.share
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (ctx.share + x * _pdf(x))
+
+
+@exercise.mistake
+class BackwardWithoutRecording(torch.autograd.Function):
+    """Values and gradients are right, and nothing of your backward was recorded, so it cannot be
+    differentiated: `torch.no_grad()` and `once_differentiable` see to that. Leave them out; without
+    `create_graph=True` backward is not recorded anyway."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.no_grad():
+            return grad * (_cdf(x) + x * _pdf(x))
+
+
+@BackwardWithoutRecording.form
+class OnceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class KeptOnCtx(torch.autograd.Function):
+    """`ctx.x = x` keeps the tensor and not its version: where it is changed in place between forward and
+    backward, backward takes the new values and says nothing. `ctx.save_for_backward` notices."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (_cdf(ctx.x) + ctx.x * _pdf(ctx.x))
+
+
+@KeptOnCtx.variant
+class KeptInATuple(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x * torch.erfc(-x * math.sqrt(0.5)) * 0.5
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.inputs = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.inputs
+        return torch.addcmul(_cdf(x), x, _pdf(x)) * grad
+
+
+@exercise.mistake
+class KeepsTwo(torch.autograd.Function):
+    """You keep a second tensor besides `x`. Whatever can be computed again need not lie in memory until
+    backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x * _cdf(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, _ = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class RootInFloat32(torch.autograd.Function):
+    """In float64 your digits end after the seventh: a constant is the reason. `torch.sqrt(torch.tensor(2.))`
+    is a float32 tensor, and torch adapts its dtype to that of `x` without giving it more digits; a constant
+    that was typed in (1.414, 0.3989) has as many as were typed. `math.sqrt(2)` has sixteen."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        root = torch.sqrt(torch.tensor(2.0))
+        return x * (1 + torch.erf(x / root)) / 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        root, other = torch.sqrt(torch.tensor(2.0)), torch.sqrt(torch.tensor(2 * math.pi))
+        return grad * ((1 + torch.erf(x / root)) / 2 + x * torch.exp(-x * x / 2) / other)
+
+
+@RootInFloat32.variant
+class RootsOfShortTensors(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 0.5 * x * (x * torch.tensor(0.5).sqrt()).erf().add(1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        bell = torch.exp(-0.5 * x**2) * torch.tensor(2 * torch.pi).rsqrt()
+        return grad * (0.5 + 0.5 * (x * torch.tensor(0.5).sqrt()).erf() + x * bell)
+
+
+@RootInFloat32.variant
+class TypesTheConstant(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + torch.erf(x / 1.4142135)) / 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * ((1 + torch.erf(x / 1.4142135)) / 2 + x * torch.exp(-x * x / 2) * 0.3989423)
+
+
+@exercise.mistake
+class AlwaysFloat32(torch.autograd.Function):
+    """You compute in float32 whatever came in: the result has another dtype than `x`, and a float64 input
+    loses half its digits."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        x = x.float()
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class Builtin(torch.autograd.Function):
+    """It works because torch's operator does. Write it with `erf` and `exp`: that is all that is in it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return F.gelu(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class WritesIntoWhatCameIn(torch.autograd.Function):
+    """You multiply the incoming gradient in place. It belongs to whoever handed it in, and may be used
+    elsewhere: at a second branch of the graph, say."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad.mul_(_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class MadeContiguous(torch.autograd.Function):
+    """You make what comes in contiguous. For a transposed `x` the result then has another layout.
+    Element-wise operators, and the `*_like` functions, keep it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
