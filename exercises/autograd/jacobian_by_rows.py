@@ -1,0 +1,379 @@
+"""The Jacobian, row by row
+
+Return the Jacobian of `function` at `x`: for each element of the result, its derivatives with respect to all
+elements of `x`. Its shape is that of the result followed by that of `x`. One backward pass gives the
+derivatives of one weighted sum of the results; use `torch.autograd.grad`, as often as it takes, and call
+`function` once.
+
+`function` takes a tensor of any shape and returns one of any other shape. Results may not depend on `x`, all
+of them or some: their derivatives are zero. `x` stays as it is, whether it requires a gradient or not;
+nothing is left in the `.grad` of what the function is made of; and the Jacobian has no graph.
+`torch.autograd.functional` and `torch.func` have this ready; here you build it.
+
+`jacobian_by_rows(lambda x: x[:1] * x[1:], torch.tensor([2., 3.]))` → `[[3, 2]]`
+"""
+
+import sys
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from course_utils import evidence, expect
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Which weighted sum of the results is a single one of them? What does backward give for it, and "
+        "which part of the Jacobian is that?",
+        "All rows go back through the same graph, and a graph is freed by the first backward that goes "
+        "through it, unless it is told otherwise. A row of which torch says None is a row of zeros.",
+        "`grad_outputs` has the shape of the result: one in one place, zeros elsewhere. Or pick the "
+        "elements of the flattened result, one after the other. Stack the rows, and give them the shape "
+        "asked for. What if the result does not require a gradient at all?",
+    ],
+)
+
+
+@exercise.starter
+def jacobian_by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """x: any shape -> (*shape of the result, *shape of x)"""
+    raise NotImplementedError
+
+
+class _Watched:
+    """A function that notes how often it is called, and by what."""
+
+    def __init__(self, function):
+        self.function, self.calls, self.ready_made = function, 0, None
+
+    def __call__(self, x):
+        self.calls += 1
+        frame = sys._getframe(1)
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "")
+            if name.startswith(("torch.autograd.functional", "torch._functorch")):
+                self.ready_made = "`torch.func`" if "functorch" in name else "`torch.autograd.functional`"
+            frame = frame.f_back
+        return self.function(x)
+
+
+_CALL = "jacobian_by_rows(function, x)"
+
+
+def _given(answer, setup, device):
+    if device.type != "cpu":
+        setup += f"\nx = x.to('{device.type}')"
+    return expect.given(setup, jacobian_by_rows=answer)
+
+
+def _oracle(function, x):
+    return torch.autograd.functional.jacobian(function, x.detach().contiguous())
+
+
+def _compare(answer, setup, device):
+    t = _given(answer, setup, device)
+    wanted = _oracle(t.function, t.x)
+    expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5)
+
+
+@exercise.check
+def right_values(jacobian_by_rows, device):
+    """Every row, for vectors of several lengths"""
+    for setup in (
+        "function = lambda x: x[:1] * x[1:]\nx = torch.tensor([2., 3.])",
+        "function = lambda x: torch.stack([x[0] * x[1], x[1].sin() + x[2], x[0] ** 2, x.prod()])\n"
+        "x = torch.tensor([1., 2., 3.])",
+        "function = lambda x: x.softmax(0)\nx = torch.tensor([1., 0., -1.])",
+    ):
+        _compare(jacobian_by_rows, setup, device)
+
+
+@exercise.check
+def linear(jacobian_by_rows, device):
+    """A linear function, of which nothing is kept for backward"""
+    _compare(jacobian_by_rows, "function = lambda x: x.cumsum(0)[1:]\nx = torch.zeros(4)", device)
+
+
+@exercise.check
+def other_shapes(jacobian_by_rows, device):
+    """Results and inputs of any shape"""
+    for setup in (
+        "function = lambda x: (x @ x.t()).sin()\nx = torch.arange(6.).reshape(3, 2)[1:]",
+        "function = lambda x: (x * x).sum()\nx = torch.tensor([1., 2., 3.])",
+        "function = lambda x: x.exp() * torch.arange(1., 3.).to(x.device)\nx = torch.tensor(0.5)",
+        "function = lambda x: x.t() ** 2\nx = torch.arange(6.).reshape(2, 3).t()",
+        "function = lambda x: x.prod()\nx = torch.tensor(2.)",
+    ):
+        _compare(jacobian_by_rows, setup, device)
+
+
+@exercise.check
+def independent(jacobian_by_rows, device):
+    """Results that do not depend on `x`"""
+    for setup in (
+        "function = lambda x: torch.cat([torch.ones_like(x), x * x])\nx = torch.tensor([1., 2.])",
+        "function = lambda x: torch.ones(3).to(x.device)\nx = torch.tensor([1., 2.])",
+        "weight = torch.ones(3, requires_grad=True)\nfunction = lambda x: 2 * weight.to(x.device)\n"
+        "x = torch.tensor([1., 2.])",
+    ):
+        _compare(jacobian_by_rows, setup, device)
+
+
+@exercise.check
+def inputs_left_alone(jacobian_by_rows, device):
+    """`x` stays as it is, and so does what the function is made of"""
+    for more in ("", ".requires_grad_()", ".requires_grad_() * 2"):
+        setup = f"""weight = torch.nn.Parameter(torch.tensor([2., 3.]))
+function = lambda x: x * x * weight.to(x.device)
+x = torch.tensor([1., 3.]){more}"""
+        t = _given(jacobian_by_rows, setup, device)
+        required = t.x.requires_grad
+        with expect.left_alone(t.x, what="`x`"):
+            found = t.call(_CALL)
+        expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")
+        expect.equal(t.x.requires_grad, required, what="`x.requires_grad` after the call")
+        for name in ("x", "weight") if t.x.is_leaf else ("weight",):
+            grad = getattr(t, name).grad
+            expect.true(grad is None, f"`{name}.grad` is {expect.show(grad)} after the call", "expected None")
+
+
+@exercise.check
+def called_once(jacobian_by_rows, device):
+    """The function is called once, by your own code"""
+    t = _given(jacobian_by_rows, "function = lambda x: x * x.sum()\nx = torch.tensor([1., 3.])", device)
+    t._names["function"] = watched = _Watched(t.function)
+    t.call(_CALL)
+    evidence.record("who called", watched.ready_made)
+    expect.true(
+        watched.ready_made is None,
+        f"the function was run by {watched.ready_made}",
+        "expected: it is called by your own code, and differentiated with `torch.autograd.grad`",
+    )
+    evidence.record("calls", min(watched.calls, 2))
+    expect.true(watched.calls == 1, f"the function was called {watched.calls} times", "expected: once")
+
+
+# --- the mistakes -----------------------------------------------------------------------------------------
+
+
+def _leaf(x):
+    return x.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+
+
+def _zeros(y, x):
+    return torch.zeros(y.shape + x.shape, dtype=x.dtype, device=x.device)
+
+
+def _rows(y, x, **options):
+    """The rows in a list, zeros where there is nothing to differentiate."""
+    found = []
+    for element in y.reshape(-1):
+        row = None
+        if element.requires_grad:
+            (row,) = torch.autograd.grad(
+                element, x, **{"retain_graph": True, "allow_unused": True, **options}
+            )
+        found.append(torch.zeros_like(x) if row is None else row)
+    return found
+
+
+@exercise.mistake
+def graph_freed(function, x):
+    """The first row frees the graph, and the second one needs it again: `retain_graph` keeps it. Where an
+    operation has kept nothing for backward there is nothing to free, so a linear function works as it is."""
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_rows(y, x, retain_graph=False)).reshape(y.shape + x.shape)
+
+
+@graph_freed.variant
+def one_hot_once(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    jacobian = _zeros(y, x).reshape(y.numel(), *x.shape)
+    if y.requires_grad:
+        for i, pick in enumerate(torch.eye(y.numel(), device=y.device)):
+            row = torch.autograd.grad(y, x, pick.reshape(y.shape), allow_unused=True)[0]
+            if row is not None:
+                jacobian[i] = row
+    return jacobian.reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def transposed(function, x):
+    """Your Jacobian lies on its side: the elements of `x` come first. Asked for is a row for each result, so
+    the shape of the result comes first."""
+    x = _leaf(x)
+    y = function(x)
+    rows = torch.stack(_rows(y, x)).reshape(y.numel(), x.numel())
+    return rows.t().reshape(x.shape + y.shape)
+
+
+@transposed.variant
+def stacked_as_columns(function, x):
+    x = x.clone().detach().requires_grad_()
+    y = function(x)
+    columns = [row.reshape(-1) for row in _rows(y, x)]
+    return torch.stack(columns, dim=1).reshape(x.shape + y.shape)
+
+
+@exercise.mistake
+def flat(function, x):
+    """The rows are right, and the Jacobian is a matrix always. Its shape is to be the shape of the result
+    followed by the shape of `x`."""
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_rows(y, x)).reshape(y.numel(), x.numel())
+
+
+@flat.form
+def rows_of_the_first_dimension(function, x):
+    x = _leaf(x)
+    return torch.stack(_rows(function(x), x))
+
+
+@exercise.mistake
+def none_is_forgotten(function, x):
+    """Where the result does not depend on `x`, `grad` raises or returns None, and your function has nothing
+    to stack. The derivatives are zero there."""
+    x = _leaf(x)
+    y = function(x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.flatten()]
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@none_is_forgotten.variant
+def every_row_is_there(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    jacobian = _zeros(y, x).reshape(y.numel(), *x.shape)
+    for i, pick in enumerate(torch.eye(y.numel(), device=y.device)):
+        jacobian[i] = torch.autograd.grad(y, x, pick.reshape(y.shape), retain_graph=True)[0]
+    return jacobian.reshape(y.shape + x.shape)
+
+
+@none_is_forgotten.form
+def no_graph_is_seen_to(function, x):
+    x = _leaf(x)
+    y = function(x)
+    if not y.requires_grad:
+        return _zeros(y, x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.flatten()]
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def rows_add_up(function, x):
+    """`.grad` is added to, not replaced, so each row holds the sum of those before it too.
+    `torch.autograd.grad` returns a row alone."""
+    x = _leaf(x)
+    y = function(x)
+    rows = []
+    for element in y.reshape(-1):
+        if element.requires_grad:
+            element.backward(retain_graph=True, inputs=[x])
+        rows.append(torch.zeros_like(x) if x.grad is None else x.grad.clone())
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@rows_add_up.variant
+def never_cleared(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    jacobian = _zeros(y, x).reshape(y.numel(), *x.shape)
+    for i in range(y.numel() if y.requires_grad else 0):
+        pick = torch.zeros(y.numel(), device=y.device)
+        pick[i] = 1
+        y.backward(pick.reshape(y.shape), retain_graph=True, inputs=[x])
+        if x.grad is not None:
+            jacobian[i].copy_(x.grad)
+    return jacobian.reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def left_in_grad(function, x):
+    """The values are right, and `backward` has left gradients in the `.grad` of what the function is made of.
+    `torch.autograd.grad` gives the gradients that are asked for, and leaves nothing behind."""
+    x = _leaf(x)
+    y = function(x)
+    rows = []
+    for element in y.reshape(-1):
+        if element.requires_grad:
+            element.backward(retain_graph=True)
+        rows.append(torch.zeros_like(x) if x.grad is None else x.grad)
+        x.grad = None
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def gradient_of_the_sum(function, x):
+    """You differentiated the sum of the results. That is the sum of the rows; each of them was asked for."""
+    x = _leaf(x)
+    y = function(x)
+    if not y.requires_grad:
+        return _zeros(y, x)
+    (found,) = torch.autograd.grad(y.sum(), x, allow_unused=True)
+    return _zeros(y, x) if found is None else found
+
+
+@exercise.mistake
+def forward_for_every_row(function, x):
+    """Your Jacobian is right, and the function is called again for every row. One graph will do for all of
+    them, if it is kept."""
+    leaf = _leaf(x)
+    y = function(leaf)
+    rows = []
+    for i in range(y.numel()):
+        row = None
+        if y.requires_grad:
+            (row,) = torch.autograd.grad(function(leaf).reshape(-1)[i], leaf, allow_unused=True)
+        rows.append(torch.zeros_like(leaf) if row is None else row)
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def finite_differences(function, x):
+    """You moved each element of `x` a little and divided by how much. That rounds, and it is the function
+    that you call for every column; autograd gives the derivatives themselves, from one call."""
+    columns = []
+    with torch.no_grad():
+        y, h = function(x), 1e-2
+        for i in range(x.numel()):
+            step = torch.zeros(x.numel(), dtype=x.dtype, device=x.device)
+            step[i] = h
+            step = step.reshape(x.shape)
+            columns.append((function(x + step) - function(x - step)) / (2 * h))
+        return torch.stack(columns, dim=-1).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def ready_made(function, x):
+    """`torch.autograd.functional.jacobian` does what is asked for, in the way that you are asked to build."""
+    return torch.autograd.functional.jacobian(function, x.detach().contiguous())
+
+
+@exercise.mistake
+def functional_transform(function, x):
+    """`torch.func` has the Jacobian ready, as a transform of the function. Here you are asked to build it,
+    row by row."""
+    return torch.func.jacrev(function)(x.detach()).detach()
+
+
+@exercise.mistake
+def graph_left_on(function, x):
+    """The values are right, and the Jacobian still hangs in a graph: `create_graph` is for those who want to
+    differentiate it again."""
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_rows(y, x, create_graph=True)).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def the_callers_flag(function, x):
+    """You set `requires_grad` on the caller's `x`. Take a tensor of your own for that: one that reads the
+    same memory is enough."""
+    x.requires_grad_()
+    y = function(x)
+    return torch.stack(_rows(y, x)).reshape(y.shape + x.shape)
