@@ -127,7 +127,7 @@ class Drawing:
         op = self.graph.ops[moment.number]
         given = ", ".join(_text(one) for one in moment.given)
         if op.leaf:
-            first = f"{self._called(op.number)} has all of its gradient"
+            first = f"The {self._called(op.number).partition(' ')[2]} has all of its gradient"
             first += f": backward() adds {given} to its .grad." if moment.given[0] else ", which is None."
         else:
             first = f"{self._called(op.number)} runs; it was given {given}."
@@ -362,9 +362,7 @@ class Drawing:
         more = kinds if box.folded else f"{op.kind} {self._second(op)}".strip()
         part = "leaf" if leaf else "folded" if box.folded else "node"
         thick = 3.0 if runs or failed in box.members else 1.2
-        shape = Shape(
-            x, y, width, height, fill, tuple(words), more, thick, box.folded, part, str(op.number)
-        )
+        shape = Shape(x, y, width, height, fill, tuple(words), more, thick, box.folded, part, str(op.number))
         scene.boxes.append(shape)
         at -= LINE / 2
         if stepping:

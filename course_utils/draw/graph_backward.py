@@ -53,8 +53,8 @@ class Sent:
 
 @dataclass(frozen=True)
 class Step:
-    """A node has run: what it was given, for each of its outputs, and what it has sent. `altered`: what it was
-    given was not the sum of what had arrived, because a hook changed it."""
+    """A node has run: what it was given, for each of its outputs, and what it has sent. `altered`: a hook
+    changed what had arrived before the node was given it."""
 
     number: int
     given: tuple[Gradient | None, ...]
@@ -120,9 +120,7 @@ def record(graph: Graph, watch: set[int], gradient: Sequence[Tensor] | Tensor | 
     try:
         starts = list(gradient) if gradient is not None else [_ones(output) for output in graph.outputs]
         recorder = _Recorder(graph, watch)
-        begun = tuple(
-            recorder.send(-1, root, start) for root, start in zip(graph.roots, starts, strict=True)
-        )
+        begun = tuple(recorder.send(-1, root, start) for root, start in zip(graph.roots, starts, strict=True))
     except (RuntimeError, ValueError) as error:
         return Recording((), error=_said(error))
     recording = Recording(begun)

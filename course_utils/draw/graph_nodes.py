@@ -8,7 +8,7 @@ anew each time and held by nobody.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,9 +26,9 @@ _RAW = "_raw_saved_"
 class Saved:
     """A tensor that a node keeps for backward.
 
-    `state` is "kept", "freed", "packed" (hooks keep it in their own way; looking would unpack it), "number" (a
-    Python number that took part) or "on ctx" (an attribute of a custom Function's context: never checked and
-    never freed). `version` is the one at
+    `state` is "kept", "freed", "packed" (hooks keep it in their own way; looking would unpack it), "number"
+    (a Python number that took part) or "on ctx" (an attribute of a custom Function's context: never checked
+    and never freed). `version` is the one at
     saving, `now` the one of today, both None where they cannot be known. `whose` says which of the reader's
     tensors it is, or is a view of.
     """
@@ -213,6 +213,26 @@ def _saved(
     return _described(tensor, shown, "kept", version, names)
 
 
+def kept_by(node: Node) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that `node` keeps itself and that nobody has written to since, with their names."""
+    for name in _raw_names(type(node)):
+        try:
+            raw = getattr(node, name)
+        except (RuntimeError, AttributeError):
+            continue
+        called = "saved_tensors" if isinstance(node, BackwardCFunction) else name.removeprefix(_RAW)
+        several = isinstance(raw, tuple)
+        for place, one in enumerate(raw if several else (raw,)):
+            if getattr(one, "unpack_hook", None) is not None:
+                continue
+            try:
+                tensor = _unpacked(node, name, place if several else None, one)
+            except RuntimeError:
+                continue
+            if tensor is not None and not _is_number(tensor):
+                yield f"{called}[{place}]" if several else called, tensor
+
+
 # A Python number in an operation becomes a tensor without dimensions that decides no dtype.
 _SMALLER = {torch.float64: torch.float32, torch.int64: torch.int32, torch.complex128: torch.complex64}
 
@@ -235,17 +255,22 @@ def _described(
     tensor: Tensor, name: str, state: str, version: int | None, names: Mapping[str, Tensor]
 ) -> Saved:
     now = None if tensor.is_inference() else tensor._version
+    amount = tensor.numel() * tensor.element_size()
+    where = _storage(tensor)
+    return Saved(name, state, tuple(tensor.shape), amount, version, now, whose(tensor, names), where)
+
+
+def _storage(tensor: Tensor) -> tuple[int, int] | None:
     try:
         storage = tensor.untyped_storage()
-        which = (storage._cdata, storage.nbytes())
     except (NotImplementedError, RuntimeError):  # sparse tensors have several, others none
-        which = None
-    amount = tensor.numel() * tensor.element_size()
-    return Saved(name, state, tuple(tensor.shape), amount, version, now, _whose(tensor, which, names), which)
+        return None
+    return storage._cdata, storage.nbytes()
 
 
-def _whose(tensor: Tensor, which: tuple[int, int] | None, names: Mapping[str, Tensor]) -> str:
-    views = ""
+def whose(tensor: Tensor, names: Mapping[str, Tensor]) -> str:
+    """Which of the named tensors this is, or is a view of; empty where none."""
+    views, which = "", _storage(tensor)
     for name, mine in names.items():
         if mine.layout != torch.strided or which is None:
             if mine is tensor:

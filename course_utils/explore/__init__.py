@@ -2,6 +2,7 @@
 a kernel."""
 
 from course_utils.explore.graph import graph
+from course_utils.explore.inplace import inplace
 from course_utils.explore.strides import strides
 
-__all__ = ["graph", "strides"]
+__all__ = ["graph", "inplace", "strides"]

@@ -31,9 +31,9 @@ def graph(
     """An explorer of the graph behind `outputs`, tensors that require a gradient.
 
     Tensors given by name (`w=w`, or `params=dict(module.named_parameters())`) are called so in it. Backward
-    begins with `gradient`, one for each output (default: ones). It is run when a reader first asks for a step,
-    once, and leaves every `.grad` and the graph as they were; hooks on tensors run as in any backward. Beyond
-    about `most` nodes parts are folded. Raises `ValueError` for a tensor that has no graph.
+    begins with `gradient`, one for each output (default: ones). It is run when a reader first asks for a
+    step, once, and leaves every `.grad` and the graph as they were; hooks on tensors run as in any backward.
+    Beyond about `most` nodes parts are folded. Raises `ValueError` for a tensor that has no graph.
     """
     return GraphExplorer(outputs, params, gradient, most, names)
 
@@ -111,8 +111,8 @@ class GraphExplorer(widgets.VBox):
         self._show()
 
     def redraw(self) -> None:
-        """Looks again at what is saved, and draws that. Needed by itself only after a backward or a write from
-        another cell."""
+        """Looks again at what is saved, and draws that. Needed by itself only after a backward or a write
+        from another cell."""
         self._open().look()
         self._show()
 
