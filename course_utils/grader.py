@@ -374,6 +374,8 @@ def _instructions(code: types.CodeType) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for instruction in kept:
         value = instruction.argval
+        if instruction.opname == "KW_NAMES":  # which Python 3.11 does not show
+            value = code.co_consts[instruction.arg]
         if isinstance(value, types.CodeType):
             shown: Any = _instructions(value)
         elif instruction.opcode in _JUMPS:  # to which instruction, not to which byte

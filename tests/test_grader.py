@@ -744,6 +744,7 @@ CHANGES = [
     (2, "'a': ...", "'a': 1"),
     (3, "sorted(x", "list(x"),
     (3, "lambda v: v", "lambda v: -v"),
+    (3, "sorted(x, key=key)", "sorted(x, reverse=key)"),
     (4, "size = 3", "size = 4"),
     (4, "return 1", "return 10"),
     (4, "return 2", "return 20"),
