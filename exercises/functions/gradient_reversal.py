@@ -1,0 +1,622 @@
+"""Gradient reversal
+
+`GradientReversal.apply(x, strength)` is the identity forward. Backward turns the incoming gradient around:
+what reaches `x` is minus `strength` times it. Between a trunk and a head, this trains the head to succeed and
+the trunk to make it fail. `strength` is a number, which has no gradient, and may differ from call to call.
+
+- Nothing is copied: the result has the storage and the strides of `x`. And autograd knows it for a view:
+  torch refuses a write to the result, which would change `x` too, behind the back of its graph.
+- No tensor of the size of `x` is kept for backward. The incoming gradient is not written to.
+- Backward can be differentiated with respect to the incoming gradient.
+
+`GradientReversal.apply(torch.tensor([1., 2.]), 0.5)` → `[1., 2.]`, and an incoming gradient of `[3., 4.]`
+becomes `[-1.5, -2.]`
+"""
+
+import torch
+from torch import Tensor
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=8,
+    hints=[
+        "Forward has nothing to compute. Which methods of a tensor return another tensor with the same "
+        "storage? One of them hides from autograd that the two are related, and that one will not do.",
+        "Backward needs the number and no tensor. Numbers may be kept as attributes of `ctx`, which belongs "
+        "to this one call; an attribute of the class belongs to all of them.",
+        "`view_as` makes a view of all of a tensor. In backward, make a new tensor: the incoming one may be "
+        "on its way to other parts of the graph too. And return one thing for each argument after `ctx`.",
+    ],
+)
+
+
+@exercise.starter
+class GradientReversal(torch.autograd.Function):
+    """x -> x; backward: minus `strength` times the gradient"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, strength: float) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        raise NotImplementedError
+
+
+def _line(name, values, device, more=""):
+    """The line that makes a tensor."""
+    where = "" if device.type == "cpu" else f", device='{device.type}'"
+    return f"{name} = torch.tensor({values}{where}{more})"
+
+
+def _x(values, device, more=""):
+    return _line("x", values, device, f"{more}, requires_grad=True")
+
+
+def _transposed(device):
+    return (
+        f"{_line('whole', [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device, ', requires_grad=True')}\nx = whole.t()"
+    )
+
+
+@exercise.check
+def identity(GradientReversal, device):
+    """Forward changes nothing"""
+    for setup in (
+        _x([-1.5, 0.0, 2.0], device),
+        _transposed(device),
+        _x([0.1, 0.2], device, ", dtype=torch.bfloat16"),
+    ):
+        t = expect.given(setup, GradientReversal=GradientReversal)
+        wanted = t.x.detach().clone()
+        for strength in ("1.", "0.25"):
+            result = t.call(f"GradientReversal.apply(x, {strength})")
+            expect.equal(result, wanted)
+            expect.in_graph(result, of="`x`")
+        expect.unchanged(t.x.detach(), wanted, what="`x`")
+
+
+@exercise.check
+def no_copy(GradientReversal, device):
+    """The result has the storage and the strides of `x`"""
+    for setup in (_x([-1.5, 0.0, 2.0], device), _transposed(device)):
+        t = expect.given(setup, GradientReversal=GradientReversal)
+        witness = t.x.detach()
+        result = t.call("GradientReversal.apply(x, 1.)")
+        expect.same_storage(result, witness, of="`x`")
+        expect.strides(result, witness.stride())
+
+
+@exercise.check
+def known_as_a_view(GradientReversal, device):
+    """A write to the result does not reach `x` unnoticed"""
+    setup = f"{_x([1.0, 2.0], device)}\na = x * 1\ny = GradientReversal.apply(a, 1.)"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    with expect.situation(*setup.splitlines(), "y.mul_(3)"):
+        refused = False
+        try:
+            t.y.mul_(3)
+        except RuntimeError as error:
+            if "being modified inplace" not in str(error):
+                raise
+            refused = True
+        written = not torch.equal(t.a.detach(), t.x.detach())
+        expect.true(
+            refused or not written,
+            f"`a` has become {expect.show(t.a.detach())}, and its graph still says `x * 1`",
+            "expected: torch knows the result for a view of `a`, and refuses the write",
+        )
+
+
+@exercise.check
+def reversed_gradient(GradientReversal, device):
+    """The gradient is minus `strength` times the incoming one"""
+    for strength in (1.0, 0.25, 3.0, 0.0):
+        setup = f"{_x([-1.0, 0.5, 2.0], device)}\n{_line('g', [3.0, -4.0, 10.0], device)}"
+        t = expect.given(setup, GradientReversal=GradientReversal)
+        wanted = t.g * -strength
+        found = t.call(f"torch.autograd.grad(GradientReversal.apply(x, {strength}), x, g)[0]")
+        expect.equal(found, wanted, what="the gradient")
+
+
+@exercise.check
+def a_strength_for_each_call(GradientReversal, device):
+    """Each call has a strength of its own"""
+    setup = f"{_x([1.0, 2.0], device)}\ny = GradientReversal.apply(x, 0.5)\nz = GradientReversal.apply(x, 4.)"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    wanted = torch.tensor([-0.5, -0.5], device=device)
+    found = t.call("torch.autograd.grad(y, x, torch.ones_like(y))[0]")
+    expect.equal(found, wanted, what="the gradient through `y`")
+    found = t.call("torch.autograd.grad(z, x, torch.ones_like(z))[0]")
+    expect.equal(found, wanted * 8, what="the gradient through `z`")
+
+
+@exercise.check
+def beside_another_path(GradientReversal, device):
+    """A path beside it has its own gradient"""
+    setup = f"{_x([1.0, 2.0], device)}\na = x * 1\ny = a + GradientReversal.apply(a, 0.25)"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    found = t.call("torch.autograd.grad(y, x, torch.ones_like(y))[0]")
+    expect.equal(found, torch.tensor([0.75, 0.75], device=device), what="the gradient")
+
+
+@exercise.check
+def between_trunk_and_head(GradientReversal, device):
+    """The head learns as usual; what reaches the trunk is turned around"""
+    setup = "\n".join(
+        [
+            _line("trunk", [[0.5, -1.0], [2.0, 0.3]], device, ", requires_grad=True"),
+            _line("head", [1.5, -0.7], device, ", requires_grad=True"),
+            _line("x", [[1.0, 2.0], [-1.0, 0.5], [0.3, 0.3]], device),
+        ]
+    )
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    usual = torch.autograd.grad((torch.tanh(t.x @ t.trunk) @ t.head).square().mean(), (t.trunk, t.head))
+    loss = t.call("(GradientReversal.apply(torch.tanh(x @ trunk), 0.5) @ head).square().mean()")
+    expect.in_graph(loss, what="the loss", of="`trunk`")
+    loss.backward()
+    expect.equal(t.head.grad, usual[1], what="`head.grad`")
+    expect.equal(t.trunk.grad, -0.5 * usual[0], what="`trunk.grad`")
+
+
+@exercise.check
+def nothing_kept(GradientReversal, device):
+    """Nothing of the size of `x` is kept for backward"""
+    where = "" if device.type == "cpu" else f", device='{device.type}'"
+    setup = f"x = torch.ones(1000{where}, requires_grad=True)"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    with expect.situation(setup, "GradientReversal.apply(x, 1.)"):
+        saved = measure.saved_bytes(t.GradientReversal.apply, t.x, 1.0)
+        # One number in a tensor does no harm.
+        expect.at_most(saved.total, 8, "kept for backward", unit="bytes")
+
+
+@exercise.check
+def left_alone(GradientReversal, device):
+    """The incoming gradient stays what it was"""
+    setup = f"{_x([-3.0, 0.5, 2.0], device)}\n{_line('g', [1.0, 2.0, 3.0], device)}"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    with expect.left_alone(t.g, what="the incoming gradient `g`"):
+        found = t.call("torch.autograd.grad(GradientReversal.apply(x * 1, 0.5), x, g)[0]")
+        expect.a_tensor(found, what="the gradient")
+
+
+@exercise.check
+def differentiable_backward(GradientReversal, device):
+    """The gradient can be differentiated with respect to the incoming one"""
+    setup = f"{_x([-3.0, 0.3], device)}\n{_line('h', [1.0, 2.0], device, ', requires_grad=True')}\ng = h * 1"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    slope = t.call("torch.autograd.grad(GradientReversal.apply(x, 0.5), x, g, create_graph=True)[0]")
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    slope.square().sum().backward()
+    wanted = torch.tensor([0.5, 1.0], device=device)
+    expect.equal(t.h.grad, wanted, what="the gradient of the sum of its squares")
+
+
+# --- the mistakes -------------------------------------------------------------------------------------------
+
+
+@exercise.mistake
+class ReversesForward(torch.autograd.Function):
+    """You turn the values around. The head is to see what the trunk has computed; what is turned around is
+    the gradient, on its way back."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return -strength * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@ReversesForward.variant
+class ScalesAndNegates(torch.autograd.Function):
+    @staticmethod
+    def forward(x, strength):
+        return x.mul(strength).neg()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.strength = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.neg().mul(ctx.strength), None
+
+
+@ReversesForward.form
+class NegatesForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return -x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@exercise.mistake
+class ForgetsTheStrength(torch.autograd.Function):
+    """Your gradient is turned around, and `strength` is missing from it."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad, None
+
+
+@ForgetsTheStrength.variant
+class TurnsOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x[...]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.neg(), None
+
+
+@exercise.mistake
+class ForgetsTheSign(torch.autograd.Function):
+    """Your gradient has the right size and is not turned around: the minus is missing, and the trunk would
+    help the head."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.strength * grad, None
+
+
+@ForgetsTheSign.variant
+class ScalesOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(x, strength):
+        return x[...]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.factor = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.mul(ctx.factor), None
+
+
+@exercise.mistake
+class DividesByTheStrength(torch.autograd.Function):
+    """You divide by `strength`. It multiplies: 0 is to stop the gradient, and a large number to make it
+    large."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -grad / ctx.strength, None
+
+
+@exercise.mistake
+class DropsTheIncoming(torch.autograd.Function):
+    """You return minus `strength`, whatever gradient came in. The two are multiplied."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.full_like(grad, -ctx.strength), None
+
+
+@exercise.mistake
+class TooFewGradients(torch.autograd.Function):
+    """Forward takes two arguments and your backward returns one thing. It returns one for each argument after
+    `ctx`, in their order, and None for those that have no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad
+
+
+@TooFewGradients.variant
+class OnlyTheFirst(torch.autograd.Function):
+    @staticmethod
+    def forward(x, strength):
+        return x[...]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.factor = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (grad.mul(ctx.factor).neg(),)
+
+
+@exercise.mistake
+class GradientForTheStrength(torch.autograd.Function):
+    """You return a gradient for `strength`, a number. Only tensors have gradients; the place of everything
+    else is filled with None."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.save_for_backward(x)
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return -ctx.strength * grad, -(grad * x).sum()
+
+
+@GradientForTheStrength.form
+class ZeroForTheStrength(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, 0.0
+
+
+@exercise.mistake
+class WritesIntoWhatCameIn(torch.autograd.Function):
+    """You turn the incoming gradient around in place. The same tensor may be on its way to another part of
+    the graph: in `a + reversed(a)` both summands are given one and the same, and the path beside yours gets
+    a reversed gradient too. Make a new tensor."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.mul_(-ctx.strength), None
+
+
+@WritesIntoWhatCameIn.variant
+class NegatesInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.factor = strength
+        return x[...]
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad.neg_()
+        grad *= ctx.factor
+        return grad, None
+
+
+@WritesIntoWhatCameIn.form
+class NegatesInPlaceThenScales(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.neg_() * ctx.strength, None
+
+
+@exercise.mistake
+class Copies(torch.autograd.Function):
+    """You copy `x`: `clone()`, `x * 1` and `x + 0` allocate a second tensor of its size for nothing. A copy
+    is what you would want if the result were to be written to in place; here a view is asked for."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@Copies.variant
+class TimesOne(torch.autograd.Function):
+    @staticmethod
+    def forward(x, strength):
+        return x * 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.factor = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.mul(ctx.factor).neg(), None
+
+
+@Copies.form
+class CopiesWhatIsNotContiguous(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.contiguous()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@exercise.mistake
+class Detaches(torch.autograd.Function):
+    """The result shares the storage of `x`, and autograd does not know: `detach()` and `.data` return a
+    tensor that is nobody's view. A write to it, by an `inplace=True` further on, changes `x` as well, whose
+    graph hears nothing of it. With `view_as` torch refuses such a write."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@Detaches.variant
+class ReturnsTheData(torch.autograd.Function):
+    @staticmethod
+    def forward(x, strength):
+        return x.data
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.factor = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.mul(ctx.factor).neg(), None
+
+
+@exercise.mistake
+class MarksItDirty(torch.autograd.Function):
+    """You tell autograd with `mark_dirty` that forward changed `x` in place. Then `x` itself becomes the
+    result: everything that uses it afterwards lies behind the reversal, and for a parameter torch refuses
+    altogether. Nothing was changed here; return a view."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@exercise.mistake
+class KeepsTheInput(torch.autograd.Function):
+    """You keep `x` for backward, which has no use for it: the gradient of the identity does not depend on
+    where it is taken. A tensor that is kept stays in memory until backward has run."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.save_for_backward(x)
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@KeepsTheInput.variant
+class KeepsItForItsShape(torch.autograd.Function):
+    @staticmethod
+    def forward(x, strength):
+        return x[...]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        _, ctx.factor = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad.new_full(x.shape, -ctx.factor) * grad, None
+
+
+@exercise.mistake
+class StrengthOnTheClass(torch.autograd.Function):
+    """You keep `strength` on the class, and there is one class for all calls: the last call decides for all
+    that are still waiting for backward. `ctx` belongs to one call."""
+
+    strength = 1.0
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        StrengthOnTheClass.answer.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -StrengthOnTheClass.answer.strength * grad, None
+
+
+_latest = {}
+
+
+@StrengthOnTheClass.variant
+class StrengthInAGlobal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        _latest["strength"] = strength
+        return x[...]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.mul(_latest["strength"]).neg(), None
+
+
+@exercise.mistake
+class BackwardWithoutRecording(torch.autograd.Function):
+    """The gradient is right, and your backward is not recorded, so nothing can be learned through it (as a
+    gradient penalty does): `torch.no_grad()`, `.detach()`, `.data` and `once_differentiable` see to that.
+    Leave them out; without `create_graph=True` nothing is recorded anyway."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return (-ctx.strength * grad).detach(), None
+
+
+@BackwardWithoutRecording.variant
+class NegatesTheData(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.factor = strength
+        return x[...]
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.no_grad():
+            return grad.data.mul(ctx.factor).neg(), None
+
+
+@BackwardWithoutRecording.form
+class OnceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
