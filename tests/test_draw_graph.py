@@ -395,6 +395,105 @@ def test_nothing_of_the_readers_is_changed(program):
     assert len(drawing.recording.steps) == steps
 
 
+def test_a_gradient_that_a_tensor_retains_stays_as_it_was():
+    x = leaf(1.0, 2.0)
+    h = x.exp()
+    h.retain_grad()
+    for before in (None, torch.tensor([7.0, 7.0])):
+        h.grad = before
+        drawing = Drawing(read([h.sum()]))
+        drawing.run()
+        assert h.grad is before and h.retains_grad and drawing.last == 3
+    assert h.grad.tolist() == [7, 7] and h.grad._version == 0
+
+
+def reentrant():
+    x = leaf(1.0, 2.0)
+    return checkpoint(lambda x: x.exp().sin(), x, use_reentrant=True).sum(), {"x": x}
+
+
+def switched_off():
+    x = leaf(1.0, 2.0)
+    y = (x * 2).sum()
+    return y, {"y": y, "x": x.requires_grad_(False)}
+
+
+def sparse():
+    table = nn.Embedding(10, 3, sparse=True)
+    return table(torch.tensor([1, 2])).sum(), {"table": table.weight}
+
+
+def complex_numbers():
+    z = torch.tensor([1 + 2j], requires_grad=True)
+    return (z * z.conj()).real.sum(), {"z": z}
+
+
+def second_order():
+    x = leaf(1.0, 2.0)
+    (g,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+    return g.sum(), {"x": x}
+
+
+def on_meta():
+    x = torch.empty(3, 3, device="meta", requires_grad=True)
+    return (x**2).sum(), {"x": x}
+
+
+def written_through_a_view():
+    x = leaf(1.0, 2.0, 3.0)
+    y = x * 1
+    y[1:].mul_(3)
+    return y.sum(), {"x": x}
+
+
+def raising():
+    class Raises(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            raise ValueError("no derivative")
+
+    x = leaf(1.0)
+    return Raises.apply(x * 3).sum(), {"x": x}
+
+
+ODD = [
+    (reentrant, "use_reentrant=True"),
+    (switched_off, ""),
+    (sparse, ""),
+    (complex_numbers, ""),
+    (second_order, ""),
+    (on_meta, ""),
+    (written_through_a_view, ""),
+    (raising, "ValueError: no derivative"),
+]
+
+
+@pytest.mark.parametrize(("program", "error"), ODD, ids=lambda p: getattr(p, "__name__", ""))
+def test_any_graph_can_be_drawn_and_stepped_through(program, error):
+    drawing, output, names = recorded(program)
+    assert error in drawing.recording.error and bool(error) == bool(drawing.recording.error)
+    for step in range(drawing.last + 1):
+        assert drawing.tell(step) and drawing.scene(step).boxes
+    leaves = [t for t in names.values() if t.is_leaf and t.requires_grad]
+    if leaves and not error:
+        truth = torch.autograd.grad(output, leaves, retain_graph=True)
+        assert drawing.moments[-1].given == (describe(truth[-1]),)
+    assert all(t.grad is None for t in leaves)
+
+
+def test_a_node_can_be_the_start():
+    x = leaf(1.0, 2.0)
+    y = (x * 2).exp()
+    drawing = Drawing(read([y.sin().grad_fn.next_functions[0][0]]))
+    drawing.run()
+    (truth,) = torch.autograd.grad(y, x, torch.ones(2))
+    assert drawing.moments[-1].given == (describe(truth),) and len(drawing.graph.ops) == 3
+
+
 def test_hooks_of_the_readers_run_once_and_what_they_change_is_shown():
     x = leaf(1.0, 2.0)
     h = x * 3

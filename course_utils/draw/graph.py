@@ -21,7 +21,7 @@ BIG, SMALL, TINY = 12.0, 10.5, 9.5
 LONGEST = 34  # letters of a title; the whole of it is said to who points at it
 MOST_SAVED, MOST_SLOTS = 5, 4
 PORT = 44.0  # between two lines that say where they arrive
-COUNTED = 500  # of a larger graph what is saved is counted only where it is shown
+COUNTED = 2000  # of a larger graph what is saved is counted only where it is shown
 TOP = 30.0  # for the line above the picture
 
 

@@ -114,7 +114,6 @@ def record(graph: Graph, watch: set[int], gradient: Sequence[Tensor] | Tensor | 
 
     Changes neither `.grad` nor the graph. Where backward raises, the recording ends there.
     """
-    edges = [edge_of(output) for output in graph.outputs]
     if isinstance(gradient, Tensor):
         gradient = [gradient]
     try:
@@ -134,7 +133,11 @@ def record(graph: Graph, watch: set[int], gradient: Sequence[Tensor] | Tensor | 
         stack.enter_context(contextlib.redirect_stdout(printed))
         recorder.listen(stack, recording)
         try:
-            torch.autograd.grad(edges, leaves, starts, retain_graph=True, allow_unused=True)
+            outputs = [one if isinstance(one, Tensor) else edge_of(one) for one in graph.outputs]
+            # Where torch begins with a one by itself, it is left to: to check ours it would import much.
+            if gradient is None and all(isinstance(one, Tensor) and one.numel() == 1 for one in outputs):
+                starts = None
+            torch.autograd.grad(outputs, leaves, starts, retain_graph=True, allow_unused=True)
         except Exception as error:  # whatever torch, or a custom backward, says is what there is to show
             recording.error, recording.failed = _said(error), recorder.running
     recording.printed = printed.getvalue()

@@ -23,10 +23,30 @@ def rows() -> list[Row]:
         slider = explorer.index_sliders[0]
         lit[name] = _milliseconds(lambda s=slider: _move(s))
         done[name] = _milliseconds(lambda e=explorer: e.do(".t()" if e.tensor.dim() == 2 else ".mT"))
+    steps, moves = _graph_times()
     return [
         _row("stride explorer: another element is lit", lit),
         _row("stride explorer: an operation", done),
+        _row("graph explorer: a step of backward", steps),
+        _row("in-place explorer: the write moves", moves),
     ]
+
+
+def _graph_times() -> tuple[dict[str, float], dict[str, float]]:
+    chain = x = torch.ones(1, requires_grad=True)
+    for _ in range(20_000):
+        chain = chain.sin()
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0)
+    outputs = {"a layer of a transformer": layer(torch.randn(3, 2, 8)).sum(), "20,000 nodes deep": chain}
+    steps = {}
+    for name, output in outputs.items():
+        explorer = explore.graph(output)
+        explorer.go(1)
+        slider = explorer.slider
+        steps[name] = _milliseconds(lambda s=slider: _move(s))
+    writes = explore.inplace(["y = x.exp()", "z = y.sin()", "loss = z.sum()"], "y.add_(1)", x=x)
+    slider = writes.slider
+    return steps, {"three lines": _milliseconds(lambda: setattr(slider, "value", 3 - slider.value % 2))}
 
 
 def _move(slider) -> None:
