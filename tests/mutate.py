@@ -506,6 +506,8 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         return change(value)
     if type(value) in (list, tuple):
         return type(value)(_mapped(item, change) for item in value)
+    if type(value) is dict:
+        return {key: _mapped(item, change) for key, item in value.items()}
     return value
 
 

@@ -151,6 +151,8 @@ def test_a_result_that_is_detached(tmp_path):
     out = changed(torch.ones(2, requires_grad=True))
     assert mark.exists()
     assert not out[0].requires_grad and not out[1][0].requires_grad and out[2] == "word"
+    changed, mark = surrounded("result", "detached", lambda x: {"twice": x * 2}, tmp_path)
+    assert not changed(torch.ones(2, requires_grad=True))["twice"].requires_grad
 
 
 def test_a_copy_of_what_was_a_copy_is_no_change(tmp_path):
