@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import itertools
 import time
 import weakref
@@ -10,11 +11,14 @@ import weakref
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from course_utils import draw
+from course_utils.draw import palette
 from course_utils.draw.graph import Drawing
 from course_utils.draw.graph_backward import describe
 from course_utils.draw.graph_fold import execution_order, fold
@@ -764,6 +768,18 @@ def test_a_picture_is_the_same_each_time_and_says_what_it_shows():
     assert pictures[0].png() == pictures[1].png()
     assert repr(pictures[0]) == repr(pictures[1])
     assert repr(pictures[0]).endswith("Step 3 of 7.") and "7 nodes, 2 of them leaves" in repr(pictures[0])
+
+
+def test_a_file_keeps_its_colours_and_is_small():
+    output, names = lstm()
+    page = draw.graph(output, params=names, step=9).png()
+    assert len(page) < 250_000
+    shown = imread(io.BytesIO(page))
+    assert shown[..., 3].min() == 0 and shown[..., 3].max() > 0.98
+    for name in ("saved", "gradient", "view", "lit"):
+        wanted = torch.tensor(to_rgb(palette.FILLS[name]))
+        away = (torch.as_tensor(shown[..., :3]) - wanted).abs().amax(-1)
+        assert (away[torch.as_tensor(shown[..., 3]) > 0.98] < 0.02).sum() > 1000, name
 
 
 def test_a_drawing_that_is_gone_keeps_nothing():

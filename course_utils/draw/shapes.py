@@ -3,6 +3,7 @@ where there is only a file."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -154,12 +155,25 @@ def _line(line: Line) -> str:
     return f'<path{key} d="{path}" style="stroke-width:{line.line:g};{colour}{dashes}"/>{arrow}'
 
 
+class Drawn(Picture):
+    """A picture with few colours, kept as such: a third of the size, and notebooks have a limit."""
+
+    def png(self) -> bytes:
+        from PIL import Image
+
+        with Image.open(io.BytesIO(super().png())) as image:
+            few = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        page = io.BytesIO()
+        few.save(page, "png", compress_level=9)
+        return page.getvalue()
+
+
 def to_picture(scene: Scene) -> Picture:
     """The scene as a figure, to be kept in a notebook or printed."""
     from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
     from matplotlib.path import Path
 
-    picture = Picture(figsize=(scene.width / 100, max(scene.height, 1) / 100))
+    picture = Drawn(figsize=(scene.width / 100, max(scene.height, 1) / 100))
     picture.description = scene.description
     axes = picture.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, scene.width)
