@@ -377,6 +377,89 @@ def keeps_every_storage(forward, parameters=()):
     return sum(s.nbytes() for place, s in storages.items() if place not in own)
 
 
+@counts_what_was_freed.form
+def counts_and_hands_it_back(forward, parameters=()):
+    own, storages = _storages(parameters), {}
+
+    def pack(t):
+        storages[t.untyped_storage().data_ptr()] = t.untyped_storage()
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    return sum(s.nbytes() for place, s in storages.items() if place not in own)
+
+
+@exercise.mistake
+def adds_up_what_passes(forward, parameters=()):
+    """You add up the sizes of the tensors as they pass through `pack`. That is not the memory that is kept:
+    two of them may read one storage, one may read a part of its storage or a part several times, and some are
+    freed before `forward` returns. Note down storages, and count when it has returned."""
+    total, own = 0, _storages(parameters)
+
+    def pack(t):
+        nonlocal total
+        if t.untyped_storage().data_ptr() not in own:
+            total += t.numel() * t.element_size()
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    return total
+
+
+@adds_up_what_passes.variant
+def sums_a_list(forward, parameters=()):
+    own, sizes = [p.untyped_storage()._cdata for p in parameters], []
+
+    def pack(t):
+        sizes.append(0 if t.untyped_storage()._cdata in own else t.nbytes)
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        _result = forward()
+    return sum(sizes)
+
+
+@adds_up_what_passes.form
+def adds_up_all_that_passes(forward, parameters=()):
+    sizes = []
+
+    def pack(t):
+        sizes.append(t.nbytes)
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    return sum(sizes)
+
+
+@adds_up_what_passes.form
+def adds_up_what_is_no_parameter(forward, parameters=()):
+    sizes, own = [], list(parameters)
+
+    def pack(t):
+        sizes.append(0 if any(t is p for p in own) else t.nbytes)
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    return sum(sizes)
+
+
+@adds_up_what_passes.form
+def adds_up_detached(forward, parameters=()):
+    sizes, own = [], _storages(parameters)
+
+    def pack(t):
+        sizes.append(0 if t.untyped_storage().data_ptr() in own else t.nbytes)
+        return t.detach()
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    return sum(sizes)
+
+
 @exercise.mistake
 def holds_its_own_node(forward, parameters=()):
     """What you hand to autograd holds the tensor with its `grad_fn`. Where an operator keeps its own result,

@@ -419,6 +419,21 @@ def counts_by_recursion(tensor):
     return _in_order(tensor.grad_fn, arriving)
 
 
+@recursive.form
+def recursive_from_any_root(tensor):
+    order, seen = [], set()
+
+    def visit(node):
+        seen.add(node)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                visit(following)
+        order.insert(0, node)
+
+    visit(tensor.grad_fn)
+    return order
+
+
 @exercise.mistake
 def forward_order(tensor):
     """Your list is the order of the forward pass: the leaves' nodes first, the root last. Backward goes the
