@@ -269,8 +269,11 @@ def _retained_as_they_were(graph: Graph) -> Iterator[None]:
     kept: list[tuple[Tensor, Tensor | None]] = []
     with torch._C.DisableTorchFunctionSubclass():
         for thing in gc.get_objects():
-            if issubclass(type(thing), Tensor) and thing.retains_grad and thing.grad_fn in nodes:
-                kept.append((thing, thing.grad))
+            if not issubclass(type(thing), Tensor):
+                continue
+            with contextlib.suppress(RuntimeError):  # what a transform of torch.func has left behind
+                if thing.retains_grad and thing.grad_fn in nodes:
+                    kept.append((thing, thing.grad))
         thing = None
     try:
         yield

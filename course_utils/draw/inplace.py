@@ -27,8 +27,8 @@ SIGNS = {
 def inplace_timeline(
     lines: str | Sequence[str], operation: str, at: int | None = None, form: str = "tracked", **given: Any
 ) -> Picture:
-    """The lines of a program and among them `operation`, a write in place such as `y.add_(1)`, after `at` of
-    them (default: after all).
+    """The lines of a program, a statement each, and among them `operation`, a write in place such as
+    `y.add_(1)`, after `at` of them (default: after all).
 
     `form` is "tracked" (as it is written), "data" (`y.data.add_(1)`), "detach" (`y.detach().add_(1)`) or
     "no_grad" (the same under `torch.no_grad()`). `given` is what the lines start from: tensors, of which
