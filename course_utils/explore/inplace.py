@@ -15,7 +15,7 @@ from course_utils.draw.shapes import Scene, to_picture, to_svg
 def inplace(lines: str | Sequence[str], operation: str, **given: Any) -> InplaceExplorer:
     """An explorer of what a write in place does to a program.
 
-    `lines` is code, a statement each, and the last gives the loss; `operation` is a write such as `y.add_(1)`;
+    `lines` is code, a statement each; the last gives the loss. `operation` is a write such as `y.add_(1)`,
     `given` is what the code starts from: tensors, of which copies are used, and modules. A reader moves the
     write between the lines and chooses its form; every time all of it is run, and the gradient compared with
     that of the same program out of place. Raises `ValueError` for what is no such program.
