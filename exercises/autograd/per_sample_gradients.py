@@ -130,9 +130,9 @@ def left_alone(per_sample_gradients, device):
         expect.unchanged(p.detach(), before[name], what=f"`model`'s `{name}`")
     expect.equal([p.requires_grad for p in t.model.parameters()], [True] * 4, what="`requires_grad`")
     touched = [p.grad is not g for p, g in zip(t.model.parameters(), grads, strict=True)]
-    touched.append(bool((t.model[4].bias.grad != 7).any()))
-    evidence.record("touched", touched)
-    expect.true(not any(touched), "the `.grad` of a parameter is another than before the call")
+    kept = t.model[4].bias.grad is grads[-1] and bool((grads[-1] == 7).all())
+    evidence.record("touched", [*touched, kept])
+    expect.true(kept and not any(touched), "the `.grad` of a parameter is another than before the call")
     expect.true(t.x.grad is None, "`x.grad` was None before the call, and is a tensor now")
     expect.equal(_hooks(t.model), hooks, what="the number of hooks on the model")
 
@@ -228,6 +228,30 @@ def loss_by_loss(model, loss, x, y):
         parts = torch.autograd.grad(single, list(model.parameters()), retain_graph=True)
         for gathered, part in zip(found.values(), parts, strict=True):
             gathered.append(part)
+    return {name: torch.stack(parts) for name, parts in found.items()}
+
+
+@sample_by_sample.form
+def backward_and_zero_grad(model, loss, x, y):
+    found = {name: [] for name, _ in model.named_parameters()}
+    for i in range(len(x)):
+        model.zero_grad()
+        loss(model(x[i : i + 1]), y[i : i + 1]).sum().backward()
+        for name, p in model.named_parameters():
+            found[name].append(p.grad)
+    model.zero_grad()
+    return {name: torch.stack(parts) for name, parts in found.items()}
+
+
+@exercise.mistake
+def grads_add_up(model, loss, x, y):
+    """`.grad` is added to, not replaced, so what you read after each sample holds the samples before it
+    too."""
+    found = {name: [] for name, _ in model.named_parameters()}
+    for i in range(len(x)):
+        loss(model(x[i : i + 1]), y[i : i + 1]).sum().backward()
+        for name, p in model.named_parameters():
+            found[name].append(p.grad.clone())
     return {name: torch.stack(parts) for name, parts in found.items()}
 
 

@@ -12,6 +12,7 @@ autograd notices: somebody who has kept a graph from before the step is told so 
 runs once. The critic may run as often as it takes, on tensors as they are, without copies; and its graphs are
 not kept for longer than their own backward needs."""
 
+import copy
 import weakref
 
 import torch
@@ -74,9 +75,9 @@ def _double(module):
     enough."""
     sizes = [(layer.in_features, layer.out_features) for layer in module if isinstance(layer, nn.Linear)]
     (a, b), (c, d) = sizes
-    copy = nn.Sequential(nn.Linear(a, b), nn.Tanh(), nn.Linear(c, d)).double()
-    copy.load_state_dict({name: value.double().cpu() for name, value in module.state_dict().items()})
-    return copy
+    double = nn.Sequential(nn.Linear(a, b), nn.Tanh(), nn.Linear(c, d)).double()
+    double.load_state_dict({name: value.double().cpu() for name, value in module.state_dict().items()})
+    return double
 
 
 def _descend(module, loss, rate):
@@ -340,6 +341,33 @@ def another_order(generator, critic, noise, real, rate):
     fakes = generator(noise)
     _step(generator, -critic(fakes).mean(), rate)
     _step(critic, critic(fakes.detach()).mean() - critic(real).mean(), rate)
+
+
+@the_old_critic.form
+def a_copy_of_the_critic(generator, critic, noise, real, rate):
+    before = copy.deepcopy(critic)
+    fakes = generator(noise)
+    generator_loss = -before(fakes).mean()
+    _step(critic, critic(fakes.detach()).mean() - critic(real).mean(), rate)
+    _step(generator, generator_loss, rate)
+
+
+@exercise.mistake
+def both_losses_in_grad(generator, critic, noise, real, rate):
+    """The generator's step holds the gradient of the critic's loss as well. `backward` goes on through the
+    fakes into the generator, and leaves in `.grad` what the next `backward` adds to: ask for the gradients of
+    the parameters that take the step, or hand the fakes over detached."""
+    fakes = generator(noise)
+    for module in (critic, generator):
+        score = critic(fakes).mean()
+        loss = score - critic(real).mean() if module is critic else -score
+        loss.backward(retain_graph=True)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter -= rate * parameter.grad
+                parameter.grad = None
+        for parameter in critic.parameters():
+            parameter.grad = None
 
 
 @exercise.mistake

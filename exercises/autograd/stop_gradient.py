@@ -181,9 +181,10 @@ def written_to_in_between(stop_gradient, device):
 def no_copy(stop_gradient, device):
     """`target` is not copied"""
     t = _given(stop_gradient, _TWO_NETWORKS, device)
-    with measure.operators() as ran:
+    with measure.operators() as ran, measure.syncs(device) as waits:
         loss = t.call("stop_gradient(logits, target)")
     expect.a_tensor(loss)
+    expect.at_most(waits.count("tolist", "item", "float"), 0, "times that values are handed to Python")
     expect.at_most(ran.copies, 0, "operators that do nothing but copy")
 
 
@@ -249,6 +250,11 @@ def clones_and_detaches(logits, target):
 @copies_the_target.variant
 def detaches_and_clones(logits, target):
     return _mean(logits, target.detach().clone())
+
+
+@copies_the_target.form
+def through_a_list(logits, target):
+    return _mean(logits, torch.tensor(target.tolist(), device=target.device))
 
 
 @exercise.mistake
