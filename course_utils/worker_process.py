@@ -210,17 +210,15 @@ def _compiler_cache(environment: dict[str, str]) -> str:
 
 
 def _publish(thing: Any) -> None:
-    """Puts what a notebook defines and `thing` uses into `__main__`, where plain pickle looks for it."""
+    """Puts what a notebook defines and `thing` uses into `__main__`: plain pickle looks there for functions and
+    classes, and the compiler for whatever a function of `__main__` uses by name."""
     if not isinstance(thing, type | types.FunctionType):
         thing = type(thing)
-    names = {thing.__name__: thing}
+    names = {thing.__name__: thing} if thing.__module__ == "__main__" else {}
     for one in (thing, *vars(thing).values()):
-        if isinstance(one, types.FunctionType):
-            names |= one.__globals__
-    main = sys.modules["__main__"]
-    for name, value in names.items():
-        if getattr(value, "__module__", None) == "__main__" and getattr(value, "__qualname__", "") == name:
-            setattr(main, name, value)
+        if isinstance(one, types.FunctionType) and one.__globals__.get("__name__") == "__main__":
+            names |= {name: value for name, value in one.__globals__.items() if not name.startswith("__")}
+    vars(sys.modules["__main__"]).update(names)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -275,6 +275,9 @@ def scripted():
         return x
     return torch.jit.script(twice)(torch.ones(1), 3)
 
+def rectified(x):
+    return torch.relu(inner(x))
+
 def source_of_all():
     return [inspect.getsource(f) for f in (inner, outer, Net.forward)]
 
@@ -313,6 +316,15 @@ def test_a_raise_in_a_cell_shows_the_line_of_the_cell(cell):
 
 def test_torchscript_compiles_code_of_a_cell(cell):
     assert isolated(cell["scripted"], deadline=LONG).value.tolist() == [8.0]
+
+
+def compiles(function):
+    return torch.compile(lambda x: function(x), backend="eager", fullgraph=True)(torch.ones(2)).tolist()
+
+
+def test_the_compiler_follows_code_of_a_cell(cell):
+    """From a function of another module into one of `__main__`, and on to what that uses by name."""
+    assert isolated(compiles, cell["rectified"], deadline=LONG).value == [3.0, 3.0]
 
 
 def test_plain_pickle_finds_classes_of_a_cell(cell):
