@@ -406,8 +406,8 @@ _each_way(all_or_nothing, scaled=True)
 
 @exercise.mistake
 def all_or_the_same_shape(size, stride, shape):
-    """Where one pair of dimensions does not follow each other, you answer `None` for every new shape, also for
-    one that leaves this pair apart. With size `(3, 4)` and strides `(1, 3)` the shape `(3, 2, 2)` merges
+    """Where one pair of dimensions does not follow each other, you answer `None` for every new shape, also
+    for one that leaves this pair apart. With size `(3, 4)` and strides `(1, 3)` the shape `(3, 2, 2)` merges
     nothing, and has a view."""
     return _if_contiguous(size, stride, shape, stays=True, scaled=True)
 
