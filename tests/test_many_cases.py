@@ -1,11 +1,13 @@
 """Many small cases: all of them are judged, one is shown."""
 
+import contextlib
 import sys
 
+import numpy as np
 import pytest
 import torch
 
-from course_utils import catalog, evidence, expect, many_cases
+from course_utils import catalog, evidence, expect, many_cases, measure
 
 ROOTS = [((4,), 2), ((9,), 3), ((16,), 4), ((-1,), None)]
 
@@ -109,7 +111,23 @@ def but(**other):
     return lambda size, stride, shape: known[shape]
 
 
-@pytest.mark.parametrize("right", [but(), but(s231=[0, 5, 7]), but(s34=torch.Size((5, 0)))])
+class Five:
+    """What can be used as an integer."""
+
+    def __index__(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        but(),
+        but(s231=[0, 5, 7]),
+        but(s34=torch.Size((5, 0))),
+        but(s34=tuple(np.array([5, 0]))),
+        but(s34=(Five(), np.uint8(0))),
+    ],
+)
 def test_right_strides(right):
     assert strides(right) == []
 
@@ -147,7 +165,7 @@ def test_right_strides(right):
             [
                 "for `f((3, 1), (5, 2), (3, 4))`",
                 "the result is `5`, expected `(5, 0)`",
-                "its type is int, expected a tuple of integers, or None",
+                "its type is int, expected a tuple or a list of integers, or None",
                 "`torch.empty_strided((3, 1), (5, 2)).expand((3, 4))` has stride `(5, 0)`",
             ],
         ),
@@ -160,19 +178,86 @@ def test_right_strides(right):
                 "`torch.empty_strided((3, 1), (5, 2)).expand((3, 4))` has stride `(5, 0)`",
             ],
         ),
+        (
+            but(s231=(0, 5.0, 2)),
+            [
+                "for `f((3, 1), (5, 2), (2, 3, 1))`",
+                "the result is `(0, 5.0, 2)`, expected `(0, 5, 2)`",
+                "it holds a value of type float, expected integers only",
+                "any number will do for dimensions of size 1",
+                "`torch.empty_strided((3, 1), (5, 2)).expand((2, 3, 1))` has stride `(0, 5, 2)`",
+            ],
+        ),
     ],
 )
 def test_wrong_strides(answer, lines):
     assert strides(answer) == lines
 
 
-def test_raising_where_none_is_wanted():
+@pytest.mark.parametrize("other", [True, np.True_, torch.tensor(5)])
+def test_what_is_no_integer(other):
+    assert strides(but(s34=(other, 0)))[2] == (
+        f"it holds a value of type {type(other).__name__}, expected integers only"
+    )
+
+
+def test_no_operator_runs_for_a_verdict():
+    came = torch.tensor(5), torch.tensor(0)
+    with measure.operators() as ran:
+        assert many_cases._strides_verdict(came, (((3, 1), (5, 2), (3, 4)), (5, 0))) == "t"
+    assert not ran.calls
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdicts"),
+    [
+        (but(), "..."),
+        (but(s34=None), "s.."),
+        (but(s34="(5, 0)"), "t.."),
+        (but(s34=(5,), s231=(0, 5, 2, 1)), "-+."),
+        (but(s34=(4, 0), s231=(1, 4, 2)), "AC."),
+        (but(s34=(5, 1)), "B.."),
+        (but(s43=(3, 1)), "..c"),
+        (but(s43=(0, 0)), "..l"),
+    ],
+)
+def test_the_evidence_says_how_strides_are_wrong(answer, verdicts):
+    assert evidence_of(answer) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("error", "letter"),
+    [(ValueError, "r"), (AssertionError, "r"), (IndexError, "i"), (ZeroDivisionError, "z"), (KeyError, "x")],
+)
+def test_the_evidence_says_how_an_answer_raised(error, letter):
+    assert evidence_of(refusing(error)) == f"..{letter}"
+
+
+def evidence_of(answer):
+    with evidence.recording() as found, contextlib.suppress(Exception):
+        strides(answer)
+    return dict(found)["cases"]
+
+
+def refusing(error):
     def raises(size, stride, shape):
         if shape == (4, 3):
-            raise ValueError("no")
+            raise error
         return KNOWN[shape]
 
-    assert strides(raises)[1] == "a ValueError is raised, expected `None`"
+    return raises
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ValueError, "a ValueError is raised"), (AssertionError, "an AssertionError is raised")],
+)
+def test_raising_where_none_is_wanted(error, said):
+    assert strides(refusing(error)) == [
+        "for `f((3, 1), (5, 2), (4, 3))`",
+        f"{said}, expected `None`",
+        "`torch.empty_strided((3, 1), (5, 2)).expand((4, 3))` raises; your function is to return `None`",
+    ]
 
 
 @pytest.mark.parametrize("error", [NotImplementedError, IndexError])
@@ -182,6 +267,55 @@ def test_other_errors_are_the_answers_own(error):
 
     with pytest.raises(error):
         strides(raises)
+
+
+def operators(answer):
+    """The evidence of a function in which no operator may run, and what is said to it."""
+    arguments = ((2,), (1,), (2, 2)), ((1,), (1,), (2,))
+    with expect.situation(), evidence.recording() as found:
+        try:
+            many_cases.no_operator(answer, *arguments, name="f", views=("aten.expand",))
+        except (expect.Mismatch, expect.CannotCheck) as told:
+            return found, str(told).splitlines()
+    return found, []
+
+
+def test_no_operator():
+    assert operators(lambda size, stride, shape: None) == ([("operators", [False, False])], [])
+
+
+def test_what_raises_may_run_no_operator_either():
+    def raises_once(size, stride, shape):
+        if len(shape) == 2:
+            raise ValueError
+
+    assert operators(raises_once)[1] == []
+
+
+def test_nothing_is_known_of_what_always_raises():
+    def raises(size, stride, shape):
+        raise ValueError
+
+    assert operators(raises) == ([], ["your function returned nothing here: it raised"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "names"),
+    [
+        (
+            lambda size, stride, shape: torch.empty_strided(size, stride).expand(shape),
+            True,
+            "`empty_strided`",
+        ),
+        (lambda size, stride, shape: torch.empty(2).expand(2, 2), False, "`empty`, `expand`"),
+        (lambda size, stride, shape: torch.empty(2).as_strided(size, stride), False, "`empty`, `as_strided`"),
+    ],
+)
+def test_operators_that_run(answer, asked, names):
+    found, lines = operators(answer)
+    assert found == [("operators", [True, asked])]
+    assert lines[0] == "for `f((2,), (1,), (2, 2))`"
+    assert lines[1].startswith(f"torch's operators ran while your function worked: {names}")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ Sizes are paired from the right, since new dimensions come in front. Expanding t
 def broadcast_strides(
     size: tuple[int, ...], stride: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """The strides of `x.expand(shape)` for an `x` of this size and stride; None where `expand` raises"""
+    """The strides of `x.expand(shape)`, or None where `expand` raises
+
+    `x` is a tensor of this size and stride.
+    """
     new = len(shape) - len(size)
     if new < 0:
         return None

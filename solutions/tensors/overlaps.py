@@ -5,8 +5,11 @@ for each step. Stride 0 adds nothing to a set, and size 0 leaves nothing.
 
 Comparing the first and the last address is quicker and answers another question: whether the two *might*
 overlap. Between interleaved views the ranges cross and no byte is shared. With many dimensions the exact
-question is NP-hard, so no quick way is right in all cases. NumPy offers both: `np.may_share_memory` compares
-ranges, `np.shares_memory` is exact."""
+question is NP-hard, so no quick way is right in all cases. NumPy offers both, for what it can read:
+`np.may_share_memory` compares ranges, `np.shares_memory` is exact.
+
+Addresses need no look at the storages, and are right where two storages lie in one memory, as with the NumPy
+array `n` in `torch.from_numpy(n)` and `torch.from_numpy(n[1:])`."""
 
 from torch import Tensor
 
@@ -70,4 +73,17 @@ def _solves_for_steps(a, b):
     return meet(a.data_ptr() - b.data_ptr(), dims)
 
 
-also_right = [_numbers_the_bytes, _asks_every_element, _solves_for_steps]
+def _asks_numpy_about_addresses(a, b):
+    """NumPy's own bool, from arrays of addresses."""
+    import numpy as np
+
+    def places(x):
+        found = x.data_ptr() + np.arange(x.element_size())
+        for n, step in zip(x.shape, x.stride(), strict=True):
+            found = np.add.outer(found, np.arange(n) * step * x.element_size())
+        return found
+
+    return np.isin(places(a), places(b)).any()
+
+
+also_right = [_numbers_the_bytes, _asks_every_element, _solves_for_steps, _asks_numpy_about_addresses]

@@ -18,7 +18,10 @@ import math
 def view_strides(
     size: tuple[int, ...], stride: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """The strides of `x.view(shape)` for an `x` of this size and stride; None where `view` raises"""
+    """The strides of `x.view(shape)`, or None where `view` raises
+
+    `x` is a tensor of this size and stride.
+    """
     if math.prod(size) != math.prod(shape):
         return None
     if 0 in size:
@@ -92,8 +95,8 @@ def _both_at_once(size, stride, shape):
 
 
 equivalent = {
-    "line 20: `1` -> `2` (2)": "only a dimension of size 1 gets this stride, and no step is made along it",
-    "line 20: `1` -> `0` (2)": "the same",
+    "line 23: `1` -> `2` (2)": "only a dimension of size 1 gets this stride, and no step is made along it",
+    "line 23: `1` -> `0` (2)": "the same",
 }
 
 

@@ -57,4 +57,33 @@ def _swaps_two_dimensions(x, dim, scans):
     return [scan(given) for scan in scans]
 
 
-also_right = [_stacks_the_lines, _writes_into_its_own_strides, _swaps_two_dimensions]
+def _picks_every_element(x, dim, scans):
+    """An index makes a new tensor in the order of the shape."""
+    import torch
+
+    if x.stride(dim) != 1:
+        everything = torch.arange(x.size(dim), device=x.device)
+        x = x.movedim(dim, -1).index_select(-1, everything).movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+def _line_after_line(x, dim, scans):
+    """As many copies as there are lines, each of one of them: together they are one of `x`."""
+    import torch
+
+    if x.stride(dim) != 1:
+        turned = x.movedim(dim, -1)
+        made = torch.empty(turned.shape, dtype=x.dtype, device=x.device)
+        for i in range(x.size(dim)):
+            made[..., i] = turned[..., i]
+        x = made.movedim(-1, dim)
+    return [scan(x) for scan in scans]
+
+
+also_right = [
+    _stacks_the_lines,
+    _writes_into_its_own_strides,
+    _swaps_two_dimensions,
+    _picks_every_element,
+    _line_after_line,
+]
