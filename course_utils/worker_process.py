@@ -210,8 +210,8 @@ def _compiler_cache(environment: dict[str, str]) -> str:
 
 
 def _publish(thing: Any) -> None:
-    """Puts what a notebook defines and `thing` uses into `__main__`: plain pickle looks there for functions and
-    classes, and the compiler for whatever a function of `__main__` uses by name."""
+    """Puts what a notebook defines and `thing` uses into `__main__`: plain pickle looks there for functions
+    and classes, and the compiler for whatever a function of `__main__` uses by name."""
     if not isinstance(thing, type | types.FunctionType):
         thing = type(thing)
     names = {thing.__name__: thing} if thing.__module__ == "__main__" else {}
