@@ -33,6 +33,8 @@ FAILED = (WRONG, RAISED, TIMED_OUT, DIED)
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
 MEMORY_CEILING = 4 * 2**30
+# Seconds by which a deadline waits for an import to end.
+IMPORTING = 20.0
 
 
 class DeadlinePassed(BaseException):
@@ -152,10 +154,11 @@ def _alarm(seconds: float | None) -> Iterator[None]:
         yield
         return
     over = rung = False
+    latest = time.monotonic() + seconds + IMPORTING
 
     def ring(number: int, frame: FrameType | None) -> None:
         nonlocal rung
-        if not over:
+        if not over and not (_is_importing(frame) and time.monotonic() < latest):
             rung = True
             raise DeadlinePassed
 
@@ -169,6 +172,15 @@ def _alarm(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
     if rung:  # the answer swallowed it and went on
         raise DeadlinePassed
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: cut off half-way, it would stay in this process as it is then."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

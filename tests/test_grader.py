@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -643,6 +644,23 @@ def test_an_answer_that_hangs_is_diagnosed_by_one_that_hangs_at_the_same_check()
 
     found = diagnose(other_loop, mistakes=(never_ends, never_ends_on_integers), deadline=0.3)
     assert found == "never_ends_on_integers"
+
+
+def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.6)\nwhole = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def answer(x):
+        import slow_to_import  # noqa: F401
+
+        while True:
+            pass
+
+    try:
+        assert grader.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
+        assert sys.modules["slow_to_import"].whole
+    finally:
+        del sys.modules["slow_to_import"]
 
 
 def test_slow_is_not_taken_for_endless():
