@@ -5,8 +5,10 @@ what reaches `x` is minus `strength` times it. Between a trunk and a head, this 
 the trunk to make it fail. `strength` is a number, which has no gradient, and may differ from call to call.
 
 - Nothing is copied: the result has the storage and the strides of `x`. And autograd knows it for a view:
-  torch refuses a write to the result, which would change `x` too, behind the back of its graph.
-- No tensor of the size of `x` is kept for backward. The incoming gradient is not written to.
+  torch refuses a write to the result, which would change `x` too, behind the back of its graph. Where it
+  allows one, under `torch.no_grad()`, the write counts as a change of `x`.
+- No tensor of the size of `x` is kept for backward, in whatever place. The incoming gradient is not written
+  to.
 - Backward can be differentiated with respect to the incoming gradient.
 
 `GradientReversal.apply(torch.tensor([1., 2.]), 0.5)` → `[1., 2.]`, and an incoming gradient of `[3., 4.]`
@@ -68,6 +70,9 @@ def identity(GradientReversal, device):
         _x([-1.5, 0.0, 2.0], device),
         _transposed(device),
         _x([0.1, 0.2], device, ", dtype=torch.bfloat16"),
+        _x("2.0", device),
+        _x([[1.0], [2.0]], device),
+        f"{_x([1.0, 2.0, 3.0], device).replace('x =', 'whole =')}\nx = whole[1:]",
     ):
         t = expect.given(setup, GradientReversal=GradientReversal)
         wanted = t.x.detach().clone()
@@ -108,17 +113,41 @@ def known_as_a_view(GradientReversal, device):
             f"`a` has become {expect.show(t.a.detach())}, and its graph still says `x * 1`",
             "expected: torch knows the result for a view of `a`, and refuses the write",
         )
+    setup = f"{_x([1.0, 2.0], device)}\na = x * 1\ny = GradientReversal.apply(a, 1.)"
+    t = expect.given(setup, GradientReversal=GradientReversal)
+    before = t.a._version
+    with expect.situation(*setup.splitlines(), "with torch.no_grad(): y.mul_(3)"):
+        with torch.no_grad():
+            t.y.mul_(3)
+        written = not torch.equal(t.a.detach(), t.x.detach())
+        expect.true(
+            t.a._version != before or not written,
+            "`a` has changed, and its version has not: whoever kept `a` for backward hears nothing of it",
+            "expected: the result is a view of `a` itself, and the two count their changes together",
+        )
 
 
 @exercise.check
 def reversed_gradient(GradientReversal, device):
     """The gradient is minus `strength` times the incoming one"""
-    for strength in (1.0, 0.25, 3.0, 0.0):
+    for strength in (1.0, 0.25, 3.0, 0.0, 2.5, -0.5):
         setup = f"{_x([-1.0, 0.5, 2.0], device)}\n{_line('g', [3.0, -4.0, 10.0], device)}"
         t = expect.given(setup, GradientReversal=GradientReversal)
         wanted = t.g * -strength
         found = t.call(f"torch.autograd.grad(GradientReversal.apply(x, {strength}), x, g)[0]")
         expect.equal(found, wanted, what="the gradient")
+
+
+@exercise.check
+def every_dtype(GradientReversal, device):
+    """`strength` has all of its digits, in every dtype of floating point"""
+    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
+    for dtype in dtypes:
+        more = f", dtype=torch.{dtype}"
+        setup = f"{_x([-1.0, 0.5, 2.0], device, more)}\n{_line('g', [3.0, -4.0, 10.0], device, more)}"
+        t = expect.given(setup, GradientReversal=GradientReversal)
+        found = t.call("torch.autograd.grad(GradientReversal.apply(x, 0.1), x, g)[0]")
+        expect.equal(found, t.g * -0.1, rtol=4 * torch.finfo(t.g.dtype).eps, atol=0.0, what="the gradient")
 
 
 @exercise.check
@@ -167,10 +196,19 @@ def nothing_kept(GradientReversal, device):
     where = "" if device.type == "cpu" else f", device='{device.type}'"
     setup = f"x = torch.ones(1000{where}, requires_grad=True)"
     t = expect.given(setup, GradientReversal=GradientReversal)
+    # The view itself holds its base, so what else holds it shows once the view is gone.
+    step = "GradientReversal.apply(x * 1, 1.) * 1"
+    saved = measure.saved_bytes(t.GradientReversal.apply, t.x, 1.0)
+    made = measure.live_bytes(t.GradientReversal.apply, t.x, 1.0)
+    live = measure.live_bytes(lambda x: t.GradientReversal.apply(x * 1, 1.0) * 1, t.x)
+    # One number in a tensor does no harm.
     with expect.situation(setup, "GradientReversal.apply(x, 1.)"):
-        saved = measure.saved_bytes(t.GradientReversal.apply, t.x, 1.0)
-        # One number in a tensor does no harm.
         expect.at_most(saved.total, 8, "kept for backward", unit="bytes")
+        expect.at_most(made.held - made.result, 8, "made and kept for backward", unit="bytes")
+    with expect.situation(setup, f"z = {step}"):
+        expect.at_most(live.held - live.result, 8, "still there beside `x` and `z`", unit="bytes")
+    with expect.situation(setup, f"z = {step}", "del z"):
+        expect.at_most(live.left, 8, "still there beside `x`", unit="bytes")
 
 
 @exercise.check
@@ -187,12 +225,13 @@ def left_alone(GradientReversal, device):
 def differentiable_backward(GradientReversal, device):
     """The gradient can be differentiated with respect to the incoming one"""
     setup = f"{_x([-3.0, 0.3], device)}\n{_line('h', [1.0, 2.0], device, ', requires_grad=True')}\ng = h * 1"
+    setup += f"\n{_line('weights', [3.0, -5.0], device)}"
     t = expect.given(setup, GradientReversal=GradientReversal)
     slope = t.call("torch.autograd.grad(GradientReversal.apply(x, 0.5), x, g, create_graph=True)[0]")
     expect.in_graph(slope, what="the gradient", of="`g`")
-    slope.square().sum().backward()
-    wanted = torch.tensor([0.5, 1.0], device=device)
-    expect.equal(t.h.grad, wanted, what="the gradient of the sum of its squares")
+    (slope * t.weights).sum().backward()
+    wanted = torch.tensor([-1.5, 2.5], device=device)
+    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
 
 
 # --- the mistakes -------------------------------------------------------------------------------------------
@@ -427,8 +466,9 @@ class NegatesInPlaceThenScales(torch.autograd.Function):
 
 @exercise.mistake
 class Copies(torch.autograd.Function):
-    """You copy `x`: `clone()`, `x * 1` and `x + 0` allocate a second tensor of its size for nothing. A copy
-    is what you would want if the result were to be written to in place; here a view is asked for."""
+    """You copy `x`, as `clone()`, `x * 1` and `x + 0` do: a second tensor of its size is allocated for
+    nothing. A copy is what you would want if the result were to be written to in place; here a view is asked
+    for."""
 
     @staticmethod
     def forward(ctx, x, strength):
@@ -455,12 +495,57 @@ class TimesOne(torch.autograd.Function):
         return grad.mul(ctx.factor).neg(), None
 
 
-@Copies.form
+@exercise.mistake
 class CopiesWhatIsNotContiguous(torch.autograd.Function):
+    """A transposed `x` is copied, and the result has another storage: `contiguous()` does that where the
+    elements do not lie in their order, and so does `flatten`. `view_as` keeps any strides."""
+
     @staticmethod
     def forward(ctx, x, strength):
         ctx.strength = strength
         return x.contiguous()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@CopiesWhatIsNotContiguous.variant
+class ViewsWhatIsContiguous(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.contiguous().view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@exercise.mistake
+class ViewsAsOneRow(torch.autograd.Function):
+    """For a transposed `x` your forward raises: `view` cannot make one row of elements that do not lie in
+    their order. A view of the same shape goes for any strides, and `x.view_as(x)` is one."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view(-1).view(x.shape)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@exercise.mistake
+class StartsAtTheBeginning(torch.autograd.Function):
+    """Where `x` is a slice of something larger, your result shows other elements: those at the beginning of
+    the storage. A view that is made by hand needs the offset too, `x.storage_offset()`."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.as_strided(x.size(), x.stride(), 0)
 
     @staticmethod
     def backward(ctx, grad):
@@ -496,6 +581,22 @@ class ReturnsTheData(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad.mul(ctx.factor).neg(), None
+
+
+@exercise.mistake
+class ViewsTheData(torch.autograd.Function):
+    """Your result shares the storage of `x` and is a view of another tensor: `.data` returns one with the
+    same elements and a version of its own. What is written to it under `torch.no_grad()` changes `x`, and a
+    backward that has kept `x` computes from the changed values without a word. Make a view of `x` itself."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.data.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
 
 
 @exercise.mistake
@@ -548,10 +649,122 @@ class KeepsItForItsShape(torch.autograd.Function):
         return grad.new_full(x.shape, -ctx.factor) * grad, None
 
 
+@KeepsTheInput.form
+class InputOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.x, ctx.strength = x, strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@KeepsTheInput.form
+class InputAndStrength(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.save_for_backward(x, torch.tensor(strength, device=x.device))
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        _, strength = ctx.saved_tensors
+        return -strength * grad, None
+
+
+@exercise.mistake
+class ATensorOfStrengths(torch.autograd.Function):
+    """You make a tensor of the size of `x` and keep it for backward. All that backward needs is one number;
+    multiplied by the incoming gradient it reaches every element."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.save_for_backward(torch.full_like(x, -strength))
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (factors,) = ctx.saved_tensors
+        return grad * factors, None
+
+
+@ATensorOfStrengths.form
+class ATensorOfStrengthsOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.factors = torch.full_like(x, -strength)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factors, None
+
+
+@exercise.mistake
+class ZeroTakenForNothing(torch.autograd.Function):
+    """For a `strength` of 0 your gradient is that of a strength of 1. In Python 0 counts as false, so that
+    `strength or 1.0` replaces it. Here it is a number like others: it stops the gradient."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength or 1.0
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
+@exercise.mistake
+class AddsTheUsualGradient(torch.autograd.Function):
+    """You return the incoming gradient less `strength` times it. The usual gradient is not to pass beside the
+    reversed one: minus `strength` times it is all that `x` gets."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad - ctx.strength * grad, None
+
+
+@exercise.mistake
+class StrengthTwice(torch.autograd.Function):
+    """Your gradient contains the square of `strength`. It is a factor once."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -(ctx.strength**2) * grad, None
+
+
+@exercise.mistake
+class StrengthInFloat32(torch.autograd.Function):
+    """In float64 your gradient is right in seven digits only. `torch.tensor(0.1)` is a float32 tensor; torch
+    adapts its dtype to that of the gradient and cannot give back the digits. A Python number has them all."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = torch.tensor(strength, device=x.device)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
 @exercise.mistake
 class StrengthOnTheClass(torch.autograd.Function):
-    """You keep `strength` on the class, and there is one class for all calls: the last call decides for all
-    that are still waiting for backward. `ctx` belongs to one call."""
+    """You keep `strength` in a place that all calls share, on the class or in a global: the last call decides
+    for all that are still waiting for backward. `ctx` belongs to one call."""
 
     strength = 1.0
 
