@@ -10,8 +10,8 @@ if forward had only *clipped* `x` to [0, 1]: where an element of `x` lies in [0,
 incoming gradient passes through as it is; elsewhere nothing passes.
 
 - `levels` has no gradient. The result has the dtype and the strides of `x`.
-- No more than **one byte for each element** is kept for backward. If `x` is changed in place between forward
-  and backward, the gradient must not be computed from the changed values.
+- No more than **one byte for each element** is kept for backward, in whatever place. If `x` is changed in
+  place between forward and backward, the gradient must not be computed from the changed values.
 - The incoming gradient is not written to, and backward can be differentiated with respect to it.
 
 `StraightThroughQuantize.apply(torch.tensor([-1., 0.2, 0.9]), 3)` → `[0., 0., 1.]`, and an incoming gradient
@@ -73,8 +73,9 @@ def _nearest(x, levels):
 
 def _expect_values(StraightThroughQuantize, setup, levels):
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
+    wanted = _nearest(t.x, levels).to(t.x)
     result = t.call(f"StraightThroughQuantize.apply(x, {levels})")
-    expect.equal(result, _nearest(t.x, levels).to(t.x))
+    expect.equal(result, wanted)
     return result
 
 
@@ -90,8 +91,9 @@ def _expect_gradient(StraightThroughQuantize, xs, gs, device):
 def values(StraightThroughQuantize, device):
     """Every element goes to the nearest level"""
     setup = _x([0.0, 0.08, 0.2, 0.29, 0.45, 0.55, 0.72, 0.8, 0.95, 1.0], device)
-    for levels in (5, 2, 3, 8):
+    for levels in (5, 2, 3, 8, 300):
         expect.in_graph(_expect_values(StraightThroughQuantize, setup, levels), of="`x`")
+    _expect_values(StraightThroughQuantize, _x([], device), 5)
 
 
 @exercise.check
@@ -163,9 +165,13 @@ def kept_for_backward(StraightThroughQuantize, device):
     """One byte for each element is kept for backward, at most"""
     setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-    with expect.situation(setup, "StraightThroughQuantize.apply(x, 5)"):
-        saved = measure.saved_bytes(t.StraightThroughQuantize.apply, t.x, 5)
+    saved = measure.saved_bytes(t.StraightThroughQuantize.apply, t.x, 5)
+    live = measure.live_bytes(t.StraightThroughQuantize.apply, t.x, 5)
+    with expect.situation(setup, "y = StraightThroughQuantize.apply(x, 5)"):
         expect.at_most(saved.total, t.x.numel(), "kept for backward", unit="bytes")
+        expect.at_most(live.held - live.result, t.x.numel(), "still there beside `x` and `y`", unit="bytes")
+    with expect.situation(setup, "y = StraightThroughQuantize.apply(x, 5)", "del y"):
+        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
 
 
 @exercise.check
@@ -205,12 +211,14 @@ def left_alone(StraightThroughQuantize, device):
 def differentiable_backward(StraightThroughQuantize, device):
     """The gradient can be differentiated with respect to the incoming one"""
     setup = f"{_x([-3.0, 0.3, 0.7], device)}\n{_line('h', [0.5, 2.0, 3.0], device, ', requires_grad=True')}"
-    t = expect.given(f"{setup}\ng = h * 1", StraightThroughQuantize=StraightThroughQuantize)
+    setup += f"\n{_line('weights', [3.0, -5.0, 0.25], device)}\ng = h * 1"
+    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
     slope = t.call(_GRADIENT.replace(", g)", ", g, create_graph=True)"))
     expect.in_graph(slope, what="the gradient", of="`g`")
-    slope.square().sum().backward()
-    wanted = torch.tensor([0.0, 4.0, 6.0], device=device)
-    expect.equal(t.h.grad, wanted, what="the gradient of the sum of its squares")
+    # Weights: a square would hide what passes where the gradient is 0.
+    (slope * t.weights).sum().backward()
+    wanted = torch.tensor([0.0, -5.0, 0.25], device=device)
+    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
 
 
 # --- the mistakes -------------------------------------------------------------------------------------------
@@ -253,6 +261,20 @@ class MasksByTheClippedResult(torch.autograd.Function):
     def backward(ctx, grad):
         (mask,) = ctx.saved_tensors
         return torch.where(mask, grad, 0), None
+
+
+@PassesEverywhere.form
+class MasksByTheKeptResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        y = _quantize(x, levels)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return grad * _inside(y), None
 
 
 @exercise.mistake
@@ -393,8 +415,8 @@ class KeepsTheOutput(torch.autograd.Function):
 
 @exercise.mistake
 class LeavesOutTheEnds(torch.autograd.Function):
-    """At 0 or at 1 exactly your gradient is stopped. These ends belong to [0, 1]: `<=`, not `<`. Weights that
-    were initialised with zeros, or clipped, lie exactly there, and would never move again."""
+    """At 0 and at 1 exactly your gradient is stopped. These ends belong to [0, 1]: `<=`, not `<`. Weights
+    that were initialised with zeros, or clipped, lie exactly there, and would never move again."""
 
     @staticmethod
     def forward(ctx, x, levels):
@@ -419,8 +441,11 @@ class StopsWhatReachesTheEnds(torch.autograd.Function):
         return grad.masked_fill(ctx.saved_tensors[0], 0.0), None
 
 
-@LeavesOutTheEnds.form
-class LeavesOutTheUpperEnd(torch.autograd.Function):
+@exercise.mistake
+class LeavesOutOneEnd(torch.autograd.Function):
+    """At one of the two ends exactly your gradient is stopped, and at the other it passes. Both belong to
+    [0, 1]: `<=` on either side."""
+
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward((x >= 0) & (x < 1))
@@ -432,11 +457,28 @@ class LeavesOutTheUpperEnd(torch.autograd.Function):
         return grad * inside, None
 
 
-@LeavesOutTheEnds.form
+@LeavesOutOneEnd.form
 class LeavesOutTheLowerEnd(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward((x > 0) & (x <= 1))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class MasksAfterRounding(torch.autograd.Function):
+    """You ask after rounding what lies in [0, 1]. Up to half a step outside everything is rounded to an end,
+    and there your gradient still passes. Ask it of `x` itself."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        number = torch.round(x * (levels - 1))
+        ctx.save_for_backward((number >= 0) & (number <= levels - 1))
         return _quantize(x, levels)
 
     @staticmethod
@@ -590,6 +632,55 @@ class AFenceOfLevels(torch.autograd.Function):
     def backward(ctx, grad):
         (inside,) = ctx.saved_tensors
         return torch.where(inside, grad, 0), None
+
+
+@exercise.mistake
+class OneLevelTooFew(torch.autograd.Function):
+    """You make one level too few: between `levels` levels there are `levels - 1` steps, and yours are
+    `levels - 2`. For 2 levels you divide by 0."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.round(x.clamp(0, 1) * (levels - 2)) / (levels - 2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class AlwaysFiveLevels(torch.autograd.Function):
+    """Your levels are those of the example, 0, 0.25, 0.5, 0.75 and 1, whatever `levels` says."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, 5)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@exercise.mistake
+class NumbersInOneByte(torch.autograd.Function):
+    """With more than 256 levels your results begin again at 0: the numbers of the levels are counted in a
+    byte, which holds 0 to 255. A floating-point number holds them all."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.round(x.clamp(0, 1) * (levels - 1)).to(torch.int32).to(torch.uint8).to(x.dtype) / (
+            levels - 1
+        )
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
 
 
 @exercise.mistake
@@ -754,17 +845,59 @@ class KeepsItForWhere(torch.autograd.Function):
         return torch.where((x < 0) | (x > 1), 0, grad), None
 
 
-@KeepsTheInput.variant
+@exercise.mistake
 class KeepsAMaskOfNumbers(torch.autograd.Function):
+    """Forward makes a tensor and keeps it for backward, four bytes for each element or eight. All that
+    backward asks is inside or outside, and a tensor of booleans tells it in one byte for each. A mask that is
+    converted to the dtype of `x`, or a copy of `x`, takes as much as `x` does."""
+
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x).to(x.dtype))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@KeepsAMaskOfNumbers.variant
+class KeepsACopy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x.clone())
         return x.clamp(0, 1).mul(levels - 1).round().div(levels - 1)
 
     @staticmethod
     def backward(ctx, grad):
-        (mask,) = ctx.saved_tensors
-        return mask * grad, None
+        (x,) = ctx.saved_tensors
+        return torch.where(_inside(x), grad, 0), None
+
+
+@KeepsAMaskOfNumbers.form
+class KeepsAMaskOfNumbersOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.mask = _inside(x).to(x.dtype)
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.mask, None
+
+
+@KeepsAMaskOfNumbers.form
+class KeepsAMaskOfIntegers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x).long())
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
 
 
 @exercise.mistake
@@ -838,7 +971,7 @@ class FillsInPlace(torch.autograd.Function):
         return grad.masked_fill_(outside, 0), None
 
 
-@WritesIntoWhatCameIn.variant
+@WritesIntoWhatCameIn.form
 class WritesIntoTheData(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, levels):
@@ -854,12 +987,26 @@ class WritesIntoTheData(torch.autograd.Function):
 
 @exercise.mistake
 class ClampsTheInputItself(torch.autograd.Function):
-    """`clamp_` with an underscore clips the caller's `x`. Without it you clip a new tensor."""
+    """You write into the caller's `x`. An operator with an underscore, such as `clamp_`, does that; without
+    it the result is a new tensor."""
 
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         return torch.round(x.clamp_(0, 1) * (levels - 1)) / (levels - 1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@ClampsTheInputItself.form
+class ComputesInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return x.clamp_(0, 1).mul_(levels - 1).round_().div_(levels - 1)
 
     @staticmethod
     def backward(ctx, grad):
@@ -945,15 +1092,62 @@ class OnceOnly(torch.autograd.Function):
 
 
 @exercise.mistake
+class StopsBehindTheGraph(torch.autograd.Function):
+    """The gradient is right, and its own derivative passes everywhere. The zeros came in without being
+    recorded, through `.data`, `detach()` or `torch.no_grad()`, and autograd still takes what comes out for
+    the incoming gradient. Multiply by the mask, or use `torch.where`."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        passed = grad.clone()
+        passed.data[~inside] = 0
+        return passed, None
+
+
+@StopsBehindTheGraph.variant
+class TakesAwayWhatIsDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad - (grad * ~inside).detach(), None
+
+
+@exercise.mistake
 class MadeContiguous(torch.autograd.Function):
-    """You make what comes in contiguous. For a transposed `x` the result then has another layout.
-    Element-wise operators, and the `*_like` functions, keep it."""
+    """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
+    builds a new tensor from a shape or looks up a table. Element-wise operators, and the `*_like` functions,
+    keep the strides."""
 
     @staticmethod
     def forward(ctx, x, levels):
         x = x.contiguous()
         ctx.save_for_backward(_inside(x))
         return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
+
+
+@MadeContiguous.variant
+class LooksUpATable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        table = torch.linspace(0, 1, levels, dtype=x.dtype, device=x.device)
+        return table[(x.unsqueeze(-1) - table).abs().argmin(-1)]
 
     @staticmethod
     def backward(ctx, grad):
