@@ -4,17 +4,19 @@
 as positive, `-0.` too, and becomes +1.
 
 The sign has the derivative 0 wherever it has one. Backward passes the incoming gradient on as it is for the
-elements of `x` between -1 and 1, **both ends included**, and stops it for the others. So a weight that has
-gone far enough to one side is pushed no further.
+elements of `x` between -1 and 1, **both ends included**, and stops it for the others, whichever way it
+pushes.
 
 - The result has the dtype and the strides of `x`, which may be any dtype of floating point.
-- No more bytes are kept for backward than `x` has. If what backward needs was changed in place meanwhile,
-  it must not go on with the changed values.
+- No more bytes are kept for backward than `x` has, in whatever place. If what backward needs was changed in
+  place meanwhile, it must not go on with the changed values.
 - The incoming gradient is not written to, and backward can be differentiated with respect to it.
 
 `StraightThroughSign.apply(torch.tensor([-3., 0., 0.5]))` → `[-1., 1., 1.]`, and an incoming gradient of
 `[5., 5., 5.]` becomes `[0., 5., 5.]`
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -54,6 +56,7 @@ _GRADIENT = "torch.autograd.grad(StraightThroughSign.apply(x), x, g)[0]"
 def _line(name, values, device, more=""):
     """The line that makes a tensor."""
     where = "" if device.type == "cpu" else f", device='{device.type}'"
+    values = str(values).replace("inf", "torch.inf")
     return f"{name} = torch.tensor({values}{where}{more})"
 
 
@@ -81,7 +84,8 @@ def _expect_gradient(StraightThroughSign, xs, gs, device):
 @exercise.check
 def two_values(StraightThroughSign, device):
     """Negative elements become -1, positive ones 1"""
-    _expect_values(StraightThroughSign, [-30.0, -1.0, -0.25, 1e-30, 0.5, 1.0, 7.0], device)
+    _expect_values(StraightThroughSign, [-30.0, -1.0, -0.25, -1e-30, 1e-30, 0.5, 1.0, 7.0], device)
+    _expect_values(StraightThroughSign, [-math.inf, math.inf], device)
 
 
 @exercise.check
@@ -134,7 +138,9 @@ def every_dtype(StraightThroughSign, device):
     """Every dtype of floating point is kept"""
     dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
     for dtype in dtypes:
-        _expect_values(StraightThroughSign, [-2.0, -0.25, 0.75], device, f", dtype=torch.{dtype}")
+        _expect_values(
+            StraightThroughSign, [-2.0, -0.25, -1e-7, 1e-7, 0.75], device, f", dtype=torch.{dtype}"
+        )
 
 
 @exercise.check
@@ -152,9 +158,15 @@ def kept_for_backward(StraightThroughSign, device):
     """No more is kept for backward than `x` has bytes"""
     setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
     t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+    saved = measure.saved_bytes(t.StraightThroughSign.apply, t.x)
+    # Of what is made on the way, all that the graph does not hold is gone in the end.
+    live = measure.live_bytes(lambda x: t.StraightThroughSign.apply(x * 1) * 1, t.x)
     with expect.situation(setup, "StraightThroughSign.apply(x)"):
-        saved = measure.saved_bytes(t.StraightThroughSign.apply, t.x)
         expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+    with expect.situation(setup, "z = StraightThroughSign.apply(x * 1) * 1"):
+        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
+    with expect.situation(setup, "z = StraightThroughSign.apply(x * 1) * 1", "del z"):
+        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
 
 
 @exercise.check
@@ -193,12 +205,14 @@ def left_alone(StraightThroughSign, device):
 def differentiable_backward(StraightThroughSign, device):
     """The gradient can be differentiated with respect to the incoming one"""
     setup = f"{_x([-3.0, 0.3, -0.7], device)}\n{_line('h', [0.5, 2.0, 3.0], device, ', requires_grad=True')}"
-    t = expect.given(f"{setup}\ng = h * 1", StraightThroughSign=StraightThroughSign)
+    setup += f"\n{_line('weights', [3.0, -5.0, 0.25], device)}\ng = h * 1"
+    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
     slope = t.call(_GRADIENT.replace(", g)", ", g, create_graph=True)"))
     expect.in_graph(slope, what="the gradient", of="`g`")
-    slope.square().sum().backward()
-    wanted = torch.tensor([0.0, 4.0, 6.0], device=device)
-    expect.equal(t.h.grad, wanted, what="the gradient of the sum of its squares")
+    # Weights: a square would hide what passes where the gradient is 0.
+    (slope * t.weights).sum().backward()
+    wanted = torch.tensor([0.0, -5.0, 0.25], device=device)
+    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
 
 
 # --- the mistakes -------------------------------------------------------------------------------------------
@@ -294,6 +308,51 @@ class LooksAtTheBit(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return torch.where((x > 1) | (x < -1), 0, grad)
+
+
+@exercise.mistake
+class SignOfALittleMore(torch.autograd.Function):
+    """You add a small number before you take the sign, so that 0 becomes positive. A negative number that is
+    smaller still becomes positive too. Compare with 0 instead: there are two outcomes, and no limit."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sign(x + 1e-6)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@SignOfALittleMore.form
+class SignOfAlmostNothingMore(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sign(x + 1e-12)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@exercise.mistake
+class DividesByTheSize(torch.autograd.Function):
+    """For an infinite `x` your result is wrong: infinity divided by infinity is `nan`, as 0 divided by 0 is,
+    and what mends the one does not mend the other. A comparison divides nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nan_to_num(x / x.abs(), nan=1.0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
 
 
 @exercise.mistake
@@ -500,19 +559,6 @@ class StopsWhatReachesTheEnds(torch.autograd.Function):
 
 
 @LeavesOutTheEnds.form
-class LeavesOutOneEnd(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * ((x >= -1) & (x < 1))
-
-
-@LeavesOutTheEnds.form
 class SignWithoutTheEnds(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -523,6 +569,109 @@ class SignWithoutTheEnds(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (x.abs() < 1)
+
+
+@exercise.mistake
+class LeavesOutOneEnd(torch.autograd.Function):
+    """At one of the two ends exactly your gradient is stopped, and at the other it passes. Both belong to
+    [-1, 1]: `<=` on either side."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x >= -1) & (x < 1))
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
+
+
+@LeavesOutOneEnd.form
+class LeavesOutTheLowerEnd(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x > -1) & (x <= 1))
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
+
+
+@exercise.mistake
+class StopsInside(torch.autograd.Function):
+    """Your mask is the wrong way round: the gradient passes beyond -1 and 1 and is stopped between them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() > 1)
+
+
+@StopsInside.variant
+class MultipliesByTheOutside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x > 1) | (x < -1))
+        return (x >= 0).to(x.dtype) * 2 - 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.where(ctx.saved_tensors[0], grad, 0)
+
+
+@exercise.mistake
+class StopsWhatPushesOn(torch.autograd.Function):
+    """Beyond -1 and 1 you stop the gradient where it pushes on and let it pass where it pulls back. It is to
+    be stopped there in either case: `x` decides alone, and not the sign of the gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return torch.where(((x > 1) & (grad < 0)) | ((x < -1) & (grad > 0)), 0, grad)
+
+
+@exercise.mistake
+class HalfTheRange(torch.autograd.Function):
+    """Your gradient passes where |x| ≤ 0.5 and is stopped between 0.5 and 1. It passes up to 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 0.5)
+
+
+@exercise.mistake
+class SignOfTheGradient(torch.autograd.Function):
+    """Where the gradient passes, yours has size 1. You return the sign of the incoming gradient; it is
+    forward that takes a sign, and backward passes the gradient as it is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad.sign() * (x.abs() <= 1)
 
 
 @exercise.mistake
@@ -702,7 +851,8 @@ class KeptInATuple(torch.autograd.Function):
 
 @exercise.mistake
 class KeepsTwo(torch.autograd.Function):
-    """You keep more than you need: one tensor decides, the input or a mask made of it."""
+    """You save more bytes than `x` has: two tensors, or one of a wider dtype. One tensor is enough to decide,
+    the input or a mask made of it, and a mask of booleans takes one byte for each element."""
 
     @staticmethod
     def forward(ctx, x):
@@ -714,6 +864,66 @@ class KeepsTwo(torch.autograd.Function):
     def backward(ctx, grad):
         x, _ = ctx.saved_tensors
         return grad * (x.abs() <= 1)
+
+
+@KeepsTwo.variant
+class SavesAWideMask(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward((x.abs() <= 1).long())
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
+
+
+@KeepsTwo.form
+class KeepsTheMaskToo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        mask = x.abs() <= 1
+        ctx.save_for_backward(x, mask)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        _, mask = ctx.saved_tensors
+        return grad * mask
+
+
+@exercise.mistake
+class KeepsAWideMask(torch.autograd.Function):
+    """You keep more bytes than `x` has, though not with `save_for_backward`: an attribute of `ctx` stays in
+    memory as well, as long as the graph does. A tensor of booleans takes one byte for each element."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mask = (x.abs() <= 1).double()
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.mask.to(grad.dtype)
+
+
+@exercise.mistake
+class LeavesSomethingBehind(torch.autograd.Function):
+    """When the result is gone, something of your call is still in memory. What is put on the class, into a
+    global, or as the result itself on its own `ctx` (the two then hold each other) is not freed with the
+    graph. `ctx.save_for_backward` knows how to keep a result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = _sign(x)
+        ctx.save_for_backward(x.abs() <= 1)
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (mask,) = ctx.saved_tensors
+        return grad * mask
 
 
 @exercise.mistake
@@ -825,15 +1035,63 @@ class OnceOnly(torch.autograd.Function):
 
 
 @exercise.mistake
+class StopsBehindTheGraph(torch.autograd.Function):
+    """The gradient is right, and its own derivative passes everywhere. The zeros came in without being
+    recorded, through `.data`, `detach()` or `torch.no_grad()`, and autograd still takes what comes out for
+    the incoming gradient. Multiply by the mask, or use `torch.where`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        passed = grad.clone()
+        passed.data[x.abs() > 1] = 0
+        return passed
+
+
+@StopsBehindTheGraph.variant
+class TakesAwayWhatIsDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad - (grad * (x.abs() > 1)).detach()
+
+
+@exercise.mistake
 class MadeContiguous(torch.autograd.Function):
-    """You make what comes in contiguous. For a transposed `x` the result then has another layout.
-    Element-wise operators, and the `*_like` functions, keep it."""
+    """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
+    builds a new tensor from a shape, as `torch.ones(x.shape)` does. Element-wise operators, and the `*_like`
+    functions, keep the strides."""
 
     @staticmethod
     def forward(ctx, x):
         x = x.contiguous()
         ctx.save_for_backward(x)
         return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
+@MadeContiguous.variant
+class FillsANewTensor(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        result = torch.ones(x.shape, dtype=x.dtype, device=x.device)
+        result[x < 0] = -1
+        return result
 
     @staticmethod
     def backward(ctx, grad):
