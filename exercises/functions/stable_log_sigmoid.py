@@ -9,10 +9,11 @@ any shape and any dtype of floating point.
 - It can be differentiated twice, and the second derivative is finite and right too. Its small values need
   not keep their digits.
 - The result is laid out as `x` is, with the same strides, as with torch's own element-wise operators.
-- Between forward and backward it keeps no more bytes than `x` has. If what it needs was changed in place
-  meanwhile, backward must not go on with the changed values.
+- Between forward and backward it keeps no more bytes than `x` has, in whatever place. If what it needs was
+  changed in place meanwhile, backward must not go on with the changed values.
 
-torch's own `logsigmoid`, and `softplus`, are not to be used; everything else is welcome, `torch.sigmoid` too.
+torch's own `logsigmoid`, `softplus`, and what contains them (`mish`, the losses that take logits) are not to
+be used; everything else is welcome, `torch.sigmoid` too.
 
 `StableLogSigmoid.apply(torch.tensor([-1000., 0., 1000.]))` → `[-1000., -0.6931, 0.]`
 """
@@ -62,6 +63,10 @@ _REFUSED = (
     "aten.log_sigmoid_backward",
     "aten.softplus",
     "aten.softplus_backward",
+    "aten.binary_cross_entropy_with_logits",
+    "aten.soft_margin_loss",
+    "aten.mish",
+    "aten.mish_backward",
 )
 
 
@@ -86,8 +91,10 @@ def _compare(actual, wanted, x, what, digits):
 
 def _expect_values(StableLogSigmoid, setup, digits=False):
     t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    wanted, before = _exact(t.x)[0], t.x.detach().clone()
     result = t.call("StableLogSigmoid.apply(x)")
-    _compare(result, _exact(t.x)[0], t.x, "the result", digits)
+    expect.unchanged(t.x.detach(), before, what="`x`")
+    _compare(result, wanted, t.x, "the result", digits)
     return result
 
 
@@ -220,10 +227,17 @@ def changed_in_between(StableLogSigmoid, device):
 @exercise.check
 def kept_for_backward(StableLogSigmoid, device):
     """No more is kept for backward than `x` has bytes"""
-    t = expect.given(f"{_x([-3.0, -0.5, 0.0, 0.5, 3.0], device)}", StableLogSigmoid=StableLogSigmoid)
-    with expect.situation(_x([-3.0, -0.5, 0.0, 0.5, 3.0], device), "StableLogSigmoid.apply(x)"):
-        saved = measure.saved_bytes(t.StableLogSigmoid.apply, t.x)
+    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
+    saved = measure.saved_bytes(t.StableLogSigmoid.apply, t.x)
+    # Of what is made on the way, all that the graph does not hold is gone in the end.
+    live = measure.live_bytes(lambda x: t.StableLogSigmoid.apply(x * 1) * 1, t.x)
+    with expect.situation(setup, "StableLogSigmoid.apply(x)"):
         expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+    with expect.situation(setup, "z = StableLogSigmoid.apply(x * 1) * 1"):
+        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
+    with expect.situation(setup, "z = StableLogSigmoid.apply(x * 1) * 1", "del z"):
+        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
 
 
 @exercise.check
@@ -247,7 +261,7 @@ def left_alone(StableLogSigmoid, device):
 
 @exercise.check
 def of_your_own(StableLogSigmoid, device):
-    """Neither `logsigmoid` nor `softplus` of torch's runs"""
+    """Neither `logsigmoid` nor `softplus` of torch's runs, nor what contains them"""
     t = expect.given(_x([-3.0, 0.0, 3.0], device), StableLogSigmoid=StableLogSigmoid)
     with measure.operators() as ran:
         t.call("torch.autograd.grad(StableLogSigmoid.apply(x).sum(), x)")
@@ -348,12 +362,50 @@ class BothOverflowOnTheLeft(torch.autograd.Function):
         return grad * torch.exp(-x) / (1 + torch.exp(-x))
 
 
-@LogOfSigmoid.form
+@exercise.mistake
 class OverflowsOnTheLeftOnly(torch.autograd.Function):
+    """Far to the left the result is `-inf`: `exp(-x)` overflows. To the right your form holds, and keeps all
+    digits. For negative `x` there is another form of the kind, with `exp(x)`; pull `x` out of the
+    logarithm."""
+
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return -torch.log1p(torch.exp(-x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class OneBranchForAll(torch.autograd.Function):
+    """You choose one branch for the whole tensor, and overflow where its elements have both signs. Each
+    element needs a branch of its own: `torch.where`, or one form for both with `|x|`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        if bool((x >= 0).all()):
+            return -torch.log1p(torch.exp(-x))
+        return x - torch.log1p(torch.exp(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class OtherSignOfTheResult(torch.autograd.Function):
+    """Your result has the wrong sign: it is that of `softplus(-x)`. The logarithm of a sigmoid, which lies
+    between 0 and 1, is negative."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -_log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -413,6 +465,19 @@ class InputIsBoundedBothWays(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * torch.sigmoid(-x.clamp(-50, 50))
+
+
+@LogOfSigmoidAndALittle.form
+class InputIsBoundedInForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.log1p(torch.exp(-x.clamp(-50, 50)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
 
 
 @exercise.mistake
@@ -491,9 +556,10 @@ class ThresholdOnBothSides(torch.autograd.Function):
 
 @exercise.mistake
 class OneMinusSigmoid(torch.autograd.Function):
-    """The derivative is `1 - sigmoid(x)` on paper. In floating point `sigmoid(x)` is rounded to 1 far to the
-    right, and the difference to 0: the gradient there is lost. `sigmoid(-x)` is the same number without the
-    subtraction. (From the saved result `y` it is `1 - exp(y)`, for which torch has `expm1`.)"""
+    """Far to the right your gradient is lost, in a difference of two numbers that are nearly equal. On paper
+    the derivative is `1 - sigmoid(x)`, or `1 - exp(y)` from the result, or `(1 - tanh(x / 2)) / 2`; in
+    floating point both sides of the minus are rounded to the same number. `sigmoid(-x)` subtracts nothing,
+    and for `y` torch has `expm1`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -518,6 +584,19 @@ class OneMinusExp(torch.autograd.Function):
     def backward(ctx, grad):
         (y,) = ctx.saved_tensors
         return grad - grad * y.exp()
+
+
+@OneMinusSigmoid.variant
+class OneMinusTanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (1 - torch.tanh(x / 2)) / 2
 
 
 @exercise.mistake
@@ -701,8 +780,8 @@ class DifferentiatesForwardAgain(torch.autograd.Function):
 @exercise.mistake
 class SlopeMadeInForward(torch.autograd.Function):
     """Values and gradients are right, and backward cannot be differentiated: for autograd your slope is a
-    number that does not depend on `x`. Forward runs without recording, so a slope that is made there has no
-    history, nor has one that is made of `x.detach()` or `x.data`. Save `x` (or the result) and make the
+    number that does not depend on `x`. Forward runs without recording, so what is made there (a slope, a copy
+    of `x`) has no history, nor has `x.detach()` or `x.data`. Save `x` itself, or the result, and make the
     slope from it in backward."""
 
     @staticmethod
@@ -743,6 +822,20 @@ class SlopeOfTheData(torch.autograd.Function):
     def backward(ctx, grad):
         (y,) = ctx.saved_tensors
         return -grad * y.data.expm1()
+
+
+@SlopeMadeInForward.form
+class SlopeBesideTheInput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        slope = torch.sigmoid(-x)
+        ctx.save_for_backward(x, slope)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        _, slope = ctx.saved_tensors
+        return grad * slope
 
 
 @exercise.mistake
@@ -821,6 +914,53 @@ class ExpOfTheResult(torch.autograd.Function):
     def backward(ctx, grad):
         (y,) = ctx.saved_tensors
         return y.exp() * grad
+
+
+@exercise.mistake
+class SlopeOfTheSigmoid(torch.autograd.Function):
+    """Your gradient is `s * (1 - s)`, the derivative of the sigmoid. That of its logarithm has a `1 / s`
+    more: what is left is `1 - s`, or `sigmoid(-x)`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 - s)
+
+
+@SlopeOfTheSigmoid.variant
+class SlopeOfTheSigmoidOfBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return x.sigmoid() * x.neg().sigmoid() * grad
+
+
+@exercise.mistake
+class NoSlopeAtZero(torch.autograd.Function):
+    """At `x = 0` your gradient is 0, and right elsewhere. The log-sigmoid has no corner there, its slope is
+    0.5; but `torch.sign` is 0 at 0, and so is the derivative of `abs` in torch."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        e = torch.exp(-x.abs())
+        return grad * ((x < 0).to(x.dtype) + torch.sign(x) * e / (1 + e))
 
 
 @exercise.mistake
@@ -928,9 +1068,9 @@ class ResultKeptOnCtx(torch.autograd.Function):
 
 @exercise.mistake
 class AlwaysFloat32(torch.autograd.Function):
-    """You compute in float32 whatever came in. A float64 input loses half its digits (and `gradcheck` fails,
-    which needs them), and a half precision one comes back wider than it was. The result has the dtype of
-    `x`."""
+    """You compute in float32 whatever came in, and the result is float32. A float64 input loses half its
+    digits (and `gradcheck` fails, which needs them), and a half precision one comes back wider than it was.
+    The result has the dtype of `x`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -956,9 +1096,38 @@ class ThroughFloat32(torch.autograd.Function):
 
 
 @exercise.mistake
+class ThroughFloat32AndBack(torch.autograd.Function):
+    """You compute in float32 and convert the result back to the dtype of `x`. That helps half precision; a
+    float64 input has lost half its digits on the way (and `gradcheck` fails, which needs them)."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x.float()).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return (grad * torch.sigmoid(-x.float())).to(grad.dtype)
+
+
+@ThroughFloat32AndBack.form
+class ForwardThroughFloat32(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x.float()).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
 class KeepsTwo(torch.autograd.Function):
-    """You keep a second tensor besides the one that you need. Whatever can be computed again from `x` (or
-    from the result) need not lie in memory until backward."""
+    """You save more bytes than `x` has. One tensor is enough, `x` or the result: whatever can be computed
+    again from it need not lie in memory until backward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -986,8 +1155,39 @@ class KeepsTheExponential(torch.autograd.Function):
 
 
 @exercise.mistake
+class KeepsMoreOnCtx(torch.autograd.Function):
+    """Besides what is saved, something stays in memory with the graph: an attribute of `ctx` does, and hooks
+    for saved tensors do not see it. Together it is more than `x` has bytes. Compute it anew in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.s = torch.sigmoid(-x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@KeepsMoreOnCtx.form
+class KeepsTwoMoreOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.e, ctx.s = torch.exp(-x.abs()), torch.sigmoid(-x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
 class Builtin(torch.autograd.Function):
-    """You call one of the two functions that the task rules out: this exercise is about what they do inside.
+    """You call one of the functions that the task rules out: this exercise is about what they do inside.
     (`softplus` would not do in any case. From 20 on it returns its argument, and float64 sees that.)"""
 
     @staticmethod
@@ -1014,6 +1214,36 @@ class MinusSoftplus(torch.autograd.Function):
         return grad * torch.sigmoid(-x)
 
 
+@Builtin.form
+class MinusALoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -F.binary_cross_entropy_with_logits(x, torch.ones_like(x), reduction="none")
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@exercise.mistake
+class WritesIntoTheInput(torch.autograd.Function):
+    """You write into the caller's `x`: an operator with an underscore does. Without it the result is a new
+    tensor."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        small = torch.exp(-x.abs())
+        return x.clamp_(max=0) - small.log1p()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
 @exercise.mistake
 class WritesIntoWhatCameIn(torch.autograd.Function):
     """You multiply the incoming gradient in place. It belongs to whoever handed it in, and may be used
@@ -1032,14 +1262,32 @@ class WritesIntoWhatCameIn(torch.autograd.Function):
 
 @exercise.mistake
 class MadeContiguous(torch.autograd.Function):
-    """You make what comes in contiguous. For a transposed `x`, or images in `channels_last`, that is a copy,
-    and what follows inherits another layout. Element-wise operators take any strides."""
+    """For a transposed `x`, or images in `channels_last`, your result has another layout. `contiguous()`
+    makes one, and so does all that builds a new tensor from a shape. Element-wise operators, and the
+    `*_like` functions, keep the strides."""
 
     @staticmethod
     def forward(ctx, x):
         x = x.contiguous()
         ctx.save_for_backward(x)
         return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
+@MadeContiguous.variant
+class FillsANewTensor(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        result = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        left = x < 0
+        result[left] = x[left] - torch.log1p(torch.exp(x[left]))
+        result[~left] = -torch.log1p(torch.exp(-x[~left]))
+        return result
 
     @staticmethod
     def backward(ctx, grad):
