@@ -7,7 +7,8 @@ need the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of
 - Exact means up to rounding, in every dtype of floating point: the approximation with `tanh` that many models
   use is off by up to 0.0005, and that shows. The dtype is kept, and so are the strides.
 - It can be differentiated twice.
-- No more is kept for backward than `x` has bytes; left to autograd, this formula keeps three times as much.
+- No more is kept for backward than `x` has bytes, in whatever place; left to autograd, this formula keeps
+  three times as much.
   If what is kept was changed in place meanwhile, backward must not go on with the changed values.
 - The incoming gradient is not written to.
 
@@ -84,8 +85,10 @@ def _compare(actual, wanted, x, what):
 
 def _expect_values(Gelu, setup):
     t = expect.given(setup, Gelu=Gelu)
+    wanted, before = _exact(t.x)[0], t.x.detach().clone()
     result = t.call("Gelu.apply(x)")
-    _compare(result, _exact(t.x)[0], t.x, "the result")
+    expect.unchanged(t.x.detach(), before, what="`x`")
+    _compare(result, wanted, t.x, "the result")
     return result
 
 
@@ -185,9 +188,15 @@ def kept_for_backward(Gelu, device):
     """No more is kept for backward than `x` has bytes"""
     setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
     t = expect.given(setup, Gelu=Gelu)
+    saved = measure.saved_bytes(t.Gelu.apply, t.x)
+    # Of what is made on the way, all that the graph does not hold is gone in the end.
+    live = measure.live_bytes(lambda x: t.Gelu.apply(x * 1) * 1, t.x)
     with expect.situation(setup, "Gelu.apply(x)"):
-        saved = measure.saved_bytes(t.Gelu.apply, t.x)
         expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+    with expect.situation(setup, "z = Gelu.apply(x * 1) * 1"):
+        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
+    with expect.situation(setup, "z = Gelu.apply(x * 1) * 1", "del z"):
+        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
 
 
 @exercise.check
@@ -401,9 +410,10 @@ class DensityWithoutX(torch.autograd.Function):
 
 @exercise.mistake
 class OtherDensity(torch.autograd.Function):
-    """Your slope has the right form and another factor in the density, `exp(-x² / 2) / √(2π)`. From the
-    derivative of `erf`, `2 / √π · exp(-z²)`, one gets there with `z = x / √2` and with the inner derivative
-    `1 / √2`; either is easily forgotten."""
+    """Your slope has the right form, and what it adds is not quite `x` times the density,
+    `exp(-x² / 2) / √(2π)`. Mind where the brackets are: the 2 below `x²` belongs into `exp`, both 2 and π
+    under the root. (From the derivative of `erf`, `2 / √π · exp(-z²)`, one gets there with `z = x / √2` and
+    with the inner derivative `1 / √2`.)"""
 
     @staticmethod
     def forward(ctx, x):
@@ -455,6 +465,123 @@ class DensityNotNormalised(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (_cdf(x) + x * torch.exp(-x * x / 2))
+
+
+@OtherDensity.form
+class HalvesTheExponential(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-(x**2)) / 2 / math.sqrt(2 * math.pi))
+
+
+@OtherDensity.form
+class PiBesideTheRoot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-(x**2) / 2) / math.sqrt(2) * math.pi)
+
+
+@exercise.mistake
+class OtherSignOfTheDensity(torch.autograd.Function):
+    """You subtract the term with the density. Both terms of the product rule are added, and `Φ` grows with
+    `x`: its derivative is the density itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) - x * _pdf(x))
+
+
+@OtherSignOfTheDensity.variant
+class SubtractsTheBell(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        bell = x.square().mul(-0.5).exp() * (2 * math.pi) ** -0.5
+        return torch.erfc(x * -math.sqrt(0.5)).div(2).sub(x * bell).mul(grad)
+
+
+@exercise.mistake
+class GrowsInsteadOfFalling(torch.autograd.Function):
+    """The exponent of your density has the wrong sign: `exp(x² / 2)` grows without end. The density falls to
+    0 on both sides, `exp(-x² / 2)`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(x**2 / 2) / math.sqrt(2 * math.pi))
+
+
+@exercise.mistake
+class WithoutTheHalf(torch.autograd.Function):
+    """Your result is twice as large as it should be: `1 + erf(x / √2)` runs from 0 to 2, and a share from 0
+    to 1. Half of it is `Φ`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + torch.erf(x / math.sqrt(2)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@WithoutTheHalf.form
+class WithoutTheHalfAnywhere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + torch.erf(x / math.sqrt(2)))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (2 * _cdf(x) + 2 * x * _pdf(x))
+
+
+@exercise.mistake
+class TimesRootTwo(torch.autograd.Function):
+    """You take `erf(x * √2)`. `Φ` belongs to a wider bell than `erf`, and its argument is smaller: `x /
+    √2`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + torch.erf(x * math.sqrt(2))) / 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
 
 
 @exercise.mistake
@@ -549,8 +676,9 @@ class IncomingOnTheOtherTermOnly(torch.autograd.Function):
 @exercise.mistake
 class SlopeMadeInForward(torch.autograd.Function):
     """Values and gradients are right, and backward cannot be differentiated: for autograd your slope is a
-    number that does not depend on `x`. Forward runs without recording, so a slope that is made there has no
-    history, nor has one that is made of `x.detach()` or `x.data`. Save `x` and make the slope in backward."""
+    number that does not depend on `x`. Forward runs without recording, so what is made there (a slope, a copy
+    of `x`) has no history, nor has `x.detach()` or `x.data`, nor a slope that is made under `no_grad`. Save
+    `x` itself and make the slope in backward."""
 
     @staticmethod
     def forward(ctx, x):
@@ -638,10 +766,55 @@ class PhiOnCtx(torch.autograd.Function):
 
 
 @exercise.mistake
+class DetachedInOneTerm(torch.autograd.Function):
+    """The gradient is right, and the second derivative lacks a part: one of the two terms of your slope was
+    made of a tensor without history, as `x.detach()` is. For autograd it is a number. Make both terms from
+    what `ctx.saved_tensors` returns."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x.detach()))
+
+
+@DetachedInOneTerm.form
+class ShareOfTheDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x.detach()) + x * _pdf(x))
+
+
+@DetachedInOneTerm.form
+class TermOfTheDetached(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        z = x.detach()
+        return grad * (_cdf(x) + z * _pdf(z))
+
+
+@exercise.mistake
 class BackwardWithoutRecording(torch.autograd.Function):
     """Values and gradients are right, and nothing of your backward was recorded, so it cannot be
-    differentiated: `torch.no_grad()` and `once_differentiable` see to that. Leave them out; without
-    `create_graph=True` backward is not recorded anyway."""
+    differentiated. `torch.no_grad()` and `once_differentiable` see to that, and `torch.autograd.grad` within
+    backward does, without `create_graph=True`. Write the slope down from the saved `x`; where no second
+    derivative is asked for, it is not recorded anyway."""
 
     @staticmethod
     def forward(ctx, x):
@@ -667,6 +840,22 @@ class OnceOnly(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (_cdf(x) + x * _pdf(x))
+
+
+@BackwardWithoutRecording.variant
+class DifferentiatesWithoutAGraph(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            z = x.detach().requires_grad_()
+            y = z * _cdf(z)
+        return torch.autograd.grad(y, z, grad)[0]
 
 
 @exercise.mistake
@@ -718,6 +907,53 @@ class KeepsTwo(torch.autograd.Function):
 
 
 @exercise.mistake
+class KeepsMoreOnCtx(torch.autograd.Function):
+    """Besides what is saved, something stays in memory with the graph: an attribute of `ctx` does, and hooks
+    for saved tensors do not see it. Together it is more than `x` has bytes. Compute it anew in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.share = _cdf(x)
+        return x * ctx.share
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@KeepsMoreOnCtx.form
+class KeepsTwoMoreOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.share, ctx.density = _cdf(x), _pdf(x)
+        return x * ctx.share
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class TypesFourDigits(torch.autograd.Function):
+    """Your constants have four digits (1.4142 for √2, 0.3989 for the density), and float32 has seven: the
+    slopes differ in the fifth. `math.sqrt(2)` and `math.sqrt(2 * math.pi)` have sixteen."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 0.5 * x * (1 + torch.erf(x / 1.4142))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (0.5 * (1 + torch.erf(x / 1.4142)) + x * 0.3989 * torch.exp(-x * x / 2))
+
+
+@exercise.mistake
 class RootInFloat32(torch.autograd.Function):
     """In float64 your digits end after the seventh: a constant is the reason. `torch.sqrt(torch.tensor(2.))`
     is a float32 tensor, and torch adapts its dtype to that of `x` without giving it more digits; a constant
@@ -750,6 +986,19 @@ class RootsOfShortTensors(torch.autograd.Function):
         return grad * (0.5 + 0.5 * (x * torch.tensor(0.5).sqrt()).erf() + x * bell)
 
 
+@RootInFloat32.form
+class RootInFloat32OfTheDensity(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-x * x / 2) / torch.sqrt(2 * torch.tensor(math.pi)))
+
+
 @RootInFloat32.variant
 class TypesTheConstant(torch.autograd.Function):
     @staticmethod
@@ -765,8 +1014,8 @@ class TypesTheConstant(torch.autograd.Function):
 
 @exercise.mistake
 class AlwaysFloat32(torch.autograd.Function):
-    """You compute in float32 whatever came in: the result has another dtype than `x`, and a float64 input
-    loses half its digits."""
+    """You compute in float32 whatever came in, and the result is float32: it has another dtype than `x`, and
+    a float64 input loses half its digits."""
 
     @staticmethod
     def forward(ctx, x):
@@ -778,6 +1027,38 @@ class AlwaysFloat32(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class ThroughFloat32AndBack(torch.autograd.Function):
+    """You compute in float32 and convert the result back to the dtype of `x`. That helps half precision; a
+    float64 input has lost half its digits on the way (and `gradcheck` fails, which needs them)."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x.float()
+        return (y * _cdf(y)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@ThroughFloat32AndBack.variant
+class BothThroughFloat32(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x.float()
+        return (y * _cdf(y)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        x = x.float()
+        return (grad * (_cdf(x) + x * _pdf(x))).to(grad.dtype)
 
 
 @exercise.mistake
@@ -812,9 +1093,38 @@ class WritesIntoWhatCameIn(torch.autograd.Function):
 
 
 @exercise.mistake
+class WritesIntoTheInput(torch.autograd.Function):
+    """You write into the caller's `x`: an operator with an underscore, such as `mul_`, does. Without it the
+    result is a new tensor."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.mul_(_cdf(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@WritesIntoTheInput.form
+class WritesAndClones(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.mul_(_cdf(x)).clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
 class MadeContiguous(torch.autograd.Function):
-    """You make what comes in contiguous. For a transposed `x` the result then has another layout.
-    Element-wise operators, and the `*_like` functions, keep it."""
+    """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
+    builds a new tensor from a shape. Element-wise operators, and the `*_like` functions, keep the strides."""
 
     @staticmethod
     def forward(ctx, x):
