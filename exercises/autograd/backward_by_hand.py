@@ -274,6 +274,7 @@ def gradients_of_their_own(backward_by_hand):
         ["root = x + 1"],
         [w, "root = x + w"],
         [w, "root = (x + w) + x.sin()"],
+        [w, "root = x.sin() + (x + w)"],
         [w, "root = x.exp() * w"],
     ):
         t = expect.given(_setup(_X, *lines), backward_by_hand=backward_by_hand)

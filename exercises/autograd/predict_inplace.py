@@ -4,7 +4,8 @@
 `y.sum().backward()` runs. For each line write down what comes of it:
 
 - `"raises"`: an error, in the line itself or in backward;
-- `"safe"`: it runs, and `x.grad` is what it would be if every write had gone into a new tensor;
+- `"safe"`: it runs, and `x.grad` is the gradient of what was computed: how the sum changes with the numbers
+  that `x` held at the beginning;
 - `"wrong"`: it runs without an error, and `x.grad` is something else.
 
 The first line is answered: `y + 1` writes to nothing. Replace every other `...` before you run any of the
@@ -73,7 +74,7 @@ _OUT_OF_PLACE = {
     "y = x.exp(); y[0] = 0": "y = x.exp() * torch.tensor([0.0, 1.0, 1.0])",
     "y = torch.zeros(2); y[:] = x[:2] * x[1:]": "y = x[:2] * x[1:]",
     "w = torch.ones(3); y = x * w; w.zero_()": "y = x * torch.ones(3)",
-    "h = x * 2; y = h.relu_() + h": "h = x * 2; y = h.relu() + h",
+    "h = x * 2; y = h.relu_() + h": "h = (x * 2).relu(); y = h + h",
 }
 
 
@@ -159,7 +160,7 @@ _ELSEWHERE = {
     "y = x.exp(); y[0] = 0": "raises",
     "y = torch.zeros(2); y[:] = x[:2] * x[1:]": "safe",
     "w = torch.ones(3); y = x * w; w.zero_()": "raises",
-    "h = x * 2; y = h.relu_() + h": "wrong",
+    "h = x * 2; y = h.relu_() + h": "safe",
 }
 
 
@@ -387,10 +388,10 @@ def constants_are_not_watched():
 
 @exercise.mistake
 def the_residual_is_the_old_one():
-    """`relu_` overwrites `h`, so `+ h` adds the rectified values: the sum is `2 * relu(h)`, not `relu(h) +
-    h`. Autograd differentiates what was computed, so there is no error to warn you. Nothing that it kept was
-    changed."""
-    return {**_ELSEWHERE, "h = x * 2; y = h.relu_() + h": "safe"}
+    """`relu_` overwrites `h`, so `+ h` adds the rectified values: what is computed is `2 * relu(h)`, and not
+    `relu(h) + h`. Whoever wrote the line may have meant that; autograd differentiates what was computed, and
+    nothing that it kept was changed."""
+    return {**_ELSEWHERE, "h = x * 2; y = h.relu_() + h": "wrong"}
 
 
 @the_residual_is_the_old_one.form

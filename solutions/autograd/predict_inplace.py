@@ -6,7 +6,8 @@ when a kept tensor has another version than it was kept with, even where no valu
 NumPy, no: the gradient comes out wrong.
 
 Two lines stand apart. A leaf that requires a gradient cannot be written to at all. And in `h.relu_() + h` the
-write is right for autograd and wrong for the author: `h` is rectified before it is added.
+gradient is right, and perhaps not the one that its author wanted: `h` is rectified before it is added, so the
+line computes `2 * relu(h)`.
 """
 
 
@@ -30,5 +31,5 @@ def predict_inplace() -> dict:
         "y = x.exp(); y[0] = 0": "raises",
         "y = torch.zeros(2); y[:] = x[:2] * x[1:]": "safe",
         "w = torch.ones(3); y = x * w; w.zero_()": "raises",
-        "h = x * 2; y = h.relu_() + h": "wrong",
+        "h = x * 2; y = h.relu_() + h": "safe",
     }
