@@ -761,8 +761,8 @@ class FlatWhereBothMeet(torch.autograd.Function):
 class DifferentiatesForwardAgain(torch.autograd.Function):
     """In backward you run the formula of forward once more and let autograd differentiate it. Its operators
     are right in value, and where they have a corner torch takes some number for the slope: 0 for `abs` at 0,
-    1 for `clamp` at its bound. At `x = 0` the corners no longer cancel. Detached from the graph it has no
-    second derivative either. Write the slope down yourself."""
+    1 for `clamp` at its bound. At `x = 0` the corners no longer cancel. (And made of a detached `x` it has no
+    second derivative at all.) Write the slope down yourself."""
 
     @staticmethod
     def forward(ctx, x):
@@ -775,6 +775,52 @@ class DifferentiatesForwardAgain(torch.autograd.Function):
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             return torch.autograd.grad(_log_sigmoid(x), x, grad)[0]
+
+
+@DifferentiatesForwardAgain.form
+class DifferentiatesForwardInTheGraph(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        recorded = torch.is_grad_enabled()
+        with torch.enable_grad():
+            x = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+            return torch.autograd.grad(_log_sigmoid(x), x, grad, create_graph=recorded)[0]
+
+
+@exercise.mistake
+class SlopeWithCorners(torch.autograd.Function):
+    """Everything is right but the second derivative at `x = 0`, which comes out as `-0.5` instead of `-0.25`.
+    Backward uses operators with a corner there, such as `abs` and `clamp`. Their values fit together and the
+    slopes that torch takes for them, 0 and 1, do not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.exp(_log_sigmoid(-x))
+
+
+@SlopeWithCorners.variant
+class SlopeByTheSmallerOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logaddexp(-x, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (-x).clamp(max=0).exp() / (1 + x.abs().neg().exp())
 
 
 @exercise.mistake
