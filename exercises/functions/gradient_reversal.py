@@ -2,7 +2,8 @@
 
 `GradientReversal.apply(x, strength)` is the identity forward. Backward turns the incoming gradient around:
 what reaches `x` is minus `strength` times it. Between a trunk and a head, this trains the head to succeed and
-the trunk to make it fail. `strength` is a number, which has no gradient, and may differ from call to call.
+the trunk to make it fail. `strength` is any number, which has no gradient, and may differ from call to call.
+In float64 it counts with all of its digits.
 
 - Nothing is copied: the result has the storage and the strides of `x`. And autograd knows it for a view:
   torch refuses a write to the result, which would change `x` too, behind the back of its graph. Where it
