@@ -11,8 +11,10 @@ In `backward`
 - every other gradient has the shape of what it belongs to, before autograd gets it;
 - all of it can be differentiated again.
 
-For backward, `x` is kept only where the gradient of `weight` will need it, and `weight` only where that of
-`x` will. The results have the dtype of the inputs.
+For backward, `x` is kept only where the gradient of `weight` will need it, `weight` only where that of `x`
+will, and nothing else. Where one that was kept has been changed in between, backward raises, as it does for
+torch's own functions. The inputs may have any layout, and so may what arrives; the results have the dtype of
+the inputs, and its precision.
 
 What torch offers for the forward and for products is welcome.
 
@@ -25,6 +27,7 @@ from torch.nn import functional as F
 
 from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
+from course_utils.measure.operators import MATMULS
 
 exercise = Exercise(
     minutes=20,
@@ -45,15 +48,11 @@ class LeanLinear(torch.autograd.Function):
     """(..., inputs), (outputs, inputs), (outputs,) -> (..., outputs)"""
 
     @staticmethod
-    def forward(
-        ctx, x: Tensor, weight: Tensor, bias: Tensor | None = None
-    ) -> Tensor:
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise NotImplementedError
 
     @staticmethod
-    def backward(
-        ctx, grad: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         raise NotImplementedError
 
 
@@ -129,41 +128,76 @@ def without_a_bias(LeanLinear, device):
 @exercise.check
 def shapes_handed_back(LeanLinear, device):
     """Every gradient has the shape of its input before autograd gets it"""
+    # All shapes are tried before one is shown: what goes wrong in one may be right in another.
+    failed = []
     for shape in _SHAPES[:3]:
         t = _inputs(LeanLinear, shape, device)
         result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
-        handed = result.grad_fn.apply(_weights(result))
-        expect.true(
-            isinstance(handed, tuple) and len(handed) == 3,
-            f"`backward` returns {expect.show(handed)}",
-            "expected: three gradients",
-        )
-        for name, one in zip(("x", "weight", "bias"), handed, strict=True):
-            sizes = tuple(one.shape) if isinstance(one, Tensor) else None
-            evidence.record(f"handed back for {name}", sizes)
-            wanted = tuple(getattr(t, name).shape)
-            if sizes != wanted:
-                came = expect.show(one) if sizes is None else f"the shape {sizes}"
-                lines = [f"`backward` hands back {came} for `{name}`, expected {wanted}"]
-                if sizes and len(sizes) > len(wanted):
-                    lines.append("autograd adds up what is too much, after the larger tensor was made")
-                raise expect.Mismatch(*lines)
+        try:
+            handed = result.grad_fn.apply(_weights(result))
+        except Exception as error:
+            evidence.record("handed back", type(error).__name__)
+            failed.append((t, error))
+            continue
+        handed = handed if isinstance(handed, tuple) else (handed,)
+        sizes = [tuple(one.shape) if isinstance(one, Tensor) else None for one in handed]
+        evidence.record("handed back", sizes)
+        if sizes != [tuple(getattr(t, name).shape) for name in _NAMES]:
+            failed.append((t, handed))
+    if not failed:
+        return
+    t, handed = failed[0]
+    with evidence.silent():
+        t.call("LeanLinear.apply(x, weight, bias)")
+    if isinstance(handed, Exception):
+        raise handed
+    expect.true(len(handed) == 3, f"`backward` returns {len(handed)} gradients", "expected: three")
+    for name, one in zip(_NAMES, handed, strict=True):
+        wanted = tuple(getattr(t, name).shape)
+        if not isinstance(one, Tensor) or tuple(one.shape) != wanted:
+            lines = [f"`backward` hands back {_what(one)} for `{name}`, expected {wanted}"]
+            if isinstance(one, Tensor) and one.dim() > len(wanted):
+                lines.append("autograd adds up what is too much, after the larger tensor was made")
+            raise expect.Mismatch(*lines)
+
+
+# What multiplies, in whatever way a gradient is computed.
+_PRODUCTS = (*MATMULS, "aten.mul", "aten.convolution", "aten.convolution_backward")
 
 
 @exercise.check
 def only_what_is_asked(LeanLinear, device):
-    """Matrix products in backward: one for the gradient of `x`, one for that of `weight`"""
-    for needed, number in (("x weight bias", 2), ("weight bias", 1), ("x", 1), ("bias", 0), ("x bias", 1)):
+    """A gradient that nobody asked for is not computed: `None` is handed back"""
+    found, products = [], {}
+    for needed in ("x weight bias", "weight bias", "x bias", "bias", "x", "weight"):
         t = _inputs(LeanLinear, (4, 3), device, needed)
         result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
-        with measure.operators() as ran:
-            torch.autograd.grad(result, [getattr(t, name) for name in needed.split()], _weights(result))
-        found = ran.matmuls("backward")
-        expect.true(
-            found == number,
-            f"matrix products in backward: {found}, expected {number}",
+        expect.in_graph(result, of=_listed(needed))
+        with measure.operators() as ran, evidence.silent():
+            handed = result.grad_fn.apply(_weights(result))
+            products[needed] = ran.count(*_PRODUCTS)
+        handed = handed if isinstance(handed, tuple) else (handed,)
+        for name, one in zip(("x", "weight", "bias"), handed, strict=False):
+            if one is not None and name not in needed.split():
+                found.append((needed, name, one))
+    most = products.pop("x weight bias")
+    wasted = [needed for needed, number in products.items() if number >= most > 0]
+    evidence.record("not asked for", [(needed, name) for needed, name, _ in found])
+    evidence.record("as much work as for all", wasted)
+    for needed, name, one in found:
+        raise expect.Mismatch(
+            f"`backward` hands back {_what(one)} for `{name}`, expected `None`",
             f"a gradient was asked for {_listed(needed)}",
         )
+    for needed in wasted:
+        raise expect.Mismatch(
+            f"products that ran in backward: {products[needed]}, as many as for all three gradients",
+            f"expected: fewer. A gradient was asked for {_listed(needed)}",
+        )
+
+
+def _what(value):
+    return f"the shape {tuple(value.shape)}" if isinstance(value, Tensor) else expect.show(value)
 
 
 def _listed(names):
@@ -175,19 +209,37 @@ def _listed(names):
 
 @exercise.check
 def only_what_is_needed(LeanLinear, device):
-    """For backward, `x` is kept for the gradient of `weight`, `weight` for that of `x`"""
+    """`x` is kept for the gradient of `weight` alone, `weight` for that of `x`, `bias` never"""
+    found = []
     for needed, kept in (
         ("x", "weight"), ("weight", "x"), ("bias", ""), ("weight bias", "x"), ("x bias", "weight")
     ):  # fmt: skip
         t = _inputs(LeanLinear, (5, 3), device, needed)
         t.call("LeanLinear.apply(x, weight, bias)")
-        saved = measure.saved_bytes(LeanLinear.apply, t.x, t.weight, t.bias)
-        wanted = sum(getattr(t, name).nbytes for name in kept.split())
-        expect.true(
-            saved.total == wanted,
-            f"kept for backward: {saved.total} bytes, expected {wanted}",
+        for name in ("x", "weight", "bias"):
+            if name in kept:
+                continue
+
+            def applied(t=t, name=name):
+                # Made here, it is gone afterwards unless somebody keeps it, in whatever place.
+                return t.LeanLinear.apply(
+                    *(getattr(t, n) * 1 if n == name else getattr(t, n) for n in _NAMES)
+                )
+
+            with evidence.silent():
+                live = measure.live_bytes(applied)
+            if live.held - live.result > 0:
+                found.append((needed, name, getattr(t, name).nbytes))
+    evidence.record("kept", [(needed, name) for needed, name, _ in found])
+    for needed, name, size in found[:1]:
+        _inputs(LeanLinear, (5, 3), device, needed).call("LeanLinear.apply(x, weight, bias)")
+        raise expect.Mismatch(
+            f"`{name}` is kept, of {size} bytes, expected: it is not",
             f"a gradient will be asked for {_listed(needed)}",
         )
+
+
+_NAMES = "x", "weight", "bias"
 
 
 @exercise.check
@@ -205,6 +257,44 @@ def nothing_elsewhere(LeanLinear, device):
     code = "a = x * 1", "y = LeanLinear.apply(a, weight, bias)", "with torch.no_grad(): a.add_(1)"
     with expect.situation(*code, "y.sum().backward()"):
         expect.raises(RuntimeError, lambda: result.sum().backward(), what="`y.sum().backward()`")
+
+
+@exercise.check
+def any_layout(LeanLinear, device):
+    """`x` may be a transposed view, and what arrives as well"""
+    more = f", device='{device.type}'" * (device.type != "cpu")
+    t = expect.given(
+        f"x = torch.arange(24.{more}).view(3, 4, 2).permute(2, 1, 0).requires_grad_()\n"
+        f"weight = torch.arange(-2., 4.{more}).view(2, 3).requires_grad_()\n"
+        f"bias = torch.arange(7., 9.{more}).requires_grad_()\n"
+        f"grad = torch.arange(16.{more}).view(2, 4, 2).permute(2, 1, 0)",
+        LeanLinear=LeanLinear,
+    )
+    call = "torch.autograd.grad(LeanLinear.apply(x, weight, bias), (x, weight, bias), {})"
+    for grad in ("grad.contiguous()", "grad"):
+        found = t.call(call.format(grad))
+        _, wanted = _wanted(t, True, t.grad)
+        for name, one, oracle in zip(_NAMES, found, wanted, strict=True):
+            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+
+
+@exercise.check
+def all_digits(LeanLinear, device):
+    """In double precision nothing is lost"""
+    if device.type == "mps":
+        raise expect.CannotCheck("double precision is not there on mps")
+    t = _inputs(LeanLinear, (4, 3), device, dtype="float64")
+    for one in (t.x, t.weight, t.bias):
+        one.data /= 7
+    with expect.situation("x, weight, bias = x / 7, weight / 7, bias / 7"):
+        result = expect.a_tensor(t.LeanLinear.apply(t.x, t.weight, t.bias))
+        grad = _weights(result) / 3
+        value, wanted = _wanted(t, True, grad)
+        expect.close(result.detach().cpu(), value)
+        found = torch.autograd.grad(result, (t.x, t.weight, t.bias), grad, allow_unused=True)
+        for name, one, oracle in zip(_NAMES, found, wanted, strict=True):
+            expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
+            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
 
 
 @exercise.check
@@ -230,6 +320,7 @@ def twice(LeanLinear, device):
     grad = _weights(result).requires_grad_()
     tensors = (t.x, t.weight, t.bias)
     first = torch.autograd.grad(result, tensors, grad, create_graph=True, allow_unused=True)
+    evidence.record("graphs", [one is not None and one.requires_grad for one in first])
     for name, one in zip(("x", "weight", "bias"), first, strict=True):
         expect.true(
             one is not None and one.requires_grad,
@@ -241,6 +332,7 @@ def twice(LeanLinear, device):
     oracle = torch.autograd.grad(F.linear(x, weight, b), (x, weight, b), g, create_graph=True)
     loss = sum(one.square().sum() for one in oracle)
     wanted = torch.autograd.grad(loss, (x, weight, b, g), allow_unused=True)
+    evidence.record("depends", [one is not None for one in found])
     for name, one, true in zip(("x", "weight", "the bias", "what arrives"), found, wanted, strict=True):
         evidence.record(f"second {name}", one)
         if true is not None:
@@ -308,6 +400,196 @@ class AlwaysEverything(torch.autograd.Function):
         by_weight = grad.reshape(-1, grad.shape[-1]).transpose(0, 1).mm(x.reshape(-1, x.shape[-1]))
         by_bias = grad.reshape(-1, grad.shape[-1]).sum(dim=0) if ctx.biased else None
         return grad.matmul(weight), by_weight, by_bias
+
+
+@IgnoresWhatIsNeeded.form
+class EverythingAndABias(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad @ weight, _flat(grad).t() @ _flat(x), _flat(grad).sum(0)
+
+
+@IgnoresWhatIsNeeded.form
+class ComputedAndDropped(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        all_three = grad @ weight, _flat(grad).t() @ _flat(x), _flat(grad).sum(0)
+        return tuple(one if n else None for one, n in zip(all_three, ctx.needs_input_grad, strict=False))
+
+
+@IgnoresWhatIsNeeded.form
+class EverythingWithTheBiasSaved(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight, bias)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias = ctx.saved_tensors
+        return grad @ weight, _flat(grad).t() @ _flat(x), None if bias is None else _flat(grad).sum(0)
+
+
+@exercise.mistake
+class ZerosForNone(_Right):
+    """You hand back zeros where no gradient was asked for. They take memory and are added up: `None` says the
+    same and costs nothing."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.sizes = x.shape, weight.shape
+        return _Right.forward(ctx, x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        dx, dw = (grad.new_zeros(n) if d is None else d for d, n in zip((dx, dw), ctx.sizes, strict=True))
+        return dx, dw, db
+
+
+@ZerosForNone.form
+class ZerosForX(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return torch.zeros(grad.shape[:-1] + (1,)) if dx is None else dx, dw, db
+
+
+@exercise.mistake
+class BiasGradientAlways(_Right):
+    """You hand back a gradient for the bias although none is asked for: there may be no bias, or a frozen
+    one. `ctx.needs_input_grad` says so; `None` stands for no gradient."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, _ = _Right.backward(ctx, grad)
+        return dx, dw, _flat(grad).sum(0)
+
+
+@exercise.mistake
+class KeepsTheBias(_Right):
+    """You keep `bias` for backward. No gradient needs its values: whether there is one, and whether its
+    gradient is wanted, `ctx.needs_input_grad` knows."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs[1] else None, weight if needs[0] else None, bias)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias = ctx.saved_tensors
+        dx = grad @ weight if weight is not None else None
+        dw = _flat(grad).t() @ _flat(x) if x is not None else None
+        return dx, dw, _flat(grad).sum(0) if bias is not None and ctx.needs_input_grad[2] else None
+
+
+@exercise.mistake
+class ForMatricesOnly(torch.autograd.Function):
+    """You take `x` for a matrix: `mm` and `t` know no other. An `x` may have any number of leading
+    dimensions, and none as well. And you keep all three tensors in any case: which of them backward will
+    need follows from `ctx.needs_input_grad`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight, bias)
+        output = x.mm(weight.t())
+        if bias is not None:
+            output += bias.unsqueeze(0).expand_as(output)
+        return output
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias = ctx.saved_tensors
+        dx = dw = db = None
+        if ctx.needs_input_grad[0]:
+            dx = grad.mm(weight)
+        if ctx.needs_input_grad[1]:
+            dw = grad.t().mm(x)
+        if bias is not None and ctx.needs_input_grad[2]:
+            db = grad.sum(0)
+        return dx, dw, db
+
+
+@ForMatricesOnly.form
+class ForMatricesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight, bias)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ForMatricesOnly.answer.backward(ctx, grad)
+
+
+@exercise.mistake
+class ViewsWhatArrives(_Right):
+    """You flatten with `view`, which raises where the strides do not allow it. What arrives, and `x`, may be
+    transposed views: `reshape` makes a copy where there is no view."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad.view(-1, grad.size(-1))
+        return _Right.backward(ctx, grad)
+
+
+@ViewsWhatArrives.form
+class ViewsX(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        if (x := ctx.saved_tensors[0]) is not None:
+            x.view(-1, x.size(-1))
+        return _Right.backward(ctx, grad)
+
+
+@exercise.mistake
+class GradientsInSinglePrecision(_Right):
+    """You compute in single precision what came in double: half of the digits are lost. Leave the dtype as it
+    is."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = (None if one is None else one.float() for one in ctx.saved_tensors)
+        needs, grad = ctx.needs_input_grad, grad.float()
+        dx = grad @ weight if weight is not None else None
+        dw = _flat(grad).t() @ _flat(x) if x is not None else None
+        return dx, dw, _flat(grad).sum(0) if len(needs) > 2 and needs[2] else None
+
+
+@GradientsInSinglePrecision.form
+class ValuesInSinglePrecision(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        out = _Right.forward(ctx, x.float(), weight.float(), None if bias is None else bias.float())
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs[1] else None, weight if needs[0] else None)
+        return out.to(x.dtype)
+
+
+@exercise.mistake
+class SavesAReshapedX(_Right):
+    """You save a tensor that was made in `forward`, where nothing is recorded: how it depends on `x` is lost,
+    and with it the second derivative. Save `x` itself, and reshape it in `backward`."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(_flat(x) if needs[1] else None, weight if needs[0] else None)
+        return F.linear(x, weight, bias)
 
 
 @exercise.mistake
@@ -404,6 +686,14 @@ class SumsDimensionZero(torch.autograd.Function):
         return by_x, by_weight, by_bias
 
 
+@SumsTheFirstOnly.form
+class SumsAVectorToo(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return dx, dw, None if db is None else grad.sum(0)
+
+
 @exercise.mistake
 class DoesNotSum(_Right):
     """You hand back what arrived as the gradient of the bias. One bias was added at many places, and its
@@ -428,6 +718,14 @@ class OneMatrixForEach(_Right):
         if dw is not None and grad.dim() > 1:
             dw = grad.transpose(-1, -2) @ ctx.saved_tensors[0]
         return dx, dw, db
+
+
+@OneMatrixForEach.form
+class OneMatrixForEachOfTwo(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return dx, None if dw is None else grad.transpose(-1, -2) @ ctx.saved_tensors[0], db
 
 
 @exercise.mistake
@@ -496,6 +794,22 @@ class OnCtx(_Right):
     @staticmethod
     def forward(ctx, x, weight, bias=None):
         ctx.x, ctx.weight = x, weight
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        needs = ctx.needs_input_grad
+        dx = grad @ ctx.weight if needs[0] else None
+        dw = _flat(grad).t() @ _flat(ctx.x) if needs[1] else None
+        return dx, dw, _flat(grad).sum(0) if len(needs) > 2 and needs[2] else None
+
+
+@OnCtx.form
+class OnCtxWhereNeeded(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.x, ctx.weight = x if needs[1] else None, weight if needs[0] else None
         return F.linear(x, weight, bias)
 
     @staticmethod

@@ -6,9 +6,10 @@ gradient arrives: a few operators more, half of the memory.
 
 Nothing else may stay in memory for backward, in whatever place, and nothing at all once the result is gone.
 Backward raises when `x` was changed in between, as it does for torch's own functions. The result can be
-differentiated twice, and has the dtype and the shape of `x`.
+differentiated twice, and has the dtype and the shape of `x`, and its precision. Neither `x` nor what arrives
+in backward is written to.
 
-Build it from `torch.sigmoid` and arithmetic; torch's own SiLU is not to be used.
+Build it from `torch.sigmoid` and arithmetic; torch's own SiLU and GLU are not to be used.
 
 - `RecomputingSilu.apply(torch.tensor([0., 2.]))` is `[0.0000, 1.7616]`
 - the gradient of its sum is `[0.5000, 1.0908]`
@@ -61,9 +62,47 @@ def _given(RecomputingSilu, device, values, **options):
 def values(RecomputingSilu, device):
     """The values are `x * sigmoid(x)`, near zero and far from it"""
     t = _given(RecomputingSilu, device, "[-100., -3., -0.5, 0., 0.5, 3., 100.]")
-    expect.close(t.call("RecomputingSilu.apply(x)"), _silu(t.x))
+    before = t.x.clone()
+    result = t.call("RecomputingSilu.apply(x)")
+    expect.unchanged(t.x, before, what="`x`")
+    expect.close(result, _silu(before))
     t = _given(RecomputingSilu, device, "[[-1., 2.], [3., -4.]]")
     expect.close(t.call("RecomputingSilu.apply(x.t())"), _silu(t.x.t()))
+
+
+@exercise.check
+def all_digits(RecomputingSilu, device):
+    """In double precision, the values and the gradient have all their digits"""
+    if device.type == "mps":
+        raise expect.CannotCheck("double precision is not there on mps")
+    t = _given(RecomputingSilu, device, "[-3., -0.7, 0.1, 2.]", dtype="torch.float64", requires_grad=True)
+    z = t.x.detach().cpu().requires_grad_()
+    wanted = _silu(z)
+    result = expect.a_tensor(t.call("RecomputingSilu.apply(x)"))
+    expect.equal(result.dtype, torch.float64, what="the dtype of the result")
+    expect.close(result.detach().cpu(), wanted.detach())
+    weights = "torch.tensor([1., -2., 3., 0.5], dtype=torch.float64, device=x.device)"
+    (found,) = t.call(f"torch.autograd.grad(RecomputingSilu.apply(x), x, {weights})")
+    (oracle,) = torch.autograd.grad(wanted, z, torch.tensor([1.0, -2, 3, 0.5], dtype=torch.float64))
+    expect.close(found.cpu(), oracle, what="the gradient", factor=8)
+
+
+@exercise.check
+def gradient_left_alone(RecomputingSilu, device):
+    """What arrives in backward stays as it is"""
+    t = _given(RecomputingSilu, device, "[-2., 0.5, 3.]", requires_grad=True)
+    result = expect.a_tensor(t.call("RecomputingSilu.apply(x)"))
+    expect.in_graph(result, of="`x`")
+    grad = torch.tensor([1.0, -2.0, 3.0], device=device)
+    with expect.situation(*_ARRIVES), expect.left_alone(grad, what="`grad`"):
+        torch.autograd.grad(result, t.x, grad)
+
+
+_ARRIVES = (
+    "x = torch.tensor([-2., 0.5, 3.], requires_grad=True)",
+    "grad = torch.tensor([1., -2., 3.])",
+    "torch.autograd.grad(RecomputingSilu.apply(x), x, grad)",
+)
 
 
 @exercise.check
@@ -144,8 +183,8 @@ def own_operators(RecomputingSilu):
     with expect.situation("RecomputingSilu.apply(x).sum().backward()"):
         with measure.operators() as ran:
             RecomputingSilu.apply(x).sum().backward()
-        number = ran.count("aten.silu", "aten.silu_", "aten.silu_backward")
-        expect.true(number == 0, "torch's `silu` ran", "expected: `torch.sigmoid` and arithmetic")
+        number = ran.count("aten.silu", "aten.silu_", "aten.silu_backward", "aten.glu", "aten.glu_backward")
+        expect.true(number == 0, "torch's own function ran", "expected: `torch.sigmoid` and arithmetic")
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -229,6 +268,156 @@ class KeptInATuple(torch.autograd.Function):
         (x,) = ctx.inputs
         s = torch.sigmoid(x)
         return (s + x * s * (1 - s)) * grad
+
+
+@exercise.mistake
+class SavesTheResultToo(torch.autograd.Function):
+    """You save the result beside `x`: as much memory again where nobody else keeps it. Save `x`, and compute
+    what you need of the result in `backward`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x * torch.sigmoid(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * (y + s * (1 - y))
+
+
+@exercise.mistake
+class OverwritesX(torch.autograd.Function):
+    """You compute in the memory of `x`, and `x` is not yours: whoever called still wants it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.mul_(torch.sigmoid(x))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class OverwritesTheIncoming(torch.autograd.Function):
+    """You write into what arrives in `backward`. It is not yours: others may get the same tensor, and it may
+    be an expanded number that cannot be written to. Multiply into a new one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad.mul_(s * (1 + x * (1 - s)))
+
+
+@OverwritesTheIncoming.form
+class OverwritesTheIncomingWhereItCan(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        slope = s * (1 + x * (1 - s))
+        return grad * slope if torch.is_grad_enabled() or 0 in grad.stride() else grad.mul_(slope)
+
+
+@exercise.mistake
+class InSinglePrecision(torch.autograd.Function):
+    """You compute in single precision what came in double: half of the digits are lost. Leave the dtype as it
+    is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x.float()
+        return (y * torch.sigmoid(y)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@InSinglePrecision.form
+class AllInSinglePrecision(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x.float()
+        return (y * torch.sigmoid(y)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].float()
+        s = torch.sigmoid(x)
+        return (grad * (s * (1 + x * (1 - s)))).to(grad.dtype)
+
+
+@exercise.mistake
+class NotCastBack(torch.autograd.Function):
+    """Your result is of single precision whatever comes in. It is to have the dtype of `x`: leave the dtype
+    as it is, or cast back at the end."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x.float()
+        return y * torch.sigmoid(y)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class SigmoidDetached(torch.autograd.Function):
+    """Your first derivative is right, and the second treats the sigmoid in it as a constant: it was computed
+    from an `x` without a graph. Compute it from the saved `x` itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x.detach())
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class FactorForgotten(torch.autograd.Function):
+    """The second term of your product rule lacks its factor `x`: it is `x * s * (1 - s)`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * (s + s * (1 - s))
 
 
 @exercise.mistake
@@ -395,8 +584,9 @@ class DropsTheIncoming(torch.autograd.Function):
 
 @exercise.mistake
 class Once(torch.autograd.Function):
-    """Your `backward` works on tensors without a graph, so the gradient cannot be differentiated again.
-    Without `detach`, `no_grad` and `once_differentiable` autograd records what `backward` does."""
+    """Your gradient has no graph, so it cannot be differentiated again. Autograd records what `backward` does
+    unless something prevents it: `detach`, `no_grad`, `once_differentiable`, or an `autograd.grad` inside
+    without `create_graph`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -441,8 +631,8 @@ class SavedDetached(torch.autograd.Function):
 
 @exercise.mistake
 class TorchsOwn(torch.autograd.Function):
-    """Torch's `silu` has done the work. It does what is asked for here, and the point is how: keep `x`, and
-    compute the sigmoid again."""
+    """Torch's own function has done the work. It does what is asked for here, and the point is how: keep `x`,
+    and compute the sigmoid again."""
 
     @staticmethod
     def forward(ctx, x):
