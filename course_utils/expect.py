@@ -166,7 +166,7 @@ def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> Non
     same = (tensor == before) | ((tensor != tensor) & (before != before))
     if not bool(same.all()):
         index = _first(~same)
-        was, now = _number(before[index]), _number(tensor[index])
+        was, now = _numbers(before[index], tensor[index])
         raise Mismatch(f"{what} was changed: element {_at(index)} was {was} and is {now} now")
 
 
@@ -490,7 +490,7 @@ def _compare_elements(
     if not bool(wrong.any()):
         return
     index = _first(wrong)
-    came, wanted = _number(actual[index]), _number(expected[index])
+    came, wanted = _numbers(actual[index], expected[index])
     where = f"element {_at(index)} of {what}" if index else what
     message = [f"{where} is {came}, expected {wanted}"]
     if wrong.sum() > 1:
@@ -527,11 +527,20 @@ def _at(index: tuple[int, ...]) -> str:
     return f"`[{', '.join(map(str, index))}]`"
 
 
-def _number(element: Tensor) -> str:
-    value = element.item()
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
+def _numbers(a: Tensor, b: Tensor) -> tuple[str, str]:
+    """Two elements that differ, with as many digits as it takes to see it."""
+    x, y = a.item(), b.item()
+    if not (isinstance(x, float) and isinstance(y, float)):
+        return _number(x), _number(y)
+    for digits in range(6, 18):
+        shown = _number(x, digits), _number(y, digits)
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+def _number(value: Any, digits: int = 6) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def _name(dtype: torch.dtype | torch.layout) -> str:

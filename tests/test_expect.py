@@ -169,6 +169,15 @@ def test_lists_are_accepted_for_tuples_and_sizes():
 # --- close, storage, strides and the rest ----------------------------------------------------------------
 
 
+def test_numbers_that_differ_are_shown_with_the_digits_in_which_they_do():
+    lines = message(expect.close, tensor(-0.0323214, dtype=torch.float64), tensor(-0.03232140467).double())
+    assert lines[0] == "the result is -0.0323214, expected -0.032321405"
+    lines = message(expect.unchanged, tensor(1 / 3).double(), tensor(1 / 3, dtype=torch.float64))
+    assert lines[0] == "the input was changed: element `[]` was 0.33333333 and is 0.33333334 now"
+    assert message(expect.equal, tensor(1.0), tensor(2.0))[0] == "the result is 1, expected 2"
+    assert message(expect.equal, tensor(math.nan), tensor(2.0))[0] == "the result is nan, expected 2"
+
+
 def test_close_allows_the_rounding_of_the_dtype_and_no_more():
     oracle = torch.linspace(1, 100, 50, dtype=torch.float64)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
