@@ -103,6 +103,17 @@ def no_part(hessian_vector_product, device):
 
 
 @exercise.check
+def double_precision(hessian_vector_product):
+    """Parameters of another dtype"""
+    two = """a = torch.tensor([1., -2.], dtype=torch.float64, requires_grad=True)
+b = torch.tensor([3., 1.], dtype=torch.float64, requires_grad=True)
+parameters, vectors = [a, b], [torch.ones_like(a).detach(), torch.ones_like(b).detach()]"""
+    for f in ("(a * b).sin().sum()", "b.exp().sum()", "a.sum() * 2 + b.sum()"):
+        setup = f"{two}\nf = lambda a, b: {f}"
+        _expect_product(_given(hessian_vector_product, setup, torch.device("cpu")))
+
+
+@exercise.check
 def called_once(hessian_vector_product, device):
     """The loss is computed once"""
     t = _given(hessian_vector_product, f"{_TWO}\nf = lambda a, b: (a @ b).square().sum()", device)
@@ -141,6 +152,8 @@ b.grad = torch.full_like(b, 7)"""
     evidence.record("b.grad is kept", kept)
     expect.true(kept, "`b.grad` held a gradient before the call, and holds another one now")
     expect.equal([part.requires_grad for part in found], [False, False], what="`requires_grad` of the parts")
+    flags = [v.requires_grad for v in t.vectors]
+    expect.equal(flags, [False, False], what="`requires_grad` of the vectors after the call")
 
 
 _LONG = """a = torch.linspace(-1, 1, {n}, device=device).requires_grad_()
@@ -204,8 +217,9 @@ def _dot(ones, others):
 
 @exercise.mistake
 def no_graph_of_the_gradient(loss_of, parameters, vectors):
-    """Your gradients have no graph, so they cannot be differentiated again: `create_graph` was not set.
-    `retain_graph` keeps the graph of the loss, and builds none of the gradient."""
+    """Nothing leads from your gradients back to the tensors with respect to which you differentiate them
+    again. A gradient has a graph only if `create_graph` asks for it; `retain_graph` keeps the graph of the
+    loss, and builds none of the gradient. `detach` and copies cut it off."""
     gradients = torch.autograd.grad(loss_of(), parameters, retain_graph=True, materialize_grads=True)
     return list(torch.autograd.grad(_dot(gradients, vectors), parameters, materialize_grads=True))
 
@@ -246,7 +260,7 @@ def the_whole_hessian(loss_of, parameters, vectors):
 @the_whole_hessian.variant
 def filled_row_by_row(loss_of, parameters, vectors):
     number = sum(p.numel() for p in parameters)
-    hessian = torch.zeros(number, number, device=parameters[0].device)
+    hessian = torch.zeros(number, number, dtype=parameters[0].dtype, device=parameters[0].device)
     elements = [element for g in _gradients(loss_of, parameters) for element in g.flatten()]
     for i, element in enumerate(elements):
         place = 0
@@ -322,6 +336,28 @@ def ones_first(loss_of, parameters, vectors):
 
 
 @exercise.mistake
+def row_sums_of_the_blocks(loss_of, parameters, vectors):
+    """You differentiated the sum of each parameter's gradient with respect to that parameter, and multiplied
+    by the vector afterwards. The vector has to come in before the second derivative is taken, and the
+    gradient of one parameter depends on the others too."""
+    found = []
+    for gradient, parameter, vector in zip(_gradients(loss_of, parameters), parameters, vectors, strict=True):
+        (second,) = _second(gradient.sum(), [parameter], retain_graph=True)
+        found.append(second * vector)
+    return found
+
+
+@row_sums_of_the_blocks.form
+def row_sums_without_a_guard(loss_of, parameters, vectors):
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True)
+    found = []
+    for gradient, parameter, vector in zip(gradients, parameters, vectors, strict=True):
+        (second,) = torch.autograd.grad(gradient.sum(), parameter, retain_graph=True)
+        found.append(second * vector)
+    return found
+
+
+@exercise.mistake
 def gradient_times_gradient(loss_of, parameters, vectors):
     """You multiplied the gradient by its scalar product with the vector. That is the product with the outer
     product of the gradient with itself, in which there is no second derivative at all."""
@@ -351,12 +387,55 @@ def second_by_backward(loss_of, parameters, vectors):
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
 
 
+@left_in_grad.form
+def first_read_from_grad(loss_of, parameters, vectors):
+    loss_of().backward(create_graph=True)
+    total = _dot([p.grad for p in parameters], vectors)
+    return list(torch.autograd.grad(total, parameters))
+
+
 @left_in_grad.variant
 def second_by_backward_in_place(loss_of, parameters, vectors):
     total = _dot(_gradients(loss_of, parameters), vectors)
     if total.requires_grad:
         total.backward(inputs=parameters)
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+
+
+@exercise.mistake
+def flag_of_the_vectors(loss_of, parameters, vectors):
+    """The product is right, and the caller's vectors require a gradient now, which they did not before. They
+    are constants: only the parameters are differentiated with respect to."""
+    for vector in vectors:
+        vector.requires_grad_()
+    return _second(_dot(_gradients(loss_of, parameters), vectors), parameters)
+
+
+@exercise.mistake
+def zeros_of_the_default_dtype(loss_of, parameters, vectors):
+    """The zeros for a parameter without a part have the default dtype, whatever that of the parameter is:
+    `torch.zeros` knows nothing of it. `torch.zeros_like` does."""
+    gradients = _gradients(loss_of, parameters)
+    total = _dot(gradients, vectors)
+    if not total.requires_grad:
+        return [torch.zeros_like(p) for p in parameters]
+    found = torch.autograd.grad(total, parameters, allow_unused=True)
+    return [
+        torch.zeros(p.shape, device=p.device) if part is None else part
+        for part, p in zip(found, parameters, strict=True)
+    ]
+
+
+@zeros_of_the_default_dtype.variant
+def zeros_where_all_is_linear(loss_of, parameters, vectors):
+    total = _dot(_gradients(loss_of, parameters), vectors)
+    if not total.requires_grad:
+        return [torch.zeros(p.shape, device=p.device) for p in parameters]
+    found = torch.autograd.grad(total, parameters, allow_unused=True)
+    return [
+        torch.zeros(p.shape, device=p.device) if part is None else part
+        for part, p in zip(found, parameters, strict=True)
+    ]
 
 
 @exercise.mistake

@@ -154,6 +154,15 @@ def independent(vector_jacobian_products, device):
 
 
 @exercise.check
+def double_precision(vector_jacobian_products):
+    """Another dtype"""
+    for function in ("x.sin() * x[0]", "torch.ones(3, dtype=torch.float64)"):
+        setup = f"""function = lambda x: {function}
+x, v = torch.tensor([1., 2.], dtype=torch.float64), torch.tensor([1., -1.], dtype=torch.float64)"""
+        _compare(vector_jacobian_products, setup, torch.device("cpu"))
+
+
+@exercise.check
 def inputs_left_alone(vector_jacobian_products, device):
     """`x` and `v` stay as they are, and so does what the function is made of"""
     for more in ("", "\nx = x.requires_grad_()", "\nx = x.requires_grad_() * 2"):
@@ -166,6 +175,7 @@ x, v = torch.tensor([1., 3.]), torch.tensor([1., 10.]){more}"""
             found = t.call(_CALL)
         expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")
         expect.equal(t.x.requires_grad, required, what="`x.requires_grad` after the call")
+        expect.equal(t.v.requires_grad, False, what="`v.requires_grad` after the call")
         for name in ("x", "v", "weight") if t.x.is_leaf else ("v", "weight"):
             grad = getattr(t, name).grad
             expect.true(grad is None, f"`{name}.grad` is {expect.show(grad)} after the call", "expected None")
@@ -265,6 +275,17 @@ def asks_for_nothing(function, x, v):
     weights = torch.zeros_like(y).requires_grad_()
     product = torch.autograd.grad(y, x, weights, allow_unused=True)[0]
     return torch.autograd.grad(product, weights, v)[0]
+
+
+@no_graph_of_the_first.variant
+def without_a_graph_and_guarded(function, x, v):
+    x = _leaf(x)
+    y = function(x)
+    u = torch.ones_like(y, requires_grad=True)
+    if not y.requires_grad:
+        return torch.zeros_like(y)
+    (product,) = torch.autograd.grad(y, x, u, allow_unused=True)
+    return torch.zeros_like(y) if product is None else torch.autograd.grad(product, u, v)[0]
 
 
 @exercise.mistake
@@ -412,6 +433,28 @@ def the_callers_flag(function, x, v):
     x.requires_grad_()
     y = function(x)
     u = torch.zeros_like(y, requires_grad=True)
+    if not y.requires_grad:
+        return torch.zeros_like(y)
+    (product,) = torch.autograd.grad(y, x, u, create_graph=True, allow_unused=True)
+    return torch.zeros_like(y) if product is None else torch.autograd.grad(product, u, v)[0]
+
+
+@exercise.mistake
+def flag_of_v(function, x, v):
+    """The product is right, and the caller's `v` requires a gradient now, which it did not before. It is a
+    constant: what the second call differentiates with respect to is `u`."""
+    v.requires_grad_()
+    y, u, product = _first(function, x)
+    return torch.zeros_like(y) if product is None else torch.autograd.grad(product, u, v)[0]
+
+
+@exercise.mistake
+def u_of_the_default_dtype(function, x, v):
+    """Your `u` has the default dtype, whatever that of the result is: `torch.zeros` and `torch.ones` know
+    nothing of it. `torch.zeros_like` does."""
+    x = _leaf(x)
+    y = function(x)
+    u = torch.zeros(y.shape, device=y.device, requires_grad=True)
     if not y.requires_grad:
         return torch.zeros_like(y)
     (product,) = torch.autograd.grad(y, x, u, create_graph=True, allow_unused=True)
