@@ -5,7 +5,8 @@ SiLU, `x * sigmoid(x)`, as an operator that torch knows by name. Register it thr
 then `op(x)`.
 
 - The dispatcher sees one operator of that name; what it computes with is its own affair.
-- Its gradient is that of SiLU, and can be differentiated again. `x` is kept for it, and nothing else.
+- Its gradient is that of SiLU, and can be differentiated again. `x` is saved for it, where autograd notes its
+  version, and nothing else is kept. What arrives in backward is not written to.
 - It says what its result looks like without computing it, for tensors that have no data: shape, dtype,
   device and strides are those of the real result, which are those of `torch.empty_like(x)`.
 - `torch.library.opcheck` finds nothing wrong, and `torch.compile` makes one graph of a function that calls
@@ -88,7 +89,7 @@ def _told(what):
 def values(my_custom_op, device):
     """The values are those of SiLU, in every layout and dtype"""
     where = f", device='{device.type}'" * (device.type != "cpu")
-    # A name can be registered once.
+    # A name can be registered once, and so can a namespace where it is defined as a whole.
     for number, setup in enumerate(
         (
             f"x = torch.tensor([-100., -2., 0., 0.5, 3.]{where})",
@@ -99,7 +100,7 @@ def values(my_custom_op, device):
     ):
         t = _given(my_custom_op, setup)
         before = t.x.clone()
-        result = expect.a_tensor(t.call(f'my_custom_op("course::silu_{number}")(x)'))
+        result = expect.a_tensor(t.call(f'my_custom_op("course_{number}::silu")(x)'))
         expect.equal(result.dtype, t.x.dtype, what="the dtype of the result")
         expect.close(result.cpu(), _silu(before).cpu())
         expect.unchanged(t.x, before, what="`x`")
@@ -127,7 +128,8 @@ def gradient(my_custom_op, device):
     result = t.call('my_custom_op("course::silu")(x)')
     expect.in_graph(expect.a_tensor(result), of="`x`")
     weights = torch.tensor([1.0, -2.0, 3.0, 0.5]).to(t.x)
-    (first,) = torch.autograd.grad(result, t.x, weights, create_graph=True)
+    with expect.left_alone(weights, what="what arrives in backward"):
+        (first,) = torch.autograd.grad(result, t.x, weights, create_graph=True)
     z = t.x.detach().cpu().double().requires_grad_()
     (wanted,) = torch.autograd.grad(_silu(z), z, weights.cpu().double(), create_graph=True)
     expect.close(first.detach().cpu(), wanted.detach(), what="the gradient", factor=8)
@@ -144,6 +146,12 @@ def kept(my_custom_op):
     t = _given(my_custom_op, setup)
     t.call("op(x)")
     saved = measure.saved_bytes(t.op, t.x)
+    evidence.record("saved", saved.total)
+    if saved.total == 0:
+        raise expect.Mismatch(
+            "nothing is saved for backward where autograd would note its version",
+            "expected: `x` is, by `save_for_backward`",
+        )
     expect.true(saved.total == 32, f"kept for backward: {saved.total} bytes", "expected: the 32 bytes of `x`")
     live = measure.live_bytes(t.op, t.x)
     expect.at_most(live.held - live.result, 0, "made in between and kept beside the result", unit="bytes")
@@ -161,7 +169,7 @@ def without_data(my_custom_op):
     ):
         t = _given(my_custom_op, setup)
         with _told("no result for a tensor without data"):
-            result = t.call(f'my_custom_op("course::silu_{number}")(x)')
+            result = t.call(f'my_custom_op("course_{number}::silu")(x)')
         result = expect.a_tensor(result)
         expect.equal(tuple(result.shape), tuple(t.x.shape), what="the shape of the result")
         expect.equal(result.dtype, t.x.dtype, what="the dtype of the result")
@@ -319,9 +327,16 @@ def another_name(name):
 
 @exercise.mistake
 def fake_without_dtype(name):
-    """Your fake kernel makes a tensor of the right shape, in the default dtype and on the CPU. All that is
-    true of the result is to be true of it: `torch.empty_like(x)`, or `x.new_empty(...)`."""
+    """Your fake kernel makes a tensor on the CPU, whatever it is given. All that is true of the result is to
+    be true of it, dtype and device too: `torch.empty_like(x)`, or `x.new_empty(...)`."""
     return _registered(name, fake=lambda x: torch.empty(x.shape))
+
+
+@fake_without_dtype.form
+def fake_without_device(name):
+    return _registered(
+        name, fake=lambda x: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cpu")
+    )
 
 
 @exercise.mistake
@@ -337,6 +352,58 @@ def fake_by_shape(name):
     op.register_fake(lambda x: torch.empty(x.size(), dtype=x.dtype, device=x.device))
     op.register_autograd(_backward, setup_context=_keep_x)
     return op
+
+
+@exercise.mistake
+def result_is_contiguous(name):
+    """Your operator returns a contiguous tensor, and your fake kernel one that is laid out like `x`. The two
+    have to agree, and the result is to have the strides of `torch.empty_like(x)`."""
+
+    def forward(x: Tensor) -> Tensor:
+        x = x.contiguous()
+        return x * torch.sigmoid(x)
+
+    return _registered(name, forward)
+
+
+@exercise.mistake
+def keeps_on_ctx(name):
+    """You keep `x` in another place than `ctx.save_for_backward`, as an attribute of `ctx` say. Autograd knows
+    nothing of it there, and does not notice when it is changed in between."""
+
+    def keep(ctx, inputs, output):
+        (ctx.x,) = inputs
+
+    def backward(ctx, grad):
+        s = torch.sigmoid(ctx.x)
+        return grad * s * (1 + ctx.x * (1 - s))
+
+    return _registered(name, backward=backward, setup_context=keep)
+
+
+@exercise.mistake
+def slope_of_the_sigmoid(name):
+    """Your backward multiplies by the derivative of the sigmoid. SiLU is a product of two factors that both
+    depend on `x`: the product rule gives `s + x * s * (1 - s)`."""
+
+    def backward(ctx, grad):
+        s = torch.sigmoid(ctx.saved_tensors[0])
+        return grad * s * (1 - s)
+
+    return _registered(name, backward=backward)
+
+
+@exercise.mistake
+def overwrites_what_arrives(name):
+    """Your backward writes into what arrives. It is not yours: others may get the same tensor. Multiply into
+    a new one."""
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad.mul_(s * (1 + x * (1 - s)))
+
+    return _registered(name, backward=backward)
 
 
 @exercise.mistake
@@ -369,6 +436,18 @@ def keeps_the_sigmoid(name):
     op.register_fake(torch.empty_like)
     op.register_autograd(backward, setup_context=keep)
     return op
+
+
+@keeps_the_result_too.form
+def uses_the_sigmoid_it_kept(name):
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, torch.sigmoid(*inputs))
+
+    def backward(ctx, grad):
+        x, s = ctx.saved_tensors
+        return grad * s * (1 + x * (1 - s))
+
+    return _registered(name, backward=backward, setup_context=keep)
 
 
 @exercise.mistake
