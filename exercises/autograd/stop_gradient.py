@@ -79,6 +79,8 @@ def right_values(stop_gradient, device):
         "target = torch.eye(3, device=device)[1:]",
         "logits = torch.linspace(-2, 2, 20, device=device).reshape(5, 4)\n"
         "target = torch.linspace(0, 9, 20, device=device).reshape(4, 5).t().softmax(-1)",
+        "logits = torch.tensor([[0., 300.]], device=device)\n"
+        "target = torch.tensor([[0.5, 0.5]], device=device)",
     ):
         t = _given(stop_gradient, setup, device)
         with expect.left_alone(t.logits, what="`logits`"), expect.left_alone(t.target, what="`target`"):
@@ -120,6 +122,8 @@ target = (2 * logits).softmax(-1)"""
 def other_losses(stop_gradient, device):
     """Other losses still reach the network behind `target`"""
     t = _given(stop_gradient, _TWO_NETWORKS, device)
+    # Before the call: a hook on `target` would have its part in this gradient too.
+    wanted = torch.autograd.grad(t.target[:, 0].sum(), t.weight, retain_graph=True)[0]
     node = t.target.grad_fn
     loss = _loss(t)
     expect.true(
@@ -127,7 +131,6 @@ def other_losses(stop_gradient, device):
         "`target` was in the graph of `weight` and is no longer: the caller's tensor was changed",
         "expected: it is a constant in your loss only",
     )
-    wanted = torch.autograd.grad(t.target[:, 0].sum(), t.weight, retain_graph=True)[0]
     (loss + t.target[:, 0].sum()).backward()
     expect.equal(t.weight.grad, wanted, what="`weight.grad` after `(loss + target[:, 0].sum()).backward()`")
 
@@ -154,8 +157,11 @@ target = torch.tensor([[0.5, 0.25, 0.25]], device=device, requires_grad=True)"""
 def written_to_in_between(stop_gradient, device):
     """A `target` that is written to before backward does no silent harm"""
     for setup in (_TWO_NETWORKS, f"{_TWO_NETWORKS}\ntarget = target.detach()"):
+        # Compared with the loss's own gradient: whether that is the right one is asked elsewhere.
         t = _given(stop_gradient, setup, device)
-        wanted = _gradient(t.logits, t.target)
+        (wanted,) = torch.autograd.grad(_loss(t), t.logits, allow_unused=True)
+        expect.true(wanted is not None, "no gradient reaches `logits`", "expected: one does")
+        t = _given(stop_gradient, setup, device)
         loss = _loss(t)
         with torch.no_grad():
             t.target.mul_(0.5)
@@ -186,6 +192,27 @@ def no_copy(stop_gradient, device):
     expect.a_tensor(loss)
     expect.at_most(waits.count("tolist", "item", "float"), 0, "times that values are handed to Python")
     expect.at_most(ran.copies, 0, "operators that do nothing but copy")
+    # A product with one or a sum with zero copies as well. The loss keeps what came of it.
+    t, kept = _given(stop_gradient, _TWO_NETWORKS, device), []
+
+    def pack(saved):
+        kept.append(saved.detach())
+        return kept[-1]
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        t.call("stop_gradient(logits, target)")
+    place = _place(t.target)
+    copied = any(s.shape == t.target.shape and torch.equal(s, t.target) for s in kept if _place(s) != place)
+    evidence.record("numbers of target elsewhere", copied)
+    expect.true(
+        not copied,
+        "the loss keeps a tensor with the numbers of `target` in a storage of its own",
+        "expected: what it keeps of them reads the storage of `target`",
+    )
+
+
+def _place(tensor):
+    return tensor.untyped_storage().data_ptr()
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -236,8 +263,9 @@ def data_of_the_prediction(logits, target):
 
 @exercise.mistake
 def copies_the_target(logits, target):
-    """The gradient stops where it should, and `target` was copied: by `torch.tensor(target)`, `clone` or the
-    like. A constant can read the memory of `target`; what is to be left out is the graph, not the memory."""
+    """The gradient stops where it should, and the numbers of `target` were copied: by `torch.tensor(target)`,
+    `clone`, a product with one or the like. A constant can read the memory of `target`; what is to be left
+    out is the graph, not the memory."""
     return _mean(logits, torch.tensor(target))
 
 
@@ -255,6 +283,20 @@ def detaches_and_clones(logits, target):
 @copies_the_target.form
 def through_a_list(logits, target):
     return _mean(logits, torch.tensor(target.tolist(), device=target.device))
+
+
+@copies_the_target.form
+def times_one(logits, target):
+    with torch.no_grad():
+        constant = target * 1
+    return _mean(logits, constant)
+
+
+@exercise.mistake
+def log_of_softmax(logits, target):
+    """You take the logarithm of a softmax. A probability of e-300 is rounded to 0, and its logarithm is minus
+    infinity. `log_softmax` computes the logarithm without the probability."""
+    return -(target.detach() * logits.softmax(-1).log()).sum(-1).mean()
 
 
 @exercise.mistake
