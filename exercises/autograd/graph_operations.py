@@ -66,7 +66,9 @@ def _fault(order, root):
         if node is None:
             return "None", [f"entry {i} of the result is None, which is no node"]
         if id(node) not in known:
-            return "foreign", [f"entry {i} of the result is {expect.show(node)}: no node of this graph"]
+            shown = _name(node) if hasattr(node, "next_functions") else expect.show(node)
+            kind = f"foreign {type(node).__name__}"
+            return kind, [f"entry {i} of the result is {shown}: no node of this graph"]
         if id(node) in place:
             first = place[id(node)]
             return "twice", [f"entries {first} and {i} of the result are the same {_name(node)}"]
@@ -436,8 +438,8 @@ def recursive_from_any_root(tensor):
 
 @exercise.mistake
 def forward_order(tensor):
-    """Your list is the order of the forward pass: the leaves' nodes first, the root last. Backward goes the
-    other way, and so do its edges."""
+    """In your list the nodes at the leaves stand before those that send them gradients. Backward begins at
+    the root, and its edges lead from there to the leaves."""
     seen, order, stack = set(), [], [(tensor.grad_fn, False)]
     while stack:
         node, walked = stack.pop()
@@ -559,6 +561,34 @@ def names_only(tensor):
 @names_only.variant
 def names_of_types(tensor):
     return [type(node).__name__ for node in _topological(tensor.grad_fn)]
+
+
+@exercise.mistake
+def pairs(tensor):
+    """The entries of your list are tuples, as the pairs of `next_functions` are. What was asked for are the
+    nodes themselves, the first half of each pair."""
+    return [(node, 0) for node in _topological(tensor.grad_fn)]
+
+
+@pairs.variant
+def takes_edges_over(tensor):
+    order = [(tensor.grad_fn, tensor.output_nr)] if tensor.grad_fn else []
+    seen = {tensor.grad_fn}
+    for node, _ in order:
+        for edge in node.next_functions:
+            if edge[0] is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                order.append(edge)
+    return order
+
+
+@exercise.mistake
+def lists_the_node_of_a_leaf(tensor):
+    """Your list for a leaf is its `AccumulateGrad` node. Others lead to that node when the leaf is used; the
+    leaf itself has no `grad_fn`, and what was asked for then is the empty list."""
+    if not tensor.requires_grad:
+        return []
+    return _topological(torch.autograd.graph.get_gradient_edge(tensor).node)
 
 
 @exercise.mistake
