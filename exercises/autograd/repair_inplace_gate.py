@@ -154,8 +154,9 @@ def _gate(x, weight, bias):
 
 @exercise.mistake
 def clones_the_gate(x, weight, bias):
-    """Your gradients are right, and a clone is kept for them that they do not need: the gate itself is kept
-    already. A product that makes a new tensor keeps that one, and there is nothing to clone."""
+    """Your gradients are right, and something is copied for them that they do not need a copy of, by `clone`
+    or by an operator that copies on its way, such as `cat`. The sigmoid may keep its result and the product
+    the same tensor, with `x` itself: what is needed is a product that makes a new tensor."""
     gate = _gate(x, weight, bias).clone()
     gate *= x
     return gate
@@ -319,6 +320,7 @@ def forgets_the_bias(x, weight, bias):
 
 @exercise.mistake
 def keeps_the_sum_too(x, weight, bias):
-    """Your gradients are right, and the input of the sigmoid is kept besides its result. A sigmoid that is
-    made of other operators, `exp` and a quotient for instance, keeps what each of them needs."""
+    """Your gradients are right, and two tensors of the size of `x` are kept for them, where the result of the
+    sigmoid alone would do. Each operator keeps what it needs for its own step, also one that stands between:
+    look for what is computed besides the sum, one sigmoid, and one product with `x` itself."""
     return x / (1 + torch.exp(-(x @ weight + bias)))
