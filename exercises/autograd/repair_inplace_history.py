@@ -171,9 +171,9 @@ def _states(x, weight):
 
 @exercise.mistake
 def copies_every_state(x, weight):
-    """Your gradients are right, and each state is copied once more than need be. `tanh` has kept its result
-    already, under no other name than the one you give it: take that tensor for the next step, in place of a
-    clone or of another tensor with the same values."""
+    """Your gradients are right, and as much as all states is copied once more than need be. One copy puts the
+    states into the result. `x` needs none, and a state needs none before its next step: `tanh` has made a
+    tensor of its own, which can go there as it is."""
     return _run(x, weight, lambda history, t: history[t].clone(), _write)
 
 
