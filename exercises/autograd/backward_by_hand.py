@@ -17,8 +17,9 @@ A node does its own step and nothing more. What you need to know about it:
 - The formulas know nothing of broadcasting and dtypes. `node._input_metadata[number]` has the `shape`,
   `dtype` and `device` of the tensor that this input belongs to. A gradient has to be brought to that shape
   (`Tensor.sum_to_size` does it) and to that dtype before it goes in.
-- The node of a custom Function is not called but applied, `node.apply(g0, g1)`, which runs the `backward`
-  that somebody wrote. That expects zeros where no gradient arrived, and returns one entry for each argument
+- The node of a custom Function, the only kind that has an `apply`, is not called but applied,
+  `node.apply(g0, g1)`, which runs the `backward` that somebody wrote. That expects zeros where no gradient
+  arrived, also where none arrived at all: it runs all the same. It returns one entry for each argument
   of `forward`, also for those that are no tensors and have no place in `next_functions`.
   `node.needs_input_grad` says for each argument whether its gradient is wanted. These gradients, in order,
   belong to the entries of `next_functions` that are not `(None, 0)`.
@@ -83,6 +84,20 @@ class Gate(Function):
         return g * gate, None
 
 
+class Product(Function):
+    """`x * y`; a gradient for both."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, g * x
+
+
 class Counted(Function):
     """`2 * x`; counts the runs of its backward."""
 
@@ -102,6 +117,7 @@ _ABOUT = {
     "ShareOut": "`ShareOut.forward(ctx, part, x)` returns `part * x` and `(1 - part) * x`; its backward "
     "returns `None` and `part * g + (1 - part) * h`, by `torch.lerp`",
     "Gate": "`Gate.forward(ctx, x, gate)` returns `x * gate`; its backward returns `gate * g, None`",
+    "Product": "`Product.forward(ctx, x, y)` returns `x * y`; its backward returns `g * y, g * x`",
     "Counted": "`Counted.forward(ctx, x)` returns `2 * x`; its backward counts how often it runs",
 }
 
@@ -237,6 +253,12 @@ def broadcast(backward_by_hand):
         _setup(
             "x = torch.randn(1, 3, requires_grad=True)", "h = x.exp()", "root = h * torch.randn(4, 3) + h"
         ),
+        _setup(_X, "v = torch.randn(4, requires_grad=True)", "root = x.exp().sum() + v"),
+        _setup(
+            _X,
+            "w = torch.randn(3, 1, requires_grad=True)",
+            "root = (torch.ones(2, 3) * x) @ w + torch.randn(2, 4)",
+        ),
     )
 
 
@@ -320,6 +342,7 @@ def custom_functions(backward_by_hand):
             "gate = torch.randn(3, requires_grad=True)",
             "root = Gate.apply(torch.ones(3), Counted.apply(gate))",
         ),
+        _setup(_X, "root = Product.apply(torch.randn(3), x.exp())"),
     )
 
 
@@ -704,6 +727,19 @@ def no_sum_to_size_and_no_node(root, grad):
 
 
 @exercise.mistake
+def fits_at_leaves(root, grad):
+    """You bring a gradient to the right shape only where it arrives at a leaf. Tensors inside the graph are
+    broadcast as well, and the formulas of the nodes that made them expect a gradient of their shape."""
+
+    def put(leaf, g):
+        g = g.sum_to_size(leaf.shape).to(leaf.dtype)
+        leaf.grad = g.clone() if leaf.grad is None else leaf.grad + g
+
+    with torch.no_grad():
+        _loop(root, grad, fit=lambda g, about: g, accumulate=put)
+
+
+@exercise.mistake
 def no_shape_and_no_dtype(root, grad):
     """A gradient arrives in the shape and the dtype of the operator's result. The formulas undo neither
     broadcasting nor a conversion: that is done on the way to the next node, where shape and dtype of the
@@ -768,6 +804,22 @@ def zips_all_arguments(root, grad):
     def apply(node, given):
         given = [_zeros(m) if g is None else g for g, m in zip(given, node._input_metadata, strict=True)]
         return node.apply(*given)
+
+    with torch.no_grad():
+        _loop(root, grad, apply=apply)
+
+
+@exercise.mistake
+def filters_gradients_alone(root, grad):
+    """Of what a custom Function returned you leave out the gradients that nobody wants, and pair the rest
+    with all edges. A tensor that needs no gradient has an edge, `(None, 0)`: leave it out too, or the
+    gradient of a later argument goes nowhere."""
+
+    def apply(node, given):
+        given = [_zeros(m) if g is None else g for g, m in zip(given, node._input_metadata, strict=True)]
+        came = node.apply(*given)
+        came = came if isinstance(came, tuple) else (came,)
+        return [g for g, needed in zip(came, node.needs_input_grad, strict=True) if needed]
 
     with torch.no_grad():
         _loop(root, grad, apply=apply)
