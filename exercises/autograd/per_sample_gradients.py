@@ -5,11 +5,12 @@ of the model a tensor with one more dimension, of which entry `i` is the gradien
 alone. They come in a dict, under the names that `named_parameters` gives. Take one backward for all samples
 together, not one each, and no more work than it takes to make each of these gradients once.
 
-`model` is a Sequential of `nn.Linear` layers, with or without a bias, and functions that act on each element.
-A layer may stand at several places; it then has one gradient, in which all of them count. `x` and `y` hold a
+`model` is a Sequential of `nn.Linear` layers, with or without a bias, and functions that act on each element
+and leave their input as it is. All of its parameters require gradients. A layer may stand at several places; it then has one gradient, in which all of them count. `x` and `y` hold a
 row for each sample, and `loss(outputs, y)` gives the losses of the rows, as many numbers as there are rows.
 The model stays as it is: no `.grad` is touched, no hook is left behind, and the gradients have no graph.
-`torch.func` is welcome, and so is doing without.
+`torch.func` is welcome, and so is doing without; with `torch.func.functional_call` a layer at several places
+needs `tie_weights=False`.
 
 With `model = nn.Sequential(nn.Linear(1, 1, bias=False))`, `x = torch.tensor([[2.], [3.]])`, `y =
 torch.ones(2)` and a loss that gives `outputs[:, 0] * y`, the result is `{'0.weight': tensor([[[2.]],
@@ -111,15 +112,32 @@ def a_shared_layer(per_sample_gradients, device):
 
 
 @exercise.check
+def double_precision(per_sample_gradients):
+    """Parameters of another dtype"""
+    setup = f"{_LINEAR}\nmodel, x, y = model.double(), x.double(), y.double()"
+    _expect_gradients(_given(per_sample_gradients, setup, torch.device("cpu")))
+
+
+@exercise.check
 def left_alone(per_sample_gradients, device):
     """The model, `x` and `y` stay as they are, and the gradients have no graph"""
     setup = f"{_SHARED}\nx.requires_grad_()\nmodel[4].bias.grad = torch.full_like(model[4].bias, 7)"
     t = _given(per_sample_gradients, setup, device)
     before = {name: p.detach().clone() for name, p in t.model.named_parameters()}
-    grads = [p.grad for p in t.model.parameters()]
+    parameters = list(t.model.parameters())
+    grads = [p.grad for p in parameters]
     hooks = _hooks(t.model)
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
         found = t.call(_CALL)
+    same = [now is p for now, p in zip(t.model.parameters(), parameters, strict=False)]
+    replaced = [name for name, kept in zip(before, same, strict=False) if not kept]
+    evidence.record("replaced", replaced)
+    expect.true(
+        same == [True] * len(parameters),
+        f"`model`'s {' and '.join(f'`{name}`' for name in replaced)} are other tensors than before the call",
+        "expected: the model has the parameters that it had; `functional_call` puts back those of a layer at "
+        "two places only with `tie_weights=False`",
+    )
     expect.true(isinstance(found, dict), f"the result is {expect.show(found)}, expected a dict")
     graphs = sorted(name for name, g in found.items() if isinstance(g, Tensor) and g.requires_grad)
     evidence.record("with a graph", graphs)
@@ -382,6 +400,31 @@ def children_once(model, loss, x, y):
 
 
 @exercise.mistake
+def parameters_replaced(model, loss, x, y):
+    """The gradients are right, and the layer at two places has lost its parameters: in their place it holds
+    tensors of the call of `functional_call`. By default that function ties what is shared and does not undo
+    it; `tie_weights=False` leaves it alone."""
+    from torch.func import functional_call, grad, vmap
+
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss_of(parameters, row, target):
+        return loss(functional_call(model, parameters, (row[None],)), target[None]).sum()
+
+    return vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x.detach(), y)
+
+
+@exercise.mistake
+def zeros_of_the_default_dtype(model, loss, x, y):
+    """Your gradients have the default dtype, whatever that of the parameters is: `torch.zeros` knows nothing
+    of it, and what is added in place takes its dtype. `new_zeros` takes over that of the tensor."""
+    found = {name: torch.zeros(len(x), *p.shape, device=p.device) for name, p in model.named_parameters()}
+    for name, part in _gradients(model, loss, x, y).items():
+        found[name] += part
+    return found
+
+
+@exercise.mistake
 def left_in_grad(model, loss, x, y):
     """The gradients are right, and `backward` has added to the `.grad` of the parameters as well.
     `torch.autograd.grad` gives those of the tensors that you name, and leaves nothing behind."""
@@ -436,8 +479,9 @@ def hooks_left_behind(model, loss, x, y):
 
 @exercise.mistake
 def graph_left_on(model, loss, x, y):
-    """The gradients are right, and some of them hang in a graph: the input of a layer is the output of
-    another one, and what is made of it goes on in its graph."""
+    """The gradients are right, and some of them hang in a graph. What they were made of requires a gradient
+    itself (`x` may, a parameter does, and so does the input of every layer but the first), or a graph was
+    asked for. Detach what goes in, or what comes out."""
     return _gradients(model, loss, x, y, keep=True)
 
 

@@ -46,7 +46,8 @@ def _mapped(model, loss, x, y):
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 
     def loss_of(parameters, row, target):
-        return loss(functional_call(model, parameters, (row[None],)), target[None]).sum()
+        outputs = functional_call(model, parameters, (row[None],), tie_weights=False)
+        return loss(outputs, target[None]).sum()
 
     return vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x.detach(), y)
 
