@@ -368,8 +368,8 @@ def result_is_contiguous(name):
 
 @exercise.mistake
 def keeps_on_ctx(name):
-    """You keep `x` in another place than `ctx.save_for_backward`, as an attribute of `ctx` say. Autograd knows
-    nothing of it there, and does not notice when it is changed in between."""
+    """You keep `x` in another place than `ctx.save_for_backward`, as an attribute of `ctx` say. Autograd
+    knows nothing of it there, and does not notice when it is changed in between."""
 
     def keep(ctx, inputs, output):
         (ctx.x,) = inputs
