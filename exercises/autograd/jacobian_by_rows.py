@@ -5,8 +5,9 @@ elements of `x`. Its shape is that of the result followed by that of `x`. One ba
 derivatives of one weighted sum of the results; use `torch.autograd.grad`, as often as it takes, and call
 `function` once.
 
-`function` takes a tensor of any shape and returns one of any other shape. Results may not depend on `x`, all
-of them or some: their derivatives are zero. `x` stays as it is, whether it requires a gradient or not;
+`function` takes a tensor of any shape and returns one of any other shape, whatever its strides and whether
+it has elements or not. Results may not depend on `x`, all of them or some: their derivatives are zero, of the
+dtype of `x`. `x` stays as it is, whether it requires a gradient or not;
 nothing is left in the `.grad` of what the function is made of; and the Jacobian has no graph.
 `torch.autograd.functional` and `torch.func` have this ready; here you build it.
 
@@ -69,6 +70,9 @@ def _given(answer, setup, device):
 
 
 def _oracle(function, x):
+    size = function(x.detach()).shape
+    if 0 in size:  # torch's own has nothing to stack
+        return torch.zeros(size + x.shape, dtype=x.dtype, device=x.device)
     return torch.autograd.functional.jacobian(function, x.detach().contiguous())
 
 
@@ -104,9 +108,35 @@ def other_shapes(jacobian_by_rows, device):
         "function = lambda x: (x * x).sum()\nx = torch.tensor([1., 2., 3.])",
         "function = lambda x: x.exp() * torch.arange(1., 3.).to(x.device)\nx = torch.tensor(0.5)",
         "function = lambda x: x.t() ** 2\nx = torch.arange(6.).reshape(2, 3).t()",
-        "function = lambda x: x.prod()\nx = torch.tensor(2.)",
     ):
         _compare(jacobian_by_rows, setup, device)
+
+
+@exercise.check
+def strided(jacobian_by_rows, device):
+    """A result that is not contiguous"""
+    setup = "function = lambda x: (x.reshape(2, 2) * x[:2]).t()\nx = torch.tensor([1., 2., 3., 4.])"
+    _compare(jacobian_by_rows, setup, device)
+
+
+@exercise.check
+def no_dimensions(jacobian_by_rows, device):
+    """A number in and a number out"""
+    _compare(jacobian_by_rows, "function = lambda x: x * x\nx = torch.tensor(2.)", device)
+
+
+@exercise.check
+def no_elements(jacobian_by_rows, device):
+    """A result without elements"""
+    _compare(jacobian_by_rows, "function = lambda x: x[:0] * 2\nx = torch.tensor([1., 2.])", device)
+
+
+@exercise.check
+def double_precision(jacobian_by_rows):
+    """Another dtype"""
+    for function in ("x.sin() * x[0]", "torch.ones(3, dtype=torch.float64)"):
+        setup = f"function = lambda x: {function}\nx = torch.tensor([1., 2.], dtype=torch.float64)"
+        _compare(jacobian_by_rows, setup, torch.device("cpu"))
 
 
 @exercise.check
@@ -179,13 +209,17 @@ def _rows(y, x, **options):
     return found
 
 
+def _stack(rows, y, x):
+    return torch.stack(rows).reshape(y.shape + x.shape) if rows else _zeros(y, x)
+
+
 @exercise.mistake
 def graph_freed(function, x):
     """The first row frees the graph, and the second one needs it again: `retain_graph` keeps it. Where an
     operation has kept nothing for backward there is nothing to free, so a linear function works as it is."""
     x = _leaf(x)
     y = function(x)
-    return torch.stack(_rows(y, x, retain_graph=False)).reshape(y.shape + x.shape)
+    return _stack(_rows(y, x, retain_graph=False), y, x)
 
 
 @graph_freed.variant
@@ -241,7 +275,7 @@ def none_is_forgotten(function, x):
     x = _leaf(x)
     y = function(x)
     rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.flatten()]
-    return torch.stack(rows).reshape(y.shape + x.shape)
+    return _stack(rows, y, x)
 
 
 @none_is_forgotten.variant
@@ -261,13 +295,13 @@ def no_graph_is_seen_to(function, x):
     if not y.requires_grad:
         return _zeros(y, x)
     rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.flatten()]
-    return torch.stack(rows).reshape(y.shape + x.shape)
+    return _stack(rows, y, x)
 
 
 @exercise.mistake
 def rows_add_up(function, x):
-    """`.grad` is added to, not replaced, so each row holds the sum of those before it too.
-    `torch.autograd.grad` returns a row alone."""
+    """Each of your rows is the sum of those before it and its own. `.grad` is added to, not replaced, until
+    it is set to None; and a one that was put into `grad_outputs` stays there until it is set back."""
     x = _leaf(x)
     y = function(x)
     rows = []
@@ -275,7 +309,7 @@ def rows_add_up(function, x):
         if element.requires_grad:
             element.backward(retain_graph=True, inputs=[x])
         rows.append(torch.zeros_like(x) if x.grad is None else x.grad.clone())
-    return torch.stack(rows).reshape(y.shape + x.shape)
+    return _stack(rows, y, x)
 
 
 @rows_add_up.variant
@@ -292,6 +326,82 @@ def never_cleared(function, x):
     return jacobian.reshape(y.shape + x.shape)
 
 
+@rows_add_up.variant
+def ones_stay(function, x):
+    x = _leaf(x)
+    y = function(x)
+    weights, rows = torch.zeros_like(y).flatten(), []
+    for i in range(y.numel()):
+        weights[i] = 1
+        row = None
+        if y.requires_grad:
+            (row,) = torch.autograd.grad(y, x, weights.view_as(y), retain_graph=True, allow_unused=True)
+        rows.append(torch.zeros_like(x) if row is None else row)
+    return _stack(rows, y, x)
+
+
+@exercise.mistake
+def written_into_a_copy(function, x):
+    """Your one gets lost where the result is not contiguous. `zeros_like` takes over the strides of the
+    result, so `flatten` and `reshape` give a copy, and `view` raises. Fill a flat tensor, and give it the
+    shape of the result afterwards."""
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(y.numel()):
+        pick, row = torch.zeros_like(y), None
+        pick.flatten()[i] = 1
+        if y.requires_grad:
+            (row,) = torch.autograd.grad(y, x, pick, retain_graph=True, allow_unused=True)
+        rows.append(torch.zeros_like(x) if row is None else row)
+    return _stack(rows, y, x)
+
+
+@written_into_a_copy.form
+def viewed_flat(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(y.numel()):
+        pick, row = torch.zeros_like(y), None
+        if y.requires_grad:
+            pick.view(-1)[i] = 1
+            (row,) = torch.autograd.grad(y, x, pick, retain_graph=True, allow_unused=True)
+        rows.append(torch.zeros_like(x) if row is None else row)
+    return _stack(rows, y, x)
+
+
+@exercise.mistake
+def no_rows_forgotten(function, x):
+    """Your Jacobian is right wherever the result has elements. Where it has none there are no rows, and
+    neither `torch.stack` nor a batch of rows can do with none."""
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_rows(y, x)).reshape(y.shape + x.shape)
+
+
+@no_rows_forgotten.form
+def all_in_one_batch(function, x):
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    picks = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(y.numel(), *y.shape)
+    rows = None
+    if y.requires_grad:
+        (rows,) = torch.autograd.grad(y, leaf, picks, is_grads_batched=True, allow_unused=True)
+    return _zeros(y, x) if rows is None else rows.reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def zeros_of_the_default_dtype(function, x):
+    """The zeros of the results that do not depend on `x` have the default dtype, whatever that of `x` is:
+    `torch.zeros` knows nothing of it. `torch.zeros_like` does."""
+    leaf = _leaf(x)
+    y = function(leaf)
+    if not y.requires_grad:
+        return torch.zeros(y.shape + x.shape, device=x.device)
+    return _stack(_rows(y, leaf), y, x)
+
+
 @exercise.mistake
 def left_in_grad(function, x):
     """The values are right, and `backward` has left gradients in the `.grad` of what the function is made of.
@@ -304,7 +414,7 @@ def left_in_grad(function, x):
             element.backward(retain_graph=True)
         rows.append(torch.zeros_like(x) if x.grad is None else x.grad)
         x.grad = None
-    return torch.stack(rows).reshape(y.shape + x.shape)
+    return _stack(rows, y, x)
 
 
 @exercise.mistake
@@ -330,7 +440,7 @@ def forward_for_every_row(function, x):
         if y.requires_grad:
             (row,) = torch.autograd.grad(function(leaf).reshape(-1)[i], leaf, allow_unused=True)
         rows.append(torch.zeros_like(leaf) if row is None else row)
-    return torch.stack(rows).reshape(y.shape + x.shape)
+    return _stack(rows, y, x)
 
 
 @exercise.mistake
@@ -367,7 +477,7 @@ def graph_left_on(function, x):
     differentiate it again."""
     x = _leaf(x)
     y = function(x)
-    return torch.stack(_rows(y, x, create_graph=True)).reshape(y.shape + x.shape)
+    return _stack(_rows(y, x, create_graph=True), y, x)
 
 
 @exercise.mistake
@@ -376,4 +486,4 @@ def the_callers_flag(function, x):
     same memory is enough."""
     x.requires_grad_()
     y = function(x)
-    return torch.stack(_rows(y, x)).reshape(y.shape + x.shape)
+    return _stack(_rows(y, x), y, x)

@@ -6,11 +6,11 @@ alone. They come in a dict, under the names that `named_parameters` gives. Take 
 together, not one each, and no more work than it takes to make each of these gradients once.
 
 `model` is a Sequential of `nn.Linear` layers, with or without a bias, and functions that act on each element
-and leave their input as it is. All of its parameters require gradients. A layer may stand at several places; it then has one gradient, in which all of them count. `x` and `y` hold a
-row for each sample, and `loss(outputs, y)` gives the losses of the rows, as many numbers as there are rows.
-The model stays as it is: no `.grad` is touched, no hook is left behind, and the gradients have no graph.
-`torch.func` is welcome, and so is doing without; with `torch.func.functional_call` a layer at several places
-needs `tie_weights=False`.
+and leave their input as it is. All of its parameters require gradients. A layer may stand at several places;
+it then has one gradient, in which all of them count. `x` and `y` hold a row for each sample, and
+`loss(outputs, y)` gives the losses of the rows, as many numbers as there are rows. The model stays as it is:
+no `.grad` is touched, no hook is left behind, and the gradients have no graph. `torch.func` is welcome, and
+so is doing without; with `torch.func.functional_call` a layer at several places needs `tie_weights=False`.
 
 With `model = nn.Sequential(nn.Linear(1, 1, bias=False))`, `x = torch.tensor([[2.], [3.]])`, `y =
 torch.ones(2)` and a loss that gives `outputs[:, 0] * y`, the result is `{'0.weight': tensor([[[2.]],

@@ -16,12 +16,13 @@ def jacobian_by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """x: any shape -> (*shape of the result, *shape of x)"""
     x = x.detach().requires_grad_()
     y = function(x)
-    rows = [torch.zeros_like(x)] * y.numel()
+    jacobian = x.new_zeros(y.numel(), *x.shape)
     for i, element in enumerate(y.reshape(-1)):
         if element.requires_grad:
             (row,) = torch.autograd.grad(element, x, retain_graph=True, allow_unused=True)
-            rows[i] = rows[i] if row is None else row
-    return torch.stack(rows).reshape(y.shape + x.shape)
+            if row is not None:
+                jacobian[i] = row
+    return jacobian.reshape(y.shape + x.shape)
 
 
 # Other right answers
@@ -42,9 +43,9 @@ def _in_one_batch(function, x):
     """All rows in one call, as a batch of vectors."""
     leaf = x.detach().requires_grad_()
     y = function(leaf)
-    picks = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(-1, *y.shape)
+    picks = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(y.numel(), *y.shape)
     rows = None
-    if y.requires_grad:
+    if y.requires_grad and len(picks):
         (rows,) = torch.autograd.grad(y, leaf, picks, is_grads_batched=True, allow_unused=True)
     if rows is None:
         rows = leaf.new_zeros(y.numel(), *leaf.shape)
@@ -61,7 +62,8 @@ def _by_backward(function, x):
             element.backward(inputs=[leaf], retain_graph=True)
         return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
-    return torch.stack(list(map(row, y.flatten()))).reshape(y.shape + x.shape)
+    rows = list(map(row, y.flatten()))
+    return torch.stack(rows).reshape(y.shape + x.shape) if rows else x.new_zeros(y.shape + x.shape)
 
 
 also_right = [_one_hot, _in_one_batch, _by_backward]
