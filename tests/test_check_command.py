@@ -445,6 +445,8 @@ def test_an_interrupt_ends_everything(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # What a shell runs in the background ignores interrupts, and so do its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert running.stdout.readline() == b"ready\n"
     family = psutil.Process(running.pid)
