@@ -340,6 +340,35 @@ def ones_stay(function, x):
     return _stack(rows, y, x)
 
 
+@rows_add_up.form
+def never_cleared_nor_empty(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for element in y.flatten():
+        if element.requires_grad:
+            element.backward(retain_graph=True)
+        rows.append(torch.zeros_like(x) if x.grad is None else x.grad.clone())
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def one_tensor_for_all_rows(function, x):
+    """All of your rows are one and the same tensor, which holds what was written to it last. `zero_` and the
+    `backward` after it write to the `.grad` that is there, so what you kept of an earlier row changes with
+    it."""
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for element in y.flatten():
+        if x.grad is not None:
+            x.grad.zero_()
+        if element.requires_grad:
+            element.backward(retain_graph=True)
+        rows.append(torch.zeros_like(x) if x.grad is None else x.grad)
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
 @exercise.mistake
 def written_into_a_copy(function, x):
     """Your one gets lost where the result is not contiguous. `zeros_like` takes over the strides of the

@@ -261,6 +261,17 @@ def backward_and_zero_grad(model, loss, x, y):
     return {name: torch.stack(parts) for name, parts in found.items()}
 
 
+@sample_by_sample.form
+def zero_grad_before_each(model, loss, x, y):
+    found = {name: [] for name, _ in model.named_parameters()}
+    for i in range(len(x)):
+        model.zero_grad()
+        loss(model(x[i : i + 1]), y[i : i + 1]).sum().backward()
+        for name, p in model.named_parameters():
+            found[name].append(p.grad.clone())
+    return {name: torch.stack(parts) for name, parts in found.items()}
+
+
 @exercise.mistake
 def grads_add_up(model, loss, x, y):
     """`.grad` is added to, not replaced, so what you read after each sample holds the samples before it
@@ -396,6 +407,25 @@ def children_once(model, loss, x, y):
             found[f"{name}.weight"] = g[:, :, None] * before.detach()[:, None, :]
             if layer.bias is not None:
                 found[f"{name}.bias"] = g
+    return found
+
+
+@exercise.mistake
+def product_of_the_sums(model, loss, x, y):
+    """For a layer at two places you added up its inputs, and the gradients of its outputs, and multiplied the
+    sums. Each gradient belongs to the input at its own place: multiply first, then add."""
+    places, outputs = _places(model, x)
+    incoming = torch.autograd.grad(loss(outputs, y).sum(), [out for *_, out in places])
+    names = {id(p): name for name, p in model.named_parameters()}
+    inputs, gradients = {}, {}
+    for (layer, before, _), g in zip(places, incoming, strict=True):
+        inputs[layer] = inputs.get(layer, 0) + before.detach()
+        gradients[layer] = gradients.get(layer, 0) + g
+    found = {}
+    for layer, g in gradients.items():
+        found[names[id(layer.weight)]] = g[:, :, None] * inputs[layer][:, None, :]
+        if layer.bias is not None:
+            found[names[id(layer.bias)]] = g
     return found
 
 
