@@ -102,6 +102,8 @@ def whole_storage(bytes_saved):
 @exercise.check
 def without_parameters(bytes_saved):
     """Parameters do not count, nor do views of them"""
+    layer = "w = nn.Parameter(torch.ones(4, 4))\nforward = lambda: x * w"
+    _expect_bytes(bytes_saved, _x() + layer, "[w]")
     net = "net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))\nforward = lambda: net(x)"
     _expect_bytes(bytes_saved, f"x = torch.randn(3, 4)\n{net}", "net.parameters()")
     scale = "w = torch.ones(4, 4, requires_grad=True)\nforward = lambda: x * w"
@@ -109,6 +111,10 @@ def without_parameters(bytes_saved):
     _expect_bytes(bytes_saved, _x() + scale, "[x, w]")
     part = "w = torch.ones(20)[4:].view(4, 4).requires_grad_()\nforward = lambda: x * w"
     _expect_bytes(bytes_saved, _x() + part, "[w]")
+    row = "w = torch.ones(5, 4, requires_grad=True)\nforward = lambda: x * w[1]"
+    _expect_bytes(bytes_saved, _x() + row, "[w]")
+    _expect_bytes(bytes_saved, _x() + scale.replace("x * w", "x * w.detach()"), "[w]")
+    _expect_bytes(bytes_saved, _x() + part.replace("x * w", "x * w.t()"), "[w]")
     _expect_bytes(bytes_saved, _x() + scale)
 
 
@@ -269,6 +275,47 @@ def looks_for_parameters_by_type(forward, parameters=()):
         result = forward()
     sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
     del result
+    return sum(sizes.values())
+
+
+@exercise.mistake
+def compares_bases(forward, parameters=()):
+    """You look for the parameters among the tensors that are kept and among their `_base`. That is None for
+    `w.detach()`, and where a parameter is itself a view it is what the parameter is a view of. Compare
+    storages."""
+    import weakref
+
+    found, own = [], list(parameters)
+
+    def pack(t):
+        held = _Held(t.detach())
+        if not any(t is p or t._base is p for p in own):
+            found.append(weakref.ref(held))
+        return held
+
+    with saved_tensors_hooks(pack, lambda held: held.tensor):
+        result = forward()
+    sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
+    del result
+    return sum(sizes.values())
+
+
+@exercise.mistake
+def compares_first_elements(forward, parameters=()):
+    """You look for the address of a parameter's first element. A view of the parameter that begins further
+    on, such as `w[1]`, has another one. `untyped_storage().data_ptr()` is the address of the storage."""
+    own = {p.data_ptr() for p in parameters}
+    return sum(_storages(t for t in _collect(forward) if t.data_ptr() not in own).values())
+
+
+@exercise.mistake
+def goes_through_parameters_again(forward, parameters=()):
+    """You go through `parameters` for each tensor that is kept. `net.parameters()` is a generator: it can be
+    gone through once, and is empty afterwards. Note the parameters' storages down first."""
+    sizes = _storages(_collect(forward))
+    for place in list(sizes):
+        if place in [p.untyped_storage().data_ptr() for p in parameters]:
+            del sizes[place]
     return sum(sizes.values())
 
 
