@@ -14,7 +14,7 @@ whether autograd could notice."""
 
 import torch
 
-from course_utils import expect
+from course_utils import evidence, expect
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
@@ -94,7 +94,18 @@ def _truth(code):
     return "safe" if torch.allclose(came, _gradient(_OUT_OF_PLACE[code])) else "wrong"
 
 
+_WORDS = ("raises", "safe", "wrong")
+
+
 def _compare(predictions, *lines):
+    answers = predictions if type(predictions) is dict else {}
+    given = [(line, answers[line]) for line in lines if line in answers]
+    if strange := [(line, word) for line, word in given if isinstance(word, str) and word not in _WORDS]:
+        evidence.record("not one of the words", strange)
+        raise expect.Mismatch(
+            *(f"`{line}`: {word!r} is not one of the three words" for line, word in strange),
+            'expected: `"raises"`, `"safe"` or `"wrong"`, in lower case',
+        )
     truths = {line: _truth(line) for line in lines}
     expect.all_predicted(predictions, truths, names=exercise.starter_object())
 
@@ -221,6 +232,20 @@ def results_are_always_kept():
     `sigmoid`, `relu`. `sin` keeps its input, because its derivative is `cos(x)`; its result is nobody's
     concern any more."""
     return {**_ELSEWHERE, "y = x.sin(); y += 1": "raises"}
+
+
+@exercise.mistake
+def an_addition_keeps_its_result():
+    """An addition keeps neither its operands nor its result: its derivative is 1. So a write to the result
+    changes nothing that backward reads, and the write is recorded like any other operator."""
+    return {**_ELSEWHERE, "y = x + 1; y += 1": "raises"}
+
+
+@exercise.mistake
+def an_addition_to_exp_is_harmless():
+    """`y += 1` needs nothing itself, and it writes to what `exp` kept: its derivative is its result, `y`. The
+    write is counted, and backward raises."""
+    return {**_ELSEWHERE, "y = x.exp(); y += 1": "safe"}
 
 
 @exercise.mistake

@@ -175,6 +175,26 @@ def only_products_are_no_leaves():
     }
 
 
+@results_are_no_leaves.form
+def a_product_of_constants_is_none():
+    return {**_ELSEWHERE, "y = torch.ones(3) * 2": (False, False, False)}
+
+
+@results_are_no_leaves.form
+def a_comparison_is_none():
+    return {**_ELSEWHERE, "y = x > 0": (False, False, False)}
+
+
+@results_are_no_leaves.form
+def a_detached_one_is_none():
+    return {**_ELSEWHERE, "y = x.detach()": (False, False, False)}
+
+
+@results_are_no_leaves.form
+def a_product_in_no_grad_is_none():
+    return {**_ELSEWHERE, "with torch.no_grad(): y = x * 2": (False, False, False)}
+
+
 @exercise.mistake
 def leaves_require_gradients():
     """You call a tensor a leaf when it requires a gradient and no operator made it. It is enough that there
