@@ -394,6 +394,16 @@ def first_read_from_grad(loss_of, parameters, vectors):
     return list(torch.autograd.grad(total, parameters))
 
 
+@left_in_grad.form
+def grad_cleared_afterwards(loss_of, parameters, vectors):
+    loss_of().backward(create_graph=True)
+    pairs = zip(parameters, vectors, strict=True)
+    total = sum((p.grad * v).sum() for p, v in pairs if p.grad is not None)
+    for p in parameters:
+        p.grad = None
+    return list(torch.autograd.grad(total, parameters, materialize_grads=True))
+
+
 @left_in_grad.variant
 def second_by_backward_in_place(loss_of, parameters, vectors):
     total = _dot(_gradients(loss_of, parameters), vectors)
@@ -479,6 +489,12 @@ def nones_are_returned(loss_of, parameters, vectors):
     pairs = zip(gradients, vectors, strict=True)
     total = sum((g * v).sum() for g, v in pairs if g is not None)
     return list(torch.autograd.grad(total, parameters, allow_unused=True))
+
+
+@part_taken_for_granted.form
+def unused_in_the_loss(loss_of, parameters, vectors):
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True)
+    return _second(_dot(gradients, vectors), parameters)
 
 
 @part_taken_for_granted.form

@@ -288,6 +288,19 @@ def without_a_graph_and_guarded(function, x, v):
     return torch.zeros_like(y) if product is None else torch.autograd.grad(product, u, v)[0]
 
 
+@no_graph_of_the_first.form
+def zeros_without_a_graph(function, x, v):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    if not y.requires_grad:
+        return torch.zeros_like(y)
+    u = torch.zeros_like(y, requires_grad=True)
+    (product,) = torch.autograd.grad(y, x, u, allow_unused=True)
+    if product is None or not product.requires_grad:
+        return torch.zeros_like(y)
+    return torch.autograd.grad(product, u, v)[0]
+
+
 @exercise.mistake
 def u_is_no_leaf(function, x, v):
     """Your `u` requires no gradient, so autograd cannot say how the first product depends on it."""
@@ -424,6 +437,25 @@ def none_is_forgotten(function, x, v):
     if not y.requires_grad:
         return torch.zeros_like(y)
     return torch.autograd.grad(product, u, v)[0]
+
+
+@dependence_taken_for_granted.form
+def only_no_graph_is_seen_to(function, x, v):
+    x = _leaf(x)
+    y = function(x)
+    if not y.requires_grad:
+        return torch.zeros_like(y)
+    u = torch.zeros_like(y, requires_grad=True)
+    (product,) = torch.autograd.grad(y, x, u, create_graph=True)
+    return torch.autograd.grad(product, u, v)[0]
+
+
+@exercise.mistake
+def zeros_in_the_shape_of_x(function, x, v):
+    """Where the result does not depend on `x` you give zeros in the shape of `x`. The product has an element
+    for each element of the result."""
+    _, u, product = _first(function, x)
+    return torch.zeros_like(x) if product is None else torch.autograd.grad(product, u, v)[0]
 
 
 @exercise.mistake
