@@ -155,8 +155,8 @@ def _gate(x, weight, bias):
 @exercise.mistake
 def clones_the_gate(x, weight, bias):
     """Your gradients are right, and something is copied for them that they do not need a copy of, by `clone`
-    or by an operator that copies on its way, such as `cat`. The sigmoid may keep its result and the product
-    the same tensor, with `x` itself: what is needed is a product that makes a new tensor."""
+    or by an operator that copies on its way, such as `cat`. A sigmoid keeps its result, and a product that
+    makes a new tensor keeps the same one and `x` itself: nothing need be copied."""
     gate = _gate(x, weight, bias).clone()
     gate *= x
     return gate
