@@ -298,6 +298,16 @@ def no_graph_is_seen_to(function, x):
     return _stack(rows, y, x)
 
 
+@none_is_forgotten.variant
+def none_is_stacked(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = [
+        torch.autograd.grad(element, x, retain_graph=True, allow_unused=True)[0] for element in y.flatten()
+    ]
+    return _stack(rows, y, x)
+
+
 @exercise.mistake
 def rows_add_up(function, x):
     """Each of your rows is the sum of those before it and its own. `.grad` is added to, not replaced, until
@@ -489,7 +499,8 @@ def finite_differences(function, x):
 
 @exercise.mistake
 def ready_made(function, x):
-    """`torch.autograd.functional.jacobian` does what is asked for, in the way that you are asked to build."""
+    """`torch.autograd.functional` has the Jacobian ready, made in the way that you are asked to build. Write
+    it yourself, with `torch.autograd.grad`."""
     return torch.autograd.functional.jacobian(function, x.detach().contiguous())
 
 

@@ -351,8 +351,13 @@ def mean_over_the_batch(model, loss, x, y):
 
 @exercise.mistake
 def bias_forgotten(model, loss, x, y):
-    """The gradients of the biases are missing. They are those of the layers' outputs, as they are."""
+    """The gradients of the biases are missing, or zero. They are those of the layers' outputs as they are."""
     return _gradients(model, loss, x, y, bias=lambda g: None)
+
+
+@bias_forgotten.form
+def biases_left_at_zero(model, loss, x, y):
+    return _gradients(model, loss, x, y, bias=torch.zeros_like)
 
 
 @bias_forgotten.variant
