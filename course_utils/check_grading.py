@@ -132,10 +132,10 @@ class _Grading:
     def grade(self, one: Submitted) -> Graded:
         """Everything about one notebook; what cannot be graded says so in its `error`."""
         graded = Graded(one.path, one.error)
-        scripts = [self.scripts[exercise.name] for exercise, _, _ in one.answers]
+        given = [(exercise, recipe) for exercise, _, recipe in one.answers if recipe is not None]
+        scripts = [self.scripts[exercise.name] for exercise, _ in given]
         setting = Setting(tuple(scripts), str(one.path.resolve().parent), self._names)
         runner = _AnswerRunner(self.processes, setting)
-        given = [(exercise, recipe) for exercise, _, recipe in one.answers if recipe is not None]
         try:
             for exercise, lesson, recipe in one.answers:
                 graded.lessons.append(lesson)

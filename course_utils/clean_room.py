@@ -80,7 +80,7 @@ def _real_functions(room: Room) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
-    folder, variables = Path.cwd(), dict(os.environ)
+    folder, variables = Path.cwd(), _environment()
     collecting, recursion = gc.isenabled(), sys.getrecursionlimit()
     streams = sys.stdout, sys.stderr
     handlers = _signal_handlers()
@@ -102,12 +102,17 @@ def _process_state() -> Iterator[None]:
             sys.settrace(hooks[1])
         if sys.getprofile() is not hooks[2]:
             sys.setprofile(hooks[2])
-        if dict(os.environ) != variables:
+        if _environment() != variables:
             os.environ.clear()
-            os.environ.update(variables)
+            os.environb.update(variables)
         with contextlib.suppress(OSError):
             if Path.cwd() != folder:
                 os.chdir(folder)
+
+
+def _environment() -> dict[bytes, bytes]:
+    """The variables, undecoded: decoding all of them takes longer than the rest of this room."""
+    return dict(os.environb._data)
 
 
 def _signal_handlers() -> dict[int, Any]:
