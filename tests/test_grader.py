@@ -1,5 +1,6 @@
 """Grading: states, what counts as a pass, and which misunderstanding an answer behaves like."""
 
+import importlib
 import linecache
 import os
 import sys
@@ -651,8 +652,7 @@ def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     def answer(x):
-        import slow_to_import  # noqa: F401
-
+        importlib.import_module("slow_to_import")
         while True:
             pass
 
