@@ -13,8 +13,9 @@ from course_utils.draw.graph_fold import MOST, Box, Folded, Way, fold
 from course_utils.draw.graph_nodes import Graph, Op, Saved, read
 from course_utils.draw.layers import Placed, place
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import LETTER, WIDTH, Line, Scene, Words, to_picture
+from course_utils.draw.shapes import WIDTH, Line, Scene, to_picture
 from course_utils.draw.shapes import Box as Shape
+from course_utils.draw.words import LETTER, Words
 
 LINE, CHIP, PAD = 16.0, 17.0, 7.0
 BIG, SMALL, TINY = 12.0, 10.5, 9.5

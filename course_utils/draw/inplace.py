@@ -10,7 +10,8 @@ from typing import Any
 from course_utils.draw.graph_backward import Gradient
 from course_utils.draw.inplace_program import Lane, Program, Run
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import LETTER, WIDTH, Box, Scene, Words, to_picture
+from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.draw.words import LETTER, Words
 
 ROW, GAP = 24.0, 12.0
 CODE, SMALL, TINY = 12.0, 10.5, 9.5

@@ -8,30 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from course_utils.draw import palette
+from course_utils.draw import palette, words
 from course_utils.draw.picture import Picture
+from course_utils.draw.words import STYLE, Words
 
 WIDTH = 700
-LETTER = 0.61  # how wide a letter of code is, by its height
-_SIDES = {"start": "left", "middle": "center", "end": "right"}
-
-
-@dataclass(frozen=True)
-class Words:
-    """Text whose middle is at height `y`; `anchor` is "start", "middle" or "end"."""
-
-    x: float
-    y: float
-    text: str
-    pixels: float = 12.0
-    anchor: str = "start"
-    code: bool = False
-    bold: bool = False
-    faint: bool = False
-
-    @property
-    def width(self) -> float:
-        return LETTER * self.pixels * len(self.text)
 
 
 @dataclass(frozen=True)
@@ -76,17 +57,15 @@ class Scene:
     words: list[Words] = field(default_factory=list)
 
 
-# Text has the colour of the labels beside it: see `explore.render`.
-_STYLE = """
-#{id}{{color:var(--jp-widgets-label-color,currentColor);max-width:{width:g}px;width:100%;height:auto;display:block}}
-#{id} text{{fill:currentColor;font-family:system-ui,sans-serif;dominant-baseline:central;white-space:pre}}
-#{id} .code{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
-#{id} .faint{{opacity:.78}}
+_STYLE = (
+    STYLE
+    + """
 #{id} rect{{fill:none;stroke:currentColor}}
 #{id} path{{fill:none;stroke:currentColor;stroke-opacity:.6}}
 #{id} .tip{{fill:currentColor;fill-opacity:.75;stroke:none}}
 #{id} g.fill text{{fill:{ink}}}
 """
+)
 _FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
 
 
@@ -105,24 +84,13 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
     # What cannot be seen is not sent.
     parts += [_line(one) for one in scene.lines if _overlaps((y for _, y in one.points), start, end)]
     parts += [_box(one) for one in scene.boxes if _overlaps((one.y, one.y + one.height), start, end)]
-    parts += [_word(one) for one in scene.words if start <= one.y <= end]
+    parts += [words.to_svg(one) for one in scene.words if start <= one.y <= end]
     return "".join([*parts, "</svg>"])
 
 
 def _overlaps(heights: Sequence[float], start: float, end: float) -> bool:
     heights = list(heights)
     return min(heights) <= end and max(heights) >= start
-
-
-def _word(words: Words) -> str:
-    names = [name for name in ("code", "faint") if getattr(words, name)]
-    extra = f' class="{" ".join(names)}"' if names else ""
-    extra += ' font-weight="bold"' if words.bold else ""
-    extra += f' text-anchor="{words.anchor}"' if words.anchor != "start" else ""
-    return (
-        f'<text x="{words.x:.1f}" y="{words.y:.1f}" font-size="{words.pixels:g}"{extra}>'
-        f"{escape(words.text)}</text>"
-    )
 
 
 def _box(box: Box) -> str:
@@ -134,7 +102,7 @@ def _box(box: Box) -> str:
     return (
         f'<g class="{names}"{data}>{said}'
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="4" '
-        f'stroke-width="{box.line:g}"{dashes}/>{"".join(map(_word, box.words))}</g>'
+        f'stroke-width="{box.line:g}"{dashes}/>{"".join(map(words.to_svg, box.words))}</g>'
     )
 
 
@@ -180,21 +148,6 @@ def to_picture(scene: Scene) -> Picture:
     axes.set_ylim(max(scene.height, 1), 0)
     axes.set_axis_off()
 
-    def say(words: Words, colour: str) -> None:
-        # One pixel of the page is 0.72 points. These fonts are wider than those of a page; a dollar sign
-        # would begin a formula.
-        axes.text(
-            words.x,
-            words.y,
-            words.text.replace("$", r"\$"),
-            fontsize=0.72 * words.pixels * (0.97 if words.code else 0.92),
-            va="center_baseline",
-            ha=_SIDES[words.anchor],
-            color=colour,
-            family=palette.CODE if words.code else palette.PROSE,
-            weight="bold" if words.bold else "normal",
-        )
-
     for line in scene.lines:
         points, codes = [line.points[0]], [Path.MOVETO]
         for (a, b), (c, d) in zip(line.points, line.points[1:], strict=False):
@@ -221,8 +174,8 @@ def to_picture(scene: Scene) -> Picture:
                 linestyle=(0, (4, 3)) if box.dashed else "solid",
             )
         )
-        for words in box.words:
-            say(words, palette.INK if box.fill else palette.TEXT)
-    for words in scene.words:
-        say(words, palette.TEXT)
+        for one in box.words:
+            words.say(axes, one, palette.INK if box.fill else palette.TEXT)
+    for one in scene.words:
+        words.say(axes, one)
     return picture

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from html import escape
 
-from course_utils.draw import palette
+from course_utils.draw import palette, words
 from course_utils.draw.picture import Picture
-from course_utils.explore.scene import CELL, WIDTH, Cell, Scene, Words
+from course_utils.draw.words import LETTER, STYLE, Words
+from course_utils.explore.scene import CELL, WIDTH, Cell, Scene
 
 GAP, ROUND = 1.5, 3.5
 BOX = CELL - 2 * GAP
 
-# Text has the colour of the labels beside it. Where widgets have a background of their own, whatever the
-# theme around them (VS Code), that one can be read, and the colour of the page cannot.
-_STYLE = """
-#{id}{{color:var(--jp-widgets-label-color,currentColor);max-width:{width}px;width:100%;height:auto;display:block}}
-#{id} text{{fill:currentColor;font-family:system-ui,sans-serif;dominant-baseline:central}}
-#{id} .code,#{id} .cell text{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
-#{id} .faint{{opacity:.72}}
+_STYLE = (
+    STYLE
+    + """
+#{id} .cell text{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
 #{id} rect{{stroke-width:1.2;fill:none;stroke:currentColor}}
 #{id} .cell text{{text-anchor:middle}}
 #{id} .read text{{fill:{ink}}}
@@ -28,6 +26,7 @@ _STYLE = """
 #{id} .lit rect{{fill:{lit};stroke:currentColor;stroke-width:3}}
 #{id} .lit text{{font-weight:bold}}
 """
+)
 
 
 def to_svg(scene: Scene, ident: str) -> str:
@@ -45,22 +44,11 @@ def to_svg(scene: Scene, ident: str) -> str:
         f'<svg id="{ident}" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {scene.height:g}" '
         f'width="{WIDTH}" role="img" aria-label="{escape(scene.description)}">',
         f"<style>{style}</style>",
-        *(_word(words) for words in scene.words),
+        *map(words.to_svg, scene.words),
         *(_cell(cell, _pixels(scene)) for cell in scene.cells),
         "</svg>",
     ]
     return "".join(parts)
-
-
-def _word(words: Words) -> str:
-    names = [name for name in ("code", "faint") if getattr(words, name)]
-    extra = f' class="{" ".join(names)}"' if names else ""
-    extra += ' font-weight="bold"' if words.bold else ""
-    extra += f' text-anchor="{words.anchor}"' if words.anchor != "start" else ""
-    return (
-        f'<text x="{words.x:g}" y="{words.y:g}" font-size="{words.pixels:g}"{extra} xml:space="preserve">'
-        f"{escape(words.text)}</text>"
-    )
 
 
 def _cell(cell: Cell, pixels: float) -> str:
@@ -81,8 +69,8 @@ def _cell(cell: Cell, pixels: float) -> str:
 
 
 def _pixels(scene: Scene) -> float:
-    """How large values are written: as large as the longest fits, a letter being 0.6 of its height wide."""
-    return round(min(12.0, (scene.cell - 2 * GAP - 2) / (0.61 * max(scene.longest, 1))), 1)
+    """How large values are written: as large as the longest fits."""
+    return round(min(12.0, (scene.cell - 2 * GAP - 2) / (LETTER * max(scene.longest, 1))), 1)
 
 
 def to_picture(scene: Scene) -> Picture:
@@ -95,10 +83,6 @@ def to_picture(scene: Scene) -> Picture:
     axes.set_xlim(0, WIDTH)
     axes.set_ylim(scene.height, 0)
     axes.set_axis_off()
-
-    def say(x: float, y: float, text: str, pixels: float, **more: object) -> None:
-        # One pixel of the page is 0.72 points. A dollar sign would begin a formula.
-        axes.text(x, y, text.replace("$", r"\$"), fontsize=0.72 * pixels, va="center_baseline", **more)
 
     for cell in scene.cells:
         fill = palette.LIT if cell.lit else palette.VIEW if cell.read else "none"
@@ -116,23 +100,9 @@ def to_picture(scene: Scene) -> Picture:
             )
         )
         colour = palette.INK if cell.read else palette.TEXT
-        weight = "bold" if cell.lit else "normal"
-        middle = (cell.x + cell.width / 2, cell.y + CELL / 2)
-        say(
-            *middle,
-            cell.text,
-            _pixels(scene),
-            ha="center",
-            color=colour,
-            family=palette.CODE,
-            weight=weight,
-        )
-    sides = {"start": "left", "middle": "center", "end": "right"}
-    for words in scene.words:
-        family = palette.CODE if words.code else palette.PROSE
-        # These fonts are wider than those of a page.
-        pixels = words.pixels * 0.92
-        weight = "bold" if words.bold else "normal"
-        ha = sides[words.anchor]
-        say(words.x, words.y, words.text, pixels, ha=ha, color=palette.TEXT, family=family, weight=weight)
+        x, y = cell.x + cell.width / 2, cell.y + CELL / 2
+        inside = Words(x, y, cell.text, _pixels(scene), "middle", code=True, bold=cell.lit)
+        words.say(axes, inside, colour)
+    for one in scene.words:
+        words.say(axes, one)
     return picture

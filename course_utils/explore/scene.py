@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_utils.draw.words import Words
 from course_utils.explore.layout import Layout
 
 WIDTH = 700
@@ -48,20 +49,6 @@ class Cell:
     read: bool = True
     lit: bool = False
     twin: bool = False
-
-
-@dataclass(frozen=True)
-class Words:
-    """Text whose middle is at height `y`; `anchor` is "start", "middle" or "end"."""
-
-    x: float
-    y: float
-    text: str
-    pixels: float = 12.5
-    anchor: str = "start"
-    code: bool = False
-    bold: bool = False
-    faint: bool = False
 
 
 @dataclass

@@ -1,0 +1,73 @@
+"""Text at a place, measured in pixels of the page: in an SVG and in a figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from course_utils.draw import palette
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LETTER = 0.61  # how wide a letter of code is, by its height
+_SIDES = {"start": "left", "middle": "center", "end": "right"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """Text whose middle is at height `y`; `anchor` is "start", "middle" or "end"."""
+
+    x: float
+    y: float
+    text: str
+    pixels: float = 12.5
+    anchor: str = "start"
+    code: bool = False
+    bold: bool = False
+    faint: bool = False
+
+    @property
+    def width(self) -> float:
+        return LETTER * self.pixels * len(self.text)
+
+
+# The part of an SVG's style that text needs. Text has the colour of the labels beside it. Where widgets have
+# a background of their own, whatever the theme around them (VS Code), that one can be read, and the colour
+# of the page cannot.
+STYLE = """
+#{id}{{color:var(--jp-widgets-label-color,currentColor);max-width:{width:g}px;width:100%;height:auto;display:block}}
+#{id} text{{fill:currentColor;font-family:system-ui,sans-serif;dominant-baseline:central;white-space:pre}}
+#{id} .code{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
+#{id} .faint{{opacity:.78}}
+"""
+
+
+def to_svg(words: Words) -> str:
+    """As a `<text>`."""
+    names = [name for name in ("code", "faint") if getattr(words, name)]
+    extra = f' class="{" ".join(names)}"' if names else ""
+    extra += ' font-weight="bold"' if words.bold else ""
+    extra += f' text-anchor="{words.anchor}"' if words.anchor != "start" else ""
+    return (
+        f'<text x="{words.x:.1f}" y="{words.y:.1f}" font-size="{words.pixels:g}"{extra}>'
+        f"{escape(words.text)}</text>"
+    )
+
+
+def say(axes: Axes, words: Words, colour: str = palette.TEXT) -> None:
+    """Writes into a figure whose axes count pixels, 100 to an inch."""
+    # One pixel of the page is 0.72 points. These fonts are wider than those of a page; a dollar sign would
+    # begin a formula.
+    axes.text(
+        words.x,
+        words.y,
+        words.text.replace("$", r"\$"),
+        fontsize=0.72 * words.pixels * (0.97 if words.code else 0.92),
+        va="center_baseline",
+        ha=_SIDES[words.anchor],
+        color=colour,
+        family=palette.CODE if words.code else palette.PROSE,
+        weight="bold" if words.bold else "normal",
+    )
