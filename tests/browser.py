@@ -292,3 +292,61 @@ class Notebook:
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         expect(self.page.locator(".jp-Dialog")).to_have_count(0)
         self._wait_for_kernel()
+
+
+# --- what is on the page -----------------------------------------------------------------------------
+
+
+def press(widget: Locator, words: str) -> None:
+    """Clicks the button of a widget that has these words."""
+    widget.get_by_role("button", name=words, exact=True).click()
+
+
+# Every piece of text in an element that can be seen, with the contrast (WCAG 2.1) between its colour and
+# what is painted under it: backgrounds of all elements around it, or the box of its cell in a drawing.
+CONTRASTS = """
+element => {
+  const rgba = text => {
+    const n = text.match(/[\\d.]+/g).map(Number);
+    return {rgb: n.slice(0, 3), a: n.length > 3 ? n[3] : 1};
+  };
+  const over = (top, below) => top.rgb.map((c, i) => c * top.a + below[i] * (1 - top.a));
+  const ancestors = e => e ? [...ancestors(e.parentElement), e] : [];
+  const luminance = rgb => {
+    const [r, g, b] = rgb.map(c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = [];
+  const walk = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode.textContent.trim(), parent = walk.currentNode.parentElement;
+    // A control that is switched off is grey in every theme, and WCAG asks nothing of it.
+    if (!text || !parent.checkVisibility() || parent.closest("style, title, :disabled")) continue;
+    let below = [255, 255, 255], opacity = 1;
+    for (const e of ancestors(parent)) {
+      const style = getComputedStyle(e);
+      below = over(rgba(style.backgroundColor), below);
+      opacity *= Number(style.opacity);
+    }
+    const box = parent instanceof SVGElement && parent.parentElement.querySelector(":scope > rect");
+    const filled = box && getComputedStyle(box).fill;
+    if (filled && filled !== "none") below = over(rgba(filled), below);
+    const style = getComputedStyle(parent);
+    const ink = rgba(parent instanceof SVGElement ? style.fill : style.color);
+    const seen = over({rgb: ink.rgb, a: ink.a * opacity}, below);
+    const [dark, light] = [luminance(seen), luminance(below)].sort((a, b) => a - b);
+    found.push([text, (light + 0.05) / (dark + 0.05)]);
+  }
+  return found;
+}
+"""
+SIGNS = set("✓✗○·")
+
+
+def assert_readable(element: Locator, least: int) -> None:
+    """`element` shows at least so many pieces of text, and all of them have enough contrast: 4.5 for text,
+    3 for signs."""
+    found = element.evaluate(CONTRASTS)
+    assert len(found) >= least, found
+    weak = [(text, round(ratio, 2)) for text, ratio in found if ratio < (3 if text in SIGNS else 4.5)]
+    assert not weak

@@ -11,12 +11,14 @@ import browser
 import nbformat
 import pytest
 import torch
-from browser import DARK, LIGHT, Notebook
+from browser import CONTRASTS, DARK, LIGHT, Notebook, assert_readable, press
 from playwright.sync_api import expect
 
 from course_utils import catalog
 from course_utils.exercise import Mistake
 from course_utils.record import open_record
+
+pytest_plugins = ["browser_fixtures"]
 
 LESSON = "01_tensors.ipynb"
 RIGHT = """\
@@ -26,39 +28,6 @@ WRONG = """\
 def sliding_windows(x: Tensor, size: int, step: int = 1) -> Tensor:
     windows = (len(x) - size) // step + 1
     return x.as_strided((windows, size), (step, 1))"""
-
-
-@pytest.fixture(scope="module")
-def chromium_is_here():
-    try:
-        browser.find_chromium()
-    except browser.NoChromium as missing:
-        pytest.fail(str(missing), pytrace=False)
-
-
-@pytest.fixture(scope="module")
-def reader(chromium_is_here, tmp_path_factory):
-    """A folder with a course and a reader's home; at the end nothing of it is running."""
-    folder = tmp_path_factory.mktemp("reader")
-    with browser.nothing_left_running(folder):
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def root(reader):
-    return browser.course_for_a_reader(reader)
-
-
-@pytest.fixture(scope="module")
-def address(root, reader):
-    with browser.serving(root, reader) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def page(address, reader):
-    with browser.chromium(reader) as page:
-        yield page
 
 
 @pytest.fixture(scope="module")
@@ -197,55 +166,6 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
 
 # --- light and dark ----------------------------------------------------------------------------------
 
-# Every piece of text in an element that can be seen, with the contrast (WCAG 2.1) between its colour and
-# what is painted under it: backgrounds of all elements around it, or the box of its cell in a drawing.
-CONTRASTS = """
-element => {
-  const rgba = text => {
-    const n = text.match(/[\\d.]+/g).map(Number);
-    return {rgb: n.slice(0, 3), a: n.length > 3 ? n[3] : 1};
-  };
-  const over = (top, below) => top.rgb.map((c, i) => c * top.a + below[i] * (1 - top.a));
-  const ancestors = e => e ? [...ancestors(e.parentElement), e] : [];
-  const luminance = rgb => {
-    const [r, g, b] = rgb.map(c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const found = [];
-  const walk = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
-  while (walk.nextNode()) {
-    const text = walk.currentNode.textContent.trim(), parent = walk.currentNode.parentElement;
-    // A control that is switched off is grey in every theme, and WCAG asks nothing of it.
-    if (!text || !parent.checkVisibility() || parent.closest("style, title, :disabled")) continue;
-    let below = [255, 255, 255], opacity = 1;
-    for (const e of ancestors(parent)) {
-      const style = getComputedStyle(e);
-      below = over(rgba(style.backgroundColor), below);
-      opacity *= Number(style.opacity);
-    }
-    const box = parent instanceof SVGElement && parent.parentElement.querySelector(":scope > rect");
-    const filled = box && getComputedStyle(box).fill;
-    if (filled && filled !== "none") below = over(rgba(filled), below);
-    const style = getComputedStyle(parent);
-    const ink = rgba(parent instanceof SVGElement ? style.fill : style.color);
-    const seen = over({rgb: ink.rgb, a: ink.a * opacity}, below);
-    const [dark, light] = [luminance(seen), luminance(below)].sort((a, b) => a - b);
-    found.push([text, (light + 0.05) / (dark + 0.05)]);
-  }
-  return found;
-}
-"""
-SIGNS = set("✓✗○·")
-
-
-def assert_readable(element, least: int) -> None:
-    """`element` shows at least so many pieces of text, and all of them have enough contrast: 4.5 for text,
-    3 for signs."""
-    found = element.evaluate(CONTRASTS)
-    assert len(found) >= least, found
-    weak = [(text, round(ratio, 2)) for text, ratio in found if ratio < (3 if text in SIGNS else 4.5)]
-    assert not weak
-
 
 @pytest.fixture(scope="module", params=[DARK, LIGHT])
 def theme(request, lesson):
@@ -341,10 +261,6 @@ def assert_addresses(explorer) -> None:
     # It is lit for the eye, too.
     thickest = max(cell["stroke"] for cell in cells)
     assert {cell["lit"] for cell in cells if cell["stroke"] == thickest} == {True}
-
-
-def press(explorer, words: str) -> None:
-    explorer.get_by_role("button", name=words, exact=True).click()
 
 
 def test_the_explorer_lights_what_the_strides_say(explorer, page):
