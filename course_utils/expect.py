@@ -79,6 +79,20 @@ def given(setup: str, **names: Any) -> Given:
     return Given(setup, names)
 
 
+def tensor_line(name: str, values: Any, device: torch.device, **options: Any) -> str:
+    """The line of code that makes a tensor of these values there.
+
+    `tensor_line("x", [1.0, 2.0], device, requires_grad=True)`
+    """
+    more = "".join(f", {option}={value}" for option, value in options.items())
+    return f"{name} = torch.tensor({values}{on(device)}{more})"
+
+
+def on(device: torch.device) -> str:
+    """The argument `, device='cuda'` as code; no text for the CPU, where a tensor is made anyway."""
+    return "" if device.type == "cpu" else f", device='{device.type}'"
+
+
 @contextlib.contextmanager
 def situation(*code: str) -> Iterator[None]:
     """Messages of what runs inside start with "for `code`"; without arguments: with nothing."""

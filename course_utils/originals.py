@@ -43,7 +43,16 @@ _LIBRARIES: list[Any] = [
     math,
     builtins,
 ]
-_COURSE = ("conduct", "clean_room", "check_process", "evidence", "expect", "many_cases", "measure")
+_COURSE = (
+    "conduct",
+    "clean_room",
+    "check_process",
+    "derivatives",
+    "evidence",
+    "expect",
+    "many_cases",
+    "measure",
+)
 _COURSE_MODULES = tuple(f"course_utils.{name}" for name in _COURSE)
 # `torch.Storage` is another class for every default dtype; a kernel replaces `input` for every cell.
 _CHANGING = {(torch, "Storage"), (builtins, "input")}

@@ -433,6 +433,16 @@ def test_names_that_an_example_did_not_make_are_no_attributes():
         _ = expect.given("x = 1").y
 
 
+def test_the_line_for_a_tensor_names_the_device_where_that_matters():
+    cpu, other = torch.device("cpu"), torch.device("meta", 0)
+    assert expect.tensor_line("g", [1.0, 2.0], cpu) == "g = torch.tensor([1.0, 2.0])"
+    line = expect.tensor_line("x", [1.0], other, dtype=torch.float64, requires_grad=True)
+    assert line == "x = torch.tensor([1.0], device='meta', dtype=torch.float64, requires_grad=True)"
+    t = expect.given(line)
+    assert t.x.is_meta and t.x.requires_grad and t.x.dtype == torch.float64
+    assert (expect.on(cpu), expect.on(other)) == ("", ", device='meta'")
+
+
 # --- what is shown, what is recorded -----------------------------------------------------------------------
 
 

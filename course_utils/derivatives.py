@@ -1,0 +1,140 @@
+"""What is checked of a function with a backward of its own, whatever it computes.
+
+`call` is code that applies the function, such as `Gelu.apply(x)`. `setup` is the code that makes `x`. `names`
+are what this code may use: the answer. A check raises `expect.Mismatch`, with the example in the message;
+what the answer itself raises goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_utils import expect, measure
+
+
+def x_line(values: Any, device: torch.device, **options: Any) -> str:
+    """The line of code that makes `x`, which requires a gradient."""
+    return expect.tensor_line("x", values, device, **options, requires_grad=True)
+
+
+def transposed_x(values: Any, device: torch.device) -> str:
+    """The lines of code that make `x`, a transposed view of a matrix that requires a gradient."""
+    return f"{expect.tensor_line('whole', values, device, requires_grad=True)}\nx = whole.t()"
+
+
+def other_dtypes(device: torch.device) -> list[torch.dtype]:
+    """The dtypes of floating point, besides float32, in which something can be computed on this device."""
+    short = [torch.float16, torch.bfloat16]
+    return short if device.type == "mps" else [*short, torch.float64]
+
+
+def leaves_alone(call: str, setup: str, **names: Any) -> None:
+    """Forward and backward write neither to `x`, a vector, nor to the incoming gradient."""
+    t = expect.given(f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x)", **names)
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
+        expect.a_tensor(t.call(_gradient(call)), what="the gradient")
+
+
+def keeps_strides(call: str, setup: str, **names: Any) -> None:
+    """The result and the gradient have the strides of `x`."""
+    t = expect.given(f"{setup}\ng = torch.ones_like(x)", **names)
+    expect.strides(t.call(call), t.x.stride())
+    expect.strides(t.call(_gradient(call)), t.x.stride(), what="the gradient")
+
+
+def agrees_with_differences(function: str, **names: Any) -> None:
+    """torch's two comparisons with differences of values agree. `function` is code for what takes `x`."""
+    t = expect.given("x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)", **names)
+    for test in ("gradcheck", "gradgradcheck"):
+        agrees = t.call(f"torch.autograd.{test}({function}, x, raise_exception=False)")
+        expect.true(
+            agrees,
+            f"`torch.autograd.{test}` does not agree",
+            "expected: the derivative that it finds by differences of values",
+        )
+
+
+def second(call: str, setup: str, **names: Any) -> tuple[Tensor, Tensor]:
+    """`x`, and the second derivative there. Messages from here on show where it comes from.
+
+    Raises `Mismatch` where the gradient is not in a graph, or in one that does not lead to `x`.
+    """
+    setup += "\ng = torch.ones_like(x, requires_grad=True)"
+    recorded = _gradient(call, ", create_graph=True")
+    slope = expect.given(setup, **names).call(recorded)
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    t = expect.given(f"{setup}\nslope = {recorded}", **names)
+    t.call("slope.sum().backward()")
+    expect.true(
+        t.x.grad is not None,
+        "no graph leads from the gradient to `x`: `x.grad` is None, and the second derivative is lost",
+        "expected: backward computes from a tensor that is part of the graph",
+    )
+    return t.x, t.x.grad
+
+
+def backward_can_be_differentiated(call: str, setup: str, slopes: Sequence[float], **names: Any) -> None:
+    """The gradient can be differentiated with respect to the incoming one.
+
+    `x` has three elements; `slopes` is what backward multiplies the three elements that come in by.
+    """
+    setup += "\nh = torch.tensor([0.5, 2., 3.]).to(x).requires_grad_()\ng = h * 1"
+    # Weights: a square would hide what passes where the gradient is 0.
+    setup += "\nweights = torch.tensor([3., -5., 0.25]).to(x)"
+    t = expect.given(setup, **names)
+    slope = t.call(_gradient(call, ", create_graph=True"))
+    expect.in_graph(slope, what="the gradient", of="`g`")
+    (slope * t.weights).sum().backward()
+    wanted = t.weights * torch.tensor(slopes).to(t.weights)
+    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
+
+
+def keeps_no_more_than_x(function: str, setup: str, **names: Any) -> None:
+    """No more is kept for backward than `x` has bytes: saved, or in any other place. Once the result is gone,
+    nothing is left. `function` is code for what takes `x`.
+    """
+    t = expect.given(f"{setup}\nfunction = {function}", **names)
+    saved = measure.saved_bytes(t.function, t.x)
+    # Of what is made on the way, all that the graph does not hold is gone in the end.
+    live = measure.live_bytes(lambda x: t.function(x * 1) * 1, t.x)
+    step = f"z = {function}(x * 1) * 1"
+    with expect.situation(setup, f"{function}(x)"):
+        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
+    with expect.situation(setup, step):
+        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
+    with expect.situation(setup, step, "del z"):
+        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
+
+
+def ignores_changes(call: str, setup: str, **names: Any) -> None:
+    """What is changed in place between forward and backward does not reach the gradient.
+
+    `call` applies the function to `a`, which is made of `x`. `a` and then the result are filled with other
+    numbers, unseen by autograd. Backward may notice and raise.
+    """
+    setup += f"\na = x * 1\ny = {call}\nz = y * 1"
+    gradient = "torch.autograd.grad(z.sum(), x)[0]"
+    wanted = expect.given(setup, **names).call(gradient)
+    for name in ("a", "y"):
+        for number in ("-3.", "0.5"):
+            t = expect.given(f"{setup}\n{name}.detach().fill_({number})", **names)
+            try:
+                found = t.call(gradient)
+            except RuntimeError as error:
+                if "modified by an inplace operation" not in str(error):
+                    raise
+                found = wanted  # it was noticed, which is as good
+            expect.true(
+                torch.allclose(found, wanted, equal_nan=True),
+                f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
+                f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
+            )
+
+
+def _gradient(call: str, more: str = "") -> str:
+    """The code for the gradient of `x` where `g` arrives."""
+    return f"torch.autograd.grad({call}, x, g{more})[0]"
