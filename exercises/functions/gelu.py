@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_utils import expect, measure
+from course_utils import derivatives, expect, measure
+from course_utils.derivatives import x_line
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
@@ -53,18 +54,10 @@ class Gelu(torch.autograd.Function):
         raise NotImplementedError
 
 
-_FIRST = "torch.autograd.grad(Gelu.apply(x), x, g)[0]"
-_RECORDED = "torch.autograd.grad(Gelu.apply(x), x, g, create_graph=True)[0]"
-
-
-def _line(name, values, device, more=""):
-    """The line that makes a tensor."""
-    where = "" if device.type == "cpu" else f", device='{device.type}'"
-    return f"{name} = torch.tensor({values}{where}{more})"
-
-
-def _x(values, device, more=""):
-    return _line("x", values, device, f"{more}, requires_grad=True")
+_CALL = "Gelu.apply(x)"
+# What is checked at several places: on both sides of 0, and 0 itself.
+_SPREAD = [-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5]
+_MATRIX = [[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]]
 
 
 def _exact(x):
@@ -86,7 +79,7 @@ def _compare(actual, wanted, x, what):
 def _expect_values(Gelu, setup):
     t = expect.given(setup, Gelu=Gelu)
     wanted, before = _exact(t.x)[0], t.x.detach().clone()
-    result = t.call("Gelu.apply(x)")
+    result = t.call(_CALL)
     expect.unchanged(t.x.detach(), before, what="`x`")
     _compare(result, wanted, t.x, "the result")
     return result
@@ -95,51 +88,40 @@ def _expect_values(Gelu, setup):
 def _expect_gradient(Gelu, setup, incoming="torch.ones_like(x)"):
     t = expect.given(f"{setup}\ng = {incoming}", Gelu=Gelu)
     wanted = _exact(t.x)[1] * t.g.cpu().double()
-    _compare(t.call(_FIRST), wanted, t.x, "the gradient")
+    _compare(t.call(f"torch.autograd.grad({_CALL}, x, g)[0]"), wanted, t.x, "the gradient")
 
 
 def _expect_curvature(Gelu, setup):
-    setup += "\ng = torch.ones_like(x, requires_grad=True)"
-    t = expect.given(setup, Gelu=Gelu)
-    slope = t.call(_RECORDED)
-    expect.in_graph(slope, what="the gradient", of="`g`")
-    with expect.situation(*setup.splitlines(), f"slope = {_RECORDED}", "slope.sum().backward()"):
-        slope.sum().backward()
-        expect.true(
-            t.x.grad is not None,
-            "no graph leads from the gradient to `x`: `x.grad` is None, and the second derivative is lost",
-            "expected: backward computes from a tensor that is part of the graph",
-        )
-        _compare(t.x.grad, _exact(t.x)[2], t.x, "the second derivative, `x.grad`,")
+    x, found = derivatives.second(_CALL, setup, Gelu=Gelu)
+    _compare(found, _exact(x)[2], x, "the second derivative, `x.grad`,")
 
 
 @exercise.check
 def values(Gelu, device):
     """The values, to the last digits"""
-    setup = _x([-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5], device)
-    expect.in_graph(_expect_values(Gelu, setup), of="`x`")
-    _expect_values(Gelu, _line("x", [[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device))
+    expect.in_graph(_expect_values(Gelu, x_line(_SPREAD, device)), of="`x`")
+    _expect_values(Gelu, expect.tensor_line("x", _MATRIX, device))
 
 
 @exercise.check
 def gradient(Gelu, device):
     """The slopes, for an incoming gradient of ones"""
-    _expect_gradient(Gelu, _x([-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5], device))
+    _expect_gradient(Gelu, x_line(_SPREAD, device))
 
 
 @exercise.check
 def any_incoming(Gelu, device):
     """Any other incoming gradient"""
-    setup = _x([-1.5, -0.75, 0.0, 1.0, 2.5], device)
+    setup = x_line([-1.5, -0.75, 0.0, 1.0, 2.5], device)
     _expect_gradient(Gelu, setup, "torch.tensor([10., -1., 4., 0., 0.5]).to(x)")
-    setup = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device)
+    setup = x_line(_MATRIX, device)
     _expect_gradient(Gelu, setup, "torch.arange(6.).view(3, 2).t().to(x)")
 
 
 @exercise.check
 def far_out(Gelu, device):
     """Far out there is no `nan`: value, slope and second derivative"""
-    setup = _x([-1000.0, -30.0, 30.0, 1000.0], device)
+    setup = x_line([-1000.0, -30.0, 30.0, 1000.0], device)
     _expect_values(Gelu, setup)
     _expect_gradient(Gelu, setup)
     _expect_curvature(Gelu, setup)
@@ -148,28 +130,20 @@ def far_out(Gelu, device):
 @exercise.check
 def second_derivative(Gelu, device):
     """The second derivative"""
-    _expect_curvature(Gelu, _x([-3.0, -1.5, -0.75, 0.0, 0.5, 1.0, 2.5], device))
+    _expect_curvature(Gelu, x_line(_SPREAD, device))
 
 
 @exercise.check
 def by_differences(Gelu):
     """`gradcheck` and `gradgradcheck` agree, in float64"""
-    t = expect.given("x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)", Gelu=Gelu)
-    for test in ("gradcheck", "gradgradcheck"):
-        agrees = t.call(f"torch.autograd.{test}(Gelu.apply, x, raise_exception=False)")
-        expect.true(
-            agrees,
-            f"`torch.autograd.{test}` does not agree",
-            "expected: the derivative that it finds by differences of values",
-        )
+    derivatives.agrees_with_differences("Gelu.apply", Gelu=Gelu)
 
 
 @exercise.check
 def every_dtype(Gelu, device):
     """Every dtype of floating point is kept, with all of its digits"""
-    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
-    for dtype in dtypes:
-        setup = _x([-1.5, -0.75, 0.0, 0.5, 2.0], device, f", dtype=torch.{dtype}")
+    for dtype in derivatives.other_dtypes(device):
+        setup = x_line([-1.5, -0.75, 0.0, 0.5, 2.0], device, dtype=dtype)
         _expect_values(Gelu, setup)
         _expect_gradient(Gelu, setup)
 
@@ -177,62 +151,31 @@ def every_dtype(Gelu, device):
 @exercise.check
 def laid_out_alike(Gelu, device):
     """The result and the gradient have the strides of `x`"""
-    whole = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device).replace("x =", "whole =")
-    t = expect.given(f"{whole}\nx = whole.t()\ng = torch.ones_like(x)", Gelu=Gelu)
-    expect.strides(t.call("Gelu.apply(x)"), t.x.stride())
-    expect.strides(t.call(_FIRST), t.x.stride(), what="the gradient")
+    derivatives.keeps_strides(_CALL, derivatives.transposed_x(_MATRIX, device), Gelu=Gelu)
 
 
 @exercise.check
 def kept_for_backward(Gelu, device):
     """No more is kept for backward than `x` has bytes"""
-    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
-    t = expect.given(setup, Gelu=Gelu)
-    saved = measure.saved_bytes(t.Gelu.apply, t.x)
-    # Of what is made on the way, all that the graph does not hold is gone in the end.
-    live = measure.live_bytes(lambda x: t.Gelu.apply(x * 1) * 1, t.x)
-    with expect.situation(setup, "Gelu.apply(x)"):
-        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
-    with expect.situation(setup, "z = Gelu.apply(x * 1) * 1"):
-        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
-    with expect.situation(setup, "z = Gelu.apply(x * 1) * 1", "del z"):
-        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
+    derivatives.keeps_no_more_than_x("Gelu.apply", x_line([-3.0, -0.5, 0.0, 0.5, 3.0], device), Gelu=Gelu)
 
 
 @exercise.check
 def changed_in_between(Gelu, device):
     """What is changed in place between forward and backward does not reach the gradient"""
-    for name in ("a", "y"):
-        setup = f"{_x([-1.0, 0.5, 2.0], device)}\na = x * 1\ny = Gelu.apply(a)\nz = y * 1"
-        t = expect.given(setup, Gelu=Gelu)
-        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
-        t = expect.given(f"{setup}\n{name}.detach().fill_(-0.5)", Gelu=Gelu)
-        try:
-            found = t.call("torch.autograd.grad(z.sum(), x)[0]")
-        except RuntimeError as error:
-            if "modified by an inplace operation" not in str(error):
-                raise
-            found = wanted  # it was noticed, which is as good
-        expect.true(
-            torch.allclose(found, wanted, equal_nan=True),
-            f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
-            f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
-        )
+    derivatives.ignores_changes("Gelu.apply(a)", x_line([-1.0, 0.5, 2.0], device), Gelu=Gelu)
 
 
 @exercise.check
 def left_alone(Gelu, device):
     """`x` and the incoming gradient stay what they were"""
-    setup = f"{_x([-3.0, -0.5, 0.3, 0.7, 3.0], device)}\n{_line('g', [1.0, 2.0, 3.0, 4.0, 5.0], device)}"
-    t = expect.given(setup, Gelu=Gelu)
-    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
-        expect.a_tensor(t.call(_FIRST), what="the gradient")
+    derivatives.leaves_alone(_CALL, x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device), Gelu=Gelu)
 
 
 @exercise.check
 def of_your_own(Gelu, device):
     """torch's own `gelu` does not run"""
-    t = expect.given(_x([-3.0, 0.0, 3.0], device), Gelu=Gelu)
+    t = expect.given(x_line([-3.0, 0.0, 3.0], device), Gelu=Gelu)
     with measure.operators() as ran:
         t.call("torch.autograd.grad(Gelu.apply(x), x, torch.ones_like(x))")
     number = ran.count("aten.gelu", "aten.gelu_backward")
@@ -256,15 +199,24 @@ def _tanh_slope(x):
     return (1 + t) / 2 + x / 2 * (1 - t * t) * a * (1 + 3 * 0.044715 * x * x)
 
 
-@exercise.mistake
-class SlopeOfTheApproximation(torch.autograd.Function):
-    """Your values are exact and your slope is that of the approximation with `tanh`. It is near enough to
-    train with and off in the fourth digit, which `gradcheck` finds. The exact slope is also shorter."""
+class _Right(torch.autograd.Function):
+    """What is right in the answers below, unless they say otherwise."""
 
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
+@exercise.mistake
+class SlopeOfTheApproximation(_Right):
+    """Your values are exact and your slope is that of the approximation with `tanh`. It is near enough to
+    train with and off in the fourth digit, which `gradcheck` finds. The exact slope is also shorter."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -308,16 +260,11 @@ class Approximates(torch.autograd.Function):
 
 
 @Approximates.form
-class ApproximatesForwardOnly(torch.autograd.Function):
+class ApproximatesForwardOnly(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
 
 
 @Approximates.form
@@ -335,27 +282,17 @@ class ApproximatesBySigmoid(torch.autograd.Function):
 
 
 @Approximates.form
-class ApproximatesWithTheBuiltin(torch.autograd.Function):
+class ApproximatesWithTheBuiltin(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return F.gelu(x, approximate="tanh")
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @exercise.mistake
-class ForgetsTheDensity(torch.autograd.Function):
+class ForgetsTheDensity(_Right):
     """Your slope is `Φ(x)` alone, as if `Φ` were a number. It depends on `x` as well: the product rule has a
     second term, `x` times the derivative of `Φ`, which is the density."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -377,14 +314,9 @@ class OnlyTheShareBelow(torch.autograd.Function):
 
 
 @exercise.mistake
-class DensityAlone(torch.autograd.Function):
+class DensityAlone(_Right):
     """Of the product rule you have the term with the density and not the other: `Φ(x)` times the derivative
     of `x`, which is 1."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -393,14 +325,9 @@ class DensityAlone(torch.autograd.Function):
 
 
 @exercise.mistake
-class DensityWithoutX(torch.autograd.Function):
+class DensityWithoutX(_Right):
     """You add the density, and it stands in the product rule with a factor: `x`, the part of the product that
     was not differentiated."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -409,16 +336,11 @@ class DensityWithoutX(torch.autograd.Function):
 
 
 @exercise.mistake
-class OtherDensity(torch.autograd.Function):
+class OtherDensity(_Right):
     """Your slope has the right form, and what it adds is not quite `x` times the density,
     `exp(-x² / 2) / √(2π)`. Mind where the brackets are: the 2 below `x²` belongs into `exp`, both 2 and π
     under the root. (From the derivative of `erf`, `2 / √π · exp(-z²)`, one gets there with `z = x / √2` and
     with the inner derivative `1 / √2`.)"""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -442,12 +364,7 @@ class ForgetsTheInnerDerivative(torch.autograd.Function):
 
 
 @OtherDensity.form
-class ForgetsToHalve(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class ForgetsToHalve(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -455,12 +372,7 @@ class ForgetsToHalve(torch.autograd.Function):
 
 
 @OtherDensity.form
-class DensityNotNormalised(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class DensityNotNormalised(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -468,12 +380,7 @@ class DensityNotNormalised(torch.autograd.Function):
 
 
 @OtherDensity.form
-class HalvesTheExponential(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class HalvesTheExponential(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -481,12 +388,7 @@ class HalvesTheExponential(torch.autograd.Function):
 
 
 @OtherDensity.form
-class PiBesideTheRoot(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class PiBesideTheRoot(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -494,14 +396,9 @@ class PiBesideTheRoot(torch.autograd.Function):
 
 
 @exercise.mistake
-class OtherSignOfTheDensity(torch.autograd.Function):
+class OtherSignOfTheDensity(_Right):
     """You subtract the term with the density. Both terms of the product rule are added, and `Φ` grows with
     `x`: its derivative is the density itself."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -510,12 +407,7 @@ class OtherSignOfTheDensity(torch.autograd.Function):
 
 
 @OtherSignOfTheDensity.variant
-class SubtractsTheBell(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class SubtractsTheBell(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -524,14 +416,9 @@ class SubtractsTheBell(torch.autograd.Function):
 
 
 @exercise.mistake
-class GrowsInsteadOfFalling(torch.autograd.Function):
+class GrowsInsteadOfFalling(_Right):
     """The exponent of your density has the wrong sign: `exp(x² / 2)` grows without end. The density falls to
     0 on both sides, `exp(-x² / 2)`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -540,7 +427,7 @@ class GrowsInsteadOfFalling(torch.autograd.Function):
 
 
 @exercise.mistake
-class WithoutTheHalf(torch.autograd.Function):
+class WithoutTheHalf(_Right):
     """Your result is twice as large as it should be: `1 + erf(x / √2)` runs from 0 to 2, and a share from 0
     to 1. Half of it is `Φ`."""
 
@@ -548,11 +435,6 @@ class WithoutTheHalf(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x * (1 + torch.erf(x / math.sqrt(2)))
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
 
 
 @WithoutTheHalf.form
@@ -569,7 +451,7 @@ class WithoutTheHalfAnywhere(torch.autograd.Function):
 
 
 @exercise.mistake
-class TimesRootTwo(torch.autograd.Function):
+class TimesRootTwo(_Right):
     """You take `erf(x * √2)`. `Φ` belongs to a wider bell than `erf`, and its argument is smaller: `x /
     √2`."""
 
@@ -578,25 +460,15 @@ class TimesRootTwo(torch.autograd.Function):
         ctx.save_for_backward(x)
         return x * (1 + torch.erf(x * math.sqrt(2))) / 2
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @exercise.mistake
-class WithoutRootTwo(torch.autograd.Function):
+class WithoutRootTwo(_Right):
     """You take `erf(x)`. `erf` belongs to a narrower bell than `Φ`: its argument is `x / √2`."""
 
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x * (1 + torch.erf(x)) / 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
 
 
 @WithoutRootTwo.form
@@ -613,14 +485,9 @@ class WithoutRootTwoAnywhere(torch.autograd.Function):
 
 
 @exercise.mistake
-class DropsTheIncoming(torch.autograd.Function):
+class DropsTheIncoming(_Right):
     """You return the slope alone. What comes into backward is the gradient of the loss with respect to your
     result; the chain rule multiplies the two."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -646,13 +513,8 @@ class ReturnsTheSlope(torch.autograd.Function):
 
 
 @exercise.mistake
-class IncomingOnOneTermOnly(torch.autograd.Function):
+class IncomingOnOneTermOnly(_Right):
     """The incoming gradient multiplies one of your two terms. A pair of brackets is missing."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -661,12 +523,7 @@ class IncomingOnOneTermOnly(torch.autograd.Function):
 
 
 @IncomingOnOneTermOnly.form
-class IncomingOnTheOtherTermOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class IncomingOnTheOtherTermOnly(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -766,15 +623,10 @@ class PhiOnCtx(torch.autograd.Function):
 
 
 @exercise.mistake
-class DetachedInOneTerm(torch.autograd.Function):
+class DetachedInOneTerm(_Right):
     """The gradient is right, and the second derivative lacks a part: one of the two terms of your slope was
     made of a tensor without history, as `x.detach()` is. For autograd it is a number. Make both terms from
     what `ctx.saved_tensors` returns."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -783,12 +635,7 @@ class DetachedInOneTerm(torch.autograd.Function):
 
 
 @DetachedInOneTerm.form
-class ShareOfTheDetached(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class ShareOfTheDetached(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -796,12 +643,7 @@ class ShareOfTheDetached(torch.autograd.Function):
 
 
 @DetachedInOneTerm.form
-class TermOfTheDetached(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class TermOfTheDetached(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -810,16 +652,11 @@ class TermOfTheDetached(torch.autograd.Function):
 
 
 @exercise.mistake
-class BackwardWithoutRecording(torch.autograd.Function):
+class BackwardWithoutRecording(_Right):
     """Values and gradients are right, and nothing of your backward was recorded, so it cannot be
     differentiated. `torch.no_grad()` and `once_differentiable` see to that, and `torch.autograd.grad` within
     backward does, without `create_graph=True`. Write the slope down from the saved `x`; where no second
     derivative is asked for, it is not recorded anyway."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -829,12 +666,7 @@ class BackwardWithoutRecording(torch.autograd.Function):
 
 
 @BackwardWithoutRecording.form
-class OnceOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class OnceOnly(_Right):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
@@ -843,12 +675,7 @@ class OnceOnly(torch.autograd.Function):
 
 
 @BackwardWithoutRecording.variant
-class DifferentiatesWithoutAGraph(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class DifferentiatesWithoutAGraph(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -907,7 +734,7 @@ class KeepsTwo(torch.autograd.Function):
 
 
 @exercise.mistake
-class KeepsMoreOnCtx(torch.autograd.Function):
+class KeepsMoreOnCtx(_Right):
     """Besides what is saved, something stays in memory with the graph: an attribute of `ctx` does, and hooks
     for saved tensors do not see it. Together it is more than `x` has bytes. Compute it anew in backward."""
 
@@ -917,24 +744,14 @@ class KeepsMoreOnCtx(torch.autograd.Function):
         ctx.share = _cdf(x)
         return x * ctx.share
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @KeepsMoreOnCtx.form
-class KeepsTwoMoreOnCtx(torch.autograd.Function):
+class KeepsTwoMoreOnCtx(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         ctx.share, ctx.density = _cdf(x), _pdf(x)
         return x * ctx.share
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
 
 
 @exercise.mistake
@@ -987,12 +804,7 @@ class RootsOfShortTensors(torch.autograd.Function):
 
 
 @RootInFloat32.form
-class RootInFloat32OfTheDensity(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
-
+class RootInFloat32OfTheDensity(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -1013,7 +825,7 @@ class TypesTheConstant(torch.autograd.Function):
 
 
 @exercise.mistake
-class AlwaysFloat32(torch.autograd.Function):
+class AlwaysFloat32(_Right):
     """You compute in float32 whatever came in, and the result is float32: it has another dtype than `x`, and
     a float64 input loses half its digits."""
 
@@ -1023,14 +835,9 @@ class AlwaysFloat32(torch.autograd.Function):
         x = x.float()
         return x * _cdf(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @exercise.mistake
-class ThroughFloat32AndBack(torch.autograd.Function):
+class ThroughFloat32AndBack(_Right):
     """You compute in float32 and convert the result back to the dtype of `x`. That helps half precision; a
     float64 input has lost half its digits on the way (and `gradcheck` fails, which needs them)."""
 
@@ -1039,11 +846,6 @@ class ThroughFloat32AndBack(torch.autograd.Function):
         ctx.save_for_backward(x)
         y = x.float()
         return (y * _cdf(y)).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
 
 
 @ThroughFloat32AndBack.variant
@@ -1062,7 +864,7 @@ class BothThroughFloat32(torch.autograd.Function):
 
 
 @exercise.mistake
-class Builtin(torch.autograd.Function):
+class Builtin(_Right):
     """It works because torch's operator does. Write it with `erf` and `exp`: that is all that is in it."""
 
     @staticmethod
@@ -1070,21 +872,11 @@ class Builtin(torch.autograd.Function):
         ctx.save_for_backward(x)
         return F.gelu(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @exercise.mistake
-class WritesIntoWhatCameIn(torch.autograd.Function):
+class WritesIntoWhatCameIn(_Right):
     """You multiply the incoming gradient in place. It belongs to whoever handed it in, and may be used
     elsewhere: at a second branch of the graph, say."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * _cdf(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1093,7 +885,7 @@ class WritesIntoWhatCameIn(torch.autograd.Function):
 
 
 @exercise.mistake
-class WritesIntoTheInput(torch.autograd.Function):
+class WritesIntoTheInput(_Right):
     """You write into the caller's `x`: an operator with an underscore, such as `mul_`, does. Without it the
     result is a new tensor."""
 
@@ -1102,27 +894,17 @@ class WritesIntoTheInput(torch.autograd.Function):
         ctx.save_for_backward(x)
         return x.mul_(_cdf(x))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @WritesIntoTheInput.form
-class WritesAndClones(torch.autograd.Function):
+class WritesAndClones(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x.mul_(_cdf(x)).clone()
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
-
 
 @exercise.mistake
-class MadeContiguous(torch.autograd.Function):
+class MadeContiguous(_Right):
     """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
     builds a new tensor from a shape. Element-wise operators, and the `*_like` functions, keep the strides."""
 
@@ -1131,8 +913,3 @@ class MadeContiguous(torch.autograd.Function):
         x = x.contiguous()
         ctx.save_for_backward(x)
         return x * _cdf(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (_cdf(x) + x * _pdf(x))
