@@ -1,7 +1,7 @@
 """What is checked of a function with a backward of its own, whatever it computes.
 
-`call` is code that applies the function, such as `Gelu.apply(x)`. `setup` is the code that makes `x`. `names`
-are what this code may use: the answer. A check raises `expect.Mismatch`, with the example in the message;
+`call` is code that applies the answer, such as `Gelu.apply(x)`; it begins with the name that the answer has
+there. `setup` is the code that makes `x`. A check raises `expect.Mismatch`, with the example in the message;
 what the answer itself raises goes through.
 """
 
@@ -32,23 +32,24 @@ def other_dtypes(device: torch.device) -> list[torch.dtype]:
     return short if device.type == "mps" else [*short, torch.float64]
 
 
-def leaves_alone(call: str, setup: str, **names: Any) -> None:
+def leaves_alone(answer: Any, call: str, setup: str) -> None:
     """Forward and backward write neither to `x`, a vector, nor to the incoming gradient."""
-    t = expect.given(f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x)", **names)
+    t = _given(answer, call, f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x)")
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
         expect.a_tensor(t.call(_gradient(call)), what="the gradient")
 
 
-def keeps_strides(call: str, setup: str, **names: Any) -> None:
+def keeps_strides(answer: Any, call: str, setup: str) -> None:
     """The result and the gradient have the strides of `x`."""
-    t = expect.given(f"{setup}\ng = torch.ones_like(x)", **names)
+    t = _given(answer, call, f"{setup}\ng = torch.ones_like(x)")
     expect.strides(t.call(call), t.x.stride())
     expect.strides(t.call(_gradient(call)), t.x.stride(), what="the gradient")
 
 
-def agrees_with_differences(function: str, **names: Any) -> None:
+def agrees_with_differences(answer: Any, function: str) -> None:
     """torch's two comparisons with differences of values agree. `function` is code for what takes `x`."""
-    t = expect.given("x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)", **names)
+    setup = "x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)"
+    t = _given(answer, function, setup)
     for test in ("gradcheck", "gradgradcheck"):
         agrees = t.call(f"torch.autograd.{test}({function}, x, raise_exception=False)")
         expect.true(
@@ -58,16 +59,16 @@ def agrees_with_differences(function: str, **names: Any) -> None:
         )
 
 
-def second(call: str, setup: str, **names: Any) -> tuple[Tensor, Tensor]:
+def second(answer: Any, call: str, setup: str) -> tuple[Tensor, Tensor]:
     """`x`, and the second derivative there. Messages from here on show where it comes from.
 
     Raises `Mismatch` where the gradient is not in a graph, or in one that does not lead to `x`.
     """
     setup += "\ng = torch.ones_like(x, requires_grad=True)"
     recorded = _gradient(call, ", create_graph=True")
-    slope = expect.given(setup, **names).call(recorded)
+    slope = _given(answer, call, setup).call(recorded)
     expect.in_graph(slope, what="the gradient", of="`g`")
-    t = expect.given(f"{setup}\nslope = {recorded}", **names)
+    t = _given(answer, call, f"{setup}\nslope = {recorded}")
     t.call("slope.sum().backward()")
     expect.true(
         t.x.grad is not None,
@@ -77,7 +78,7 @@ def second(call: str, setup: str, **names: Any) -> tuple[Tensor, Tensor]:
     return t.x, t.x.grad
 
 
-def backward_can_be_differentiated(call: str, setup: str, slopes: Sequence[float], **names: Any) -> None:
+def backward_can_be_differentiated(answer: Any, call: str, setup: str, slopes: Sequence[float]) -> None:
     """The gradient can be differentiated with respect to the incoming one.
 
     `x` has three elements; `slopes` is what backward multiplies the three elements that come in by.
@@ -85,7 +86,7 @@ def backward_can_be_differentiated(call: str, setup: str, slopes: Sequence[float
     setup += "\nh = torch.tensor([0.5, 2., 3.]).to(x).requires_grad_()\ng = h * 1"
     # Weights: a square would hide what passes where the gradient is 0.
     setup += "\nweights = torch.tensor([3., -5., 0.25]).to(x)"
-    t = expect.given(setup, **names)
+    t = _given(answer, call, setup)
     slope = t.call(_gradient(call, ", create_graph=True"))
     expect.in_graph(slope, what="the gradient", of="`g`")
     (slope * t.weights).sum().backward()
@@ -93,11 +94,11 @@ def backward_can_be_differentiated(call: str, setup: str, slopes: Sequence[float
     expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
 
 
-def keeps_no_more_than_x(function: str, setup: str, **names: Any) -> None:
+def keeps_no_more_than_x(answer: Any, function: str, setup: str) -> None:
     """No more is kept for backward than `x` has bytes: saved, or in any other place. Once the result is gone,
     nothing is left. `function` is code for what takes `x`.
     """
-    t = expect.given(f"{setup}\nfunction = {function}", **names)
+    t = _given(answer, function, f"{setup}\nfunction = {function}")
     saved = measure.saved_bytes(t.function, t.x)
     # Of what is made on the way, all that the graph does not hold is gone in the end.
     live = measure.live_bytes(lambda x: t.function(x * 1) * 1, t.x)
@@ -110,7 +111,7 @@ def keeps_no_more_than_x(function: str, setup: str, **names: Any) -> None:
         expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
 
 
-def ignores_changes(call: str, setup: str, **names: Any) -> None:
+def ignores_changes(answer: Any, call: str, setup: str) -> None:
     """What is changed in place between forward and backward does not reach the gradient.
 
     `call` applies the function to `a`, which is made of `x`. `a` and then the result are filled with other
@@ -118,10 +119,10 @@ def ignores_changes(call: str, setup: str, **names: Any) -> None:
     """
     setup += f"\na = x * 1\ny = {call}\nz = y * 1"
     gradient = "torch.autograd.grad(z.sum(), x)[0]"
-    wanted = expect.given(setup, **names).call(gradient)
+    wanted = _given(answer, call, setup).call(gradient)
     for name in ("a", "y"):
         for number in ("-3.", "0.5"):
-            t = expect.given(f"{setup}\n{name}.detach().fill_({number})", **names)
+            t = _given(answer, call, f"{setup}\n{name}.detach().fill_({number})")
             try:
                 found = t.call(gradient)
             except RuntimeError as error:
@@ -133,6 +134,10 @@ def ignores_changes(call: str, setup: str, **names: Any) -> None:
                 f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
                 f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
             )
+
+
+def _given(answer: Any, call: str, setup: str) -> expect.Given:
+    return expect.given(setup, **{call.partition(".")[0]: answer})
 
 
 def _gradient(call: str, more: str = "") -> str:

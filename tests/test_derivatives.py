@@ -148,33 +148,33 @@ def nothing_given():
 
 
 def leaves_alone(square):
-    derivatives.leaves_alone(CALL, X, Square=square)
+    derivatives.leaves_alone(square, CALL, X)
 
 
 def keeps_strides(square):
     setup = derivatives.transposed_x([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], CPU)
-    derivatives.keeps_strides(CALL, setup, Square=square)
+    derivatives.keeps_strides(square, CALL, setup)
 
 
 def agrees_with_differences(square):
-    derivatives.agrees_with_differences("Square.apply", Square=square)
+    derivatives.agrees_with_differences(square, "Square.apply")
 
 
 def second(square):
-    x, found = derivatives.second(CALL, X, Square=square)
+    x, found = derivatives.second(square, CALL, X)
     expect.equal(found, torch.full_like(x, 2.0), what="the second derivative")
 
 
 def backward_can_be_differentiated(square):
-    derivatives.backward_can_be_differentiated(CALL, X, [-2.0, 1.0, 4.0], Square=square)
+    derivatives.backward_can_be_differentiated(square, CALL, X, [-2.0, 1.0, 4.0])
 
 
 def keeps_no_more_than_x(square):
-    derivatives.keeps_no_more_than_x("Square.apply", X, Square=square)
+    derivatives.keeps_no_more_than_x(square, "Square.apply", X)
 
 
 def ignores_changes(square):
-    derivatives.ignores_changes("Square.apply(a)", X, Square=square)
+    derivatives.ignores_changes(square, "Square.apply(a)", X)
 
 
 CHECKS = [

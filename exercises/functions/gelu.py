@@ -92,7 +92,7 @@ def _expect_gradient(Gelu, setup, incoming="torch.ones_like(x)"):
 
 
 def _expect_curvature(Gelu, setup):
-    x, found = derivatives.second(_CALL, setup, Gelu=Gelu)
+    x, found = derivatives.second(Gelu, _CALL, setup)
     _compare(found, _exact(x)[2], x, "the second derivative, `x.grad`,")
 
 
@@ -136,7 +136,7 @@ def second_derivative(Gelu, device):
 @exercise.check
 def by_differences(Gelu):
     """`gradcheck` and `gradgradcheck` agree, in float64"""
-    derivatives.agrees_with_differences("Gelu.apply", Gelu=Gelu)
+    derivatives.agrees_with_differences(Gelu, "Gelu.apply")
 
 
 @exercise.check
@@ -151,25 +151,25 @@ def every_dtype(Gelu, device):
 @exercise.check
 def laid_out_alike(Gelu, device):
     """The result and the gradient have the strides of `x`"""
-    derivatives.keeps_strides(_CALL, derivatives.transposed_x(_MATRIX, device), Gelu=Gelu)
+    derivatives.keeps_strides(Gelu, _CALL, derivatives.transposed_x(_MATRIX, device))
 
 
 @exercise.check
 def kept_for_backward(Gelu, device):
     """No more is kept for backward than `x` has bytes"""
-    derivatives.keeps_no_more_than_x("Gelu.apply", x_line([-3.0, -0.5, 0.0, 0.5, 3.0], device), Gelu=Gelu)
+    derivatives.keeps_no_more_than_x(Gelu, "Gelu.apply", x_line([-3.0, -0.5, 0.0, 0.5, 3.0], device))
 
 
 @exercise.check
 def changed_in_between(Gelu, device):
     """What is changed in place between forward and backward does not reach the gradient"""
-    derivatives.ignores_changes("Gelu.apply(a)", x_line([-1.0, 0.5, 2.0], device), Gelu=Gelu)
+    derivatives.ignores_changes(Gelu, "Gelu.apply(a)", x_line([-1.0, 0.5, 2.0], device))
 
 
 @exercise.check
 def left_alone(Gelu, device):
     """`x` and the incoming gradient stay what they were"""
-    derivatives.leaves_alone(_CALL, x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device), Gelu=Gelu)
+    derivatives.leaves_alone(Gelu, _CALL, x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device))
 
 
 @exercise.check
