@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_utils import expect, measure
+from course_utils import derivatives, expect, measure
+from course_utils.derivatives import x_line
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
@@ -54,9 +55,7 @@ class StableLogSigmoid(torch.autograd.Function):
         raise NotImplementedError
 
 
-# What the reader would type to do the same.
-_FIRST = "torch.autograd.grad(StableLogSigmoid.apply(x), x, g)[0]"
-_RECORDED = "torch.autograd.grad(StableLogSigmoid.apply(x), x, g, create_graph=True)[0]"
+_CALL = "StableLogSigmoid.apply(x)"
 _REFUSED = (
     "aten.log_sigmoid",
     "aten.log_sigmoid_forward",
@@ -68,12 +67,10 @@ _REFUSED = (
     "aten.mish",
     "aten.mish_backward",
 )
-
-
-def _x(values, device, more=", requires_grad=True"):
-    """The line that makes `x`."""
-    where = "" if device.type == "cpu" else f", device='{device.type}'"
-    return f"x = torch.tensor({values}{where}{more})"
+_SPREAD = [-3.0, -0.5, 0.0, 0.5, 3.0]
+_EXTREMES = [-1000.0, -100.0, 100.0, 1000.0]
+_FAR_RIGHT = [10.0, 20.0, 40.0, 80.0]
+_MATRIX = [[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]]
 
 
 def _exact(x):
@@ -92,7 +89,7 @@ def _compare(actual, wanted, x, what, digits):
 def _expect_values(StableLogSigmoid, setup, digits=False):
     t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
     wanted, before = _exact(t.x)[0], t.x.detach().clone()
-    result = t.call("StableLogSigmoid.apply(x)")
+    result = t.call(_CALL)
     expect.unchanged(t.x.detach(), before, what="`x`")
     _compare(result, wanted, t.x, "the result", digits)
     return result
@@ -101,104 +98,82 @@ def _expect_values(StableLogSigmoid, setup, digits=False):
 def _expect_gradient(StableLogSigmoid, setup, incoming="torch.ones_like(x)", digits=False):
     t = expect.given(f"{setup}\ng = {incoming}", StableLogSigmoid=StableLogSigmoid)
     wanted = _exact(t.x)[1].to(t.x) * t.g
-    _compare(t.call(_FIRST), wanted, t.x, "the gradient", digits)
+    _compare(t.call(f"torch.autograd.grad({_CALL}, x, g)[0]"), wanted, t.x, "the gradient", digits)
 
 
 def _expect_curvature(StableLogSigmoid, setup):
-    setup += "\ng = torch.ones_like(x, requires_grad=True)"
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
-    slope = t.call(_RECORDED)
-    expect.in_graph(slope, what="the gradient", of="`g`")
-    with expect.situation(*setup.splitlines(), f"slope = {_RECORDED}", "slope.sum().backward()"):
-        slope.sum().backward()
-        expect.true(
-            t.x.grad is not None,
-            "no graph leads from the gradient to `x`: `x.grad` is None, and the second derivative is lost",
-            "expected: backward computes from a tensor that is part of the graph",
-        )
-        _compare(t.x.grad, _exact(t.x)[2], t.x, "the second derivative, `x.grad`,", digits=False)
+    x, found = derivatives.second(StableLogSigmoid, _CALL, setup)
+    _compare(found, _exact(x)[2], x, "the second derivative, `x.grad`,", digits=False)
 
 
 @exercise.check
 def values(StableLogSigmoid, device):
     """The values"""
-    result = _expect_values(StableLogSigmoid, _x([-3.0, -0.5, 0.0, 0.5, 3.0], device))
-    expect.in_graph(result, of="`x`")
-    _expect_values(StableLogSigmoid, f"{_x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device, '')}.t()")
+    expect.in_graph(_expect_values(StableLogSigmoid, x_line(_SPREAD, device)), of="`x`")
+    _expect_values(StableLogSigmoid, f"{expect.tensor_line('x', _MATRIX, device)}.t()")
 
 
 @exercise.check
 def values_at_the_extremes(StableLogSigmoid, device):
     """The values at -1000 and 1000"""
-    _expect_values(StableLogSigmoid, _x([-1000.0, -100.0, 100.0, 1000.0], device))
+    _expect_values(StableLogSigmoid, x_line(_EXTREMES, device))
 
 
 @exercise.check
 def digits_of_values(StableLogSigmoid, device):
     """Values close to 0 keep their digits"""
-    _expect_values(StableLogSigmoid, _x([10.0, 20.0, 40.0, 80.0], device), digits=True)
+    _expect_values(StableLogSigmoid, x_line(_FAR_RIGHT, device), digits=True)
     if device.type != "mps":  # which has no float64
-        more = ", dtype=torch.float64, requires_grad=True"
-        _expect_values(StableLogSigmoid, _x([30.0, 300.0], device, more), digits=True)
+        _expect_values(StableLogSigmoid, x_line([30.0, 300.0], device, dtype=torch.float64), digits=True)
 
 
 @exercise.check
 def gradient(StableLogSigmoid, device):
     """The gradient, for any gradient that comes in"""
-    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    setup = x_line(_SPREAD, device)
     _expect_gradient(StableLogSigmoid, setup, "torch.tensor([1., 10., -1., 0., 3.]).to(x)")
-    setup = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device)
+    setup = x_line(_MATRIX, device)
     _expect_gradient(StableLogSigmoid, setup, "torch.arange(6.).view(3, 2).t().to(x)")
 
 
 @exercise.check
 def gradient_at_the_extremes(StableLogSigmoid, device):
     """The gradient at -1000 and 1000"""
-    _expect_gradient(StableLogSigmoid, _x([-1000.0, -100.0, 100.0, 1000.0], device))
+    _expect_gradient(StableLogSigmoid, x_line(_EXTREMES, device))
 
 
 @exercise.check
 def digits_of_the_gradient(StableLogSigmoid, device):
     """A gradient close to 0 keeps its digits"""
-    _expect_gradient(StableLogSigmoid, _x([10.0, 20.0, 40.0, 80.0], device), digits=True)
+    _expect_gradient(StableLogSigmoid, x_line(_FAR_RIGHT, device), digits=True)
     if device.type != "mps":
-        more = ", dtype=torch.float64, requires_grad=True"
-        _expect_gradient(StableLogSigmoid, _x([30.0, 300.0], device, more), digits=True)
+        _expect_gradient(StableLogSigmoid, x_line([30.0, 300.0], device, dtype=torch.float64), digits=True)
 
 
 @exercise.check
 def second_derivative(StableLogSigmoid, device):
     """The second derivative, also at 0"""
-    _expect_curvature(StableLogSigmoid, _x([-3.0, -0.5, 0.5, 3.0], device))
-    _expect_curvature(StableLogSigmoid, _x([0.0], device))
+    _expect_curvature(StableLogSigmoid, x_line([-3.0, -0.5, 0.5, 3.0], device))
+    _expect_curvature(StableLogSigmoid, x_line([0.0], device))
 
 
 @exercise.check
 def second_derivative_at_the_extremes(StableLogSigmoid, device):
     """The second derivative at -1000 and 1000"""
-    _expect_curvature(StableLogSigmoid, _x([-1000.0, -100.0, 100.0, 1000.0], device))
+    _expect_curvature(StableLogSigmoid, x_line(_EXTREMES, device))
 
 
 @exercise.check
 def by_differences(StableLogSigmoid):
     """`gradcheck` and `gradgradcheck` agree, in float64"""
-    setup = "x = torch.tensor([-2., 0.3, 1.5], dtype=torch.float64, requires_grad=True)"
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
-    for test in ("gradcheck", "gradgradcheck"):
-        agrees = t.call(f"torch.autograd.{test}(StableLogSigmoid.apply, x, raise_exception=False)")
-        expect.true(
-            agrees,
-            f"`torch.autograd.{test}` does not agree",
-            "expected: the derivative that it finds by differences of values",
-        )
+    derivatives.agrees_with_differences(StableLogSigmoid, "StableLogSigmoid.apply")
 
 
 @exercise.check
 def every_dtype(StableLogSigmoid, device):
     """Every dtype of floating point is kept, in both directions"""
-    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
-    for dtype in dtypes:
-        setup = _x([-25.0, -1.0, 0.0, 2.0], device, f", dtype=torch.{dtype}, requires_grad=True")
+    for dtype in derivatives.other_dtypes(device):
+        setup = x_line([-25.0, -1.0, 0.0, 2.0], device, dtype=dtype)
         _expect_values(StableLogSigmoid, setup, digits=True)
         _expect_gradient(StableLogSigmoid, setup, digits=True)
 
@@ -206,63 +181,35 @@ def every_dtype(StableLogSigmoid, device):
 @exercise.check
 def changed_in_between(StableLogSigmoid, device):
     """What is changed in place between forward and backward does not reach the gradient"""
-    for name in ("a", "y"):
-        setup = f"{_x([-1.0, 0.5, 2.0], device)}\na = x * 1\ny = StableLogSigmoid.apply(a)\nz = y * 1"
-        t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
-        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
-        t = expect.given(f"{setup}\n{name}.detach().fill_(3.)", StableLogSigmoid=StableLogSigmoid)
-        try:
-            found = t.call("torch.autograd.grad(z.sum(), x)[0]")
-        except RuntimeError as error:
-            if "modified by an inplace operation" not in str(error):
-                raise
-            found = wanted  # it was noticed, which is as good
-        expect.true(
-            torch.allclose(found, wanted, equal_nan=True),
-            f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
-            f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
-        )
+    setup = x_line([-1.0, 0.5, 2.0], device)
+    derivatives.ignores_changes(StableLogSigmoid, "StableLogSigmoid.apply(a)", setup)
 
 
 @exercise.check
 def kept_for_backward(StableLogSigmoid, device):
     """No more is kept for backward than `x` has bytes"""
-    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
-    saved = measure.saved_bytes(t.StableLogSigmoid.apply, t.x)
-    # Of what is made on the way, all that the graph does not hold is gone in the end.
-    live = measure.live_bytes(lambda x: t.StableLogSigmoid.apply(x * 1) * 1, t.x)
-    with expect.situation(setup, "StableLogSigmoid.apply(x)"):
-        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
-    with expect.situation(setup, "z = StableLogSigmoid.apply(x * 1) * 1"):
-        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
-    with expect.situation(setup, "z = StableLogSigmoid.apply(x * 1) * 1", "del z"):
-        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
+    setup = x_line(_SPREAD, device)
+    derivatives.keeps_no_more_than_x(StableLogSigmoid, "StableLogSigmoid.apply", setup)
 
 
 @exercise.check
 def laid_out_alike(StableLogSigmoid, device):
     """The result and the gradient have the strides of `x`"""
-    whole = _x([[-2.0, 0.0, 1.0], [4.0, -7.0, 5.0]], device).replace("x =", "whole =")
-    setup = f"{whole}\nx = whole.t()\ng = torch.ones_like(x)"
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
-    expect.strides(t.call("StableLogSigmoid.apply(x)"), t.x.stride())
-    expect.strides(t.call(_FIRST), t.x.stride(), what="the gradient")
+    setup = derivatives.transposed_x(_MATRIX, device)
+    derivatives.keeps_strides(StableLogSigmoid, _CALL, setup)
 
 
 @exercise.check
 def left_alone(StableLogSigmoid, device):
     """`x` and the incoming gradient stay what they were"""
-    setup = f"{_x([-30.0, -0.5, 0.0, 0.5, 30.0], device)}\ng = torch.tensor([1., 2., 3., 4., 5.]).to(x)"
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
-    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
-        expect.a_tensor(t.call(_FIRST), what="the gradient")
+    setup = x_line([-30.0, -0.5, 0.0, 0.5, 30.0], device)
+    derivatives.leaves_alone(StableLogSigmoid, _CALL, setup)
 
 
 @exercise.check
 def of_your_own(StableLogSigmoid, device):
     """Neither `logsigmoid` nor `softplus` of torch's runs, nor what contains them"""
-    t = expect.given(_x([-3.0, 0.0, 3.0], device), StableLogSigmoid=StableLogSigmoid)
+    t = expect.given(x_line([-3.0, 0.0, 3.0], device), StableLogSigmoid=StableLogSigmoid)
     with measure.operators() as ran:
         t.call("torch.autograd.grad(StableLogSigmoid.apply(x).sum(), x)")
     number = ran.count(*_REFUSED)
@@ -276,8 +223,22 @@ def _log_sigmoid(x):
     return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
+class _Right(torch.autograd.Function):
+    """What is right in the answers below, unless they say otherwise."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x)
+
+
 @exercise.mistake
-class LogOfSigmoid(torch.autograd.Function):
+class LogOfSigmoid(_Right):
     """You take the logarithm of the finished sigmoid, or of `1 + exp(-x)`. Far to the left the sigmoid is
     rounded to 0 (and `exp(-x)` to infinity), and the result is `-inf`; far to the right both are rounded
     to 1, and the result is `0`. The rounding has to be kept away from the logarithm: pull the large part
@@ -287,11 +248,6 @@ class LogOfSigmoid(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.log(torch.sigmoid(x))
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @LogOfSigmoid.variant
@@ -363,7 +319,7 @@ class BothOverflowOnTheLeft(torch.autograd.Function):
 
 
 @exercise.mistake
-class OverflowsOnTheLeftOnly(torch.autograd.Function):
+class OverflowsOnTheLeftOnly(_Right):
     """Far to the left the result is `-inf`: `exp(-x)` overflows. To the right your form holds, and keeps all
     digits. For negative `x` there is another form of the kind, with `exp(x)`; pull `x` out of the
     logarithm."""
@@ -373,14 +329,9 @@ class OverflowsOnTheLeftOnly(torch.autograd.Function):
         ctx.save_for_backward(x)
         return -torch.log1p(torch.exp(-x))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class OneBranchForAll(torch.autograd.Function):
+class OneBranchForAll(_Right):
     """You choose one branch for the whole tensor, and overflow where its elements have both signs. Each
     element needs a branch of its own: `torch.where`, or one form for both with `|x|`."""
 
@@ -391,14 +342,9 @@ class OneBranchForAll(torch.autograd.Function):
             return -torch.log1p(torch.exp(-x))
         return x - torch.log1p(torch.exp(x))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class OtherSignOfTheResult(torch.autograd.Function):
+class OtherSignOfTheResult(_Right):
     """Your result has the wrong sign: it is that of `softplus(-x)`. The logarithm of a sigmoid, which lies
     between 0 and 1, is negative."""
 
@@ -407,14 +353,9 @@ class OtherSignOfTheResult(torch.autograd.Function):
         ctx.save_for_backward(x)
         return -_log_sigmoid(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class LogOfSigmoidAndALittle(torch.autograd.Function):
+class LogOfSigmoidAndALittle(_Right):
     """A small number inside the logarithm (or a `clamp`) keeps the result finite and makes it wrong: at
     `x = -1000` the result is the logarithm of that small number, not `-1000`."""
 
@@ -422,11 +363,6 @@ class LogOfSigmoidAndALittle(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.log(torch.sigmoid(x) + 1e-12)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @LogOfSigmoidAndALittle.variant
@@ -442,16 +378,11 @@ class LogOfSigmoidThatIsBounded(torch.autograd.Function):
 
 
 @LogOfSigmoidAndALittle.form
-class InputIsBounded(torch.autograd.Function):
+class InputIsBounded(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return -torch.log1p(torch.exp(-x.clamp(-80, 80)))
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @LogOfSigmoidAndALittle.form
@@ -468,20 +399,15 @@ class InputIsBoundedBothWays(torch.autograd.Function):
 
 
 @LogOfSigmoidAndALittle.form
-class InputIsBoundedInForward(torch.autograd.Function):
+class InputIsBoundedInForward(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return -torch.log1p(torch.exp(-x.clamp(-50, 50)))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class ForgetsLog1p(torch.autograd.Function):
+class ForgetsLog1p(_Right):
     """Nothing overflows, and `1 + exp(-|x|)` forgets a small `exp(-|x|)`: in float32 the sum is exactly 1
     from about `x = 17` on. `torch.log1p` never forms the sum."""
 
@@ -489,11 +415,6 @@ class ForgetsLog1p(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return x.clamp(max=0) - torch.log(1 + torch.exp(-x.abs()))
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @ForgetsLog1p.variant
@@ -524,7 +445,7 @@ class ForgetsSmallNumbersTwice(torch.autograd.Function):
 
 
 @exercise.mistake
-class ThresholdOfFloat32(torch.autograd.Function):
+class ThresholdOfFloat32(_Right):
     """From a fixed threshold on you take `x` itself, or 0, for the result. A threshold belongs to a dtype: at
     `x = -25` float32 cannot tell the result from `x`, and float64 can. Close to 0 there is none at all, as
     small numbers keep their digits. The stable form needs no threshold."""
@@ -534,37 +455,22 @@ class ThresholdOfFloat32(torch.autograd.Function):
         ctx.save_for_backward(x)
         return torch.where(x < -20, x, -torch.log1p(torch.exp(-x)))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @ThresholdOfFloat32.form
-class ThresholdOnBothSides(torch.autograd.Function):
+class ThresholdOnBothSides(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         middle = -torch.log1p(torch.exp(-x.clamp(-20, 20)))
         return torch.where(x < -20, x, torch.where(x > 20, 0.0, middle))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class OneMinusSigmoid(torch.autograd.Function):
+class OneMinusSigmoid(_Right):
     """Far to the right your gradient is lost, in a difference of two numbers that are nearly equal. On paper
     the derivative is `1 - sigmoid(x)`, or `1 - exp(y)` from the result, or `(1 - tanh(x / 2)) / 2`; in
     floating point both sides of the minus are rounded to the same number. `sigmoid(-x)` subtracts nothing,
     and for `y` torch has `expm1`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -587,12 +493,7 @@ class OneMinusExp(torch.autograd.Function):
 
 
 @OneMinusSigmoid.variant
-class OneMinusTanh(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
-
+class OneMinusTanh(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -600,15 +501,10 @@ class OneMinusTanh(torch.autograd.Function):
 
 
 @exercise.mistake
-class OverflowsInBackward(torch.autograd.Function):
+class OverflowsInBackward(_Right):
     """Forward holds and backward divides infinity by infinity: `exp(-x) / (1 + exp(-x))` is `nan` far to the
     left. Which of the two exponentials is small depends on the sign of `x`; `torch.sigmoid` takes care of
     that."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -634,7 +530,7 @@ class OverflowsInAQuotient(torch.autograd.Function):
 
 
 @exercise.mistake
-class MultipliesByMasks(torch.autograd.Function):
+class MultipliesByMasks(_Right):
     """Each branch is right on its side. On the other side it overflows, and a mask does not remove that: 0
     times infinity is `nan`. Choose with `torch.where`, or give each branch an argument for which it does not
     overflow."""
@@ -644,11 +540,6 @@ class MultipliesByMasks(torch.autograd.Function):
         ctx.save_for_backward(x)
         right, left = -torch.log1p(torch.exp(-x)), x - torch.log1p(torch.exp(x))
         return (x >= 0) * right + (x < 0) * left
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @MultipliesByMasks.variant
@@ -665,12 +556,7 @@ class BlendsTwoBranches(torch.autograd.Function):
 
 
 @MultipliesByMasks.form
-class MultipliesByMasksInBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
-
+class MultipliesByMasksInBackward(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -679,16 +565,11 @@ class MultipliesByMasksInBackward(torch.autograd.Function):
 
 
 @exercise.mistake
-class OverflowsOneDerivativeLater(torch.autograd.Function):
+class OverflowsOneDerivativeLater(_Right):
     """Values and gradients are right, and the second derivative is `nan` at the extremes: it is made by
     autograd from what backward did. There an `exp` has overflowed, which did no harm while it stood below a
     fraction bar, or in the branch that `torch.where` did not take. Its derivative multiplies that infinity
     by 0. Backward may contain no infinity, not even one that is thrown away."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -712,12 +593,7 @@ class BothBranchesOverflow(torch.autograd.Function):
 
 
 @OverflowsOneDerivativeLater.form
-class TheFormulaAsItStands(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
-
+class TheFormulaAsItStands(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -725,15 +601,10 @@ class TheFormulaAsItStands(torch.autograd.Function):
 
 
 @exercise.mistake
-class FlatAtZero(torch.autograd.Function):
+class FlatAtZero(_Right):
     """Everything is right but one point: your backward contains `|x|`, and the derivative of `abs` at 0 is 0
     in torch. Autograd differentiates backward operator by operator and finds the second derivative 0 where
     it is `-0.25`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -758,16 +629,11 @@ class FlatWhereBothMeet(torch.autograd.Function):
 
 
 @exercise.mistake
-class DifferentiatesForwardAgain(torch.autograd.Function):
+class DifferentiatesForwardAgain(_Right):
     """In backward you run the formula of forward once more and let autograd differentiate it. Its operators
     are right in value, and where they have a corner torch takes some number for the slope: 0 for `abs` at 0,
     1 for `clamp` at its bound. At `x = 0` the corners no longer cancel. (And made of a detached `x` it has no
     second derivative at all.) Write the slope down yourself."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -778,12 +644,7 @@ class DifferentiatesForwardAgain(torch.autograd.Function):
 
 
 @DifferentiatesForwardAgain.form
-class DifferentiatesForwardInTheGraph(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
-
+class DifferentiatesForwardInTheGraph(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -794,15 +655,10 @@ class DifferentiatesForwardInTheGraph(torch.autograd.Function):
 
 
 @exercise.mistake
-class SlopeWithCorners(torch.autograd.Function):
+class SlopeWithCorners(_Right):
     """Everything is right but the second derivative at `x = 0`, which comes out as `-0.5` instead of `-0.25`.
     Backward uses operators with a corner there, such as `abs` and `clamp`. Their values fit together and the
     slopes that torch takes for them, 0 and 1, do not."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -885,15 +741,10 @@ class SlopeBesideTheInput(torch.autograd.Function):
 
 
 @exercise.mistake
-class BackwardWithoutRecording(torch.autograd.Function):
+class BackwardWithoutRecording(_Right):
     """Values and gradients are right, and nothing of your backward was recorded, so it cannot be
     differentiated: `torch.no_grad()` sees to that, and so does detaching what you return. Nothing of the
     kind is needed: without `create_graph=True` backward is not recorded anyway."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -916,14 +767,9 @@ class ReturnsDetached(torch.autograd.Function):
 
 
 @exercise.mistake
-class OnceOnly(torch.autograd.Function):
+class OnceOnly(_Right):
     """`once_differentiable` forbids the second derivative. It is for a backward that autograd could not
     differentiate correctly; one that is made of differentiable operators needs no such mark."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -933,14 +779,9 @@ class OnceOnly(torch.autograd.Function):
 
 
 @exercise.mistake
-class OtherSide(torch.autograd.Function):
+class OtherSide(_Right):
     """Your gradient is that of the mirrored function: it grows to the right, where the log-sigmoid is flat.
     The derivative is `1 - sigmoid(x)`, which is `sigmoid(-x)`, not `sigmoid(x)`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -963,14 +804,9 @@ class ExpOfTheResult(torch.autograd.Function):
 
 
 @exercise.mistake
-class SlopeOfTheSigmoid(torch.autograd.Function):
+class SlopeOfTheSigmoid(_Right):
     """Your gradient is `s * (1 - s)`, the derivative of the sigmoid. That of its logarithm has a `1 / s`
     more: what is left is `1 - s`, or `sigmoid(-x)`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -980,12 +816,7 @@ class SlopeOfTheSigmoid(torch.autograd.Function):
 
 
 @SlopeOfTheSigmoid.variant
-class SlopeOfTheSigmoidOfBoth(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
-
+class SlopeOfTheSigmoidOfBoth(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -993,14 +824,9 @@ class SlopeOfTheSigmoidOfBoth(torch.autograd.Function):
 
 
 @exercise.mistake
-class NoSlopeAtZero(torch.autograd.Function):
+class NoSlopeAtZero(_Right):
     """At `x = 0` your gradient is 0, and right elsewhere. The log-sigmoid has no corner there, its slope is
     0.5; but `torch.sign` is 0 at 0, and so is the derivative of `abs` in torch."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1010,15 +836,10 @@ class NoSlopeAtZero(torch.autograd.Function):
 
 
 @exercise.mistake
-class OtherSign(torch.autograd.Function):
+class OtherSign(_Right):
     """Your gradient has the wrong sign. The log-sigmoid rises everywhere: for an incoming gradient of 1 the
     gradient is positive. (The inner derivative of `exp(-x)` brings one minus, the minus before the logarithm
     another.)"""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1040,14 +861,9 @@ class ForgetsOneMinus(torch.autograd.Function):
 
 
 @exercise.mistake
-class DropsTheIncoming(torch.autograd.Function):
+class DropsTheIncoming(_Right):
     """You return the derivative alone. What comes into backward is the gradient of the loss with respect to
     your result; the chain rule multiplies the two."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1113,7 +929,7 @@ class ResultKeptOnCtx(torch.autograd.Function):
 
 
 @exercise.mistake
-class AlwaysFloat32(torch.autograd.Function):
+class AlwaysFloat32(_Right):
     """You compute in float32 whatever came in, and the result is float32. A float64 input loses half its
     digits (and `gradcheck` fails, which needs them), and a half precision one comes back wider than it was.
     The result has the dtype of `x`."""
@@ -1122,11 +938,6 @@ class AlwaysFloat32(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return _log_sigmoid(x.float())
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @AlwaysFloat32.variant
@@ -1158,16 +969,11 @@ class ThroughFloat32AndBack(torch.autograd.Function):
 
 
 @ThroughFloat32AndBack.form
-class ForwardThroughFloat32(torch.autograd.Function):
+class ForwardThroughFloat32(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return _log_sigmoid(x.float()).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
 
 
 @exercise.mistake
@@ -1201,7 +1007,7 @@ class KeepsTheExponential(torch.autograd.Function):
 
 
 @exercise.mistake
-class KeepsMoreOnCtx(torch.autograd.Function):
+class KeepsMoreOnCtx(_Right):
     """Besides what is saved, something stays in memory with the graph: an attribute of `ctx` does, and hooks
     for saved tensors do not see it. Together it is more than `x` has bytes. Compute it anew in backward."""
 
@@ -1211,28 +1017,18 @@ class KeepsMoreOnCtx(torch.autograd.Function):
         ctx.s = torch.sigmoid(-x)
         return _log_sigmoid(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @KeepsMoreOnCtx.form
-class KeepsTwoMoreOnCtx(torch.autograd.Function):
+class KeepsTwoMoreOnCtx(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         ctx.e, ctx.s = torch.exp(-x.abs()), torch.sigmoid(-x)
         return _log_sigmoid(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class Builtin(torch.autograd.Function):
+class Builtin(_Right):
     """You call one of the functions that the task rules out: this exercise is about what they do inside.
     (`softplus` would not do in any case. From 20 on it returns its argument, and float64 sees that.)"""
 
@@ -1241,40 +1037,25 @@ class Builtin(torch.autograd.Function):
         ctx.save_for_backward(x)
         return F.logsigmoid(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @Builtin.form
-class MinusSoftplus(torch.autograd.Function):
+class MinusSoftplus(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return -F.softplus(-x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @Builtin.form
-class MinusALoss(torch.autograd.Function):
+class MinusALoss(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return -F.binary_cross_entropy_with_logits(x, torch.ones_like(x), reduction="none")
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class WritesIntoTheInput(torch.autograd.Function):
+class WritesIntoTheInput(_Right):
     """You write into the caller's `x`: an operator with an underscore does. Without it the result is a new
     tensor."""
 
@@ -1284,21 +1065,11 @@ class WritesIntoTheInput(torch.autograd.Function):
         small = torch.exp(-x.abs())
         return x.clamp_(max=0) - small.log1p()
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @exercise.mistake
-class WritesIntoWhatCameIn(torch.autograd.Function):
+class WritesIntoWhatCameIn(_Right):
     """You multiply the incoming gradient in place. It belongs to whoever handed it in, and may be used
     elsewhere: at a second branch of the graph, say."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _log_sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1307,7 +1078,7 @@ class WritesIntoWhatCameIn(torch.autograd.Function):
 
 
 @exercise.mistake
-class MadeContiguous(torch.autograd.Function):
+class MadeContiguous(_Right):
     """For a transposed `x`, or images in `channels_last`, your result has another layout. `contiguous()`
     makes one, and so does all that builds a new tensor from a shape. Element-wise operators, and the
     `*_like` functions, keep the strides."""
@@ -1318,14 +1089,9 @@ class MadeContiguous(torch.autograd.Function):
         ctx.save_for_backward(x)
         return _log_sigmoid(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
-
 
 @MadeContiguous.variant
-class FillsANewTensor(torch.autograd.Function):
+class FillsANewTensor(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
@@ -1334,8 +1100,3 @@ class FillsANewTensor(torch.autograd.Function):
         result[left] = x[left] - torch.log1p(torch.exp(x[left]))
         result[~left] = -torch.log1p(torch.exp(-x[~left]))
         return result
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * torch.sigmoid(-x)
