@@ -21,8 +21,10 @@ import math
 import torch
 from torch import Tensor
 
-from course_utils import expect, measure
+from course_utils import derivatives, expect
+from course_utils.derivatives import x_line
 from course_utils.exercise import Exercise
+from course_utils.expect import tensor_line
 
 exercise = Exercise(
     minutes=8,
@@ -50,23 +52,13 @@ class StraightThroughSign(torch.autograd.Function):
         raise NotImplementedError
 
 
-_GRADIENT = "torch.autograd.grad(StraightThroughSign.apply(x), x, g)[0]"
+_CALL = "StraightThroughSign.apply(x)"
 
 
-def _line(name, values, device, more=""):
-    """The line that makes a tensor."""
-    where = "" if device.type == "cpu" else f", device='{device.type}'"
-    values = str(values).replace("inf", "torch.inf")
-    return f"{name} = torch.tensor({values}{where}{more})"
-
-
-def _x(values, device, more=""):
-    return _line("x", values, device, f"{more}, requires_grad=True")
-
-
-def _expect_values(StraightThroughSign, values, device, more=""):
-    t = expect.given(_x(values, device, more), StraightThroughSign=StraightThroughSign)
-    result = t.call("StraightThroughSign.apply(x)")
+def _expect_values(StraightThroughSign, values, device, **options):
+    line = x_line(str(values).replace("inf", "torch.inf"), device, **options)
+    t = expect.given(line, StraightThroughSign=StraightThroughSign)
+    result = t.call(_CALL)
     wanted = torch.tensor([-1.0 if value < 0 else 1.0 for value in values])
     expect.equal(result, wanted.to(t.x))
     return result
@@ -74,11 +66,11 @@ def _expect_values(StraightThroughSign, values, device, more=""):
 
 def _expect_gradient(StraightThroughSign, xs, gs, device):
     """The incoming gradient where `x` is in [-1, 1], nothing elsewhere."""
-    setup = f"{_x(xs, device)}\n{_line('g', gs, device)}"
+    setup = f"{x_line(xs, device)}\n{tensor_line('g', gs, device)}"
     t = expect.given(setup, StraightThroughSign=StraightThroughSign)
-    expect.in_graph(t.call("StraightThroughSign.apply(x)"), of="`x`")
+    expect.in_graph(t.call(_CALL), of="`x`")
     wanted = torch.tensor([g if -1 <= x <= 1 else 0.0 for x, g in zip(xs, gs, strict=True)])
-    expect.equal(t.call(_GRADIENT), wanted.to(device), what="the gradient")
+    expect.equal(t.call(f"torch.autograd.grad({_CALL}, x, g)[0]"), wanted.to(device), what="the gradient")
 
 
 @exercise.check
@@ -116,8 +108,8 @@ def passes_at_the_ends(StraightThroughSign, device):
 @exercise.check
 def trains(StraightThroughSign, device):
     """Weights learn through it, and stop where they are far enough to one side"""
-    setup = f"{_line('w', [0.3, -0.2, 0.0, -0.5], device, ', requires_grad=True')}\n"
-    setup += _line("target", [-1.0, 1.0, 1.0, -1.0], device)
+    setup = tensor_line("w", [0.3, -0.2, 0.0, -0.5], device, requires_grad=True) + "\n"
+    setup += tensor_line("target", [-1.0, 1.0, 1.0, -1.0], device)
     loss = "-(StraightThroughSign.apply(w) * target).sum()"
     t = expect.given(setup, StraightThroughSign=StraightThroughSign)
     optimizer = torch.optim.SGD([t.w], lr=0.25)
@@ -136,19 +128,16 @@ def trains(StraightThroughSign, device):
 @exercise.check
 def every_dtype(StraightThroughSign, device):
     """Every dtype of floating point is kept"""
-    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
-    for dtype in dtypes:
-        _expect_values(
-            StraightThroughSign, [-2.0, -0.25, -1e-7, 1e-7, 0.75], device, f", dtype=torch.{dtype}"
-        )
+    for dtype in derivatives.other_dtypes(device):
+        _expect_values(StraightThroughSign, [-2.0, -0.25, -1e-7, 1e-7, 0.75], device, dtype=dtype)
 
 
 @exercise.check
 def laid_out_alike(StraightThroughSign, device):
     """The result has the strides of `x`"""
-    whole = _x([[-2.0, 0.1, 1.0], [0.4, -0.7, 5.0]], device).replace("x =", "whole =")
-    t = expect.given(f"{whole}\nx = whole.t()", StraightThroughSign=StraightThroughSign)
-    result = t.call("StraightThroughSign.apply(x)")
+    setup = derivatives.transposed_x([[-2.0, 0.1, 1.0], [0.4, -0.7, 5.0]], device)
+    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
+    result = t.call(_CALL)
     expect.equal(result, torch.where(t.x < 0, -1.0, 1.0))
     expect.strides(result, t.x.stride())
 
@@ -156,63 +145,29 @@ def laid_out_alike(StraightThroughSign, device):
 @exercise.check
 def kept_for_backward(StraightThroughSign, device):
     """No more is kept for backward than `x` has bytes"""
-    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
-    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
-    saved = measure.saved_bytes(t.StraightThroughSign.apply, t.x)
-    # Of what is made on the way, all that the graph does not hold is gone in the end.
-    live = measure.live_bytes(lambda x: t.StraightThroughSign.apply(x * 1) * 1, t.x)
-    with expect.situation(setup, "StraightThroughSign.apply(x)"):
-        expect.at_most(saved.total, t.x.nbytes, "kept for backward", unit="bytes")
-    with expect.situation(setup, "z = StraightThroughSign.apply(x * 1) * 1"):
-        expect.at_most(live.held - live.result, t.x.nbytes, "still there beside `x` and `z`", unit="bytes")
-    with expect.situation(setup, "z = StraightThroughSign.apply(x * 1) * 1", "del z"):
-        expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
+    setup = x_line([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    derivatives.keeps_no_more_than_x(StraightThroughSign, "StraightThroughSign.apply", setup)
 
 
 @exercise.check
 def changed_in_between(StraightThroughSign, device):
     """A change of `x`, or of the result, in between does not reach the gradient"""
-    for name in ("a", "y"):
-        setup = f"{_x([-3.0, 0.5, 2.0], device)}\na = x * 1\ny = StraightThroughSign.apply(a)\nz = y * 1"
-        t = expect.given(setup, StraightThroughSign=StraightThroughSign)
-        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
-        for value in ("-3.", "0.5"):
-            change = f"{name}.detach().fill_({value})"
-            t = expect.given(f"{setup}\n{change}", StraightThroughSign=StraightThroughSign)
-            try:
-                found = t.call("torch.autograd.grad(z.sum(), x)[0]")
-            except RuntimeError as error:
-                if "modified by an inplace operation" not in str(error):
-                    raise
-                found = wanted  # it was noticed, which is as good
-            expect.true(
-                torch.allclose(found, wanted, equal_nan=True),
-                f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
-                f"expected: backward raises, or returns {expect.show(wanted)} as without the change",
-            )
+    setup = x_line([-3.0, 0.5, 2.0], device)
+    derivatives.ignores_changes(StraightThroughSign, "StraightThroughSign.apply(a)", setup)
 
 
 @exercise.check
 def left_alone(StraightThroughSign, device):
     """`x` and the incoming gradient stay what they were"""
-    setup = f"{_x([-3.0, -0.5, 0.3, 0.7, 3.0], device)}\n{_line('g', [1.0, 2.0, 3.0, 4.0, 5.0], device)}"
-    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
-    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
-        expect.a_tensor(t.call(_GRADIENT), what="the gradient")
+    setup = x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device)
+    derivatives.leaves_alone(StraightThroughSign, _CALL, setup)
 
 
 @exercise.check
 def differentiable_backward(StraightThroughSign, device):
     """The gradient can be differentiated with respect to the incoming one"""
-    setup = f"{_x([-3.0, 0.3, -0.7], device)}\n{_line('h', [0.5, 2.0, 3.0], device, ', requires_grad=True')}"
-    setup += f"\n{_line('weights', [3.0, -5.0, 0.25], device)}\ng = h * 1"
-    t = expect.given(setup, StraightThroughSign=StraightThroughSign)
-    slope = t.call(_GRADIENT.replace(", g)", ", g, create_graph=True)"))
-    expect.in_graph(slope, what="the gradient", of="`g`")
-    # Weights: a square would hide what passes where the gradient is 0.
-    (slope * t.weights).sum().backward()
-    wanted = torch.tensor([0.0, -5.0, 0.25], device=device)
-    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
+    setup = x_line([-3.0, 0.3, -0.7], device)
+    derivatives.backward_can_be_differentiated(StraightThroughSign, _CALL, setup, [0.0, 1.0, 1.0])
 
 
 # --- the mistakes -------------------------------------------------------------------------------------------
@@ -222,8 +177,22 @@ def _sign(x):
     return torch.where(x < 0, -1.0, 1.0).to(x.dtype)
 
 
+class _Right(torch.autograd.Function):
+    """What is right in the answers below, unless they say otherwise."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _sign(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (x.abs() <= 1)
+
+
 @exercise.mistake
-class SignOfZero(torch.autograd.Function):
+class SignOfZero(_Right):
     """`torch.sign` has three values: the sign of 0 is 0. A weight that is exactly 0 would be neither -1 nor
     1, and switch its connection off."""
 
@@ -231,11 +200,6 @@ class SignOfZero(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.sign(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
 
 
 @SignOfZero.variant
@@ -255,18 +219,13 @@ class TwoComparisons(torch.autograd.Function):
 
 
 @exercise.mistake
-class ZeroIsNegative(torch.autograd.Function):
+class ZeroIsNegative(_Right):
     """You send 0 to -1. It is to count as positive: `x >= 0`, not `x > 0`."""
 
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.where(x > 0, 1.0, -1.0).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
 
 
 @ZeroIsNegative.variant
@@ -282,7 +241,7 @@ class TwiceAComparison(torch.autograd.Function):
 
 
 @exercise.mistake
-class CopiesTheSignBit(torch.autograd.Function):
+class CopiesTheSignBit(_Right):
     """You read the sign bit. `-0.` has one, and is equal to 0: `-0. >= 0` is true. Such zeros are common, as
     the product of 0 and a negative number."""
 
@@ -290,11 +249,6 @@ class CopiesTheSignBit(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.copysign(torch.ones_like(x), x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
 
 
 @CopiesTheSignBit.variant
@@ -311,7 +265,7 @@ class LooksAtTheBit(torch.autograd.Function):
 
 
 @exercise.mistake
-class SignOfALittleMore(torch.autograd.Function):
+class SignOfALittleMore(_Right):
     """You add a small number before you take the sign, so that 0 becomes positive. A negative number that is
     smaller still becomes positive too. Compare with 0 instead: there are two outcomes, and no limit."""
 
@@ -320,27 +274,17 @@ class SignOfALittleMore(torch.autograd.Function):
         ctx.save_for_backward(x)
         return torch.sign(x + 1e-6)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
-
 
 @SignOfALittleMore.form
-class SignOfAlmostNothingMore(torch.autograd.Function):
+class SignOfAlmostNothingMore(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.sign(x + 1e-12)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
-
 
 @exercise.mistake
-class DividesByTheSize(torch.autograd.Function):
+class DividesByTheSize(_Right):
     """For an infinite `x` your result is wrong: infinity divided by infinity is `nan`, as 0 divided by 0 is,
     and what mends the one does not mend the other. A comparison divides nothing."""
 
@@ -348,11 +292,6 @@ class DividesByTheSize(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.nan_to_num(x / x.abs(), nan=1.0)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
 
 
 @exercise.mistake
@@ -438,12 +377,7 @@ class HardTanhOfTheGradient(torch.autograd.Function):
 
 
 @ClampsTheGradient.form
-class ClampsAndMasks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
-
+class ClampsAndMasks(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -531,14 +465,9 @@ class NoGradientAtAll(torch.autograd.Function):
 
 
 @exercise.mistake
-class LeavesOutTheEnds(torch.autograd.Function):
+class LeavesOutTheEnds(_Right):
     """At -1 and 1 exactly your gradient is stopped: `<=`, not `<`. Weights that are clipped to [-1, 1] after
     each step, as is usual with binary weights, lie exactly there, and would never come back."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -601,13 +530,8 @@ class LeavesOutTheLowerEnd(torch.autograd.Function):
 
 
 @exercise.mistake
-class StopsInside(torch.autograd.Function):
+class StopsInside(_Right):
     """Your mask is the wrong way round: the gradient passes beyond -1 and 1 and is stopped between them."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -628,14 +552,9 @@ class MultipliesByTheOutside(torch.autograd.Function):
 
 
 @exercise.mistake
-class StopsWhatPushesOn(torch.autograd.Function):
+class StopsWhatPushesOn(_Right):
     """Beyond -1 and 1 you stop the gradient where it pushes on and let it pass where it pulls back. It is to
     be stopped there in either case: `x` decides alone, and not the sign of the gradient."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -644,13 +563,8 @@ class StopsWhatPushesOn(torch.autograd.Function):
 
 
 @exercise.mistake
-class HalfTheRange(torch.autograd.Function):
+class HalfTheRange(_Right):
     """Your gradient passes where |x| ≤ 0.5 and is stopped between 0.5 and 1. It passes up to 1."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -659,14 +573,9 @@ class HalfTheRange(torch.autograd.Function):
 
 
 @exercise.mistake
-class SignOfTheGradient(torch.autograd.Function):
+class SignOfTheGradient(_Right):
     """Where the gradient passes, yours has size 1. You return the sign of the incoming gradient; it is
     forward that takes a sign, and backward passes the gradient as it is."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -675,14 +584,9 @@ class SignOfTheGradient(torch.autograd.Function):
 
 
 @exercise.mistake
-class ForgetsTheSize(torch.autograd.Function):
+class ForgetsTheSize(_Right):
     """You compare `x` itself with 1 and stop the gradient on one side only. It is the size of `x` that
     counts, its absolute value."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -704,12 +608,7 @@ class CutsAtOneSide(torch.autograd.Function):
 
 
 @ForgetsTheSize.form
-class BetweenZeroAndOne(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
-
+class BetweenZeroAndOne(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -717,14 +616,9 @@ class BetweenZeroAndOne(torch.autograd.Function):
 
 
 @exercise.mistake
-class SlopeOfTanh(torch.autograd.Function):
+class SlopeOfTanh(_Right):
     """You give back the slope of a smooth sign, and small gradients become smaller still. That is an
     estimator in its own right; straight-through passes the gradient as it is, or not at all."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -733,12 +627,7 @@ class SlopeOfTanh(torch.autograd.Function):
 
 
 @SlopeOfTanh.form
-class SlopeOfTwoParabolas(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
-
+class SlopeOfTwoParabolas(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -746,13 +635,8 @@ class SlopeOfTwoParabolas(torch.autograd.Function):
 
 
 @exercise.mistake
-class DropsTheIncoming(torch.autograd.Function):
+class DropsTheIncoming(_Right):
     """You return the mask and not the incoming gradient. The mask says where it passes."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -761,7 +645,7 @@ class DropsTheIncoming(torch.autograd.Function):
 
 
 @exercise.mistake
-class ResultOfIntegers(torch.autograd.Function):
+class ResultOfIntegers(_Right):
     """Your result holds integers or booleans. Such a tensor cannot require a gradient: torch leaves it out of
     the graph, backward is never called, and nobody is told. Make it of the dtype of `x`."""
 
@@ -769,11 +653,6 @@ class ResultOfIntegers(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return (x >= 0) * 2 - 1
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
 
 
 @ResultOfIntegers.variant
@@ -790,7 +669,7 @@ class ChoosesBetweenIntegers(torch.autograd.Function):
 
 
 @exercise.mistake
-class AlwaysFloat32(torch.autograd.Function):
+class AlwaysFloat32(_Right):
     """Your result is float32 whatever `x` was. `.float()` makes it so, and `torch.where` does with two Python
     floats. The dtype is to be that of `x`."""
 
@@ -798,11 +677,6 @@ class AlwaysFloat32(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.where(x < 0, -1.0, 1.0)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
 
 
 @AlwaysFloat32.variant
@@ -927,14 +801,9 @@ class LeavesSomethingBehind(torch.autograd.Function):
 
 
 @exercise.mistake
-class WritesIntoWhatCameIn(torch.autograd.Function):
+class WritesIntoWhatCameIn(_Right):
     """You set elements of the incoming gradient to 0 in place. It belongs to whoever handed it in, and may be
     used elsewhere, at another branch of the graph. Make a new tensor: `torch.where`, a product, a clone."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -989,15 +858,10 @@ class WritesAndClones(torch.autograd.Function):
 
 
 @exercise.mistake
-class BackwardWithoutRecording(torch.autograd.Function):
+class BackwardWithoutRecording(_Right):
     """The gradient is right, and your backward is not recorded: `torch.no_grad()`, `.detach()`, `.data` and
     `once_differentiable` see to that. Leave them out; without `create_graph=True` nothing is recorded
     anyway."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1021,12 +885,7 @@ class ClonesTheData(torch.autograd.Function):
 
 
 @BackwardWithoutRecording.form
-class OnceOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
-
+class OnceOnly(_Right):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
@@ -1035,15 +894,10 @@ class OnceOnly(torch.autograd.Function):
 
 
 @exercise.mistake
-class StopsBehindTheGraph(torch.autograd.Function):
+class StopsBehindTheGraph(_Right):
     """The gradient is right, and its own derivative passes everywhere. The zeros came in without being
     recorded, through `.data`, `detach()` or `torch.no_grad()`, and autograd still takes what comes out for
     the incoming gradient. Multiply by the mask, or use `torch.where`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1054,12 +908,7 @@ class StopsBehindTheGraph(torch.autograd.Function):
 
 
 @StopsBehindTheGraph.variant
-class TakesAwayWhatIsDetached(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _sign(x)
-
+class TakesAwayWhatIsDetached(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -1067,7 +916,7 @@ class TakesAwayWhatIsDetached(torch.autograd.Function):
 
 
 @exercise.mistake
-class MadeContiguous(torch.autograd.Function):
+class MadeContiguous(_Right):
     """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
     builds a new tensor from a shape, as `torch.ones(x.shape)` does. Element-wise operators, and the `*_like`
     functions, keep the strides."""
@@ -1078,22 +927,12 @@ class MadeContiguous(torch.autograd.Function):
         ctx.save_for_backward(x)
         return _sign(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
-
 
 @MadeContiguous.variant
-class FillsANewTensor(torch.autograd.Function):
+class FillsANewTensor(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         result = torch.ones(x.shape, dtype=x.dtype, device=x.device)
         result[x < 0] = -1
         return result
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * (x.abs() <= 1)
