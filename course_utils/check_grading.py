@@ -327,12 +327,12 @@ class _AnswerRunner:
         self._disturbed = seen[-1].disturbed
         if imported := [name for one in seen for name in one.imported]:
             self._processes.import_first(imported)
-        self._processes.provide()
         return result
 
     def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> workers.Result:
         if self._worker is None:
             self._worker = self._processes.take()
+            self._processes.provide()  # now, while this one works
         if self._fresh:
             function, args = check_process.begin, (self._setting, function, *args)
         self._fresh = False

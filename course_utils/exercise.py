@@ -120,16 +120,18 @@ class Exercise:
         unknown_needs = set(needs) - set(NEEDS)
         if unknown_needs:
             raise ValueError(f"check {function.__name__}: no such need: {', '.join(sorted(unknown_needs))}")
-        if not inspect.getdoc(function):
+        told = inspect.getdoc(function)
+        if not told:
             raise TypeError(f"check {function.__name__} needs a docstring: it is what the reader sees")
-        wants = tuple(inspect.signature(function).parameters)[1:]
+        code = function.__code__
+        wants = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
         allowed = FIXTURES if ranks else FIXTURES[:2]
         if unknown := [name for name in wants if name not in allowed]:
             may = ", ".join(allowed)
             raise TypeError(f"check {function.__name__} asks for {unknown[0]!r}; it may ask for {may}")
         if deadline is None:
             deadline = ISOLATED_DEADLINE if isolated or ranks else PLAIN_DEADLINE
-        title = inspect.getdoc(function).splitlines()[0]
+        title = told.splitlines()[0]
         self.checks.append(Check(function.__name__, title, function, wants, needs, isolated, ranks, deadline))
         return function
 

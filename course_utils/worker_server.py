@@ -38,7 +38,9 @@ from course_utils.worker_process import Birth, live, set_child_subreaper
 FIRST = ("torch", "torch.distributed", "numpy.random", "course_utils.rank_process")
 WHEN_IDLE = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo", "torch._inductor.compile_fx")
 IDLE_SECONDS = 0.3
-BUSY_FORKS = 16  # forks after which even a server without idle time makes itself cheaper to fork
+# Forks after which even a server without idle time makes itself cheaper to fork: it takes half a second, and
+# about so many forks to earn that back.
+BUSY_FORKS = 100
 
 LOOK_EVERY = 0.05  # seconds between two looks at the workers' memory and processes
 SWEEP_EVERY = 0.002  # seconds between two looks for what a dead worker left

@@ -38,8 +38,8 @@ def sliding_windows(x: Tensor, size: int, step: int = 1) -> Tensor:
 
 def _windows(x, size, step):
     """Every window, element by element."""
-    starts = range(0, len(x) - size + 1, step)
-    rows = [[x[start + i].item() for i in range(size)] for start in starts]
+    elements = x.tolist()
+    rows = [elements[start : start + size] for start in range(0, len(elements) - size + 1, step)]
     return torch.tensor(rows, dtype=x.dtype, device=x.device)
 
 
