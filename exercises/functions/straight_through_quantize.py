@@ -21,8 +21,10 @@ of `[5., 5., 5.]` becomes `[0., 5., 5.]`
 import torch
 from torch import Tensor
 
-from course_utils import expect, measure
+from course_utils import derivatives, expect, measure
+from course_utils.derivatives import x_line
 from course_utils.exercise import Exercise
+from course_utils.expect import tensor_line
 
 exercise = Exercise(
     minutes=10,
@@ -51,17 +53,7 @@ class StraightThroughQuantize(torch.autograd.Function):
         raise NotImplementedError
 
 
-_GRADIENT = "torch.autograd.grad(StraightThroughQuantize.apply(x, 5), x, g)[0]"
-
-
-def _line(name, values, device, more=""):
-    """The line that makes a tensor."""
-    where = "" if device.type == "cpu" else f", device='{device.type}'"
-    return f"{name} = torch.tensor({values}{where}{more})"
-
-
-def _x(values, device, more=""):
-    return _line("x", values, device, f"{more}, requires_grad=True")
+_CALL = "StraightThroughQuantize.apply(x, 5)"
 
 
 def _nearest(x, levels):
@@ -81,25 +73,25 @@ def _expect_values(StraightThroughQuantize, setup, levels):
 
 def _expect_gradient(StraightThroughQuantize, xs, gs, device):
     """The incoming gradient where `x` is in [0, 1], nothing elsewhere."""
-    setup = f"{_x(xs, device)}\n{_line('g', gs, device)}"
+    setup = f"{x_line(xs, device)}\n{tensor_line('g', gs, device)}"
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
     wanted = torch.tensor([g if 0 <= x <= 1 else 0.0 for x, g in zip(xs, gs, strict=True)])
-    expect.equal(t.call(_GRADIENT), wanted.to(device), what="the gradient")
+    expect.equal(t.call(f"torch.autograd.grad({_CALL}, x, g)[0]"), wanted.to(device), what="the gradient")
 
 
 @exercise.check
 def values(StraightThroughQuantize, device):
     """Every element goes to the nearest level"""
-    setup = _x([0.0, 0.08, 0.2, 0.29, 0.45, 0.55, 0.72, 0.8, 0.95, 1.0], device)
+    setup = x_line([0.0, 0.08, 0.2, 0.29, 0.45, 0.55, 0.72, 0.8, 0.95, 1.0], device)
     for levels in (5, 2, 3, 8, 300):
         expect.in_graph(_expect_values(StraightThroughQuantize, setup, levels), of="`x`")
-    _expect_values(StraightThroughQuantize, _x([], device), 5)
+    _expect_values(StraightThroughQuantize, x_line([], device), 5)
 
 
 @exercise.check
 def values_outside(StraightThroughQuantize, device):
     """What lies outside goes to the nearer end"""
-    _expect_values(StraightThroughQuantize, _x([[-3.0, -0.4, 0.2], [0.6, 1.3, 7.0]], device), 5)
+    _expect_values(StraightThroughQuantize, x_line([[-3.0, -0.4, 0.2], [0.6, 1.3, 7.0]], device), 5)
 
 
 @exercise.check
@@ -127,8 +119,8 @@ def passes_at_the_ends(StraightThroughQuantize, device):
 @exercise.check
 def trains(StraightThroughQuantize, device):
     """Weights learn through it, until the quantised ones are what they should be"""
-    setup = f"{_line('w', [0.9, 0.1, 0.4], device, ', requires_grad=True')}\n"
-    setup += _line("target", [0.25, 1.0, 0.0], device)
+    setup = tensor_line("w", [0.9, 0.1, 0.4], device, requires_grad=True) + "\n"
+    setup += tensor_line("target", [0.25, 1.0, 0.0], device)
     loss = "(StraightThroughQuantize.apply(w, 5) - target).square().sum()"
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
     optimizer = torch.optim.SGD([t.w], lr=0.1)
@@ -146,79 +138,51 @@ def trains(StraightThroughQuantize, device):
 @exercise.check
 def every_dtype(StraightThroughQuantize, device):
     """Every dtype of floating point is kept"""
-    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
-    for dtype in dtypes:
-        _expect_values(StraightThroughQuantize, _x([0.1, 0.3, 0.9, 2.0], device, f", dtype=torch.{dtype}"), 8)
+    for dtype in derivatives.other_dtypes(device):
+        _expect_values(StraightThroughQuantize, x_line([0.1, 0.3, 0.9, 2.0], device, dtype=dtype), 8)
 
 
 @exercise.check
 def laid_out_alike(StraightThroughQuantize, device):
     """The result has the strides of `x`"""
-    whole = _x([[-2.0, 0.1, 1.0], [0.4, 0.7, 5.0]], device).replace("x =", "whole =")
-    setup = f"{whole}\nx = whole.t()"
+    setup = derivatives.transposed_x([[-2.0, 0.1, 1.0], [0.4, 0.7, 5.0]], device)
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-    expect.strides(t.call("StraightThroughQuantize.apply(x, 5)"), t.x.stride())
+    expect.strides(t.call(_CALL), t.x.stride())
 
 
 @exercise.check
 def kept_for_backward(StraightThroughQuantize, device):
     """One byte for each element is kept for backward, at most"""
-    setup = _x([-3.0, -0.5, 0.0, 0.5, 3.0], device)
+    setup = x_line([-3.0, -0.5, 0.0, 0.5, 3.0], device)
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
     saved = measure.saved_bytes(t.StraightThroughQuantize.apply, t.x, 5)
     live = measure.live_bytes(t.StraightThroughQuantize.apply, t.x, 5)
-    with expect.situation(setup, "y = StraightThroughQuantize.apply(x, 5)"):
+    with expect.situation(setup, f"y = {_CALL}"):
         expect.at_most(saved.total, t.x.numel(), "kept for backward", unit="bytes")
         expect.at_most(live.held - live.result, t.x.numel(), "still there beside `x` and `y`", unit="bytes")
-    with expect.situation(setup, "y = StraightThroughQuantize.apply(x, 5)", "del y"):
+    with expect.situation(setup, f"y = {_CALL}", "del y"):
         expect.at_most(live.left, 0, "still there beside `x`", unit="bytes")
 
 
 @exercise.check
 def changed_in_between(StraightThroughQuantize, device):
     """A change of `x`, or of the result, in between does not reach the gradient"""
-    for name in ("a", "y"):
-        setup = f"{_x([-1.0, 0.5, 2.0], device)}\na = x * 1\n"
-        setup += "y = StraightThroughQuantize.apply(a, 5)\nz = y * 1"
-        t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-        wanted = t.call("torch.autograd.grad(z.sum(), x)[0]")
-        for value in ("-3.", "0.5"):
-            change = f"{name}.detach().fill_({value})"
-            t = expect.given(f"{setup}\n{change}", StraightThroughQuantize=StraightThroughQuantize)
-            try:
-                found = t.call("torch.autograd.grad(z.sum(), x)[0]")
-            except RuntimeError as error:
-                if "modified by an inplace operation" not in str(error):
-                    raise
-                found = wanted  # it was noticed, which is as good
-            expect.true(
-                torch.allclose(found, wanted, equal_nan=True),
-                f"the gradient is {expect.show(found)}: it was computed from the changed `{name}`",
-                f"expected: {expect.show(wanted)} as without the change",
-            )
+    setup = x_line([-1.0, 0.5, 2.0], device)
+    derivatives.ignores_changes(StraightThroughQuantize, "StraightThroughQuantize.apply(a, 5)", setup)
 
 
 @exercise.check
 def left_alone(StraightThroughQuantize, device):
     """`x` and the incoming gradient stay what they were"""
-    setup = f"{_x([-3.0, -0.5, 0.3, 0.7, 3.0], device)}\n{_line('g', [1.0, 2.0, 3.0, 4.0, 5.0], device)}"
-    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="the incoming gradient `g`"):
-        expect.a_tensor(t.call(_GRADIENT), what="the gradient")
+    setup = x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device)
+    derivatives.leaves_alone(StraightThroughQuantize, _CALL, setup)
 
 
 @exercise.check
 def differentiable_backward(StraightThroughQuantize, device):
     """The gradient can be differentiated with respect to the incoming one"""
-    setup = f"{_x([-3.0, 0.3, 0.7], device)}\n{_line('h', [0.5, 2.0, 3.0], device, ', requires_grad=True')}"
-    setup += f"\n{_line('weights', [3.0, -5.0, 0.25], device)}\ng = h * 1"
-    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-    slope = t.call(_GRADIENT.replace(", g)", ", g, create_graph=True)"))
-    expect.in_graph(slope, what="the gradient", of="`g`")
-    # Weights: a square would hide what passes where the gradient is 0.
-    (slope * t.weights).sum().backward()
-    wanted = torch.tensor([0.0, -5.0, 0.25], device=device)
-    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
+    setup = x_line([-3.0, 0.3, 0.7], device)
+    derivatives.backward_can_be_differentiated(StraightThroughQuantize, _CALL, setup, [0.0, 1.0, 1.0])
 
 
 # --- the mistakes -------------------------------------------------------------------------------------------
@@ -230,6 +194,20 @@ def _quantize(x, levels):
 
 def _inside(x):
     return (x >= 0) & (x <= 1)
+
+
+class _Right(torch.autograd.Function):
+    """What is right in the answers below, unless they say otherwise."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (inside,) = ctx.saved_tensors
+        return grad * inside, None
 
 
 @exercise.mistake
@@ -316,12 +294,7 @@ class ClampsTheGradientToTheRange(torch.autograd.Function):
 
 
 @ClampsTheGradient.form
-class ClampsAndMasks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
-
+class ClampsAndMasks(_Right):
     @staticmethod
     def backward(ctx, grad):
         (inside,) = ctx.saved_tensors
@@ -414,7 +387,7 @@ class KeepsTheOutput(torch.autograd.Function):
 
 
 @exercise.mistake
-class LeavesOutTheEnds(torch.autograd.Function):
+class LeavesOutTheEnds(_Right):
     """At 0 and at 1 exactly your gradient is stopped. These ends belong to [0, 1]: `<=`, not `<`. Weights
     that were initialised with zeros, or clipped, lie exactly there, and would never move again."""
 
@@ -422,11 +395,6 @@ class LeavesOutTheEnds(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.save_for_backward((x > 0) & (x < 1))
         return _quantize(x, levels)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @LeavesOutTheEnds.variant
@@ -442,7 +410,7 @@ class StopsWhatReachesTheEnds(torch.autograd.Function):
 
 
 @exercise.mistake
-class LeavesOutOneEnd(torch.autograd.Function):
+class LeavesOutOneEnd(_Right):
     """At one of the two ends exactly your gradient is stopped, and at the other it passes. Both belong to
     [0, 1]: `<=` on either side."""
 
@@ -451,27 +419,17 @@ class LeavesOutOneEnd(torch.autograd.Function):
         ctx.save_for_backward((x >= 0) & (x < 1))
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @LeavesOutOneEnd.form
-class LeavesOutTheLowerEnd(torch.autograd.Function):
+class LeavesOutTheLowerEnd(_Right):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward((x > 0) & (x <= 1))
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class MasksAfterRounding(torch.autograd.Function):
+class MasksAfterRounding(_Right):
     """You ask after rounding what lies in [0, 1]. Up to half a step outside everything is rounded to an end,
     and there your gradient still passes. Ask it of `x` itself."""
 
@@ -481,14 +439,9 @@ class MasksAfterRounding(torch.autograd.Function):
         ctx.save_for_backward((number >= 0) & (number <= levels - 1))
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class OtherRange(torch.autograd.Function):
+class OtherRange(_Right):
     """Your gradient passes where |x| ≤ 1. That is the range of a quantiser on [-1, 1]; this one begins at 0
     and below it the result is not to follow `x`."""
 
@@ -497,27 +450,17 @@ class OtherRange(torch.autograd.Function):
         ctx.save_for_backward(x.abs() <= 1)
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @OtherRange.form
-class OtherRangeInBoth(torch.autograd.Function):
+class OtherRangeInBoth(_Right):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(x.abs() <= 1)
         return torch.round(x.clamp(-1, 1) * (levels - 1)) / (levels - 1)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class OneSideOnly(torch.autograd.Function):
+class OneSideOnly(_Right):
     """Your gradient is stopped on one side only. The result no longer follows `x` below 0, nor above 1."""
 
     @staticmethod
@@ -525,34 +468,19 @@ class OneSideOnly(torch.autograd.Function):
         ctx.save_for_backward(x <= 1)
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @OneSideOnly.form
-class OtherSideOnly(torch.autograd.Function):
+class OtherSideOnly(_Right):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(x >= 0)
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class TooFewGradients(torch.autograd.Function):
+class TooFewGradients(_Right):
     """Forward takes two arguments and your backward returns one thing. It returns one for each argument after
     `ctx`, in their order, and None for those that have no gradient."""
-
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
 
     @staticmethod
     def backward(ctx, grad):
@@ -577,14 +505,9 @@ class OnlyTheFirst(torch.autograd.Function):
 
 
 @exercise.mistake
-class GradientForLevels(torch.autograd.Function):
+class GradientForLevels(_Right):
     """You return a gradient for `levels`, an ordinary number. Only tensors have gradients; the place of
     everything else is filled with None, and 0 is not None."""
-
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
 
     @staticmethod
     def backward(ctx, grad):
@@ -606,7 +529,7 @@ class ZeroForLevels(torch.autograd.Function):
 
 
 @exercise.mistake
-class OneLevelTooMany(torch.autograd.Function):
+class OneLevelTooMany(_Right):
     """You make one level too many: `levels` levels have `levels - 1` steps between them. Rounding to
     multiples of `1 / levels` gives 0, 1 and all between, which are `levels + 1` numbers."""
 
@@ -614,11 +537,6 @@ class OneLevelTooMany(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         return torch.round(x.clamp(0, 1) * levels) / levels
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @OneLevelTooMany.variant
@@ -635,7 +553,7 @@ class AFenceOfLevels(torch.autograd.Function):
 
 
 @exercise.mistake
-class OneLevelTooFew(torch.autograd.Function):
+class OneLevelTooFew(_Right):
     """You make one level too few: between `levels` levels there are `levels - 1` steps, and yours are
     `levels - 2`. For 2 levels you divide by 0."""
 
@@ -644,14 +562,9 @@ class OneLevelTooFew(torch.autograd.Function):
         ctx.save_for_backward(_inside(x))
         return torch.round(x.clamp(0, 1) * (levels - 2)) / (levels - 2)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class AlwaysFiveLevels(torch.autograd.Function):
+class AlwaysFiveLevels(_Right):
     """Your levels are those of the example, 0, 0.25, 0.5, 0.75 and 1, whatever `levels` says."""
 
     @staticmethod
@@ -659,14 +572,9 @@ class AlwaysFiveLevels(torch.autograd.Function):
         ctx.save_for_backward(_inside(x))
         return _quantize(x, 5)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class NumbersInOneByte(torch.autograd.Function):
+class NumbersInOneByte(_Right):
     """With more than 256 levels your results begin again at 0: the numbers of the levels are counted in a
     byte, which holds 0 to 255. A floating-point number holds them all."""
 
@@ -677,14 +585,9 @@ class NumbersInOneByte(torch.autograd.Function):
             levels - 1
         )
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class RoundsDown(torch.autograd.Function):
+class RoundsDown(_Right):
     """You go to the level below: `floor`, `int` and the conversion to integers cut off. The nearest level is
     what `torch.round` finds."""
 
@@ -692,11 +595,6 @@ class RoundsDown(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         return torch.floor(x.clamp(0, 1) * (levels - 1)) / (levels - 1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @RoundsDown.variant
@@ -713,7 +611,7 @@ class CutsOff(torch.autograd.Function):
 
 
 @exercise.mistake
-class NumbersTheLevels(torch.autograd.Function):
+class NumbersTheLevels(_Right):
     """Your results are the numbers of the levels, 0, 1, 2, …, as a quantiser stores them. Here the levels
     themselves are wanted, on the scale of `x`: divide by the `levels - 1` that you multiplied by."""
 
@@ -722,14 +620,9 @@ class NumbersTheLevels(torch.autograd.Function):
         ctx.save_for_backward(_inside(x))
         return torch.round(x.clamp(0, 1) * (levels - 1))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class GoesOnOutside(torch.autograd.Function):
+class GoesOnOutside(_Right):
     """Outside [0, 1] your staircase goes on: -3 is rounded to -3. There are `levels` levels and no more; clip
     before you round (or after)."""
 
@@ -737,11 +630,6 @@ class GoesOnOutside(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         return torch.round(x * (levels - 1)) / (levels - 1)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @GoesOnOutside.form
@@ -787,14 +675,9 @@ class DividesByTheSteps(torch.autograd.Function):
 
 
 @exercise.mistake
-class DropsTheIncoming(torch.autograd.Function):
+class DropsTheIncoming(_Right):
     """You return the mask, or ones, and not the incoming gradient. Straight through means that this gradient
     is what passes."""
-
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
 
     @staticmethod
     def backward(ctx, grad):
@@ -846,7 +729,7 @@ class KeepsItForWhere(torch.autograd.Function):
 
 
 @exercise.mistake
-class KeepsAMaskOfNumbers(torch.autograd.Function):
+class KeepsAMaskOfNumbers(_Right):
     """Forward makes a tensor and keeps it for backward, four bytes for each element or eight. All that
     backward asks is inside or outside, and a tensor of booleans tells it in one byte for each. A mask that is
     converted to the dtype of `x`, or a copy of `x`, takes as much as `x` does."""
@@ -855,11 +738,6 @@ class KeepsAMaskOfNumbers(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x).to(x.dtype))
         return _quantize(x, levels)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @KeepsAMaskOfNumbers.variant
@@ -888,16 +766,11 @@ class KeepsAMaskOfNumbersOnCtx(torch.autograd.Function):
 
 
 @KeepsAMaskOfNumbers.form
-class KeepsAMaskOfIntegers(torch.autograd.Function):
+class KeepsAMaskOfIntegers(_Right):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x).long())
         return _quantize(x, levels)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @exercise.mistake
@@ -929,14 +802,9 @@ class KeptInAList(torch.autograd.Function):
 
 
 @exercise.mistake
-class WritesIntoWhatCameIn(torch.autograd.Function):
+class WritesIntoWhatCameIn(_Right):
     """You set elements of the incoming gradient to 0 in place. It belongs to whoever handed it in, and may be
     used elsewhere, at another branch of the graph. Make a new tensor: `torch.where`, a product, a clone."""
-
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
 
     @staticmethod
     def backward(ctx, grad):
@@ -946,12 +814,7 @@ class WritesIntoWhatCameIn(torch.autograd.Function):
 
 
 @WritesIntoWhatCameIn.variant
-class MultipliesInPlace(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
-
+class MultipliesInPlace(_Right):
     @staticmethod
     def backward(ctx, grad):
         (inside,) = ctx.saved_tensors
@@ -972,12 +835,7 @@ class FillsInPlace(torch.autograd.Function):
 
 
 @WritesIntoWhatCameIn.form
-class WritesIntoTheData(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
-
+class WritesIntoTheData(_Right):
     @staticmethod
     def backward(ctx, grad):
         (inside,) = ctx.saved_tensors
@@ -986,7 +844,7 @@ class WritesIntoTheData(torch.autograd.Function):
 
 
 @exercise.mistake
-class ClampsTheInputItself(torch.autograd.Function):
+class ClampsTheInputItself(_Right):
     """You write into the caller's `x`. An operator with an underscore, such as `clamp_`, does that; without
     it the result is a new tensor."""
 
@@ -995,27 +853,17 @@ class ClampsTheInputItself(torch.autograd.Function):
         ctx.save_for_backward(_inside(x))
         return torch.round(x.clamp_(0, 1) * (levels - 1)) / (levels - 1)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @ClampsTheInputItself.form
-class ComputesInPlace(torch.autograd.Function):
+class ComputesInPlace(_Right):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         return x.clamp_(0, 1).mul_(levels - 1).round_().div_(levels - 1)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @exercise.mistake
-class AlwaysFloat32(torch.autograd.Function):
+class AlwaysFloat32(_Right):
     """Your result is float32 whatever `x` was. `.float()` does that, and so does a tensor of levels that is
     made without `dtype=x.dtype`."""
 
@@ -1023,11 +871,6 @@ class AlwaysFloat32(torch.autograd.Function):
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         return _quantize(x.float(), levels)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
 
 
 @AlwaysFloat32.variant
@@ -1045,15 +888,10 @@ class TakesFromATable(torch.autograd.Function):
 
 
 @exercise.mistake
-class BackwardWithoutRecording(torch.autograd.Function):
+class BackwardWithoutRecording(_Right):
     """The gradient is right, and your backward is not recorded, so nothing can be learned through it (as a
     gradient penalty does): `torch.no_grad()`, `.detach()`, `.data` and `once_differentiable` see to that.
     Leave them out; without `create_graph=True` nothing is recorded anyway."""
-
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1078,12 +916,7 @@ class ClonesTheData(torch.autograd.Function):
 
 
 @BackwardWithoutRecording.form
-class OnceOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
-
+class OnceOnly(_Right):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
@@ -1092,15 +925,10 @@ class OnceOnly(torch.autograd.Function):
 
 
 @exercise.mistake
-class StopsBehindTheGraph(torch.autograd.Function):
+class StopsBehindTheGraph(_Right):
     """The gradient is right, and its own derivative passes everywhere. The zeros came in without being
     recorded, through `.data`, `detach()` or `torch.no_grad()`, and autograd still takes what comes out for
     the incoming gradient. Multiply by the mask, or use `torch.where`."""
-
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
 
     @staticmethod
     def backward(ctx, grad):
@@ -1111,12 +939,7 @@ class StopsBehindTheGraph(torch.autograd.Function):
 
 
 @StopsBehindTheGraph.variant
-class TakesAwayWhatIsDetached(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, levels):
-        ctx.save_for_backward(_inside(x))
-        return _quantize(x, levels)
-
+class TakesAwayWhatIsDetached(_Right):
     @staticmethod
     def backward(ctx, grad):
         (inside,) = ctx.saved_tensors
@@ -1124,7 +947,7 @@ class TakesAwayWhatIsDetached(torch.autograd.Function):
 
 
 @exercise.mistake
-class MadeContiguous(torch.autograd.Function):
+class MadeContiguous(_Right):
     """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
     builds a new tensor from a shape or looks up a table. Element-wise operators, and the `*_like` functions,
     keep the strides."""
@@ -1135,21 +958,11 @@ class MadeContiguous(torch.autograd.Function):
         ctx.save_for_backward(_inside(x))
         return _quantize(x, levels)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
-
 
 @MadeContiguous.variant
-class LooksUpATable(torch.autograd.Function):
+class LooksUpATable(_Right):
     @staticmethod
     def forward(ctx, x, levels):
         ctx.save_for_backward(_inside(x))
         table = torch.linspace(0, 1, levels, dtype=x.dtype, device=x.device)
         return table[(x.unsqueeze(-1) - table).abs().argmin(-1)]
-
-    @staticmethod
-    def backward(ctx, grad):
-        (inside,) = ctx.saved_tensors
-        return grad * inside, None
