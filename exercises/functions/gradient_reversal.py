@@ -19,8 +19,10 @@ becomes `[-1.5, -2.]`
 import torch
 from torch import Tensor
 
-from course_utils import expect, measure
+from course_utils import derivatives, expect, measure
+from course_utils.derivatives import transposed_x, x_line
 from course_utils.exercise import Exercise
+from course_utils.expect import tensor_line
 
 exercise = Exercise(
     minutes=8,
@@ -48,32 +50,19 @@ class GradientReversal(torch.autograd.Function):
         raise NotImplementedError
 
 
-def _line(name, values, device, more=""):
-    """The line that makes a tensor."""
-    where = "" if device.type == "cpu" else f", device='{device.type}'"
-    return f"{name} = torch.tensor({values}{where}{more})"
-
-
-def _x(values, device, more=""):
-    return _line("x", values, device, f"{more}, requires_grad=True")
-
-
-def _transposed(device):
-    return (
-        f"{_line('whole', [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device, ', requires_grad=True')}\nx = whole.t()"
-    )
+_MATRIX = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 
 
 @exercise.check
 def identity(GradientReversal, device):
     """Forward changes nothing"""
     for setup in (
-        _x([-1.5, 0.0, 2.0], device),
-        _transposed(device),
-        _x([0.1, 0.2], device, ", dtype=torch.bfloat16"),
-        _x("2.0", device),
-        _x([[1.0], [2.0]], device),
-        f"{_x([1.0, 2.0, 3.0], device).replace('x =', 'whole =')}\nx = whole[1:]",
+        x_line([-1.5, 0.0, 2.0], device),
+        transposed_x(_MATRIX, device),
+        x_line([0.1, 0.2], device, dtype=torch.bfloat16),
+        x_line(2.0, device),
+        x_line([[1.0], [2.0]], device),
+        tensor_line("whole", [1.0, 2.0, 3.0], device, requires_grad=True) + "\nx = whole[1:]",
     ):
         t = expect.given(setup, GradientReversal=GradientReversal)
         wanted = t.x.detach().clone()
@@ -87,7 +76,7 @@ def identity(GradientReversal, device):
 @exercise.check
 def no_copy(GradientReversal, device):
     """The result has the storage and the strides of `x`"""
-    for setup in (_x([-1.5, 0.0, 2.0], device), _transposed(device)):
+    for setup in (x_line([-1.5, 0.0, 2.0], device), transposed_x(_MATRIX, device)):
         t = expect.given(setup, GradientReversal=GradientReversal)
         witness = t.x.detach()
         result = t.call("GradientReversal.apply(x, 1.)")
@@ -98,7 +87,7 @@ def no_copy(GradientReversal, device):
 @exercise.check
 def known_as_a_view(GradientReversal, device):
     """A write to the result does not reach `x` unnoticed"""
-    setup = f"{_x([1.0, 2.0], device)}\na = x * 1\ny = GradientReversal.apply(a, 1.)"
+    setup = f"{x_line([1.0, 2.0], device)}\na = x * 1\ny = GradientReversal.apply(a, 1.)"
     t = expect.given(setup, GradientReversal=GradientReversal)
     with expect.situation(*setup.splitlines(), "y.mul_(3)"):
         refused = False
@@ -114,7 +103,6 @@ def known_as_a_view(GradientReversal, device):
             f"`a` has become {expect.show(t.a.detach())}, and its graph still says `x * 1`",
             "expected: torch knows the result for a view of `a`, and refuses the write",
         )
-    setup = f"{_x([1.0, 2.0], device)}\na = x * 1\ny = GradientReversal.apply(a, 1.)"
     t = expect.given(setup, GradientReversal=GradientReversal)
     before = t.a._version
     with expect.situation(*setup.splitlines(), "with torch.no_grad(): y.mul_(3)"):
@@ -132,7 +120,7 @@ def known_as_a_view(GradientReversal, device):
 def reversed_gradient(GradientReversal, device):
     """The gradient is minus `strength` times the incoming one"""
     for strength in (1.0, 0.25, 3.0, 0.0, 2.5, -0.5):
-        setup = f"{_x([-1.0, 0.5, 2.0], device)}\n{_line('g', [3.0, -4.0, 10.0], device)}"
+        setup = f"{x_line([-1.0, 0.5, 2.0], device)}\n{tensor_line('g', [3.0, -4.0, 10.0], device)}"
         t = expect.given(setup, GradientReversal=GradientReversal)
         wanted = t.g * -strength
         found = t.call(f"torch.autograd.grad(GradientReversal.apply(x, {strength}), x, g)[0]")
@@ -142,10 +130,9 @@ def reversed_gradient(GradientReversal, device):
 @exercise.check
 def every_dtype(GradientReversal, device):
     """`strength` has all of its digits, in every dtype of floating point"""
-    dtypes = ["float16", "bfloat16"] if device.type == "mps" else ["float16", "bfloat16", "float64"]
-    for dtype in dtypes:
-        more = f", dtype=torch.{dtype}"
-        setup = f"{_x([-1.0, 0.5, 2.0], device, more)}\n{_line('g', [3.0, -4.0, 10.0], device, more)}"
+    for dtype in derivatives.other_dtypes(device):
+        g = tensor_line("g", [3.0, -4.0, 10.0], device, dtype=dtype)
+        setup = f"{x_line([-1.0, 0.5, 2.0], device, dtype=dtype)}\n{g}"
         t = expect.given(setup, GradientReversal=GradientReversal)
         found = t.call("torch.autograd.grad(GradientReversal.apply(x, 0.1), x, g)[0]")
         expect.equal(found, t.g * -0.1, rtol=4 * torch.finfo(t.g.dtype).eps, atol=0.0, what="the gradient")
@@ -154,7 +141,8 @@ def every_dtype(GradientReversal, device):
 @exercise.check
 def a_strength_for_each_call(GradientReversal, device):
     """Each call has a strength of its own"""
-    setup = f"{_x([1.0, 2.0], device)}\ny = GradientReversal.apply(x, 0.5)\nz = GradientReversal.apply(x, 4.)"
+    setup = x_line([1.0, 2.0], device)
+    setup += "\ny = GradientReversal.apply(x, 0.5)\nz = GradientReversal.apply(x, 4.)"
     t = expect.given(setup, GradientReversal=GradientReversal)
     wanted = torch.tensor([-0.5, -0.5], device=device)
     found = t.call("torch.autograd.grad(y, x, torch.ones_like(y))[0]")
@@ -166,7 +154,7 @@ def a_strength_for_each_call(GradientReversal, device):
 @exercise.check
 def beside_another_path(GradientReversal, device):
     """A path beside it has its own gradient"""
-    setup = f"{_x([1.0, 2.0], device)}\na = x * 1\ny = a + GradientReversal.apply(a, 0.25)"
+    setup = f"{x_line([1.0, 2.0], device)}\na = x * 1\ny = a + GradientReversal.apply(a, 0.25)"
     t = expect.given(setup, GradientReversal=GradientReversal)
     found = t.call("torch.autograd.grad(y, x, torch.ones_like(y))[0]")
     expect.equal(found, torch.tensor([0.75, 0.75], device=device), what="the gradient")
@@ -175,14 +163,12 @@ def beside_another_path(GradientReversal, device):
 @exercise.check
 def between_trunk_and_head(GradientReversal, device):
     """The head learns as usual; what reaches the trunk is turned around"""
-    setup = "\n".join(
-        [
-            _line("trunk", [[0.5, -1.0], [2.0, 0.3]], device, ", requires_grad=True"),
-            _line("head", [1.5, -0.7], device, ", requires_grad=True"),
-            _line("x", [[1.0, 2.0], [-1.0, 0.5], [0.3, 0.3]], device),
-        ]
-    )
-    t = expect.given(setup, GradientReversal=GradientReversal)
+    setup = [
+        tensor_line("trunk", [[0.5, -1.0], [2.0, 0.3]], device, requires_grad=True),
+        tensor_line("head", [1.5, -0.7], device, requires_grad=True),
+        tensor_line("x", [[1.0, 2.0], [-1.0, 0.5], [0.3, 0.3]], device),
+    ]
+    t = expect.given("\n".join(setup), GradientReversal=GradientReversal)
     usual = torch.autograd.grad((torch.tanh(t.x @ t.trunk) @ t.head).square().mean(), (t.trunk, t.head))
     loss = t.call("(GradientReversal.apply(torch.tanh(x @ trunk), 0.5) @ head).square().mean()")
     expect.in_graph(loss, what="the loss", of="`trunk`")
@@ -194,8 +180,7 @@ def between_trunk_and_head(GradientReversal, device):
 @exercise.check
 def nothing_kept(GradientReversal, device):
     """Nothing of the size of `x` is kept for backward"""
-    where = "" if device.type == "cpu" else f", device='{device.type}'"
-    setup = f"x = torch.ones(1000{where}, requires_grad=True)"
+    setup = f"x = torch.ones(1000{expect.on(device)}, requires_grad=True)"
     t = expect.given(setup, GradientReversal=GradientReversal)
     # The view itself holds its base, so what else holds it shows once the view is gone.
     step = "GradientReversal.apply(x * 1, 1.) * 1"
@@ -215,31 +200,35 @@ def nothing_kept(GradientReversal, device):
 @exercise.check
 def left_alone(GradientReversal, device):
     """The incoming gradient stays what it was"""
-    setup = f"{_x([-3.0, 0.5, 2.0], device)}\n{_line('g', [1.0, 2.0, 3.0], device)}"
-    t = expect.given(setup, GradientReversal=GradientReversal)
-    with expect.left_alone(t.g, what="the incoming gradient `g`"):
-        found = t.call("torch.autograd.grad(GradientReversal.apply(x * 1, 0.5), x, g)[0]")
-        expect.a_tensor(found, what="the gradient")
+    call = "GradientReversal.apply(x * 1, 0.5)"
+    derivatives.leaves_alone(GradientReversal, call, x_line([-3.0, 0.5, 2.0], device))
 
 
 @exercise.check
 def differentiable_backward(GradientReversal, device):
     """The gradient can be differentiated with respect to the incoming one"""
-    setup = f"{_x([-3.0, 0.3], device)}\n{_line('h', [1.0, 2.0], device, ', requires_grad=True')}\ng = h * 1"
-    setup += f"\n{_line('weights', [3.0, -5.0], device)}"
-    t = expect.given(setup, GradientReversal=GradientReversal)
-    slope = t.call("torch.autograd.grad(GradientReversal.apply(x, 0.5), x, g, create_graph=True)[0]")
-    expect.in_graph(slope, what="the gradient", of="`g`")
-    (slope * t.weights).sum().backward()
-    wanted = torch.tensor([-1.5, 2.5], device=device)
-    expect.equal(t.h.grad, wanted, what="`h.grad`, after `(gradient * weights).sum().backward()`,")
+    call, setup = "GradientReversal.apply(x, 0.5)", x_line([-3.0, 0.3, 0.7], device)
+    derivatives.backward_can_be_differentiated(GradientReversal, call, setup, [-0.5, -0.5, -0.5])
 
 
 # --- the mistakes -------------------------------------------------------------------------------------------
 
 
+class _Right(torch.autograd.Function):
+    """What is right in the answers below, unless they say otherwise."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.strength = strength
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -ctx.strength * grad, None
+
+
 @exercise.mistake
-class ReversesForward(torch.autograd.Function):
+class ReversesForward(_Right):
     """You turn the values around. The head is to see what the trunk has computed; what is turned around is
     the gradient, on its way back."""
 
@@ -247,10 +236,6 @@ class ReversesForward(torch.autograd.Function):
     def forward(ctx, x, strength):
         ctx.strength = strength
         return -strength * x
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @ReversesForward.variant
@@ -269,15 +254,11 @@ class ScalesAndNegates(torch.autograd.Function):
 
 
 @ReversesForward.form
-class NegatesForward(torch.autograd.Function):
+class NegatesForward(_Right):
     @staticmethod
     def forward(ctx, x, strength):
         ctx.strength = strength
         return -x
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @exercise.mistake
@@ -306,14 +287,9 @@ class TurnsOnly(torch.autograd.Function):
 
 
 @exercise.mistake
-class ForgetsTheSign(torch.autograd.Function):
+class ForgetsTheSign(_Right):
     """Your gradient has the right size and is not turned around: the minus is missing, and the trunk would
     help the head."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -336,14 +312,9 @@ class ScalesOnly(torch.autograd.Function):
 
 
 @exercise.mistake
-class DividesByTheStrength(torch.autograd.Function):
+class DividesByTheStrength(_Right):
     """You divide by `strength`. It multiplies: 0 is to stop the gradient, and a large number to make it
     large."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -351,13 +322,8 @@ class DividesByTheStrength(torch.autograd.Function):
 
 
 @exercise.mistake
-class DropsTheIncoming(torch.autograd.Function):
+class DropsTheIncoming(_Right):
     """You return minus `strength`, whatever gradient came in. The two are multiplied."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -365,14 +331,9 @@ class DropsTheIncoming(torch.autograd.Function):
 
 
 @exercise.mistake
-class TooFewGradients(torch.autograd.Function):
+class TooFewGradients(_Right):
     """Forward takes two arguments and your backward returns one thing. It returns one for each argument after
     `ctx`, in their order, and None for those that have no gradient."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -412,27 +373,17 @@ class GradientForTheStrength(torch.autograd.Function):
 
 
 @GradientForTheStrength.form
-class ZeroForTheStrength(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
-
+class ZeroForTheStrength(_Right):
     @staticmethod
     def backward(ctx, grad):
         return -ctx.strength * grad, 0.0
 
 
 @exercise.mistake
-class WritesIntoWhatCameIn(torch.autograd.Function):
+class WritesIntoWhatCameIn(_Right):
     """You turn the incoming gradient around in place. The same tensor may be on its way to another part of
     the graph: in `a + reversed(a)` both summands are given one and the same, and the path beside yours gets
     a reversed gradient too. Make a new tensor."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -454,19 +405,14 @@ class NegatesInPlace(torch.autograd.Function):
 
 
 @WritesIntoWhatCameIn.form
-class NegatesInPlaceThenScales(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
-
+class NegatesInPlaceThenScales(_Right):
     @staticmethod
     def backward(ctx, grad):
         return grad.neg_() * ctx.strength, None
 
 
 @exercise.mistake
-class Copies(torch.autograd.Function):
+class Copies(_Right):
     """You copy `x`, as `clone()`, `x * 1` and `x + 0` do: a second tensor of its size is allocated for
     nothing. A copy is what you would want if the result were to be written to in place; here a view is asked
     for."""
@@ -475,10 +421,6 @@ class Copies(torch.autograd.Function):
     def forward(ctx, x, strength):
         ctx.strength = strength
         return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @Copies.variant
@@ -497,7 +439,7 @@ class TimesOne(torch.autograd.Function):
 
 
 @exercise.mistake
-class CopiesWhatIsNotContiguous(torch.autograd.Function):
+class CopiesWhatIsNotContiguous(_Right):
     """A transposed `x` is copied, and the result has another storage: `contiguous()` does that where the
     elements do not lie in their order, and so does `flatten`. `view_as` keeps any strides."""
 
@@ -506,25 +448,17 @@ class CopiesWhatIsNotContiguous(torch.autograd.Function):
         ctx.strength = strength
         return x.contiguous()
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @CopiesWhatIsNotContiguous.variant
-class ViewsWhatIsContiguous(torch.autograd.Function):
+class ViewsWhatIsContiguous(_Right):
     @staticmethod
     def forward(ctx, x, strength):
         ctx.strength = strength
         return x.contiguous().view_as(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @exercise.mistake
-class ViewsAsOneRow(torch.autograd.Function):
+class ViewsAsOneRow(_Right):
     """For a transposed `x` your forward raises: `view` cannot make one row of elements that do not lie in
     their order. A view of the same shape goes for any strides, and `x.view_as(x)` is one."""
 
@@ -533,13 +467,9 @@ class ViewsAsOneRow(torch.autograd.Function):
         ctx.strength = strength
         return x.view(-1).view(x.shape)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @exercise.mistake
-class StartsAtTheBeginning(torch.autograd.Function):
+class StartsAtTheBeginning(_Right):
     """Where `x` is a slice of something larger, your result shows other elements: those at the beginning of
     the storage. A view that is made by hand needs the offset too, `x.storage_offset()`."""
 
@@ -548,13 +478,9 @@ class StartsAtTheBeginning(torch.autograd.Function):
         ctx.strength = strength
         return x.as_strided(x.size(), x.stride(), 0)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @exercise.mistake
-class Detaches(torch.autograd.Function):
+class Detaches(_Right):
     """The result shares the storage of `x`, and autograd does not know: `detach()` and `.data` return a
     tensor that is nobody's view. A write to it, by an `inplace=True` further on, changes `x` as well, whose
     graph hears nothing of it. With `view_as` torch refuses such a write."""
@@ -563,10 +489,6 @@ class Detaches(torch.autograd.Function):
     def forward(ctx, x, strength):
         ctx.strength = strength
         return x.detach()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @Detaches.variant
@@ -585,7 +507,7 @@ class ReturnsTheData(torch.autograd.Function):
 
 
 @exercise.mistake
-class ViewsTheData(torch.autograd.Function):
+class ViewsTheData(_Right):
     """Your result shares the storage of `x` and is a view of another tensor: `.data` returns one with the
     same elements and a version of its own. What is written to it under `torch.no_grad()` changes `x`, and a
     backward that has kept `x` computes from the changed values without a word. Make a view of `x` itself."""
@@ -595,13 +517,9 @@ class ViewsTheData(torch.autograd.Function):
         ctx.strength = strength
         return x.data.view_as(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @exercise.mistake
-class MarksItDirty(torch.autograd.Function):
+class MarksItDirty(_Right):
     """You tell autograd with `mark_dirty` that forward changed `x` in place. Then `x` itself becomes the
     result: everything that uses it afterwards lies behind the reversal, and for a parameter torch refuses
     altogether. Nothing was changed here; return a view."""
@@ -612,13 +530,9 @@ class MarksItDirty(torch.autograd.Function):
         ctx.mark_dirty(x)
         return x
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @exercise.mistake
-class KeepsTheInput(torch.autograd.Function):
+class KeepsTheInput(_Right):
     """You keep `x` for backward, which has no use for it: the gradient of the identity does not depend on
     where it is taken. A tensor that is kept stays in memory until backward has run."""
 
@@ -627,10 +541,6 @@ class KeepsTheInput(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.strength = strength
         return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @KeepsTheInput.variant
@@ -651,15 +561,11 @@ class KeepsItForItsShape(torch.autograd.Function):
 
 
 @KeepsTheInput.form
-class InputOnCtx(torch.autograd.Function):
+class InputOnCtx(_Right):
     @staticmethod
     def forward(ctx, x, strength):
         ctx.x, ctx.strength = x, strength
         return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @KeepsTheInput.form
@@ -704,7 +610,7 @@ class ATensorOfStrengthsOnCtx(torch.autograd.Function):
 
 
 @exercise.mistake
-class ZeroTakenForNothing(torch.autograd.Function):
+class ZeroTakenForNothing(_Right):
     """For a `strength` of 0 your gradient is that of a strength of 1. In Python 0 counts as false, so that
     `strength or 1.0` replaces it. Here it is a number like others: it stops the gradient."""
 
@@ -713,20 +619,11 @@ class ZeroTakenForNothing(torch.autograd.Function):
         ctx.strength = strength or 1.0
         return x.view_as(x)
 
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
-
 
 @exercise.mistake
-class AddsTheUsualGradient(torch.autograd.Function):
+class AddsTheUsualGradient(_Right):
     """You return the incoming gradient less `strength` times it. The usual gradient is not to pass beside the
     reversed one: minus `strength` times it is all that `x` gets."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -734,13 +631,8 @@ class AddsTheUsualGradient(torch.autograd.Function):
 
 
 @exercise.mistake
-class StrengthTwice(torch.autograd.Function):
+class StrengthTwice(_Right):
     """Your gradient contains the square of `strength`. It is a factor once."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -748,7 +640,7 @@ class StrengthTwice(torch.autograd.Function):
 
 
 @exercise.mistake
-class StrengthInFloat32(torch.autograd.Function):
+class StrengthInFloat32(_Right):
     """In float64 your gradient is right in seven digits only. `torch.tensor(0.1)` is a float32 tensor; torch
     adapts its dtype to that of the gradient and cannot give back the digits. A Python number has them all."""
 
@@ -756,10 +648,6 @@ class StrengthInFloat32(torch.autograd.Function):
     def forward(ctx, x, strength):
         ctx.strength = torch.tensor(strength, device=x.device)
         return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.strength * grad, None
 
 
 @exercise.mistake
@@ -795,15 +683,10 @@ class StrengthInAGlobal(torch.autograd.Function):
 
 
 @exercise.mistake
-class BackwardWithoutRecording(torch.autograd.Function):
+class BackwardWithoutRecording(_Right):
     """The gradient is right, and your backward is not recorded, so nothing can be learned through it (as a
     gradient penalty does): `torch.no_grad()`, `.detach()`, `.data` and `once_differentiable` see to that.
     Leave them out; without `create_graph=True` nothing is recorded anyway."""
-
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -824,12 +707,7 @@ class NegatesTheData(torch.autograd.Function):
 
 
 @BackwardWithoutRecording.form
-class OnceOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, strength):
-        ctx.strength = strength
-        return x.view_as(x)
-
+class OnceOnly(_Right):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
