@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from course_utils import expect, measure
+from course_utils.derivatives import other_dtypes, x_line
 from course_utils.exercise import Exercise
+from course_utils.expect import tensor_line
 
 exercise = Exercise(
     minutes=15,
@@ -54,8 +56,7 @@ def _silu(x):
 
 
 def _given(RecomputingSilu, device, values, **options):
-    options = "".join(f", {name}={value}" for name, value in {"device": repr(str(device)), **options}.items())
-    return expect.given(f"x = torch.tensor({values}{options})", RecomputingSilu=RecomputingSilu)
+    return expect.given(tensor_line("x", values, device, **options), RecomputingSilu=RecomputingSilu)
 
 
 @exercise.check
@@ -90,25 +91,17 @@ def all_digits(RecomputingSilu, device):
 @exercise.check
 def gradient_left_alone(RecomputingSilu, device):
     """What arrives in backward stays as it is"""
-    t = _given(RecomputingSilu, device, "[-2., 0.5, 3.]", requires_grad=True)
-    result = expect.a_tensor(t.call("RecomputingSilu.apply(x)"))
-    expect.in_graph(result, of="`x`")
-    grad = torch.tensor([1.0, -2.0, 3.0], device=device)
-    with expect.situation(*_ARRIVES), expect.left_alone(grad, what="`grad`"):
-        torch.autograd.grad(result, t.x, grad)
-
-
-_ARRIVES = (
-    "x = torch.tensor([-2., 0.5, 3.], requires_grad=True)",
-    "grad = torch.tensor([1., -2., 3.])",
-    "torch.autograd.grad(RecomputingSilu.apply(x), x, grad)",
-)
+    setup = x_line([-2.0, 0.5, 3.0], device) + "\n" + tensor_line("grad", [1.0, -2.0, 3.0], device)
+    t = expect.given(setup, RecomputingSilu=RecomputingSilu)
+    expect.in_graph(t.call("RecomputingSilu.apply(x)"), of="`x`")
+    with expect.left_alone(t.grad, what="`grad`"):
+        t.call("torch.autograd.grad(RecomputingSilu.apply(x), x, grad)")
 
 
 @exercise.check
 def any_dtype(RecomputingSilu, device):
     """The result has the dtype of `x`, the gradient too"""
-    for dtype in ("torch.float64", "torch.bfloat16") if device.type != "mps" else ("torch.float16",):
+    for dtype in other_dtypes(device):
         t = _given(RecomputingSilu, device, "[-2., 0.5, 3.]", dtype=dtype, requires_grad=True)
         result = expect.a_tensor(t.call("RecomputingSilu.apply(x)"))
         expect.equal(result.dtype, t.x.dtype, what="the dtype of the result")
@@ -188,6 +181,21 @@ def own_operators(RecomputingSilu):
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
+
+
+class _Right(torch.autograd.Function):
+    """What is right in the answers below, unless they say otherwise."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
 
 
 @exercise.mistake
@@ -289,7 +297,7 @@ class SavesTheResultToo(torch.autograd.Function):
 
 
 @exercise.mistake
-class OverwritesX(torch.autograd.Function):
+class OverwritesX(_Right):
     """You compute in the memory of `x`, and `x` is not yours: whoever called still wants it."""
 
     @staticmethod
@@ -297,22 +305,11 @@ class OverwritesX(torch.autograd.Function):
         ctx.save_for_backward(x)
         return x.mul_(torch.sigmoid(x))
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        return grad * s * (1 + x * (1 - s))
-
 
 @exercise.mistake
-class OverwritesTheIncoming(torch.autograd.Function):
+class OverwritesTheIncoming(_Right):
     """You write into what arrives in `backward`. It is not yours: others may get the same tensor, and it may
     be an expanded number that cannot be written to. Multiply into a new one."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -322,12 +319,7 @@ class OverwritesTheIncoming(torch.autograd.Function):
 
 
 @OverwritesTheIncoming.form
-class OverwritesTheIncomingWhereItCan(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
+class OverwritesTheIncomingWhereItCan(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -337,7 +329,7 @@ class OverwritesTheIncomingWhereItCan(torch.autograd.Function):
 
 
 @exercise.mistake
-class InSinglePrecision(torch.autograd.Function):
+class InSinglePrecision(_Right):
     """You compute in single precision what came in double: half of the digits are lost. Leave the dtype as it
     is."""
 
@@ -346,12 +338,6 @@ class InSinglePrecision(torch.autograd.Function):
         ctx.save_for_backward(x)
         y = x.float()
         return (y * torch.sigmoid(y)).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        return grad * s * (1 + x * (1 - s))
 
 
 @InSinglePrecision.form
@@ -370,7 +356,7 @@ class AllInSinglePrecision(torch.autograd.Function):
 
 
 @exercise.mistake
-class NotCastBack(torch.autograd.Function):
+class NotCastBack(_Right):
     """Your result is of single precision whatever comes in. It is to have the dtype of `x`: leave the dtype
     as it is, or cast back at the end."""
 
@@ -380,22 +366,11 @@ class NotCastBack(torch.autograd.Function):
         y = x.float()
         return y * torch.sigmoid(y)
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        return grad * s * (1 + x * (1 - s))
-
 
 @exercise.mistake
-class SigmoidDetached(torch.autograd.Function):
+class SigmoidDetached(_Right):
     """Your first derivative is right, and the second treats the sigmoid in it as a constant: it was computed
     from an `x` without a graph. Compute it from the saved `x` itself."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -405,13 +380,8 @@ class SigmoidDetached(torch.autograd.Function):
 
 
 @exercise.mistake
-class FactorForgotten(torch.autograd.Function):
+class FactorForgotten(_Right):
     """The second term of your product rule lacks its factor `x`: it is `x * s * (1 - s)`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -489,17 +459,11 @@ class SavesTheSlope(torch.autograd.Function):
 
 
 @SavesTheSlope.variant
-class SavesACopy(torch.autograd.Function):
+class SavesACopy(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x.clone())
         return x * torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        return grad * s * (1 + x * (1 - s))
 
 
 @SavesTheSlope.variant
@@ -519,14 +483,9 @@ class DerivativeMadeEarly(torch.autograd.Function):
 
 
 @exercise.mistake
-class SlopeOfTheSigmoid(torch.autograd.Function):
+class SlopeOfTheSigmoid(_Right):
     """You multiply by the derivative of the sigmoid. SiLU is a product of two factors that both depend on
     `x`: the product rule gives `s + x * ds`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -536,12 +495,7 @@ class SlopeOfTheSigmoid(torch.autograd.Function):
 
 
 @SlopeOfTheSigmoid.form
-class TimesTheSlopeOnly(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
+class TimesTheSlopeOnly(_Right):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
@@ -550,14 +504,9 @@ class TimesTheSlopeOnly(torch.autograd.Function):
 
 
 @exercise.mistake
-class SigmoidAsConstant(torch.autograd.Function):
+class SigmoidAsConstant(_Right):
     """You hand back the sigmoid times what arrived, as if it were a constant factor. It depends on `x` as
     well: the product rule has a second term, `x * s * (1 - s)`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -566,14 +515,9 @@ class SigmoidAsConstant(torch.autograd.Function):
 
 
 @exercise.mistake
-class DropsTheIncoming(torch.autograd.Function):
+class DropsTheIncoming(_Right):
     """You return the derivative of SiLU alone. What arrives in `backward` is the gradient of the loss with
     respect to your result; the chain rule multiplies the two."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -583,15 +527,10 @@ class DropsTheIncoming(torch.autograd.Function):
 
 
 @exercise.mistake
-class Once(torch.autograd.Function):
+class Once(_Right):
     """Your gradient has no graph, so it cannot be differentiated again. Autograd records what `backward` does
     unless something prevents it: `detach`, `no_grad`, `once_differentiable`, or an `autograd.grad` inside
     without `create_graph`."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -601,12 +540,7 @@ class Once(torch.autograd.Function):
 
 
 @Once.variant
-class WithoutRecording(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
+class WithoutRecording(_Right):
     @staticmethod
     @torch.no_grad()
     def backward(ctx, grad):
@@ -616,12 +550,7 @@ class WithoutRecording(torch.autograd.Function):
 
 
 @Once.variant
-class SavedDetached(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
+class SavedDetached(_Right):
     @staticmethod
     def backward(ctx, grad):
         x = ctx.saved_tensors[0].detach()
@@ -630,7 +559,7 @@ class SavedDetached(torch.autograd.Function):
 
 
 @exercise.mistake
-class TorchsOwn(torch.autograd.Function):
+class TorchsOwn(_Right):
     """Torch's own function has done the work. It does what is asked for here, and the point is how: keep `x`,
     and compute the sigmoid again."""
 
@@ -638,9 +567,3 @@ class TorchsOwn(torch.autograd.Function):
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return torch.nn.functional.silu(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        return grad * s * (1 + x * (1 - s))
