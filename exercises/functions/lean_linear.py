@@ -56,13 +56,13 @@ class LeanLinear(torch.autograd.Function):
         raise NotImplementedError
 
 
+_NAMES = "x", "weight", "bias"
 _SHAPES = (2, 3), (3,), (2, 4, 3), (2, 1, 4, 3)
 
 
 def _inputs(LeanLinear, shape, device, needed="x weight bias", dtype="float32"):
     """`x` of this shape, a weight and a bias; of these require a gradient those that are `needed`."""
-    more = f", dtype=torch.{dtype}" * (dtype != "float32")
-    more += f", device='{device.type}'" * (device.type != "cpu")
+    more = f", dtype=torch.{dtype}" * (dtype != "float32") + expect.on(device)
     lines = []
     for name, size, begin in (("x", shape, 0), ("weight", (2, 3), -2), ("bias", (2,), 7)):
         end = begin + torch.Size(size).numel()
@@ -78,6 +78,12 @@ def _wanted(t, bias, grad):
     value = value + b if bias else value
     grads = torch.autograd.grad(value, (x, weight, b), grad.double().cpu(), allow_unused=True)
     return value.detach(), grads
+
+
+def _expect_gradients(found, wanted):
+    for name, one, oracle in zip(_NAMES, found, wanted, strict=False):
+        expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
+        expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
 
 
 def _weights(result):
@@ -106,9 +112,7 @@ def gradients(LeanLinear, device):
         grad = _weights(result)
         found = torch.autograd.grad(result, (t.x, t.weight, t.bias), grad, allow_unused=True)
         _, wanted = _wanted(t, True, grad)
-        for name, one, oracle in zip(("x", "weight", "bias"), found, wanted, strict=True):
-            expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
-            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+        _expect_gradients(found, wanted)
 
 
 @exercise.check
@@ -120,9 +124,7 @@ def without_a_bias(LeanLinear, device):
         grad = _weights(result)
         found = torch.autograd.grad(result, (t.x, t.weight), grad, allow_unused=True)
         _, wanted = _wanted(t, False, grad)
-        for name, one, oracle in zip(("x", "weight"), found, wanted[:2], strict=True):
-            expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
-            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+        _expect_gradients(found, wanted)
 
 
 @exercise.check
@@ -177,7 +179,7 @@ def only_what_is_asked(LeanLinear, device):
             handed = result.grad_fn.apply(_weights(result))
             products[needed] = ran.count(*_PRODUCTS)
         handed = handed if isinstance(handed, tuple) else (handed,)
-        for name, one in zip(("x", "weight", "bias"), handed, strict=False):
+        for name, one in zip(_NAMES, handed, strict=False):
             if one is not None and name not in needed.split():
                 found.append((needed, name, one))
     most = products.pop("x weight bias")
@@ -216,7 +218,7 @@ def only_what_is_needed(LeanLinear, device):
     ):  # fmt: skip
         t = _inputs(LeanLinear, (5, 3), device, needed)
         t.call("LeanLinear.apply(x, weight, bias)")
-        for name in ("x", "weight", "bias"):
+        for name in _NAMES:
             if name in kept:
                 continue
 
@@ -239,9 +241,6 @@ def only_what_is_needed(LeanLinear, device):
         )
 
 
-_NAMES = "x", "weight", "bias"
-
-
 @exercise.check
 def nothing_elsewhere(LeanLinear, device):
     """Nothing is kept in another place"""
@@ -262,7 +261,7 @@ def nothing_elsewhere(LeanLinear, device):
 @exercise.check
 def any_layout(LeanLinear, device):
     """`x` may be a transposed view, and what arrives as well"""
-    more = f", device='{device.type}'" * (device.type != "cpu")
+    more = expect.on(device)
     t = expect.given(
         f"x = torch.arange(24.{more}).view(3, 4, 2).permute(2, 1, 0).requires_grad_()\n"
         f"weight = torch.arange(-2., 4.{more}).view(2, 3).requires_grad_()\n"
@@ -274,8 +273,7 @@ def any_layout(LeanLinear, device):
     for grad in ("grad.contiguous()", "grad"):
         found = t.call(call.format(grad))
         _, wanted = _wanted(t, True, t.grad)
-        for name, one, oracle in zip(_NAMES, found, wanted, strict=True):
-            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+        _expect_gradients(found, wanted)
 
 
 @exercise.check
@@ -292,9 +290,7 @@ def all_digits(LeanLinear, device):
         value, wanted = _wanted(t, True, grad)
         expect.close(result.detach().cpu(), value)
         found = torch.autograd.grad(result, (t.x, t.weight, t.bias), grad, allow_unused=True)
-        for name, one, oracle in zip(_NAMES, found, wanted, strict=True):
-            expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
-            expect.close(one.cpu(), oracle, what=f"the gradient of `{name}`", factor=8)
+        _expect_gradients(found, wanted)
 
 
 @exercise.check
@@ -304,7 +300,7 @@ def no_rows(LeanLinear, device):
     result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
     expect.equal(tuple(result.shape), (0, 2), what="the shape of the result")
     found = torch.autograd.grad(result, (t.x, t.weight, t.bias), torch.ones_like(result), allow_unused=True)
-    for name, one in zip(("x", "weight", "bias"), found, strict=True):
+    for name, one in zip(_NAMES, found, strict=True):
         expect.true(one is not None, f"no gradient reaches `{name}`", "expected: one does")
         expect.equal(one, torch.zeros_like(getattr(t, name)), what=f"the gradient of `{name}`")
 
@@ -321,7 +317,7 @@ def twice(LeanLinear, device):
     tensors = (t.x, t.weight, t.bias)
     first = torch.autograd.grad(result, tensors, grad, create_graph=True, allow_unused=True)
     evidence.record("graphs", [one is not None and one.requires_grad for one in first])
-    for name, one in zip(("x", "weight", "bias"), first, strict=True):
+    for name, one in zip(_NAMES, first, strict=True):
         expect.true(
             one is not None and one.requires_grad,
             f"the gradient of `{name}` has no graph",
