@@ -67,6 +67,7 @@ def test_every_node_is_a_box_and_leaves_have_their_names():
 def test_a_step_is_a_node_of_the_real_backward():
     e, loss, w, b = explorer()
     assert e.step is None and e.forward_button.description == "Backward ▶" and e.slider.disabled
+    assert e.slider.max >= 7  # far enough when it is first shown
     e.forward_button.click()
     assert e.step == 0 and "Backward begins" in e.message.value and not e.slider.disabled
     order = []
@@ -174,6 +175,10 @@ def test_a_high_picture_follows_the_step():
         assert height == WINDOW
         top, bottom = e.drawing.around(e.step)
         assert start <= top and bottom <= start + height
+        # It fades where it goes on.
+        fades = re.search(r"linear-gradient\((#0+) 0,.*(#0+) 100%", e.picture.value).groups()
+        goes_on = start > 0, start + height < e.scene().height
+        assert [fade == "#0000" for fade in fades] == list(goes_on)
         assert any("▶" in text for text in said(e.picture.value))
     assert len(seen) > 5
 

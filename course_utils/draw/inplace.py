@@ -44,7 +44,8 @@ def scene_of(run: Run) -> Scene:
     """The picture of a run."""
     sign, fill = SIGNS[run.verdict]
     scene = Scene(_described(run))
-    code = max([len(row) + 2 for row in run.rows] + [18]) * LETTER * CODE + 16
+    # Two letters for the sign before the write; the box ends 9 pixels before the column does.
+    code = max([len(row) + 2 for row in run.rows] + [18]) * LETTER * CODE + 24
     lanes, left_out = _shown(run.lanes, WIDTH - code)
     top = _heads(scene, lanes, code)
     for number, row in enumerate(run.rows):
@@ -86,6 +87,7 @@ def scene_of(run: Run) -> Scene:
     for line in textwrap.wrap(run.error, LETTERS):
         scene.words.append(Words(2, y + 4, line, SMALL, code=True))
         y += 16
+    y += 6 if run.error else 0
     for name, true in run.truth.items():
         y = _compared(scene, run, name, true, y)
     scene.height = y + 6

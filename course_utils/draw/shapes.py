@@ -66,6 +66,8 @@ _STYLE = (
 #{id} g.fill text{{fill:{ink}}}
 """
 )
+# Where a picture goes on, it fades.
+_CUT = "#{id}{{mask-image:linear-gradient({above} 0,#000 28px,#000 calc(100% - 28px),{below} 100%)}}\n"
 _FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
 
 
@@ -76,6 +78,9 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
     style = _STYLE.format(id=ident, width=scene.width, ink=palette.INK)
     for name in sorted({box.fill for box in scene.boxes if box.fill}):
         style += _FILL.format(id=ident, name=name, colour=palette.FILLS[name])
+    if start > 0 or end < scene.height:
+        above, below = "#0000" if start > 0 else "#000", "#0000" if end < scene.height else "#000"
+        style += _CUT.format(id=ident, above=above, below=below)
     parts = [
         f'<svg id="{ident}" xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 {start:g} {scene.width:g} {end - start:g}" width="{scene.width:g}" role="img" '

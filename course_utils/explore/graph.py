@@ -61,10 +61,10 @@ class GraphExplorer(widgets.VBox):
         self.slider = widgets.IntSlider(
             min=0,
             max=1,
-            description="backward",
+            description="step",
             disabled=True,
             layout=widgets.Layout(width="300px"),
-            style={"description_width": "64px"},
+            style={"description_width": "36px"},
         )
         self.saved_box = widgets.Checkbox(
             True, description="saved tensors", indent=False, layout=widgets.Layout(width="130px")
@@ -152,7 +152,9 @@ class GraphExplorer(widgets.VBox):
         self.message.value = self._said()
         with self._silent():
             self.slider.disabled = drawing.recording is None or not drawing.last
-            self.slider.max = max(drawing.last, 1)
+            # In a browser the key End goes no further than to the end that a slider had when it was first
+            # shown, so that one is far enough for every backward.
+            self.slider.max = max(drawing.last, 1) if drawing.recording else len(drawing.graph.ops)
             self.slider.value = self.step or 0
         self.back_button.disabled = self.graph_button.disabled = self.step is None
         self.forward_button.disabled = self.step is not None and self.step >= drawing.last
@@ -165,9 +167,12 @@ class GraphExplorer(widgets.VBox):
         drawing = self._open()
         first, *others = drawing.tell(self.step) or [""]
         said = f"<b>{self.step} of {drawing.last}</b>&emsp;{escape(first)}"
-        said += "".join(f"<br>&emsp;{escape(words)}" for words in others)
+        said += "".join(
+            f"<div style='padding-left:1.6em;text-indent:-.8em'>{escape(words)}</div>" for words in others
+        )
         if self.step == 0 and drawing.recording.printed:
-            said += f"<br>Your hooks printed:<pre style='margin:0'>{escape(drawing.recording.printed)}</pre>"
+            printed = escape(drawing.recording.printed)
+            said += f"<div>Your hooks printed:</div><pre style='margin:0'>{printed}</pre>"
         # As high as most steps need, so that the picture below stays where it is.
         return f"<div style='{COLOUR};line-height:1.45;min-height:62px;margin:2px 0'>{said}</div>"
 
