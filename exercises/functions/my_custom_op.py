@@ -88,7 +88,7 @@ def _told(what):
 @exercise.check(isolated=True)
 def values(my_custom_op, device):
     """The values are those of SiLU, in every layout and dtype"""
-    where = f", device='{device.type}'" * (device.type != "cpu")
+    where = expect.on(device)
     # A name can be registered once, and so can a namespace where it is defined as a whole.
     for number, setup in enumerate(
         (
@@ -123,7 +123,7 @@ def one_operator(my_custom_op):
 @exercise.check(isolated=True)
 def gradient(my_custom_op, device):
     """The gradient is that of SiLU, once and twice"""
-    where = f", device='{device.type}'" * (device.type != "cpu")
+    where = expect.on(device)
     t = _given(my_custom_op, f"x = torch.tensor([-3., -0.5, 0., 2.]{where}).requires_grad_()")
     result = t.call('my_custom_op("course::silu")(x)')
     expect.in_graph(expect.a_tensor(result), of="`x`")
