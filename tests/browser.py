@@ -349,4 +349,4 @@ def assert_readable(element: Locator, least: int) -> None:
     found = element.evaluate(CONTRASTS)
     assert len(found) >= least, found
     weak = [(text, round(ratio, 2)) for text, ratio in found if ratio < (3 if text in SIGNS else 4.5)]
-    assert not weak
+    assert not weak, weak
