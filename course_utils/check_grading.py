@@ -11,13 +11,11 @@ import ast
 import marshal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import cloudpickle
 
 # All that grading needs is imported before the first answer runs: it may delete files.
 from course_utils import check_process, grader, machine, originals, ranks, submission, workers
@@ -33,7 +31,6 @@ from course_utils.conduct import (
     WRONG,
     Outcome,
     Place,
-    conduct,
 )
 from course_utils.exercise import Check, Exercise
 from course_utils.report import Report
@@ -117,24 +114,22 @@ def grade_all(
 class _Grading:
     """What the notebooks of one run share: the exercises, the processes, and what their mistakes do."""
 
-    def __init__(self, exercises: Iterable[Exercise], notebooks: int, jobs: int) -> None:
+    def __init__(self, exercises: Collection[Exercise], notebooks: int, jobs: int) -> None:
         self.scripts = {exercise.name: check_process.script(exercise) for exercise in exercises}
         self.processes = _Processes(_imports_of(self.scripts.values()), spare=notebooks > 1)
-        self._mistakes = _MistakeRunner(self.processes)
         self._one_at_a_time = threading.Lock()
         self._jobs = jobs
         codes = [marshal.loads(script.code) for script in self.scripts.values()]
-        for script in self.scripts.values():
-            # Another process cannot import what was loaded by path: its mistakes travel whole.
-            cloudpickle.register_pickle_by_value(sys.modules[script.module])
         self._names = frozenset(originals.names_used(codes))
+        setting = Setting(tuple(self.scripts.values()), self._names)
+        self._mistakes = _MistakeRunner(self.processes, setting, exercises)
 
     def grade(self, one: Submitted) -> Graded:
         """Everything about one notebook; what cannot be graded says so in its `error`."""
         graded = Graded(one.path, one.error)
         given = [(exercise, recipe) for exercise, _, recipe in one.answers if recipe is not None]
         scripts = [self.scripts[exercise.name] for exercise, _ in given]
-        setting = Setting(tuple(scripts), str(one.path.resolve().parent), self._names)
+        setting = Setting(tuple(scripts), self._names, str(one.path.resolve().parent))
         runner = _AnswerRunner(self.processes, setting)
         try:
             for exercise, lesson, recipe in one.answers:
@@ -460,19 +455,29 @@ def _with_line(frame: Any, answer: Recipe) -> Any:
 class _MistakeRunner:
     """Runs the course's own mistakes, in a process that never sees a reader's answer."""
 
-    def __init__(self, processes: _Processes) -> None:
+    def __init__(self, processes: _Processes, setting: Setting, exercises: Collection[Exercise]) -> None:
         self._processes = processes
+        self._setting = setting
         self._worker: workers.Worker | None = None
         self._kernel = grader.KernelRunner()
+        # Where each mistaken answer stands: its exercise, which mistake, which of its forms.
+        self._standing = {
+            id(answer): (exercise.name, number, form)
+            for exercise in exercises
+            for number, mistake in enumerate(exercise.mistakes)
+            for form, answer in enumerate((mistake.answer, *mistake.forms))
+        }
 
     def run(self, check: Check, answer: Any, place: Place, deadline: float) -> Outcome:
         if check.isolated or check.ranks:
             return self._kernel.run(check, answer, place, deadline)
+        function: Callable[..., Any] = check_process.run_mistake
+        arguments: tuple[Any, ...] = (*self._standing[id(answer)], check.name, place, deadline)
         if self._worker is None or not self._worker.alive:
             self.close()
             self._worker = self._processes.take()
-        arguments = check, answer, place, deadline
-        result = self._worker.call(conduct, *arguments, deadline=deadline + UNWINDING)
+            function, arguments = check_process.begin, (self._setting, function, *arguments)
+        result = self._worker.call(function, *arguments, deadline=deadline + UNWINDING)
         outcome = grader.outcome_of(result, check, place, deadline)
         if outcome.state in (TIMED_OUT, DIED):
             self.close()

@@ -90,8 +90,8 @@ class Setting:
     """
 
     scripts: tuple[Script, ...]
-    notebook_folder: str
-    names: frozenset[str] = frozenset()
+    names: frozenset[str]
+    notebook_folder: str | None = None
 
 
 def begin(setting: Setting, function: Callable[..., Any], *args: Any) -> Any:
@@ -100,10 +100,9 @@ def begin(setting: Setting, function: Callable[..., Any], *args: Any) -> Any:
     From here on relative paths lead to a folder that goes with this process.
     """
     global _undisturbed
-    if setting.names:
-        originals.limit(setting.names)
+    originals.limit(setting.names)
     _scripts.update((one.name, one) for one in setting.scripts)
-    if setting.notebook_folder not in sys.path:
+    if setting.notebook_folder is not None and setting.notebook_folder not in sys.path:
         sys.path.append(setting.notebook_folder)  # a notebook may import what lies beside it
     os.chdir(tempfile.mkdtemp())
     # torch.compile would start a pool of processes that stays.
@@ -168,6 +167,12 @@ def _run_one(name: str, recipe: Recipe, check: Check, place: Place) -> Seen:
 def run_alone(name: str, recipe: Recipe, check: str, place: Place) -> Outcome:
     """One isolated check, in a process that nothing else will run in; whoever asked watches the time."""
     return conduct(_check(name, check), recipe, place)
+
+
+def run_mistake(name: str, mistake: int, form: int, check: str, place: Place, deadline: float) -> Outcome:
+    """One plain check of the exercise on one of its mistakes: its answer (`form` 0) or one of its forms."""
+    found = _exercise(name).mistakes[mistake]
+    return conduct(_check(name, check), (found.answer, *found.forms)[form], place, deadline)
 
 
 def run_rank(

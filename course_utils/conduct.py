@@ -13,8 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
@@ -104,7 +103,7 @@ def conduct(check: Check, answer: Any, place: Place = Place(), deadline: float |
             raise
         except BaseException as error:  # sys.exit() in an answer is an answer that raised
             outcome.state, outcome.error = RAISED, error
-            outcome.message = [*expect.example(), *describe_error(error, check)]
+            outcome.message = describe_error(error, check, expect.example())
             evidence.record("raised", [type(error).__name__, _torch_message(error, answer)])
     outcome.seconds = time.perf_counter() - started
     if room.disturbed:
@@ -119,9 +118,8 @@ def conduct(check: Check, answer: Any, place: Place = Place(), deadline: float |
 def _put_back(disturbed: list[str]) -> str:
     # Names are those of functions; the rest is said in words.
     names = ", ".join(name if " " in name else f"`{name}`" for name in disturbed[:3])
-    number = "were" if len(disturbed) > 1 else "was"
     verb = "changed" if any(" " in name for name in disturbed) else "replaced"
-    return f"{names} {number} {verb} while your answer ran; that has been undone"
+    return f"while it ran your answer {verb} {names}; that has been undone"
 
 
 # --- what a check asks for -------------------------------------------------------------------------
@@ -239,18 +237,21 @@ def readers_frames(error: BaseException, check: Check) -> list[traces.Frame]:
     return [f for f in traces.frames_of(error.__traceback__) if f.readers and f.file not in foreign]
 
 
-def describe_error(error: BaseException, check: Check) -> list[str]:
-    """What was raised and at which of the reader's lines; without addresses, so that it repeats."""
+def describe_error(error: BaseException, check: Check, example: Sequence[str] = ()) -> list[str]:
+    """What was raised, in which example, and at which of the reader's lines; without addresses, so that it
+    repeats."""
     described = traces.raised(error)
     # What follows this are all overloads of one of torch's functions, over many lines.
     said, _, _ = steady(described.message).partition(", but expected one of:\n")
     text = " ".join([line for line in said.splitlines() if line.strip()][:4])
-    lines = [f"`{described.type}: {text}`" if text else f"`{described.type}`"]
+    lines = [*example, f"`{described.type}: {text}`" if text else f"`{described.type}`"]
     if mine := readers_frames(error, check):
         return [*lines, f"at {traces.place(mine[-1])}"]
-    frames = traceback.extract_tb(error.__traceback__)
-    if frame := next((f for f in reversed(frames) if f.name == check.function.__name__), None):
-        lines.append(f"raised by the check when it used what your answer gave: `{frame.line}`")
+    outside_torch = [f for f in traces.frames_of(error.__traceback__) if not traces.in_torch(f.file)]
+    of_check = [f for f in outside_torch if f.file == check.function.__code__.co_filename]
+    # What a helper of the course did, and the call of the answer itself, stand in the example already.
+    if of_check and (not example or of_check[-1] is outside_torch[-1]):
+        lines.append(f"raised by the check when it used what your answer gave: `{of_check[-1].source}`")
     return lines
 
 

@@ -56,7 +56,8 @@ class Given:
     def __init__(self, setup: str, names: dict[str, Any]) -> None:
         self.__dict__["_names"] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, **names}
         self.__dict__["_setup"] = [line for line in setup.strip().splitlines() if line.strip()]
-        exec(compile(setup.strip(), "<given>", "exec"), self._names)
+        with situation(*(line.strip() for line in self._setup)):
+            exec(compile(setup.strip(), "<given>", "exec"), self._names)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -97,10 +98,9 @@ def on(device: torch.device) -> str:
 def situation(*code: str) -> Iterator[None]:
     """Messages of what runs inside start with "for `code`"; without arguments: with nothing."""
     token = _situation.set(code)
-    try:
-        yield
-    finally:
-        _situation.reset(token)
+    yield
+    # Not where something was raised: what is said of it begins with this code.
+    _situation.reset(token)
 
 
 def equal(

@@ -255,9 +255,7 @@ def _backends() -> tuple[str, ...]:
 
     if not distributed.is_available():
         return ()
-    return tuple(
-        name for name in ("gloo", "nccl", "mpi") if getattr(distributed, f"is_{name}_available")()
-    )
+    return tuple(name for name in ("gloo", "nccl", "mpi") if getattr(distributed, f"is_{name}_available")())
 
 
 def _packages() -> tuple[Package, ...]:

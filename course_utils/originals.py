@@ -172,6 +172,7 @@ class _Watch:
             self.known = set(now)
         return found
 
+
 @dataclass
 class _Functions:
     """The course's own functions: they may be the same objects and yet do something else."""

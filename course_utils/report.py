@@ -169,14 +169,14 @@ def _line(outcome: Outcome) -> str:
 
 
 def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
-    """Each outcome with what is said of it. What was raised at one line of the reader's is told once."""
+    """Each outcome with what is said of it. The same error at the same line of the reader's is told once."""
     found, told = [], set()
     for outcome in report.outcomes:
-        message, where = outcome.message, (outcome.message or [""])[-1]
-        if outcome.state == RAISED and where.startswith("at your line"):
-            if where in told:
-                message = ["the same line raised here too"]
-            told.add(where)
+        message, error = outcome.message, tuple(outcome.message[-2:])
+        if outcome.state == RAISED and error[-1:] and error[-1].startswith("at your line"):
+            if error in told:
+                message = ["the same, at the same line"]
+            told.add(error)
         found.append((outcome, message))
     return found
 

@@ -73,9 +73,9 @@ class Position:
     def call(self) -> str | None:
         """The function of torch that the reader's line is in, such as `all_reduce`; None outside torch."""
         inside = self._inside()
-        if not inside or not _in_torch(inside[-1].file):
+        if not inside or not in_torch(inside[-1].file):
             return None
-        named = [f.function for f in inside if _in_torch(f.file) and f.function not in _WRAPPERS]
+        named = [f.function for f in inside if in_torch(f.file) and f.function not in _WRAPPERS]
         public = [name for name in named if not name.startswith("_")]
         return (public or named or [None])[0]
 
@@ -85,7 +85,7 @@ class Position:
         if not self.frames:
             return False
         file = self.frames[-1].file.replace("\\", "/")
-        return _in_torch(file) and any(place in file for place in _MEETING_PLACES)
+        return in_torch(file) and any(place in file for place in _MEETING_PLACES)
 
     def describe(self, ignoring: Collection[tuple[str, str]] = ()) -> str:
         """`waits in all_reduce at your line 12 (`dist.all_reduce(x)`)`; `ignoring`: see `loop_of`.
@@ -213,7 +213,8 @@ def _torch_folder() -> str:
     return str(Path(torch.__file__).parent)
 
 
-def _in_torch(file: str) -> bool:
+def in_torch(file: str) -> bool:
+    """Whether this file is torch's."""
     return _under(file, _torch_folder())
 
 

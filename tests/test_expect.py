@@ -428,6 +428,17 @@ def test_a_situation_holds_inside_and_no_longer():
     assert message(expect.true, False, "no") == ["no"]
 
 
+def test_what_was_raised_inside_belongs_to_the_situation():
+    with expect.situation():
+        with pytest.raises(ZeroDivisionError), expect.situation("f(x)"):
+            _ = 1 / 0
+        assert expect.example() == ["for `f(x)`"]
+        with pytest.raises(ZeroDivisionError):
+            expect.given("x = 1\ny = x / 0")
+        assert expect.example() == ["for `x = 1`, `y = x / 0`"]
+    assert expect.example() == []
+
+
 def test_names_that_an_example_did_not_make_are_no_attributes():
     with pytest.raises(AttributeError):
         _ = expect.given("x = 1").y

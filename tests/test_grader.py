@@ -320,6 +320,31 @@ def test_outcomes_are_told_as_they_come():
     assert told == report.outcomes
 
 
+def test_an_error_outside_the_readers_lines_is_placed():
+    """Where the call itself raised, the example says so; else the line of the check that used the result."""
+    code = "answer(torch.ones(2))"
+
+    def in_the_call(answer):
+        """In the call"""
+        expect.equal(expect.given("", answer=answer).call(code), torch.ones(2))
+
+    def in_a_helper(answer):
+        """In a helper of the course"""
+        with expect.situation(code, "sum"):
+            expect.equal(answer(torch.ones(2)) + torch.ones(3), torch.ones(2))
+
+    def in_the_setup(answer):
+        """While the example is made"""
+        expect.given("y = answer(1)", answer=answer)
+
+    report = grader.grade(an_exercise(in_the_call, in_a_helper, in_the_setup), torch.sigmoid)
+    call, helper, setup = [outcome.message for outcome in report.outcomes]
+    assert call[0] == f"for `{code}`" and report.outcomes[0].state == WRONG
+    assert (helper[0], len(helper)) == (f"for `{code}`, `sum`", 3)
+    assert helper[2].startswith("raised by the check when it used what your answer gave: `expect.equal(")
+    assert (setup[0], len(setup)) == ("for `y = answer(1)`", 2)
+
+
 @pytest.mark.parametrize("isolated", [False, True])
 def test_an_answer_that_replaces_what_checks_it(isolated):
     def answer(x):
@@ -333,7 +358,7 @@ def test_an_answer_that_replaces_what_checks_it(isolated):
     finally:
         torch.isclose = original
     assert [o.state for o in report.outcomes] == [WRONG, WRONG]
-    assert "`torch.isclose` was replaced" in report.outcomes[0].message[0]
+    assert "your answer replaced `torch.isclose`" in report.outcomes[0].message[0]
 
 
 def test_a_result_that_agrees_with_everything():

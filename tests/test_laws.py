@@ -12,7 +12,7 @@ import mutate
 import pytest
 import torch
 
-from course_utils import catalog, grader, machine
+from course_utils import catalog, check_grading, grader, machine
 from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, RAISED, TIMED_OUT, WRONG, Outcome
 from course_utils.report import Report
 
@@ -104,6 +104,22 @@ def test_mistakes_run_and_pass_some_check(label):
     for answer in [*study.mistakes, *study.forms]:
         report = study.report(answer)
         assert report.passed or laws.never_wrong(report), f"{answer.label} passes no check\n{report}"
+
+
+@every_exercise
+def test_a_mistake_does_the_same_where_notebooks_are_graded(label):
+    """There it comes from the text of its file, in a process that never had the file imported."""
+    study = laws.study(label)
+    mistake = study.mistakes[0]
+    outcomes = study.report(mistake).outcomes
+    grading = check_grading._Grading([study.exercise], 1, 1)
+    try:
+        for (check, place), here in zip(grader.visits(study.exercise), outcomes, strict=True):
+            if here.state != COULD_NOT_CHECK:
+                there = grading._mistakes.run(check, mistake.value, place, check.deadline)
+                assert grader.alike(there, here), f"{check.name}: {there.message}\nhere: {here.message}"
+    finally:
+        grading.stop()
 
 
 @every_exercise

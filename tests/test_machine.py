@@ -23,9 +23,7 @@ def in_child(code: str, **changes: str | None) -> object:
     """The JSON that `code` prints in a fresh process, with these changes to the environment (None: unset)."""
     environment = {key: value for key, value in {**os.environ, **changes}.items() if value is not None}
     command = [sys.executable, "-c", "import json, os\nfrom course_utils import machine\n" + code]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
