@@ -564,7 +564,7 @@ def reshapes(size, stride, shape):
 
 @exercise.mistake
 def never_has_a_remainder(size, stride, shape):
-    """Where there is a view, your strides are right. Where there is none you do not always see it: a new
+    """Where there is a view your strides are right, but where there is none you do not always see it: a new
     dimension has to divide what is left of a block exactly. If it does not, it would reach across a jump in
     storage, and there are no strides for that."""
     if math.prod(size) != math.prod(shape):

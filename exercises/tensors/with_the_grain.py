@@ -1006,7 +1006,7 @@ def contiguous_in_any_case_before(x, dim, scans):
 
 @exercise.mistake
 def for_matrices_only(x, dim, scans):
-    """What you turn is right for the first dimension of a matrix. With three dimensions, or with another
+    """What you turn is right for the first dimension of a matrix only. With three dimensions, or with another
     `dim`, it is `dim` that has to come last, and `x.t()`, `x.T`, `x.mT` or `transpose(0, 1)` do not ask for
     it: `movedim(dim, -1)` and `transpose(dim, -1)` do."""
     if x.stride(dim) != 1:
