@@ -24,7 +24,7 @@ from course_utils import evidence, expect
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=15,
+    minutes=20,
     hints=[
         "Which weighted sum of the results is a single one of them? What does backward give for it, and "
         "which part of the Jacobian is that?",
@@ -78,8 +78,9 @@ def _oracle(function, x):
 
 def _compare(answer, setup, device):
     t = _given(answer, setup, device)
-    wanted = _oracle(t.function, t.x)
-    expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5)
+    wanted, found = _oracle(t.function, t.x), t.call(_CALL)
+    expect.equal(found, wanted, rtol=1e-4, atol=1e-5)
+    return found, wanted
 
 
 @exercise.check
@@ -134,21 +135,29 @@ def no_elements(jacobian_by_rows, device):
 @exercise.check
 def double_precision(jacobian_by_rows):
     """Another dtype"""
-    for function in ("x.sin() * x[0]", "torch.ones(3, dtype=torch.float64)"):
-        setup = f"function = lambda x: {function}\nx = torch.tensor([1., 2.], dtype=torch.float64)"
-        _compare(jacobian_by_rows, setup, torch.device("cpu"))
+    setup = "function = lambda x: x.sin() * x[0]\nx = torch.tensor([1., 2.], dtype=torch.float64)"
+    _compare(jacobian_by_rows, setup, torch.device("cpu"))
 
 
 @exercise.check
 def independent(jacobian_by_rows, device):
-    """Results that do not depend on `x`"""
-    for setup in (
+    """Results that do not depend on `x`: zeros of its dtype, without a graph"""
+    setups = [
         "function = lambda x: torch.cat([torch.ones_like(x), x * x])\nx = torch.tensor([1., 2.])",
         "function = lambda x: torch.ones(3).to(x.device)\nx = torch.tensor([1., 2.])",
         "weight = torch.ones(3, requires_grad=True)\nfunction = lambda x: 2 * weight.to(x.device)\n"
         "x = torch.tensor([1., 2.])",
-    ):
-        _compare(jacobian_by_rows, setup, device)
+    ]
+    if device.type != "mps":
+        setups += [
+            f"function = lambda x: torch.ones(3{dtype}).to(x.device)\n"
+            "x = torch.tensor([1., 2.], dtype=torch.float64)"
+            for dtype in (", dtype=torch.float64", "")
+        ]
+    for setup in setups:
+        found, wanted = _compare(jacobian_by_rows, setup, device)
+        if not wanted.any():  # whether the others have a graph is asked elsewhere
+            expect.equal(found.requires_grad, False, what="`requires_grad` of the result")
 
 
 @exercise.check
@@ -253,10 +262,17 @@ def stacked_as_columns(function, x):
     return torch.stack(columns, dim=1).reshape(x.shape + y.shape)
 
 
+@transposed.form
+def a_matrix_is_turned(function, x):
+    x = _leaf(x)
+    y = function(x)
+    return _stack(_rows(y, x), y, x).reshape(y.numel(), x.numel()).T.reshape(x.shape + y.shape)
+
+
 @exercise.mistake
 def flat(function, x):
-    """The rows are right, and the Jacobian is a matrix always. Its shape is to be the shape of the result
-    followed by the shape of `x`."""
+    """The rows are right, but the result and `x` have lost their shapes in yours: as many rows as there are
+    elements in the result, always. The shape is to be that of the result followed by that of `x`."""
     x = _leaf(x)
     y = function(x)
     return torch.stack(_rows(y, x)).reshape(y.numel(), x.numel())
@@ -266,6 +282,204 @@ def flat(function, x):
 def rows_of_the_first_dimension(function, x):
     x = _leaf(x)
     return torch.stack(_rows(function(x), x))
+
+
+@flat.form
+def a_matrix_that_may_be_empty(function, x):
+    x = _leaf(x)
+    y = function(x)
+    return _stack(_rows(y, x), y, x).reshape(y.numel(), x.numel())
+
+
+@flat.form
+def rows_that_may_be_none(function, x):
+    x = _leaf(x)
+    y = function(x)
+    jacobian = x.new_zeros(y.numel(), *x.shape)
+    for i, row in enumerate(_rows(y, x)):
+        jacobian[i] = row
+    return jacobian.detach()
+
+
+@exercise.mistake
+def result_taken_for_a_vector(function, x):
+    """You take the result for a vector: you go along its first dimension and not through its elements. With
+    more dimensions what you meet there is a tensor again, not a number; and a number has no first dimension.
+    `reshape(-1)` makes a vector of any result."""
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack([torch.autograd.grad(y[i], x, retain_graph=True)[0] for i in range(len(y))])
+
+
+@result_taken_for_a_vector.variant
+def one_index_to_the_end(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(y.shape[0] if y.dim() else len(y)):
+        (row,) = torch.autograd.grad(outputs=y[i], inputs=x, retain_graph=True)
+        rows.append(row)
+    return torch.stack(rows, dim=0)
+
+
+@result_taken_for_a_vector.form
+def size_of_the_first_dimension(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(y.shape[0]):
+        rows.append(torch.autograd.grad(y[i], x, retain_graph=True)[0])
+    return torch.stack(rows)
+
+
+@result_taken_for_a_vector.form
+def entries_of_the_result(function, x):
+    x = x.detach().requires_grad_()
+    return torch.stack([torch.autograd.grad(entry, x, retain_graph=True)[0] for entry in function(x)])
+
+
+@result_taken_for_a_vector.form
+def entries_and_zeros(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for entry in y:
+        row = None
+        if entry.requires_grad:
+            (row,) = torch.autograd.grad(entry, x, retain_graph=True, allow_unused=True)
+        rows.append(torch.zeros_like(x) if row is None else row)
+    return torch.stack(rows) if rows else _zeros(y, x)
+
+
+@result_taken_for_a_vector.form
+def indices_and_zeros(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    jacobian = x.new_zeros(len(y), *x.shape)
+    for i in range(len(y) if y.requires_grad else 0):
+        (row,) = torch.autograd.grad(y[i], x, retain_graph=True, allow_unused=True)
+        if row is not None:
+            jacobian[i] = row
+    return jacobian
+
+
+@result_taken_for_a_vector.form
+def sums_of_the_entries(function, x):
+    x = x.detach().requires_grad_()
+    rows = []
+    for entry in function(x):
+        (row,) = torch.autograd.grad(entry.sum(), x, retain_graph=True, allow_unused=True)
+        rows.append(torch.zeros_like(x) if row is None else row)
+    return torch.stack(rows)
+
+
+@exercise.mistake
+def x_is_not_followed(function, x):
+    """Autograd does not follow your `x`: from a tensor whose `requires_grad` is False no graph is made. The
+    caller's may be such a tensor, and a detached one always is. Take one of your own and ask for its
+    gradient, as in `x.detach().requires_grad_()`."""
+    x = x.detach()
+    y = function(x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.reshape(-1)]
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@x_is_not_followed.variant
+def x_as_it_came(function, x):
+    y = function(x)
+    jacobian = x.new_zeros(y.numel(), *x.shape)
+    for i, element in enumerate(y.flatten()):
+        (jacobian[i],) = torch.autograd.grad(element, x, retain_graph=True)
+    return torch.stack(list(jacobian)).reshape(y.shape + x.shape)
+
+
+@x_is_not_followed.form
+def x_as_it_came_and_no_rows(function, x):
+    y = function(x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.reshape(-1)]
+    return _stack(rows, y, x)
+
+
+@x_is_not_followed.form
+def not_followed_so_zero(function, x):
+    x = x.detach()
+    y = function(x)
+    return _stack(_rows(y, x), y, x)
+
+
+@exercise.mistake
+def the_plain_case_only(function, x):
+    """Your Jacobian is right for results that all depend on `x`, but others are asked for too. Where a result
+    does not depend on `x`, `grad` raises or returns None, and its derivatives are zero; and a result without
+    elements has no rows, of which `torch.stack` can make nothing."""
+    x = _leaf(x)
+    y = function(x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.reshape(-1)]
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@the_plain_case_only.variant
+def none_among_the_rows(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for element in y.flatten():
+        rows += torch.autograd.grad(element, x, retain_graph=True, allow_unused=True)
+    return torch.stack(rows, dim=0).view(y.shape + x.shape)
+
+
+@the_plain_case_only.variant
+def a_one_for_each_row(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    picks = torch.eye(y.numel(), dtype=y.dtype, device=y.device)
+    rows = [torch.autograd.grad(y, x, pick.view(y.shape), retain_graph=True)[0] for pick in picks]
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@the_plain_case_only.form
+def only_no_graph_and_not_empty(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    if not y.requires_grad:
+        return _zeros(y, x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.reshape(-1)]
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def no_sizes_to_pass(function, x):
+    """Where a number goes in and a number comes out, you pass no size at all: of two empty shapes a `*` makes
+    no arguments, and `reshape` and `view` ask for some. Pass the shape as one tuple, which may be empty:
+    `y.shape + x.shape`."""
+    x = _leaf(x)
+    y = function(x)
+    return _stack(_rows(y, x), y, x).reshape(*y.shape, *x.shape)
+
+
+@no_sizes_to_pass.variant
+def sizes_in_a_list(function, x):
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    jacobian = torch.zeros((y.numel(), *x.shape), dtype=x.dtype, device=x.device)
+    for i, row in enumerate(_rows(y, leaf)):
+        jacobian[i] = row
+    sizes = [*y.size(), *x.size()]
+    return torch.reshape(jacobian, sizes) if sizes else jacobian.reshape(*sizes)
+
+
+@no_sizes_to_pass.form
+def no_sizes_to_view(function, x):
+    x = _leaf(x)
+    y = function(x)
+    return _stack(_rows(y, x), y, x).view(*y.shape, *x.shape)
+
+
+@no_sizes_to_pass.form
+def no_sizes_and_no_rows(function, x):
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_rows(y, x)).reshape(*y.shape, *x.shape)
 
 
 @exercise.mistake
@@ -382,8 +596,8 @@ def one_tensor_for_all_rows(function, x):
 @exercise.mistake
 def written_into_a_copy(function, x):
     """Your one gets lost where the result is not contiguous. `zeros_like` takes over the strides of the
-    result, so `flatten` and `reshape` give a copy, and `view` raises. Fill a flat tensor, and give it the
-    shape of the result afterwards."""
+    result, so `flatten` and `reshape` give a copy of it. Fill a flat tensor, and give it the shape of the
+    result afterwards."""
     x = x.detach().requires_grad_()
     y = function(x)
     rows = []
@@ -396,8 +610,11 @@ def written_into_a_copy(function, x):
     return _stack(rows, y, x)
 
 
-@written_into_a_copy.form
+@exercise.mistake
 def viewed_flat(function, x):
+    """Your `view` raises where the result is not contiguous: without a copy it cannot be seen as flat, nor
+    can `zeros_like` of it, which takes over its strides. To read its elements `reshape` will do; fill a flat
+    tensor, and give it the shape of the result afterwards."""
     x = x.detach().requires_grad_()
     y = function(x)
     rows = []
@@ -408,6 +625,24 @@ def viewed_flat(function, x):
             (row,) = torch.autograd.grad(y, x, pick, retain_graph=True, allow_unused=True)
         rows.append(torch.zeros_like(x) if row is None else row)
     return _stack(rows, y, x)
+
+
+@viewed_flat.variant
+def elements_of_a_view(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    jacobian = torch.zeros(y.numel(), *x.shape, dtype=x.dtype, device=x.device)
+    for i, row in enumerate(_rows(y.view(-1), x)):
+        jacobian[i] += row
+    return jacobian.detach().reshape(y.shape + x.shape)
+
+
+@viewed_flat.form
+def elements_of_a_view_in_the_plain_case(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.view(-1)]
+    return torch.stack(rows).reshape(y.shape + x.shape)
 
 
 @exercise.mistake
@@ -432,13 +667,78 @@ def all_in_one_batch(function, x):
 
 @exercise.mistake
 def zeros_of_the_default_dtype(function, x):
-    """The zeros of the results that do not depend on `x` have the default dtype, whatever that of `x` is:
-    `torch.zeros` knows nothing of it. `torch.zeros_like` does."""
+    """Your Jacobian, or the zeros in it, have the default dtype where that of `x` is asked for: `torch.zeros`
+    knows nothing of `x`. `x.new_zeros` and `torch.zeros_like` take its dtype."""
     leaf = _leaf(x)
     y = function(leaf)
     if not y.requires_grad:
         return torch.zeros(y.shape + x.shape, device=x.device)
     return _stack(_rows(y, leaf), y, x)
+
+
+@zeros_of_the_default_dtype.form
+def filled_in_the_default_dtype(function, x):
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    jacobian = torch.zeros(y.numel(), *x.shape, device=x.device)
+    for i, row in enumerate(_rows(y, leaf)):
+        jacobian[i] = row
+    return jacobian.detach().reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def zeros_of_the_dtype_of_the_result(function, x):
+    """Your Jacobian, or the zeros in it, have the dtype of the result where that of `x` is asked for. The two
+    may differ; a derivative with respect to `x` has the dtype of `x`."""
+    leaf = _leaf(x)
+    y = function(leaf)
+    if not y.requires_grad:
+        return y.new_zeros(y.shape + x.shape)
+    return _stack(_rows(y, leaf), y, x)
+
+
+@zeros_of_the_dtype_of_the_result.variant
+def filled_in_the_dtype_of_the_result(function, x):
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    jacobian = torch.zeros(y.numel(), *x.shape, dtype=y.dtype, device=x.device)
+    for i, row in enumerate(_rows(y, leaf)):
+        jacobian[i] = row
+    return jacobian.detach().reshape(y.shape + x.shape)
+
+
+@exercise.mistake
+def zeros_in_a_graph(function, x):
+    """The zeros that you give where a result does not depend on `x` are in a graph: they were computed from
+    a tensor that requires a gradient. `torch.zeros_like` makes zeros that depend on nothing."""
+    x = _leaf(x)
+    y = function(x)
+    if not y.requires_grad:
+        return torch.stack([x * 0] * y.numel()).reshape(y.shape + x.shape)
+    return _stack(_rows(y, x), y, x)
+
+
+@zeros_in_a_graph.variant
+def filled_in_zeros_of_x(function, x):
+    leaf = x.detach().requires_grad_()
+    y = function(leaf)
+    jacobian = torch.zeros(y.numel(), *x.shape, dtype=x.dtype, device=x.device) * leaf
+    if y.requires_grad:
+        jacobian = jacobian.detach()
+    for i, row in enumerate(_rows(y, leaf) if y.requires_grad else []):
+        jacobian[i] = row
+    return jacobian.reshape(y.shape + x.shape)
+
+
+@zeros_in_a_graph.form
+def zeros_for_none_in_a_graph(function, x):
+    x = _leaf(x)
+    y = function(x)
+    rows = []
+    for element in y.reshape(-1) if y.requires_grad else []:
+        (row,) = torch.autograd.grad(element, x, retain_graph=True, allow_unused=True)
+        rows.append(0 * x if row is None else row)
+    return _stack(rows, y, x)
 
 
 @exercise.mistake
@@ -465,6 +765,22 @@ def gradient_of_the_sum(function, x):
         return _zeros(y, x)
     (found,) = torch.autograd.grad(y.sum(), x, allow_unused=True)
     return _zeros(y, x) if found is None else found
+
+
+@gradient_of_the_sum.variant
+def ones_for_weights(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    (found,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    return found
+
+
+@gradient_of_the_sum.form
+def the_sum_in_every_row(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    (found,) = torch.autograd.grad(y.sum(), x)
+    return found.expand(y.shape + x.shape)
 
 
 @exercise.mistake
@@ -511,6 +827,21 @@ def functional_transform(function, x):
     return torch.func.jacrev(function)(x.detach()).detach()
 
 
+@functional_transform.form
+def functional_transform_as_it_is(function, x):
+    return torch.func.jacrev(function)(x)
+
+
+@functional_transform.form
+def forward_mode(function, x):
+    return torch.func.jacfwd(function)(x)
+
+
+@functional_transform.form
+def forward_mode_detached(function, x):
+    return torch.func.jacfwd(function)(x.detach()).detach()
+
+
 @exercise.mistake
 def graph_left_on(function, x):
     """The values are right, and the Jacobian still hangs in a graph: `create_graph` is for those who want to
@@ -527,3 +858,12 @@ def the_callers_flag(function, x):
     x.requires_grad_()
     y = function(x)
     return _stack(_rows(y, x), y, x)
+
+
+@the_callers_flag.form
+def the_callers_flag_off_again(function, x):
+    x.requires_grad_()
+    y = function(x)
+    jacobian = _stack(_rows(y, x), y, x)
+    x.requires_grad_(False)
+    return jacobian
