@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -83,12 +83,25 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
         return torch.Tensor.as_subclass(tensor, torch.Tensor)
 
 
+# A class that a reader derives from one of these, such as an `Enum` of words, cannot be read elsewhere.
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+}
+
+
 def snapshot(value: Any) -> Any:
     """The value as plain, picklable data that later changes to it cannot reach."""
     if is_tensor(value):
         return _tensor(plain(value))
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+    if value is None or isinstance(value, bool):
         return value
+    for kind, without_its_class in _PLAIN.items():
+        if issubclass(type(value), kind):  # `isinstance` believes what it says of its own class
+            return without_its_class(value)
     if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
         return str(value)
     if isinstance(value, dict):

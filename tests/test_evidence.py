@@ -1,5 +1,6 @@
 """What a check has seen: recorded as plain data, and compared as behaviour is."""
 
+import enum
 import math
 import pickle
 import threading
@@ -70,6 +71,18 @@ def test_other_behaviour(a, b):
 def test_evidence_can_cross_a_process_boundary(value):
     seen = snapshot(value)
     assert same(pickle.loads(pickle.dumps(seen)), seen)
+
+
+def test_a_class_of_the_readers_is_left_behind():
+    class Word(enum.StrEnum):
+        SAFE = "safe"
+
+    class Sly(float):
+        def __float__(self):
+            return 1.0
+
+    for value, plain in ((Word.SAFE, "safe"), (Sly(2.0), 2.0), (numpy.float64(0.5), 0.5)):
+        assert snapshot(value) == plain and type(snapshot(value)) is type(plain)
 
 
 def test_later_changes_do_not_reach_what_was_seen():
