@@ -3,8 +3,10 @@ the transpose of `J`. Backward mode gives a vector times a Jacobian; with `v` as
 and that is `J @ v`. So the second pass goes backward through the first backward.
 
 `u` is there to be differentiated with respect to. Its value drops out, because the derivative of a linear
-function is the same everywhere; zeros will do. What the trick costs is two passes and a graph of the first
-one, whatever the sizes. Forward mode needs one pass and no graph, and a rule for each operation."""
+function is the same everywhere; zeros will do. Where the derivative is zero everywhere, as that of `round`
+is, the first pass gives zeros that do not depend on `u`, and there is no second one. What the trick costs is
+two passes and a graph of the first one, whatever the sizes. Forward mode needs one pass and no graph, and a
+rule for each operation."""
 
 from collections.abc import Callable
 
@@ -19,7 +21,7 @@ def vector_jacobian_products(function: Callable[[Tensor], Tensor], x: Tensor, v:
     u = torch.zeros_like(y, requires_grad=True)
     if y.requires_grad:
         (product,) = torch.autograd.grad(y, x, u, create_graph=True, allow_unused=True)
-        if product is not None:
+        if product is not None and product.requires_grad:
             (change,) = torch.autograd.grad(product, u, v)
             return change
     return torch.zeros_like(y)
@@ -37,6 +39,8 @@ def _as_a_sum(function, x, v):
     u = torch.ones_like(y).requires_grad_()
     weighted = (u * y).sum()
     (product,) = torch.autograd.grad(weighted, leaf, create_graph=True, materialize_grads=True)
+    if not product.requires_grad:
+        return torch.zeros_like(u).detach()
     total = (product * v.detach()).sum()
     (found,) = torch.autograd.grad(total, u, materialize_grads=True)
     return found.detach()
@@ -48,7 +52,7 @@ def _by_backward(function, x, v):
     u = torch.full_like(y, 0.5).requires_grad_()
     if y.requires_grad:
         y.backward(u, create_graph=True, inputs=[leaf])
-    if leaf.grad is not None:
+    if leaf.grad is not None and leaf.grad.requires_grad:
         product, leaf.grad = leaf.grad, None
         product.backward(v, inputs=[u])
     return torch.zeros_like(u).detach() if u.grad is None else u.grad
