@@ -94,6 +94,10 @@ def right_values(repair_inplace_gate, device):
     for more in ("", "x = x[:1]", "x = x.detach().t()[:, :1].expand(3, 3)"):
         t = _given(repair_inplace_gate, device, more)
         expect.equal(t.call(_CALL), _oracle(t.x, t.weight, t.bias))
+    if device.type != "mps":  # which has no float64
+        double = "x, weight, bias = x.double(), weight.double(), bias.double()"
+        t = _given(repair_inplace_gate, device, double)
+        expect.equal(t.call(_CALL), _oracle(t.x, t.weight, t.bias), rtol=1e-10, atol=1e-10)
 
 
 @exercise.check
@@ -125,24 +129,32 @@ def inputs_left_alone(repair_inplace_gate, device):
             expect.a_tensor(t.call(_CALL))
 
 
+_TRANSPOSED = "x = x.t().contiguous().t()"
+
+
 @exercise.check
 def bytes_kept(repair_inplace_gate, device):
     """Besides `x` and the parameters, one tensor of its size is kept"""
-    for more in ("", "x = x.detach()"):
+    for more in ("", "x = x.detach()", _TRANSPOSED):
         t = _given(repair_inplace_gate, device, more)
-        kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight, t.bias])
-        expect.at_most(
-            kept.total, t.x.nbytes, "kept for backward besides `x` and the parameters", unit="bytes"
+        with evidence.silent():  # what counts is that it is too much
+            kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight, t.bias]).total
+        expect.true(
+            kept <= t.x.nbytes,
+            f"kept for backward besides `x` and the parameters: {kept} bytes, expected at most {t.x.nbytes}",
         )
 
 
 @exercise.check
 def no_copies(repair_inplace_gate, device):
     """Nothing is copied"""
-    t = _given(repair_inplace_gate, device)
-    with measure.operators() as ran:
-        expect.a_tensor(t.call(_CALL))
-    expect.at_most(ran.copies, 0, "operators that do nothing but copy")
+    for more in ("", _TRANSPOSED):
+        t = _given(repair_inplace_gate, device, more)
+        with measure.operators() as ran:
+            expect.a_tensor(t.call(_CALL))
+        with evidence.silent():
+            copies = ran.copies
+        expect.true(copies == 0, f"operators that do nothing but copy: {copies}, expected none")
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -154,9 +166,9 @@ def _gate(x, weight, bias):
 
 @exercise.mistake
 def clones_the_gate(x, weight, bias):
-    """Your gradients are right, and something is copied for them that they do not need a copy of, by `clone`
+    """Your gradients are right, but something is copied for them that they do not need a copy of: by `clone`,
     or by an operator that copies on its way, such as `cat`. A sigmoid keeps its result, and a product that
-    makes a new tensor keeps the same one and `x` itself: nothing need be copied."""
+    makes a new tensor keeps the same one and `x` itself."""
     gate = _gate(x, weight, bias).clone()
     gate *= x
     return gate
@@ -170,25 +182,21 @@ def clones_x(x, weight, bias):
 
 
 @clones_the_gate.form
-def clones_and_multiplies(x, weight, bias):
-    return _gate(x, weight, bias).clone() * x
-
-
-@clones_the_gate.form
-def clones_both(x, weight, bias):
-    return x.clone() * _gate(x, weight, bias).clone()
-
-
-@clones_the_gate.form
 def clones_the_result(x, weight, bias):
     return (x * _gate(x, weight, bias)).clone()
 
 
+@clones_the_gate.form
+def makes_x_contiguous(x, weight, bias):
+    x = x.contiguous()
+    return x * _gate(x, weight, bias)
+
+
 @exercise.mistake
 def data_hides_the_write(x, weight, bias):
-    """`.data` hides the write from autograd. Backward does not raise any more, and is wrong without notice:
-    the sigmoid finds the product where it has kept its result, and `x` as a factor is not in the graph at
-    all."""
+    """The write is hidden from autograd, as by `.data`: backward does not raise any more, and is wrong
+    without notice. The sigmoid finds the product where it has kept its result, and `x` as a factor is not in
+    the graph at all."""
     gate = _gate(x, weight, bias)
     gate.data.mul_(x.detach())
     return gate
@@ -244,16 +252,7 @@ def through_a_detached_one(x, weight, bias):
     return gate
 
 
-@still_written_over.form
-def a_clone_at_the_wrong_place(x, weight, bias):
-    gate = (x @ weight).clone()
-    gate += bias
-    gate.sigmoid_()
-    gate *= x
-    return gate
-
-
-@still_written_over.form
+@still_written_over.variant
 def a_clone_of_x(x, weight, bias):
     gate = x @ weight
     gate += bias
@@ -280,14 +279,30 @@ def gate_in_no_grad(x, weight, bias):
 
 @exercise.mistake
 def x_is_a_constant(x, weight, bias):
-    """The factor `x` has left the graph. The gradient that comes back through the gate is right; the one that
-    goes to `x` straight from the product is missing."""
+    """The gradient that goes to `x` straight from the product is missing, since `x` counts as a constant
+    there. The one that comes back through the gate is right."""
     return _gate(x, weight, bias) * x.detach()
 
 
 @x_is_a_constant.variant
 def data_of_x(x, weight, bias):
     return torch.addmm(bias, x, weight).sigmoid() * x.data
+
+
+@exercise.mistake
+def gate_of_a_constant(x, weight, bias):
+    """The gradient that goes to `x` through the gate is missing, since the gate was computed from a detached
+    `x`. The one that goes there straight from the product is right."""
+    return x * _gate(x.detach(), weight, bias)
+
+
+@exercise.mistake
+def bias_is_a_constant(x, weight, bias):
+    """No gradient reaches `bias`, since it was added as a constant, by `.data` or `detach`. An addition keeps
+    nothing for backward: it may be in place, inside the graph."""
+    gate = x @ weight
+    gate += bias.data
+    return x * gate.sigmoid_()
 
 
 @exercise.mistake
@@ -304,9 +319,9 @@ def detaches_the_result(x, weight, bias):
 
 
 @exercise.mistake
-def writes_into_x(x, weight, bias):
-    """Now it is `x` that is written over: the caller's tensor, and one that is needed for backward itself.
-    torch refuses it where `x` is a leaf that requires a gradient."""
+def writes_into_an_input(x, weight, bias):
+    """Now it is one of the inputs that is written over: a tensor of the caller's. torch refuses it where that
+    is a leaf that requires a gradient."""
     gate = _gate(x, weight, bias)
     x *= gate
     return x
@@ -320,7 +335,7 @@ def forgets_the_bias(x, weight, bias):
 
 @exercise.mistake
 def keeps_the_sum_too(x, weight, bias):
-    """Your gradients are right, and two tensors of the size of `x` are kept for them, where the result of the
-    sigmoid alone would do. Each operator keeps what it needs for its own step, also one that stands between:
-    look for what is computed besides the sum, one sigmoid, and one product with `x` itself."""
+    """Your gradients are right, but more than one tensor of the size of `x` is kept for them, where the
+    result of the sigmoid alone would do. Each operator keeps what it needs for its own step, also one that
+    stands between: look for what is computed besides the sum, one sigmoid and one product with `x` itself."""
     return x / (1 + torch.exp(-(x @ weight + bias)))
