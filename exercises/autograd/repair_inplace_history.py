@@ -5,9 +5,10 @@ row into one tensor. The first state is `tanh(x[0])`. The values are right, and 
 variables needed for gradient computation has been modified by an inplace operation*. Mend it.
 
 The gradients are to be those of the whole recurrence, from the last state back to the first step. For
-backward no more is to be kept than every state once, and `weight`. On the way every state is to be copied at
-most once: into the result. `x` has at least one step; it and `weight` stay as they are. The loop over the
-steps may stay."""
+backward no more is to be kept than every state once, with a state of zeros before the first where you begin
+with one, and `weight`. On the way every state is to be copied at most once, into the result, and nothing else
+is to be copied. `x` has at least one step; it and `weight` stay as they are. The loop over the steps may
+stay."""
 
 import torch
 from torch import Tensor
@@ -53,8 +54,8 @@ def _given(repair_inplace_history, device, more=""):
 
 def _oracle(x, weight):
     """The same by torch's own recurrent layer, whose weight for the input is the identity."""
-    start = torch.zeros(1, *x.shape[1:], device=x.device)
-    identity = torch.eye(x.shape[-1], device=x.device)
+    start = x.new_zeros(1, *x.shape[1:])
+    identity = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
     layer = [identity, weight.t().contiguous()]
     return torch.rnn_tanh(x, start, layer, False, 1, 0.0, False, False, False)[0]
 
@@ -92,7 +93,8 @@ def _expect_gradients(t, names, rows=slice(None)):
 @exercise.check
 def right_values(repair_inplace_history, device):
     """The states of the recurrence, in their rows"""
-    for more in ("", "x = x[:1]", "x = x[:, :1]", "x = x.detach().transpose(0, 1)"):
+    double = [] if device.type == "mps" else ["x, weight = x.double(), weight.double()"]
+    for more in ("", "x = x[:1]", "x = x[:, :1]", "x = x.detach().transpose(0, 1)", *double):
         t = _given(repair_inplace_history, device, more)
         expect.equal(t.call(_CALL), _oracle(t.x, t.weight))
 
@@ -132,17 +134,31 @@ def bytes_kept(repair_inplace_history, device):
     """Besides the inputs, every state is kept once"""
     t = _given(repair_inplace_history, device, "x = x.repeat(3, 1, 1)")
     kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight])
-    limit = t.x.nbytes + t.x[0].nbytes  # a state of zeros before the first one may be kept as well
+    limit = t.x.nbytes + t.x[0].nbytes  # and a state of zeros before the first one
     expect.at_most(kept.total, limit, "kept for backward besides `x` and `weight`", unit="bytes")
+
+
+# They move values to a new tensor as well, and are not among the operators that do nothing else.
+_ALSO_COPIES = ("aten.select_scatter", "aten.slice_scatter", "aten.where")
 
 
 @exercise.check
 def copies(repair_inplace_history, device):
-    """Every state is copied at most once"""
-    t = _given(repair_inplace_history, device, "x = x.repeat(3, 1, 1)")
-    with measure.operators() as ran:
-        expect.a_tensor(t.call(_CALL))
-    expect.at_most(ran.bytes_copied, t.x.nbytes, "copied on the way", unit="bytes")
+    """Every state is copied at most once, and nothing else"""
+    share = []
+    for times in (3, 6):
+        t = _given(repair_inplace_history, device, f"x = x.repeat({times}, 1, 1)")
+        with measure.operators() as ran:
+            expect.a_tensor(t.call(_CALL))
+        with evidence.silent():
+            copied = ran.bytes_copied
+        copied += sum(call.written for call in ran.calls if call.name.startswith(_ALSO_COPIES))
+        share.append(copied / t.x.nbytes)
+    # By how much it is too much is a matter of how it is written, but not whether that grows with the steps.
+    evidence.record("more in each step", share[1] > 1.5 * share[0])
+    expect.true(
+        copied <= t.x.nbytes, f"copied on the way: {copied:,} bytes, expected at most {t.x.nbytes:,} bytes"
+    )
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -171,9 +187,9 @@ def _states(x, weight):
 
 @exercise.mistake
 def copies_every_state(x, weight):
-    """Your gradients are right, and as much as all states is copied once more than need be. One copy puts the
-    states into the result. `x` needs none, and a state needs none before its next step: `tanh` has made a
-    tensor of its own, which can go there as it is."""
+    """Your gradients are right, but more is copied than every state once. One copy puts the states into the
+    result. `x` and `weight` need none, and a state needs none before its next step: `tanh` has made a tensor
+    of its own, which can go there as it is."""
     return _run(x, weight, lambda history, t: history[t].clone(), _write)
 
 
@@ -200,11 +216,6 @@ def clones_into_the_list(x, weight):
 
 
 @copies_every_state.variant
-def clones_the_stack(x, weight):
-    return torch.stack(_states(x, weight)).clone()
-
-
-@copies_every_state.variant
 def clones_for_the_next_step(x, weight):
     state = torch.tanh(x[0])
     found = [state]
@@ -216,9 +227,9 @@ def clones_for_the_next_step(x, weight):
 
 @exercise.mistake
 def copies_all_rows_every_step(x, weight):
-    """Your gradients are right, and in every step all rows so far are copied into a new tensor. Each of these
-    tensors is kept for backward, whole, since one row of it is: what is kept grows with the square of the
-    steps."""
+    """Your gradients are right, but in every step a whole buffer, or all rows so far, are copied into a new
+    tensor: what is copied grows with the square of the steps. Where a row of each of these tensors goes into
+    the next product, the whole tensor is kept for it, and what is kept grows alike."""
     history = torch.tanh(x[:1])
     for t in range(1, len(x)):
         history = torch.cat([history, torch.tanh(history[-1] @ weight + x[t])[None]])
@@ -248,6 +259,27 @@ def clones_the_buffer(x, weight):
 @copies_all_rows_every_step.variant
 def reads_a_clone_of_the_buffer(x, weight):
     return _run(x, weight, lambda history, t: history.clone()[t], _write)
+
+
+def _put_in_a_new_buffer(x, weight, put):
+    """The buffer is another one after every step, and the states are not read from it."""
+    history = torch.zeros_like(x)
+    for t, state in enumerate(_states(x, weight)):
+        history = put(history, t, state)
+    return history
+
+
+@copies_all_rows_every_step.form
+def selects_and_scatters(x, weight):
+    return _put_in_a_new_buffer(x, weight, lambda history, t, state: history.select_scatter(state, 0, t))
+
+
+@copies_all_rows_every_step.form
+def copies_by_index(x, weight):
+    def put(history, t, state):
+        return history.index_copy(0, torch.tensor([t], device=x.device), state[None])
+
+    return _put_in_a_new_buffer(x, weight, put)
 
 
 @copies_all_rows_every_step.form
@@ -282,8 +314,9 @@ def reads_a_detached_clone(x, weight):
 
 @exercise.mistake
 def leaves_the_graph(x, weight):
-    """The states are written where autograd does not look: through `.data`, under `no_grad`, or into a
-    detached tensor. The result is a buffer that has no part in the graph."""
+    """Your result, or all of it but the first row, has left the graph: the states were detached before or
+    after they were put together, or written where autograd does not look, through `.data`, under `no_grad`
+    or into a detached tensor."""
 
     def put(history, t, state):
         history.data[t] = state
@@ -333,6 +366,16 @@ def copies_x_first(x, weight):
     history = x.clone()
     history[0] = torch.tanh(x[0])
     for t in range(1, len(x)):
+        history[t] = torch.tanh(history[t - 1] @ weight + x[t])
+    return history
+
+
+@still_read_from_the_buffer.form
+def reads_what_it_writes_to(x, weight):
+    history = torch.zeros_like(x)
+    history[0] = torch.tanh(x[0])
+    for t in range(1, len(x)):
+        history = history.clone()
         history[t] = torch.tanh(history[t - 1] @ weight + x[t])
     return history
 
