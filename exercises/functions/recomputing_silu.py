@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from course_utils import expect, measure
-from course_utils.derivatives import other_dtypes, x_line
+from course_utils.derivatives import leaves_alone, other_dtypes, x_line
 from course_utils.exercise import Exercise
 from course_utils.expect import tensor_line
 
 exercise = Exercise(
-    minutes=15,
+    minutes=10,
     hints=[
         "Which tensor has to be there in backward, and which can be had again from it?",
         "`ctx.save_for_backward` keeps a tensor together with its version, and autograd lets go of it in "
@@ -50,9 +50,12 @@ class RecomputingSilu(torch.autograd.Function):
 
 
 def _silu(x):
-    """The oracle: in double precision, differentiable by autograd as often as one likes."""
-    x = x.double()
-    return x / (1 + torch.exp(-x))
+    """The oracle, in double precision: the value, its derivative and the second one, for each element."""
+    z = x.detach().double().cpu().clone().requires_grad_()
+    value = z / (1 + torch.exp(-z))
+    (slope,) = torch.autograd.grad(value.sum(), z, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), z)
+    return value.detach(), slope.detach(), bend
 
 
 def _given(RecomputingSilu, device, values, **options):
@@ -61,14 +64,16 @@ def _given(RecomputingSilu, device, values, **options):
 
 @exercise.check
 def values(RecomputingSilu, device):
-    """The values are `x * sigmoid(x)`, near zero and far from it"""
+    """The values are `x * sigmoid(x)`, near zero and far from it, in the shape of `x`"""
     t = _given(RecomputingSilu, device, "[-100., -3., -0.5, 0., 0.5, 3., 100.]")
     before = t.x.clone()
     result = t.call("RecomputingSilu.apply(x)")
     expect.unchanged(t.x, before, what="`x`")
-    expect.close(result, _silu(before))
-    t = _given(RecomputingSilu, device, "[[-1., 2.], [3., -4.]]")
-    expect.close(t.call("RecomputingSilu.apply(x.t())"), _silu(t.x.t()))
+    expect.close(result, _silu(before)[0])
+    for values, code in (("[[-1., 2.], [3., -4.]]", "x.t()"), ("2.", "x")):
+        t = _given(RecomputingSilu, device, values)
+        wanted = _silu(t.x.t())[0]
+        expect.close(t.call(f"RecomputingSilu.apply({code})"), wanted)
 
 
 @exercise.check
@@ -77,25 +82,20 @@ def all_digits(RecomputingSilu, device):
     if device.type == "mps":
         raise expect.CannotCheck("double precision is not there on mps")
     t = _given(RecomputingSilu, device, "[-3., -0.7, 0.1, 2.]", dtype="torch.float64", requires_grad=True)
-    z = t.x.detach().cpu().requires_grad_()
-    wanted = _silu(z)
+    wanted, slope, _ = _silu(t.x)
     result = expect.a_tensor(t.call("RecomputingSilu.apply(x)"))
     expect.equal(result.dtype, torch.float64, what="the dtype of the result")
-    expect.close(result.detach().cpu(), wanted.detach())
+    expect.close(result.detach().cpu(), wanted)
     weights = "torch.tensor([1., -2., 3., 0.5], dtype=torch.float64, device=x.device)"
     (found,) = t.call(f"torch.autograd.grad(RecomputingSilu.apply(x), x, {weights})")
-    (oracle,) = torch.autograd.grad(wanted, z, torch.tensor([1.0, -2, 3, 0.5], dtype=torch.float64))
+    oracle = torch.tensor([1.0, -2, 3, 0.5], dtype=torch.float64) * slope
     expect.close(found.cpu(), oracle, what="the gradient", factor=8)
 
 
 @exercise.check
-def gradient_left_alone(RecomputingSilu, device):
-    """What arrives in backward stays as it is"""
-    setup = x_line([-2.0, 0.5, 3.0], device) + "\n" + tensor_line("grad", [1.0, -2.0, 3.0], device)
-    t = expect.given(setup, RecomputingSilu=RecomputingSilu)
-    expect.in_graph(t.call("RecomputingSilu.apply(x)"), of="`x`")
-    with expect.left_alone(t.grad, what="`grad`"):
-        t.call("torch.autograd.grad(RecomputingSilu.apply(x), x, grad)")
+def left_alone(RecomputingSilu, device):
+    """`x`, and what arrives in backward, stay as they are"""
+    leaves_alone(RecomputingSilu, "RecomputingSilu.apply(x)", x_line([-2.0, 0.5, 3.0], device))
 
 
 @exercise.check
@@ -111,13 +111,15 @@ def any_dtype(RecomputingSilu, device):
 
 @exercise.check
 def derivative(RecomputingSilu, device):
-    """The gradient is that of the chain rule"""
-    t = _given(RecomputingSilu, device, "[-100., -3., -0.5, 0., 2., 100.]", requires_grad=True)
+    """The gradient is that of the chain rule, also where there was another call since"""
+    setup = tensor_line("x", "[-100., -3., -0.5, 0., 2., 100.]", device, requires_grad=True)
     weights = "torch.tensor([1., 10., -1., 2., 0.5, 3.], device=x.device)"
-    grad = t.call(f"RecomputingSilu.apply(x).backward({weights}) or x.grad")
-    x = t.x.detach().double().requires_grad_()
-    (oracle,) = torch.autograd.grad(_silu(x), x, torch.tensor([1.0, 10, -1, 2, 0.5, 3]).to(x))
-    expect.close(grad, oracle, what="`x.grad`")
+    for more in ("", "\nz = RecomputingSilu.apply(1 - x)"):
+        t = expect.given(f"{setup}\ny = RecomputingSilu.apply(x){more}", RecomputingSilu=RecomputingSilu)
+        _, slope, _ = _silu(torch.tensor([-100.0, -3, -0.5, 0, 2, 100]))
+        grad = t.call(f"torch.autograd.grad(y, x, {weights})[0]")
+        oracle = torch.tensor([1.0, 10, -1, 2, 0.5, 3]).double() * slope
+        expect.close(grad, oracle, what="the gradient")
 
 
 @exercise.check
@@ -139,40 +141,59 @@ def nothing_elsewhere(RecomputingSilu, device):
         expect.at_most(live.held - live.result, 0, "kept beside `x` and `y`", unit="bytes")
     with expect.situation(*code, "del y"):
         expect.at_most(live.left, 0, "still there", unit="bytes")
+    # `a` is there for the graph alone.
+    live = measure.live_bytes(lambda x: RecomputingSilu.apply(x + 1), x)
+    with expect.situation(code[0], "a = x + 1", "y = RecomputingSilu.apply(a)", "del a, y"):
+        expect.at_most(live.left, 0, "still there", unit="bytes")
 
 
 @exercise.check
 def changed_in_between(RecomputingSilu, device):
     """Backward raises when `x` was changed in between"""
-    a = torch.ones(3, device=device, requires_grad=True) * 2
-    code = ("a = torch.ones(3, requires_grad=True) * 2", "y = RecomputingSilu.apply(a)", "a.mul_(5)")
-    with expect.situation(*code, "y.sum().backward()"):
-        y = RecomputingSilu.apply(a)
-        a.mul_(5)
-        expect.raises(RuntimeError, lambda: y.sum().backward(), what="`y.sum().backward()`")
+    setup = f"{x_line([2.0, 2.0, 2.0], device)}\na = x + 1\ny = RecomputingSilu.apply(a)"
+    last = "y.sum().backward()"
+    expect.given(setup, RecomputingSilu=RecomputingSilu).call(last)
+    t = expect.given(f"{setup}\na.mul_(5)", RecomputingSilu=RecomputingSilu)
+    try:
+        t.call(last)
+        raised = False
+    except Exception:
+        raised = True
+    expect.true(raised, f"`{last}` goes on with the changed `a`", "expected: it raises")
 
 
 @exercise.check
 def twice(RecomputingSilu, device):
-    """The second derivative is right"""
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    x = torch.tensor([-3.0, -0.5, 0.0, 2.0], dtype=dtype, device=device, requires_grad=True)
-    weights = torch.tensor([1.0, -2.0, 3.0, 0.5], dtype=dtype, device=device)
-    code = "first, = torch.autograd.grad(RecomputingSilu.apply(x).sum(), x, create_graph=True)"
-    with expect.situation("x = torch.tensor([-3., -0.5, 0., 2.], requires_grad=True)", code):
-        (first,) = torch.autograd.grad(RecomputingSilu.apply(x).sum(), x, create_graph=True)
-        expect.true(first.requires_grad, "`first` has no graph", "expected: it can be differentiated again")
-        (second,) = torch.autograd.grad(first, x, weights)
-        z = x.detach().double().cpu().requires_grad_()
-        (wanted,) = torch.autograd.grad(_silu(z).sum(), z, create_graph=True)
-        (wanted,) = torch.autograd.grad(wanted, z, weights.double().cpu())
+    """The second derivative is right, near zero and far from it"""
+    wide = torch.float32 if device.type == "mps" else torch.float64
+    near, far = "[-3., -0.5, 0., 2.]", "[-100., -90., 1., 100.]"
+    for values, dtype in (near, wide), (far, torch.float32):
+        t = _given(RecomputingSilu, device, values, requires_grad=True, dtype=dtype)
+        weights = torch.tensor([1.0, -2.0, 3.0, 0.5], dtype=dtype, device=device)
+        _, _, bend = _silu(t.x)
+        (first,) = t.call("torch.autograd.grad(RecomputingSilu.apply(x).sum(), x, create_graph=True)")
+        expect.true(
+            first.requires_grad, "the gradient has no graph", "expected: it can be differentiated again"
+        )
+        (second,) = torch.autograd.grad(first, t.x, weights, allow_unused=True)
+        expect.true(
+            second is not None,
+            "no graph leads from the gradient to `x`: the second derivative is lost",
+            "expected: backward computes from the saved `x` itself",
+        )
+        wanted = weights.double().cpu() * bend
         expect.close(second.cpu(), wanted, what="the second derivative", factor=16)
 
 
 @exercise.check
 def own_operators(RecomputingSilu):
-    """Torch's own SiLU does not run"""
+    """It is an `autograd.Function`, and torch's own SiLU does not run"""
     x = torch.ones(3, requires_grad=True)
+    with expect.situation("x = torch.ones(3, requires_grad=True)", "RecomputingSilu.apply(x)"):
+        node = RecomputingSilu.apply(x).grad_fn
+        own = isinstance(node, torch.autograd.function.BackwardCFunction)
+        made = f"the result was made by `{type(node).__name__}`"
+        expect.true(own, made, "expected: by the node of a Function, with a backward of your own")
     with expect.situation("RecomputingSilu.apply(x).sum().backward()"):
         with measure.operators() as ran:
             RecomputingSilu.apply(x).sum().backward()
@@ -229,7 +250,7 @@ class KeepsBoth(torch.autograd.Function):
     @staticmethod
     def backward(ctx, upstream):
         x = ctx.saved_tensors[1]
-        s = 1 / (1 + torch.exp(-x))
+        s = torch.sigmoid(x)
         return upstream * (s + x * s * (1 - s))
 
 
@@ -279,6 +300,51 @@ class KeptInATuple(torch.autograd.Function):
 
 
 @exercise.mistake
+class KeptOutsideTheGraph(_Right):
+    """You keep `x` outside of the graph, on the class or in a global variable: it stays in memory when the
+    result is long gone. What `ctx.save_for_backward` keeps goes with the graph, and autograd notes its
+    version."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        KeptOutsideTheGraph.x = x.detach()
+        return x * torch.sigmoid(x)
+
+
+@KeptOutsideTheGraph.form
+class KeptOnTheClass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        KeptOnTheClass.x = x
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = KeptOnTheClass.x
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+_kept = {}
+
+
+@KeptOutsideTheGraph.form
+class KeptInADict(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.number = len(_kept)
+        _kept[ctx.number] = x
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = _kept[ctx.number]
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
 class SavesTheResultToo(torch.autograd.Function):
     """You save the result beside `x`: as much memory again where nobody else keeps it. Save `x`, and compute
     what you need of the result in `backward`."""
@@ -303,6 +369,14 @@ class OverwritesX(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
+        return x.mul_(torch.sigmoid(x))
+
+
+@OverwritesX.form
+class OverwritesXAfterACopy(_Right):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.clone())
         return x.mul_(torch.sigmoid(x))
 
 
@@ -367,6 +441,83 @@ class NotCastBack(_Right):
         return y * torch.sigmoid(y)
 
 
+@NotCastBack.form
+class NeverCastBack(NotCastBack.answer):
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].float()
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class SigmoidInSinglePrecision(_Right):
+    """You take the sigmoid in single precision. With a float16 `x` the result becomes float32, and with a
+    float64 one half of its digits are wrong: leave the dtype as it is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x.float())
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x.float())
+        return grad * s * (1 + x * (1 - s))
+
+
+@SigmoidInSinglePrecision.form
+class SigmoidOfForwardInSinglePrecision(_Right):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x.float())
+
+
+@exercise.mistake
+class OwnSigmoid(_Right):
+    """The gradient is right, but the second derivative is `nan` far below zero: `exp(-x)` is infinite there,
+    and so is a factor of what autograd computes from it. `torch.sigmoid` has no such places."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = 1 / (1 + torch.exp(-x))
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class InfinityByInfinity(_Right):
+    """Your sigmoid is `nan` far above zero: `exp(x)` is infinite there, and infinity by infinity is no
+    number. `torch.sigmoid` has no such places."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (x.exp() / (1 + x.exp()))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = x.exp() / (1 + x.exp())
+        return grad * s * (1 + x * (1 - s))
+
+
+@exercise.mistake
+class GraphOfACopy(_Right):
+    """The graph of your gradient leads to a copy of `x` that you have detached, so the second derivative is
+    lost. Compute from the saved `x` itself."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            z = x.detach().requires_grad_()
+            y = z * torch.sigmoid(z)
+        return torch.autograd.grad(y, z, grad, create_graph=True)[0]
+
+
 @exercise.mistake
 class SigmoidDetached(_Right):
     """Your first derivative is right, and the second treats the sigmoid in it as a constant: it was computed
@@ -381,13 +532,22 @@ class SigmoidDetached(_Right):
 
 @exercise.mistake
 class FactorForgotten(_Right):
-    """The second term of your product rule lacks its factor `x`: it is `x * s * (1 - s)`."""
+    """The second term of your product rule lacks a factor: it is `x * s * (1 - s)`."""
 
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         s = torch.sigmoid(x)
         return grad * (s + s * (1 - s))
+
+
+@FactorForgotten.form
+class InnerDerivativeForgotten(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * (s + x * s)
 
 
 @exercise.mistake
@@ -438,6 +598,15 @@ class ResultOnCtx(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         s = torch.sigmoid(x)
         return grad * (s + ctx.y * (1 - s))
+
+
+@ResultOnCtx.form
+class ResultOnCtxDetached(ResultOnCtx.answer):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad * (s + ctx.y.detach() * (1 - s))
 
 
 @exercise.mistake

@@ -61,6 +61,22 @@ class AsksAutograd(torch.autograd.Function):
         return torch.autograd.grad(y, x, grad, create_graph=again)[0]
 
 
+class NotesTheVersion(torch.autograd.Function):
+    """Keeps `x` on `ctx`, and looks itself whether it was changed."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x, ctx.version = x, x._version
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.x._version != ctx.version:
+            raise ValueError("x was changed in between")
+        s, rest = torch.sigmoid(ctx.x), torch.sigmoid(-ctx.x)
+        return grad * torch.addcmul(s, ctx.x, s * rest)
+
+
 equivalent = {
     "the result of `forward` made contiguous": "any layout will do for the result",
 }
@@ -73,4 +89,4 @@ def generated(answer):
         yield y, torch.autograd.grad(y.sum(), x)
 
 
-also_right = [WithSetupContext, AsksAutograd]
+also_right = [WithSetupContext, AsksAutograd, NotesTheVersion]
