@@ -7,7 +7,7 @@ lives**.
 - What counts is memory: each storage once, however many tensors in the graph read it, and the whole of it,
   however little of it they read.
 - The storages of `parameters`, tensors that are there anyway, do not count, also where a view of one is kept.
-  Everything else does, an input too.
+  Every other tensor does, an input too. A number, such as the 2 in `x * 2`, does not.
 - What was kept on the way, for a result that was thrown away before `forward` returned, has been freed and
   does not count.
 
@@ -22,6 +22,7 @@ object which holds that tensor is never freed. `t.detach()` reads the same stora
 For `x = torch.ones(8, requires_grad=True)`, `bytes_saved(lambda: x.exp(), [])` → `32`
 """
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -33,7 +34,7 @@ from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=25,
+    minutes=30,
     hints=[
         "`pack` sees every tensor that is kept. What identifies its storage, and where do you find the size "
         "of the whole of it? Compare storages with those of the parameters, too: a layer keeps `weight.t()`, "
@@ -53,11 +54,12 @@ def bytes_saved(forward: Callable[[], Any], parameters: Iterable[Tensor] = ()) -
     raise NotImplementedError
 
 
-def _expect_bytes(bytes_saved, setup, parameters="[]"):
+def _expect_bytes(bytes_saved, setup, parameters="[]", wanted=None):
     t = expect.given(f"torch.manual_seed(0)\n{setup}", bytes_saved=bytes_saved)
     exclude = list(eval(parameters, t._names))
-    with evidence.silent():
-        wanted = measure.saved_bytes(t.forward, exclude=exclude).total
+    if wanted is None:
+        with evidence.silent():
+            wanted = measure.saved_bytes(t.forward, exclude=exclude).total
     torch.manual_seed(0)
     came = t.call(f"bytes_saved(forward, {parameters})")
     expect.equal(came, wanted, what="the number of bytes")
@@ -116,15 +118,20 @@ def without_parameters(bytes_saved):
     _expect_bytes(bytes_saved, _x() + scale.replace("x * w", "x * w.detach()"), "[w]")
     _expect_bytes(bytes_saved, _x() + part.replace("x * w", "x * w.t()"), "[w]")
     _expect_bytes(bytes_saved, _x() + scale)
+    # An `nn.Parameter` that is not among them; `measure` would leave it out.
+    _expect_bytes(bytes_saved, _x() + layer, wanted=2 * 4 * 4 * 4)
 
 
 @exercise.check
 def what_was_freed(bytes_saved):
     """What was freed before `forward` returned does not count"""
-    _expect_bytes(bytes_saved, _x() + "def forward(): x.sin().sum(); return (x * 2).sin()")
     _expect_bytes(bytes_saved, _x() + "def forward(): (x * 2).sin(); (x * 3).cos(); return x.exp()")
+    _expect_bytes(bytes_saved, _x() + "def forward(): x.sin().sum(); return (x * 2).sin()")
     _expect_bytes(bytes_saved, _x() + "def forward(): x.exp().sum(); return x.sin()")
     _expect_bytes(bytes_saved, _x() + "def forward(): return x.exp().sum().item()")
+    # Two hold the storage of `x`; the one that is freed is the first, then the second.
+    _expect_bytes(bytes_saved, _x() + "def forward(): x.sin().sum(); return x.sin()")
+    _expect_bytes(bytes_saved, _x() + "def forward(): y = x.sin(); x.cos().sum(); return y")
 
 
 @exercise.check
@@ -150,21 +157,23 @@ def any_result(bytes_saved):
 
 @exercise.check
 def own_backward(bytes_saved):
-    """A `forward` that runs a backward of its own gets its tensors back"""
+    """A `forward` that runs a backward gets its tensors back; what is still held counts"""
     lines = "    h = x.exp().sin().sum()\n    (g,) = torch.autograd.grad(h, x, create_graph=True)\n"
     setup = _x() + "seen = []\ndef forward():\n" + lines + "    seen.append(g.detach())\n    return g * 1"
     t = expect.given(setup, bytes_saved=bytes_saved)
     expect.a_tensor(t.forward())
-    came = t.call("bytes_saved(forward)")
-    expect.true(type(came) is int, f"the result is a {type(came).__name__}, expected an int")
+    _expect_int(t.call("bytes_saved(forward)"))
     expect.equal(t.seen[1], t.seen[0], what="the gradient that `forward` computed")
+    for more in (", retain_graph=True", ""):
+        lines = f"    y = x.exp() * x\n    torch.autograd.grad(y.sum(), x{more})\n    return y"
+        _expect_bytes(bytes_saved, f"{_x()}def forward():\n{lines}")
 
 
 @exercise.check
 def leaves_nothing_behind(bytes_saved):
     """No hook stays installed, also when `forward` raises, and no tensor stays alive"""
     t = expect.given(_x() + "forward = lambda: x.exp().sin()", bytes_saved=bytes_saved)
-    expect.true(type(t.call("bytes_saved(forward)")) is int, "the result is no int")
+    _expect_int(t.call("bytes_saved(forward)"))
     _expect_no_hooks()
     t = expect.given(_x() + "def forward(): x.exp(); return 1 // 0", bytes_saved=bytes_saved)
     expect.raises(ZeroDivisionError, lambda: t.call("bytes_saved(forward)"))
@@ -180,6 +189,10 @@ def leaves_nothing_behind(bytes_saved):
     expect.true(t.x.grad is None, "`x.grad` was written to", "expected: nothing runs backward")
 
 
+def _expect_int(came):
+    expect.true(type(came) is int, f"the result is a {type(came).__name__}, expected an int")
+
+
 def _expect_no_hooks():
     there = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     evidence.record("hooks", there)
@@ -191,28 +204,45 @@ class _Held:
         self.tensor = tensor
 
 
-def _collect(forward, hold=lambda t: t.detach(), alive=True, keep=True):
-    """The tensors that the graph holds; `alive=False`: all that it ever held."""
-    import weakref
+def _every(t):
+    return True
 
+
+def _same(t):
+    return t
+
+
+def _collect(
+    forward, hold=Tensor.detach, watch=_every, unpack=lambda held: held.tensor, alive=True, keep=True
+):
+    """The tensors that the graph holds, of those that `watch` wants; `alive=False`: all that it ever held."""
     found, everything = [], []
 
     def pack(t):
         held = _Held(hold(t))
-        found.append(weakref.ref(held))
+        if watch(t):
+            found.append(weakref.ref(held))
         if not alive:
             everything.append(held)
         return held
 
-    with saved_tensors_hooks(pack, lambda held: held.tensor):
+    with saved_tensors_hooks(pack, unpack):
         result = forward()
     if not keep:
         del result
     return [held.tensor for held in (ref() for ref in found) if held is not None]
 
 
+def _place(t):
+    return t.untyped_storage().data_ptr()
+
+
+def _whole(t):
+    return t.untyped_storage().nbytes()
+
+
 def _storages(tensors):
-    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return {_place(t): _whole(t) for t in tensors}
 
 
 def _without(sizes, parameters):
@@ -240,78 +270,50 @@ def ignores_the_second_argument(forward, parameters=()):
 
 @exercise.mistake
 def compares_tensors(forward, parameters=()):
-    """You look for the parameters themselves among the tensors that are kept. What a layer keeps is often a
-    view of one, such as `weight.t()`: another tensor on the same storage. Compare storages."""
-    import weakref
-
-    found, own = [], list(parameters)
-
-    def pack(t):
-        held = _Held(t.detach())
-        if not any(t is p for p in own):
-            found.append(weakref.ref(held))
-        return held
-
-    with saved_tensors_hooks(pack, lambda held: held.tensor):
-        result = forward()
-    sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
-    del result
-    return sum(sizes.values())
+    """You look for the parameters themselves among the tensors that are kept, and what a layer keeps is often
+    a view of one, such as `weight.t()`: another tensor on the same storage. Compare storages."""
+    own = list(parameters)
+    kept = _collect(forward, watch=lambda t: not any(t is p for p in own))
+    return sum(_storages(kept).values())
 
 
 @compares_tensors.variant
 def looks_for_parameters_by_type(forward, parameters=()):
-    import weakref
-
-    found = []
+    boxes = weakref.WeakSet()
 
     def pack(t):
-        held = _Held(t.detach())
+        box = _Held(t.detach())
         if not isinstance(t, nn.Parameter):
-            found.append(weakref.ref(held))
-        return held
+            boxes.add(box)
+        return box
 
-    with saved_tensors_hooks(pack, lambda held: held.tensor):
-        result = forward()
-    sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
-    del result
-    return sum(sizes.values())
+    with saved_tensors_hooks(pack, lambda box: box.tensor):
+        _result = forward()
+    return sum(_storages(box.tensor for box in boxes).values())
 
 
 @exercise.mistake
 def compares_bases(forward, parameters=()):
-    """You look for the parameters among the tensors that are kept and among their `_base`. That is None for
-    `w.detach()`, and where a parameter is itself a view it is what the parameter is a view of. Compare
+    """You look for the parameters among the tensors that are kept and among their `_base`, which is None for
+    `w.detach()`, and where a parameter is itself a view, is what the parameter is a view of. Compare
     storages."""
-    import weakref
-
-    found, own = [], list(parameters)
-
-    def pack(t):
-        held = _Held(t.detach())
-        if not any(t is p or t._base is p for p in own):
-            found.append(weakref.ref(held))
-        return held
-
-    with saved_tensors_hooks(pack, lambda held: held.tensor):
-        result = forward()
-    sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
-    del result
-    return sum(sizes.values())
+    own = list(parameters)
+    kept = _collect(forward, watch=lambda t: not any(t is p or t._base is p for p in own))
+    return sum(_storages(kept).values())
 
 
 @exercise.mistake
 def compares_first_elements(forward, parameters=()):
-    """You look for the address of a parameter's first element. A view of the parameter that begins further
-    on, such as `w[1]`, has another one. `untyped_storage().data_ptr()` is the address of the storage."""
+    """You look for the address of a parameter's first element, and a view of the parameter that begins
+    further on, such as `w[1]`, has another. `untyped_storage().data_ptr()` is the address of the storage."""
     own = {p.data_ptr() for p in parameters}
     return sum(_storages(t for t in _collect(forward) if t.data_ptr() not in own).values())
 
 
 @exercise.mistake
 def goes_through_parameters_again(forward, parameters=()):
-    """You go through `parameters` for each tensor that is kept. `net.parameters()` is a generator: it can be
-    gone through once, and is empty afterwards. Note the parameters' storages down first."""
+    """You go through `parameters` for each tensor that is kept, and `net.parameters()` is a generator: it can
+    be gone through once, and is empty afterwards. Note the parameters' storages down first."""
     sizes = _storages(_collect(forward))
     for place in list(sizes):
         if place in [p.untyped_storage().data_ptr() for p in parameters]:
@@ -320,32 +322,32 @@ def goes_through_parameters_again(forward, parameters=()):
 
 
 @exercise.mistake
-def leaves_out_all_leaves(forward, parameters=()):
-    """You leave out every leaf that requires a gradient. What is left out are the tensors in `parameters`; an
-    input that requires a gradient and is kept counts."""
-    import weakref
+def leaves_out_a_kind(forward, parameters=()):
+    """You leave out a kind of tensor, every `nn.Parameter` or every leaf that requires a gradient. Only the
+    tensors in `parameters` are to be left out: an input that requires a gradient counts where it is kept, and
+    so does a parameter that is not among them."""
+    kept = _collect(forward, watch=lambda t: not (t.is_leaf and t.requires_grad))
+    return _without(_storages(kept), parameters)
 
-    found, own = [], set()
 
-    def pack(t):
-        held = _Held(t.detach())
-        if t.is_leaf and t.requires_grad:
-            own.add(t.untyped_storage().data_ptr())
-        found.append(weakref.ref(held))
-        return held
+@leaves_out_a_kind.form
+def leaves_out_every_parameter(forward, parameters=()):
+    kept = _collect(forward, watch=lambda t: not any(isinstance(p, nn.Parameter) for p in (t, t._base)))
+    return _without(_storages(kept), parameters)
 
-    with saved_tensors_hooks(pack, lambda held: held.tensor):
-        result = forward()
-    sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
-    del result
-    own |= set(_storages(parameters))
-    return sum(size for place, size in sizes.items() if place not in own)
+
+@exercise.mistake
+def subtracts_all_parameters(forward, parameters=()):
+    """You subtract the size of all parameters from the sum, also of those that the graph does not hold. A
+    linear layer has no need of its bias in backward: its bytes were never in the sum."""
+    total = sum(_storages(_collect(forward)).values())
+    return total - sum(_storages(parameters).values())
 
 
 @exercise.mistake
 def counts_every_save(forward, parameters=()):
-    """You add up all tensors that are kept. Several of them may read one storage: `x * x` keeps `x` twice,
-    and a tensor with its transpose is one piece of memory."""
+    """You add up all tensors that are kept, and several of them may read one storage: `x * x` keeps `x`
+    twice, and a tensor with its transpose is one piece of memory."""
     own = _storages(parameters)
     storages = [t.untyped_storage() for t in _collect(forward)]
     return sum(s.nbytes() for s in storages if s.data_ptr() not in own)
@@ -372,8 +374,9 @@ def counts_views_again(forward, parameters=()):
 
 @exercise.mistake
 def counts_elements(forward, parameters=()):
-    """You count the elements that a tensor shows. A slice of a storage keeps the whole of it alive, and an
-    expanded tensor shows one element many times. `untyped_storage().nbytes()` is the size of the memory."""
+    """You count the elements that a tensor shows, which are all that a clone of it has, too. A slice of a
+    storage keeps the whole of it alive, and an expanded tensor shows one element many times.
+    `untyped_storage().nbytes()` of the tensor that is kept, not of a copy, is the size of the memory."""
     sizes = {t.untyped_storage().data_ptr(): t.numel() * t.element_size() for t in _collect(forward)}
     return _without(sizes, parameters)
 
@@ -439,9 +442,9 @@ def counts_and_hands_it_back(forward, parameters=()):
 
 @exercise.mistake
 def adds_up_what_passes(forward, parameters=()):
-    """You add up the sizes of the tensors as they pass through `pack`. That is not the memory that is kept:
-    two of them may read one storage, one may read a part of its storage or a part several times, and some are
-    freed before `forward` returns. Note down storages, and count when it has returned."""
+    """You add up sizes as the tensors pass through `pack`, which is not the memory that is kept: two of them
+    may read one storage, one may read a part of its storage or a part several times, and some are freed
+    before `forward` returns. Note down storages, and count each once when it has returned."""
     total, own = 0, _storages(parameters)
 
     def pack(t):
@@ -468,43 +471,157 @@ def sums_a_list(forward, parameters=()):
     return sum(sizes)
 
 
-@adds_up_what_passes.form
-def adds_up_all_that_passes(forward, parameters=()):
+def _passing(forward, hold, own=(), of=id, size=lambda t: t.numel() * t.element_size(), several=True):
+    """The sizes of what passes through `pack`, except where `of` it is in `own`; once for each `of`, unless
+    `several`."""
     sizes = []
 
     def pack(t):
-        sizes.append(t.nbytes)
-        return t
+        if of(t) not in own:
+            sizes.append((len(sizes) if several else of(t), size(t)))
+        return hold(t)
 
     with saved_tensors_hooks(pack, lambda t: t):
         forward()
-    return sum(sizes)
+    return sum(dict(sizes).values())
+
+
+@adds_up_what_passes.form
+def adds_up_all_that_passes(forward, parameters=()):
+    return _passing(forward, _same)
+
+
+@adds_up_what_passes.form
+def adds_up_all_detached(forward, parameters=()):
+    return _passing(forward, Tensor.detach)
 
 
 @adds_up_what_passes.form
 def adds_up_what_is_no_parameter(forward, parameters=()):
-    sizes, own = [], list(parameters)
+    return _passing(forward, _same, own={id(p) for p in parameters})
 
-    def pack(t):
-        sizes.append(0 if any(t is p for p in own) else t.nbytes)
-        return t
 
-    with saved_tensors_hooks(pack, lambda t: t):
-        forward()
-    return sum(sizes)
+@adds_up_what_passes.form
+def adds_up_detached_what_is_no_parameter(forward, parameters=()):
+    return _passing(forward, Tensor.detach, own={id(p) for p in parameters})
 
 
 @adds_up_what_passes.form
 def adds_up_detached(forward, parameters=()):
-    sizes, own = [], _storages(parameters)
+    return _passing(forward, Tensor.detach, _storages(parameters), _place)
+
+
+@adds_up_what_passes.form
+def adds_up_storages_of_what_is_no_parameter(forward, parameters=()):
+    return _passing(forward, _same, {id(p) for p in parameters}, size=_whole)
+
+
+@adds_up_what_passes.form
+def adds_up_storages_of_what_is_no_parameter_detached(forward, parameters=()):
+    return _passing(forward, Tensor.detach, {id(p) for p in parameters}, size=_whole)
+
+
+@adds_up_what_passes.form
+def adds_up_storages(forward, parameters=()):
+    return _passing(forward, _same, _storages(parameters), _place, size=_whole)
+
+
+@adds_up_what_passes.form
+def adds_up_storages_detached(forward, parameters=()):
+    return _passing(forward, Tensor.detach, _storages(parameters), _place, size=_whole)
+
+
+@adds_up_what_passes.form
+def adds_up_by_first_element(forward, parameters=()):
+    own = {p.data_ptr() for p in parameters}
+    return _passing(forward, Tensor.detach, own, Tensor.data_ptr, several=False)
+
+
+@adds_up_what_passes.form
+def adds_up_by_storage(forward, parameters=()):
+    return _passing(forward, Tensor.detach, _storages(parameters), _place, several=False)
+
+
+@exercise.mistake
+def one_holder_of_each(forward, parameters=()):
+    """For each storage you remember one of those that hold it, and that one may be gone while another is
+    there. What is thrown away and what stays can keep the same `x`. Remember all that `pack` returns."""
+    seen = set(_storages(parameters))
+
+    def watch(t):
+        place = t.untyped_storage().data_ptr()
+        is_new = place not in seen
+        seen.add(place)
+        return is_new
+
+    return sum(_storages(_collect(forward, watch=watch)).values())
+
+
+@one_holder_of_each.form
+def the_last_holder_of_each(forward, parameters=()):
+    holders = weakref.WeakValueDictionary()
 
     def pack(t):
-        sizes.append(0 if t.untyped_storage().data_ptr() in own else t.nbytes)
-        return t.detach()
+        held = _Held(t.detach())
+        holders[t.untyped_storage().data_ptr()] = held
+        return held
 
-    with saved_tensors_hooks(pack, lambda t: t):
-        forward()
-    return sum(sizes)
+    with saved_tensors_hooks(pack, lambda held: held.tensor):
+        _result = forward()
+    return _without(_storages(held.tensor for held in holders.values()), parameters)
+
+
+@exercise.mistake
+def unpacked_is_gone(forward, parameters=()):
+    """You take what has come through `unpack` for freed, but to read a tensor is not to let go of it. After a
+    backward with `retain_graph=True` the graph still holds what it has read, and a graph that is thrown away
+    is freed without a call of `unpack`. What `pack` returned lives as long as the graph holds it."""
+    boxes = weakref.WeakSet()
+
+    def pack(t):
+        boxes.add(box := _Held(t.detach()))
+        return box
+
+    def unpack(box):
+        boxes.discard(box)
+        return box.tensor
+
+    with saved_tensors_hooks(pack, unpack):
+        _result = forward()
+    return _without(_storages(box.tensor for box in boxes), parameters)
+
+
+@unpacked_is_gone.form
+def packed_without_unpacked(forward, parameters=()):
+    boxes = []
+
+    def unpack(box):
+        if box in boxes:
+            boxes.remove(box)
+        return box.tensor
+
+    with saved_tensors_hooks(lambda t: boxes.append(_Held(t.detach())) or boxes[-1], unpack):
+        _result = forward()
+    return _without(_storages(box.tensor for box in boxes), parameters)
+
+
+@exercise.mistake
+def watches_the_tensor(forward, parameters=()):
+    """You watch the tensors that come to `pack`, and they live and die for other reasons than the graph: the
+    caller's `x` is there whether the graph holds it or not. Watch an object that nobody but the graph holds,
+    the one that `pack` returns."""
+    seen = []
+    with saved_tensors_hooks(lambda t: seen.append(weakref.ref(t)) or t, lambda t: t):
+        _result = forward()
+    return _without(_storages(t for t in (ref() for ref in seen) if t is not None), parameters)
+
+
+@watches_the_tensor.form
+def watches_and_hands_over_another(forward, parameters=()):
+    seen = []
+    with saved_tensors_hooks(lambda t: seen.append(weakref.ref(t)) or t.detach(), lambda t: t):
+        _result = forward()
+    return _without(_storages(t for t in (ref() for ref in seen) if t is not None), parameters)
 
 
 @exercise.mistake
@@ -512,7 +629,7 @@ def holds_its_own_node(forward, parameters=()):
     """What you hand to autograd holds the tensor with its `grad_fn`. Where an operator keeps its own result,
     that is a circle, from the node to the tensor and back, and is never freed: a result that was thrown away
     still counts, and its memory is lost for good. Hold `t.detach()`."""
-    return _without(_storages(_collect(forward, hold=lambda t: t)), parameters)
+    return _without(_storages(_collect(forward, hold=_same)), parameters)
 
 
 @exercise.mistake
@@ -534,28 +651,13 @@ def without_a_graph(forward, parameters=()):
 def no_way_back(forward, parameters=()):
     """Your `unpack` does not give the tensor back. Nobody asks as long as no backward runs; a `forward` that
     computes a gradient itself gets what you return in place of the tensor that it kept."""
-    import weakref
-
-    found = []
-
-    def pack(t):
-        held = _Held(t.detach())
-        found.append(weakref.ref(held))
-        return held
-
-    with saved_tensors_hooks(pack, lambda held: None):
-        result = forward()
-    sizes = _storages(held.tensor for held in (ref() for ref in found) if held is not None)
-    del result
-    return _without(sizes, parameters)
+    return _without(_storages(_collect(forward, unpack=lambda held: None)), parameters)
 
 
 @exercise.mistake
 def hooks_stay(forward, parameters=()):
     """Your hooks stay installed when `forward` raises: from then on every forward goes through them. A `with`
     block takes them away whatever happens."""
-    import weakref
-
     found = []
 
     def pack(t):
@@ -584,28 +686,25 @@ def runs_it_twice(forward, parameters=()):
 def counts_the_result(forward, parameters=()):
     """The result of `forward` is in your number. It counts only where an operator has kept it for
     backward."""
-    import weakref
+    results = []
+    tensors = _collect(lambda: results.append(forward()))
+    return _without(_storages(tensors + [r for r in results if isinstance(r, Tensor)]), parameters)
 
-    found = []
 
-    def pack(t):
-        held = _Held(t.detach())
-        found.append(weakref.ref(held))
-        return held
-
-    with saved_tensors_hooks(pack, lambda held: held.tensor):
-        result = forward()
-    tensors = [held.tensor for held in (ref() for ref in found) if held is not None]
-    if isinstance(result, Tensor):
-        tensors.append(result)
-    return _without(_storages(tensors), parameters)
+@exercise.mistake
+def leaves_out_the_result(forward, parameters=()):
+    """You leave out the result of `forward`. Where an operator has kept it for backward, as `exp` does, it
+    counts: only the tensors in `parameters` are left out."""
+    results = []
+    tensors = _collect(lambda: results.append(forward()))
+    return _without(_storages(tensors), [*parameters, *(r for r in results if isinstance(r, Tensor))])
 
 
 @exercise.mistake
 def reads_the_nodes(forward, parameters=()):
-    """You start from `result.grad_fn` and read what the nodes show as `_saved_...`. That works for a result
-    that is a tensor. It can be anything that holds tensors, a function among them; what is kept passes
-    through the hooks whatever the result is."""
+    """You read what the nodes show as `_saved_...`, from `result.grad_fn` on: among that is the number of
+    `x * 2`, too, as a tensor, and a result that is a list or a function has no `grad_fn`. Each tensor that is
+    kept passes through the hooks, whatever the result is."""
     sizes, seen = {}, set()
     result = forward()
     waiting = [result.grad_fn]
