@@ -79,7 +79,44 @@ def _only_what_is_asked_for(generator, critic, noise, real, rate):
         torch.no_grad()(torch._foreach_add_)(parameters, gradients, alpha=-rate)
 
 
-also_right = [_by_backward, _the_gradient_of_the_fakes, _only_what_is_asked_for]
+def _values_copied_in(generator, critic, noise, real, rate):
+    """The new values are computed first and then copied into the parameters."""
+
+    @torch.no_grad()
+    def update(module, gradients):
+        flat, at = torch.cat([gradient.flatten() for gradient in gradients]), 0
+        for parameter in module.parameters():
+            following = parameter - rate * flat[at : at + parameter.numel()].view_as(parameter)
+            at += parameter.numel()
+            parameter.copy_(following)
+
+    fakes, own = generator(noise), list(critic.parameters())
+    on_fakes, on_real = (torch.autograd.grad(critic(x).mean(), own) for x in (fakes.detach(), real))
+    update(critic, [a - b for a, b in zip(on_fakes, on_real, strict=True)])
+    update(generator, torch.autograd.grad(-critic(fakes).mean(), list(generator.parameters())))
+
+
+def _loaded(generator, critic, noise, real, rate):
+    """New values for the whole module, loaded as from a file."""
+
+    def step(module, loss):
+        state, names = module.state_dict(), dict(module.named_parameters())
+        for name, gradient in zip(names, torch.autograd.grad(loss, list(names.values())), strict=True):
+            state[name] = state[name].sub(gradient, alpha=rate)
+        module.load_state_dict(state)
+
+    fakes = generator(noise)
+    step(critic, torch.sub(critic(fakes.detach()).mean(), critic(real).mean()))
+    step(generator, critic(fakes).mean().neg())
+
+
+also_right = [
+    _by_backward,
+    _the_gradient_of_the_fakes,
+    _only_what_is_asked_for,
+    _values_copied_in,
+    _loaded,
+]
 
 
 equivalent = {
