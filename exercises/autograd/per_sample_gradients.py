@@ -7,10 +7,11 @@ together, not one each, and no more work than it takes to make each of these gra
 
 `model` is a Sequential of `nn.Linear` layers, with or without a bias, and functions that act on each element
 and leave their input as it is. All of its parameters require gradients. A layer may stand at several places;
-it then has one gradient, in which all of them count. `x` and `y` hold a row for each sample, and
-`loss(outputs, y)` gives the losses of the rows, as many numbers as there are rows. The model stays as it is:
-no `.grad` is touched, no hook is left behind, and the gradients have no graph. `torch.func` is welcome, and
-so is doing without; with `torch.func.functional_call` a layer at several places needs `tie_weights=False`.
+it then has one gradient, in which all of them count. `x` is a matrix with a row for each sample, `y` has an
+entry for each, and `loss(outputs, y)` gives their losses, as many numbers as there are rows. Model, `x` and
+`y` stay as they are: no `.grad` is touched, no hook is left behind, and the gradients have no graph, also
+where `x` requires one. `torch.func` is welcome, and so is doing without; with `torch.func.functional_call` a
+layer at several places needs `tie_weights=False`.
 
 With `model = nn.Sequential(nn.Linear(1, 1, bias=False))`, `x = torch.tensor([[2.], [3.]])`, `y =
 torch.ones(2)` and a loss that gives `outputs[:, 0] * y`, the result is `{'0.weight': tensor([[[2.]],
@@ -25,7 +26,7 @@ from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=20,
+    minutes=25,
     hints=[
         "The samples of a batch meet in one place only: the parameters, where their gradients are added up. "
         "The gradient of the *output* of a layer still has a row for each sample. So has its input.",
@@ -42,7 +43,7 @@ exercise = Exercise(
 def per_sample_gradients(
     model: nn.Sequential, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
 ) -> dict[str, Tensor]:
-    """(n, ...), (n, ...) -> for each parameter a tensor of shape (n, *its shape)"""
+    """(n, d), (n, ...) -> for each parameter a tensor of shape (n, *its shape)"""
     raise NotImplementedError
 
 
@@ -56,17 +57,18 @@ _DEEP = """torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 5, bias=False), nn.GELU(), nn.Linear(5, 3))
 x, y = torch.randn({n}, 3), torch.arange({n}) % 3
 loss = lambda outputs, y: F.cross_entropy(outputs, y, reduction='none')"""
-_SHARED = f"""torch.manual_seed(0)
+_LAYERS = """torch.manual_seed(0)
 layer = nn.Linear(3, 3)
-model = nn.Sequential(layer, nn.Sigmoid(), layer, nn.Tanh(), nn.Linear(3, 2))
+model = nn.Sequential(layer, nn.Sigmoid(), layer, nn.Tanh(), nn.Linear(3, 2))"""
+_SHARED = f"""{_LAYERS}
 x, y = torch.randn(4, 3), torch.randn(4, 2)
 {_SQUARES}"""
 
 
-def _given(answer, setup, device):
+def _given(answer, setup, device, more=""):
     if device.type != "cpu":
         setup += f"\nmodel = model.to('{device.type}')\nx, y = x.to('{device.type}'), y.to('{device.type}')"
-    return expect.given(setup, per_sample_gradients=answer)
+    return expect.given(f"{setup}\n{more}", per_sample_gradients=answer)
 
 
 def _oracle(t):
@@ -118,15 +120,26 @@ def double_precision(per_sample_gradients):
     _expect_gradients(_given(per_sample_gradients, setup, torch.device("cpu")))
 
 
+# A loss that takes neither outputs nor `y` without their dimension for the samples.
+_PENALTY = f"""{_LAYERS}
+x, y = torch.randn(4, 3), torch.arange(4) % 2
+loss = lambda outputs, y: F.cross_entropy(outputs, y, reduction='none') + outputs.square().sum(1)"""
+_WITH_GRADS = """model[4].register_forward_hook(lambda *_: None)
+model[1].eval()
+model[4].bias.grad = torch.full_like(model[4].bias, 7)
+x.requires_grad_()
+x.grad = torch.full_like(x, 7)"""
+
+
 @exercise.check
 def left_alone(per_sample_gradients, device):
     """The model, `x` and `y` stay as they are, and the gradients have no graph"""
-    setup = f"{_SHARED}\nx.requires_grad_()\nmodel[4].bias.grad = torch.full_like(model[4].bias, 7)"
-    t = _given(per_sample_gradients, setup, device)
+    t = _given(per_sample_gradients, _PENALTY, device, more=_WITH_GRADS)
     before = {name: p.detach().clone() for name, p in t.model.named_parameters()}
     parameters = list(t.model.parameters())
-    grads = [p.grad for p in parameters]
-    hooks = _hooks(t.model)
+    leaves = {**{f"`model`'s `{name}`": p for name, p in t.model.named_parameters()}, "`x`": t.x}
+    grads = {name: leaf.grad for name, leaf in leaves.items()}
+    hooks, modes = _hooks(t.model), _modes(t.model)
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
         found = t.call(_CALL)
     same = [now is p for now, p in zip(t.model.parameters(), parameters, strict=False)]
@@ -146,13 +159,35 @@ def left_alone(per_sample_gradients, device):
     )
     for name, p in t.model.named_parameters():
         expect.unchanged(p.detach(), before[name], what=f"`model`'s `{name}`")
-    expect.equal([p.requires_grad for p in t.model.parameters()], [True] * 4, what="`requires_grad`")
-    touched = [p.grad is not g for p, g in zip(t.model.parameters(), grads, strict=True)]
-    kept = t.model[4].bias.grad is grads[-1] and bool((grads[-1] == 7).all())
-    evidence.record("touched", [*touched, kept])
-    expect.true(kept and not any(touched), "the `.grad` of a parameter is another than before the call")
-    expect.true(t.x.grad is None, "`x.grad` was None before the call, and is a tensor now")
+    expect.equal(
+        [leaf.requires_grad for leaf in leaves.values()],
+        [True] * 5,
+        what="`requires_grad` of the parameters and of `x`",
+    )
+    hows = {name: _touched(leaf.grad, grads[name]) for name, leaf in leaves.items()}
+    touched = next(((name, how) for name, how in hows.items() if how), None)
+    evidence.record("touched", touched)
+    expect.true(
+        touched is None,
+        "the `.grad` of {} {}".format(*touched or ("", "")),
+        "expected: each `.grad` is what it was before the call",
+    )
     expect.equal(_hooks(t.model), hooks, what="the number of hooks on the model")
+    expect.equal(_modes(t.model), modes, what="`training` of `model` and its layers")
+
+
+def _touched(now, before):
+    """What has become of a `.grad` that was None, or filled with 7."""
+    if now is before and (now is None or bool((now == 7).all())):
+        return ""
+    if before is None:
+        return "was None before the call, and is a tensor now"
+    state = "None" if now is None else "other than that" if now.any() else "zero"
+    return f"was filled with 7 before the call, and is {state} now"
+
+
+def _modes(model):
+    return [m.training for m in model.modules()]
 
 
 def _hooks(model):
@@ -226,10 +261,73 @@ def _gradients(
     return found
 
 
+def _gathered(model, places):
+    """The right gradients from layers, their inputs, and the gradients of their outputs."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {}
+    for layer, before, g in places:
+        for p, part in ((layer.weight, torch.einsum("no,ni->noi", g, before.detach())), (layer.bias, g)):
+            if p is not None:
+                found[names[id(p)]] = part + found.get(names[id(p)], 0)
+    return found
+
+
+def _mapped(model, x, y, of_one, in_dims=(None, 0, 0)):
+    """`vmap(grad(of_one))`; `of_one` takes a function that runs the model with the parameters, a row and its
+    entry of `y`."""
+    from torch.func import functional_call, grad, vmap
+
+    def of_parameters(parameters, row, target):
+        return of_one(lambda x: functional_call(model, parameters, (x,), tie_weights=False), row, target)
+
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    return vmap(grad(of_parameters), in_dims=in_dims)(parameters, x.detach(), y)
+
+
+@exercise.mistake
+def sample_without_its_dimension(model, loss, x, y):
+    """Inside `vmap` a row of `x` and its entry of `y` have no dimension for the samples, and `loss` takes
+    outputs and `y` that have one, both of them. `row[None]` and `target[None]` are a batch of one."""
+    return _mapped(model, x, y, lambda run, row, target: loss(run(row), target))
+
+
+@sample_without_its_dimension.form
+def target_without_its_dimension(model, loss, x, y):
+    return _mapped(model, x, y, lambda run, row, target: loss(run(row[None]), target).sum())
+
+
+@sample_without_its_dimension.form
+def row_without_its_dimension(model, loss, x, y):
+    return _mapped(model, x, y, lambda run, row, target: loss(run(row), target[None]).sum())
+
+
+@exercise.mistake
+def loss_with_a_dimension(model, loss, x, y):
+    """What you give to `grad` returns a tensor of shape (1,), and `grad` takes a number: a tensor without
+    dimensions. `loss` gives one number for each row, also for a batch of one; `sum()` makes it a number."""
+    return _mapped(model, x, y, lambda run, row, target: loss(run(row[None]), target[None]))
+
+
+@exercise.mistake
+def parameters_mapped_over(model, loss, x, y):
+    """`vmap` goes through the first dimension of all that it is given, the parameters too, and these have
+    none for the samples. `in_dims=(None, 0, 0)` says that they are the same for each."""
+    return _mapped(model, x, y, lambda run, row, target: loss(run(row[None]), target[None]).sum(), in_dims=0)
+
+
+@exercise.mistake
+def other_parameters(model, loss, x, y):
+    """Every gradient is zero: the losses were not computed from the tensors by which you differentiate.
+    `model(x)` takes the parameters that are in the model; `torch.func.functional_call` takes those that it
+    is given."""
+    return _mapped(model, x, y, lambda run, row, target: loss(model(row[None]), target[None]).sum())
+
+
 @exercise.mistake
 def sample_by_sample(model, loss, x, y):
-    """Your gradients are right, and you take a backward for each sample. What makes them one by one is the
-    loop; one backward gives the gradients of the layers' outputs, in which the samples are still apart."""
+    """Your gradients are right, but the samples go back through the layers one after another, each by itself.
+    A single backward for all of them gives the gradients of the layers' outputs, in which they are still
+    apart."""
     names, parameters = zip(*model.named_parameters(), strict=True)
     rows = []
     for i in range(len(x)):
@@ -286,8 +384,8 @@ def grads_add_up(model, loss, x, y):
 
 @exercise.mistake
 def through_the_whole_batch(model, loss, x, y):
-    """Your gradients are right, and made in one call. But each of the losses is sent back through the whole
-    batch, with zeros for all samples but one: the work grows with the square of the samples."""
+    """Your gradients are right, but each of the losses is sent back through the whole batch, with zeros for
+    all samples but one: the work grows with the square of the samples, though it is one call."""
     losses = loss(model(x), y)
     picks = torch.eye(len(x), device=x.device, dtype=losses.dtype)
     parts = torch.autograd.grad(losses, list(model.parameters()), picks, is_grads_batched=True)
@@ -344,6 +442,11 @@ def the_same_for_all(model, loss, x, y):
 
 
 @of_the_batch.form
+def the_mean_for_all(model, loss, x, y):
+    return {name: part / len(x) for name, part in the_same_for_all(model, loss, x, y).items()}
+
+
+@of_the_batch.form
 def mean_over_the_batch(model, loss, x, y):
     parts = torch.autograd.grad(loss(model(x), y).mean(), list(model.parameters()))
     return {name: part for (name, _), part in zip(model.named_parameters(), parts, strict=True)}
@@ -388,8 +491,8 @@ def transposed(model, loss, x, y):
 
 @exercise.mistake
 def last_place_only(model, loss, x, y):
-    """A layer that stands at two places has one gradient, to which both contribute. In yours one has replaced
-    the other."""
+    """A layer that stands at two places has one gradient, to which both contribute, and in yours one has
+    replaced the other."""
     return _gradients(model, loss, x, y, add=lambda old, new: new)
 
 
@@ -416,6 +519,20 @@ def children_once(model, loss, x, y):
 
 
 @exercise.mistake
+def a_name_for_each_place(model, loss, x, y):
+    """A layer that stands at two places is in your result under two names, each with a part of its gradient.
+    `named_parameters` gives it one name, that of the first place, and the gradient is the sum."""
+    places, outputs = _places(model, x)
+    incoming = iter(torch.autograd.grad(loss(outputs, y).sum(), [out for *_, out in places]))
+    found, inputs = {}, iter(before for _, before, _ in places)
+    for name, layer in enumerate(model):
+        if isinstance(layer, nn.Linear):
+            part = _gathered(layer, [(layer, next(inputs), next(incoming))])
+            found |= {f"{name}.{own}": g for own, g in part.items()}
+    return found
+
+
+@exercise.mistake
 def product_of_the_sums(model, loss, x, y):
     """For a layer at two places you added up its inputs, and the gradients of its outputs, and multiplied the
     sums. Each gradient belongs to the input at its own place: multiply first, then add."""
@@ -436,7 +553,7 @@ def product_of_the_sums(model, loss, x, y):
 
 @exercise.mistake
 def parameters_replaced(model, loss, x, y):
-    """The gradients are right, and the layer at two places has lost its parameters: in their place it holds
+    """The gradients are right, but the layer at two places has lost its parameters: in their place it holds
     tensors of the call of `functional_call`. By default that function ties what is shared and does not undo
     it; `tie_weights=False` leaves it alone."""
     from torch.func import functional_call, grad, vmap
@@ -461,60 +578,87 @@ def zeros_of_the_default_dtype(model, loss, x, y):
 
 @exercise.mistake
 def left_in_grad(model, loss, x, y):
-    """The gradients are right, and `backward` has added to the `.grad` of the parameters as well.
+    """The gradients are right, but `backward` has written to a `.grad`, that of a parameter or that of `x`.
     `torch.autograd.grad` gives those of the tensors that you name, and leaves nothing behind."""
     places, outputs = _places(model, x.detach())
     for _, _, out in places:
         out.retain_grad()
     loss(outputs, y).sum().backward()
-    names = {id(p): name for name, p in model.named_parameters()}
-    found = {name: p.new_zeros(len(x), *p.shape) for name, p in model.named_parameters()}
-    for layer, before, out in places:
-        found[names[id(layer.weight)]] += out.grad[:, :, None] * before.detach()[:, None, :]
-        if layer.bias is not None:
-            found[names[id(layer.bias)]] += out.grad
-    return found
+    return _gathered(model, [(layer, before, out.grad) for layer, before, out in places])
 
 
 @left_in_grad.form
 def of_x_too(model, loss, x, y):
+    kept = [p.grad for p in model.parameters()]
+    for p in model.parameters():
+        p.grad = None
     places, outputs = _places(model, x)
     for _, _, out in places:
         out.retain_grad()
     loss(outputs, y).sum().backward()
-    for p in model.parameters():
-        p.grad = None
-    names = {id(p): name for name, p in model.named_parameters()}
-    found = {name: p.new_zeros(len(x), *p.shape) for name, p in model.named_parameters()}
-    for layer, before, out in places:
-        found[names[id(layer.weight)]] += out.grad[:, :, None] * before.detach()[:, None, :]
-        if layer.bias is not None:
-            found[names[id(layer.bias)]] += out.grad
+    found = _gathered(model, [(layer, before, out.grad) for layer, before, out in places])
+    for p, grad in zip(model.parameters(), kept, strict=True):
+        p.grad = grad
     return found
 
 
 @exercise.mistake
+def grad_cleared(model, loss, x, y):
+    """The gradients are right, but a `.grad` that was there before the call has been cleared. It may be what
+    somebody is adding up; `torch.autograd.grad` neither reads nor writes a `.grad`, and needs no
+    `zero_grad()`."""
+    model.zero_grad()
+    return _gradients(model, loss, x, y)
+
+
+@grad_cleared.variant
+def all_cleared_after_backward(model, loss, x, y):
+    places, outputs = _places(model, x)
+    for _, _, out in places:
+        out.retain_grad()
+    loss(outputs, y).sum().backward()
+    model.zero_grad()
+    return _gathered(model, [(layer, before, out.grad) for layer, before, out in places])
+
+
+@grad_cleared.form
+def grad_filled_with_zeros(model, loss, x, y):
+    model.zero_grad(set_to_none=False)
+    return _gradients(model, loss, x, y)
+
+
+@exercise.mistake
+def in_another_mode(model, loss, x, y):
+    """The gradients are right, but the model has another mode than before: `eval()` and `train()` set it for
+    all layers, and it stays so. Whoever calls has chosen the mode; take the model as it comes."""
+    model.eval()
+    return _gradients(model, loss, x, y)
+
+
+@in_another_mode.form
+def in_training(model, loss, x, y):
+    model.train()
+    return _gradients(model, loss, x, y)
+
+
+@exercise.mistake
 def hooks_left_behind(model, loss, x, y):
-    """The gradients are right, and your hooks are still on the model: they run at every later forward, and
+    """The gradients are right, but your hooks are still on the model: they run at every later forward, and
     keep what they have seen alive. `register_forward_hook` returns a handle that removes the hook."""
     places = []
     for layer in set(model):
         if isinstance(layer, nn.Linear):
             layer.register_forward_hook(lambda m, inputs, out: places.append((m, inputs[0].detach(), out)))
     losses = loss(model(x), y)
-    names = {id(p): name for name, p in model.named_parameters()}
-    found = {name: p.new_zeros(len(x), *p.shape) for name, p in model.named_parameters()}
     incoming = torch.autograd.grad(losses.sum(), [out for _, _, out in places])
-    for (layer, before, _), g in zip(places, incoming, strict=True):
-        found[names[id(layer.weight)]] += torch.einsum("no,ni->noi", g, before)
-        if layer.bias is not None:
-            found[names[id(layer.bias)]] += g
-    return found
+    return _gathered(
+        model, [(layer, before, g) for (layer, before, _), g in zip(places, incoming, strict=True)]
+    )
 
 
 @exercise.mistake
 def graph_left_on(model, loss, x, y):
-    """The gradients are right, and some of them hang in a graph. What they were made of requires a gradient
+    """The gradients are right, but some of them hang in a graph. What they were made of requires a gradient
     itself (`x` may, a parameter does, and so does the input of every layer but the first), or a graph was
     asked for. Detach what goes in, or what comes out."""
     return _gradients(model, loss, x, y, keep=True)

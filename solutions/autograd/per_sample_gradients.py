@@ -17,7 +17,7 @@ from torch import Tensor, nn
 def per_sample_gradients(
     model: nn.Sequential, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
 ) -> dict[str, Tensor]:
-    """(n, ...), (n, ...) -> for each parameter a tensor of shape (n, *its shape)"""
+    """(n, d), (n, ...) -> for each parameter a tensor of shape (n, *its shape)"""
     layers, inputs, outputs = [], [], []
     h = x
     for layer in model:
