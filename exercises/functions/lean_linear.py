@@ -13,8 +13,8 @@ In `backward`
 
 For backward, `x` is kept only where the gradient of `weight` will need it, `weight` only where that of `x`
 will, and nothing else. Where one that was kept has been changed in between, backward raises, as it does for
-torch's own functions. The inputs may have any layout, and so may what arrives; the results have the dtype of
-the inputs, and its precision.
+torch's own functions. The inputs may have any layout, and so may what arrives, which is not written to; the
+results have the dtype of the inputs, and its precision.
 
 What torch offers for the forward and for products is welcome.
 
@@ -60,15 +60,16 @@ _NAMES = "x", "weight", "bias"
 _SHAPES = (2, 3), (3,), (2, 4, 3), (2, 1, 4, 3)
 
 
-def _inputs(LeanLinear, shape, device, needed="x weight bias", dtype="float32"):
-    """`x` of this shape, a weight and a bias; of these require a gradient those that are `needed`."""
+def _inputs(LeanLinear, shape, device, needed="x weight bias", dtype="float32", then=""):
+    """`x` of this shape, a weight and a bias; of these require a gradient those that are `needed`. `then`:
+    further lines of code."""
     more = f", dtype=torch.{dtype}" * (dtype != "float32") + expect.on(device)
     lines = []
     for name, size, begin in (("x", shape, 0), ("weight", (2, 3), -2), ("bias", (2,), 7)):
         end = begin + torch.Size(size).numel()
         made = f"{name} = torch.arange({begin}., {end}.{more})" + f".view{size}" * (len(size) > 1)
         lines.append(made + ".requires_grad_()" * (name in needed.split()))
-    return expect.given("\n".join(lines), LeanLinear=LeanLinear)
+    return expect.given("\n".join([*lines, then]), LeanLinear=LeanLinear)
 
 
 def _wanted(t, bias, grad):
@@ -104,15 +105,17 @@ def values(LeanLinear, device):
 
 @exercise.check
 def gradients(LeanLinear, device):
-    """The gradients of all three, for an `x` of one, two, three and four dimensions"""
+    """The gradients of all three, for an `x` of one to four dimensions, be it a leaf or not"""
     for shape in _SHAPES:
         t = _inputs(LeanLinear, shape, device)
-        result = expect.a_tensor(t.call("LeanLinear.apply(x, weight, bias)"))
-        expect.in_graph(result, of="`x`, `weight` and `bias`")
-        grad = _weights(result)
-        found = torch.autograd.grad(result, (t.x, t.weight, t.bias), grad, allow_unused=True)
-        _, wanted = _wanted(t, True, grad)
-        _expect_gradients(found, wanted)
+        for inputs in ("x, weight, bias", "x * 1, weight * 1, bias * 1"):
+            result = expect.a_tensor(t.call(f"LeanLinear.apply({inputs})"))
+            expect.in_graph(result, of="`x`, `weight` and `bias`")
+            grad = _weights(result)
+            _, wanted = _wanted(t, True, grad)
+            with expect.left_alone(grad, what="what arrives in `backward`"):
+                found = torch.autograd.grad(result, (t.x, t.weight, t.bias), grad, allow_unused=True)
+            _expect_gradients(found, wanted)
 
 
 @exercise.check
@@ -122,8 +125,8 @@ def without_a_bias(LeanLinear, device):
         t = _inputs(LeanLinear, (2, 4, 3), device)
         result = expect.a_tensor(t.call(f"LeanLinear.apply({call})"))
         grad = _weights(result)
-        found = torch.autograd.grad(result, (t.x, t.weight), grad, allow_unused=True)
         _, wanted = _wanted(t, False, grad)
+        found = torch.autograd.grad(result, (t.x, t.weight), grad, allow_unused=True)
         _expect_gradients(found, wanted)
 
 
@@ -186,6 +189,11 @@ def only_what_is_asked(LeanLinear, device):
     wasted = [needed for needed, number in products.items() if number >= most > 0]
     evidence.record("not asked for", [(needed, name) for needed, name, _ in found])
     evidence.record("as much work as for all", wasted)
+    for needed in [needed for needed, _, _ in found] or wasted:
+        # That example is shown, not the one that ran last.
+        with evidence.silent():
+            _inputs(LeanLinear, (4, 3), device, needed).call("LeanLinear.apply(x, weight, bias)")
+        break
     for needed, name, one in found:
         raise expect.Mismatch(
             f"`backward` hands back {_what(one)} for `{name}`, expected `None`",
@@ -243,19 +251,22 @@ def only_what_is_needed(LeanLinear, device):
 
 @exercise.check
 def nothing_elsewhere(LeanLinear, device):
-    """Nothing is kept in another place"""
+    """Nothing is kept in another place, and backward raises when what was kept has been changed"""
     t = _inputs(LeanLinear, (5, 3), device)
     t.call("LeanLinear.apply(x, weight, bias)")
     live = measure.live_bytes(LeanLinear.apply, t.x, t.weight, t.bias)
     expect.at_most(live.held - live.result, 0, "made in `forward` and kept beside the result", unit="bytes")
-    t.x.data = t.x.data.clone()
-    a = t.x * 1
-    result = LeanLinear.apply(a, t.weight, t.bias)
-    with torch.no_grad():
-        a.add_(1)
-    code = "a = x * 1", "y = LeanLinear.apply(a, weight, bias)", "with torch.no_grad(): a.add_(1)"
-    with expect.situation(*code, "y.sum().backward()"):
-        expect.raises(RuntimeError, lambda: result.sum().backward(), what="`y.sum().backward()`")
+    for name in ("x", "weight"):
+        inputs = ", ".join("a" if one == name else one for one in _NAMES)
+        then = f"a = {name} * 1\ny = LeanLinear.apply({inputs})"
+        _inputs(LeanLinear, (5, 3), device, then=then).call("y.sum().backward()")
+        t = _inputs(LeanLinear, (5, 3), device, then=f"{then}\na.add_(1)")
+        try:
+            t.call("y.sum().backward()")
+            raised = False
+        except Exception:
+            raised = True
+        expect.true(raised, "`y.sum().backward()` goes on with the changed `a`", "expected: it raises")
 
 
 @exercise.check
@@ -271,8 +282,8 @@ def any_layout(LeanLinear, device):
     )
     call = "torch.autograd.grad(LeanLinear.apply(x, weight, bias), (x, weight, bias), {})"
     for grad in ("grad.contiguous()", "grad"):
-        found = t.call(call.format(grad))
         _, wanted = _wanted(t, True, t.grad)
+        found = t.call(call.format(grad))
         _expect_gradients(found, wanted)
 
 
@@ -315,6 +326,10 @@ def twice(LeanLinear, device):
     expect.equal(result.dtype, torch.float64, what="the dtype of the result")
     grad = _weights(result).requires_grad_()
     tensors = (t.x, t.weight, t.bias)
+    x, weight, b, g = (one.detach().cpu().clone().requires_grad_() for one in (*tensors, grad))
+    oracle = torch.autograd.grad(F.linear(x, weight, b), (x, weight, b), g, create_graph=True)
+    loss = sum(one.square().sum() for one in oracle)
+    wanted = torch.autograd.grad(loss, (x, weight, b, g), allow_unused=True)
     first = torch.autograd.grad(result, tensors, grad, create_graph=True, allow_unused=True)
     evidence.record("graphs", [one is not None and one.requires_grad for one in first])
     for name, one in zip(_NAMES, first, strict=True):
@@ -324,15 +339,15 @@ def twice(LeanLinear, device):
             "expected: with `create_graph=True` it can be differentiated again",
         )
     found = torch.autograd.grad(sum(one.square().sum() for one in first), (*tensors, grad), allow_unused=True)
-    x, weight, b, g = (one.detach().cpu().requires_grad_() for one in (*tensors, grad))
-    oracle = torch.autograd.grad(F.linear(x, weight, b), (x, weight, b), g, create_graph=True)
-    loss = sum(one.square().sum() for one in oracle)
-    wanted = torch.autograd.grad(loss, (x, weight, b, g), allow_unused=True)
     evidence.record("depends", [one is not None for one in found])
-    for name, one, true in zip(("x", "weight", "the bias", "what arrives"), found, wanted, strict=True):
+    for name, one, true in zip(("`x`", "`weight`", "`bias`", "what arrives"), found, wanted, strict=True):
         evidence.record(f"second {name}", one)
         if true is not None:
-            expect.true(one is not None, f"nothing depends on {name}", "expected: the gradients do")
+            expect.true(
+                one is not None,
+                f"no graph leads from the gradients to {name}: the second derivative is lost",
+                "expected: backward computes from the inputs themselves",
+            )
             expect.close(one.cpu(), true, what=f"the second derivative by {name}", factor=32)
 
 
@@ -474,6 +489,19 @@ class BiasGradientAlways(_Right):
         return dx, dw, _flat(grad).sum(0)
 
 
+@BiasGradientAlways.form
+class BiasGradientIfGiven(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.has_bias = bias is not None
+        return _Right.forward(ctx, x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, _ = _Right.backward(ctx, grad)
+        return dx, dw, _flat(grad).sum(0) if ctx.has_bias else None
+
+
 @exercise.mistake
 class KeepsTheBias(_Right):
     """You keep `bias` for backward. No gradient needs its values: whether there is one, and whether its
@@ -578,14 +606,41 @@ class ValuesInSinglePrecision(_Right):
 
 @exercise.mistake
 class SavesAReshapedX(_Right):
-    """You save a tensor that was made in `forward`, where nothing is recorded: how it depends on `x` is lost,
-    and with it the second derivative. Save `x` itself, and reshape it in `backward`."""
+    """The gradients are right, but the second derivatives are lost: you save a tensor that was made in
+    `forward`, reshaped, transposed or detached, and nothing is recorded there. Save the inputs themselves,
+    and do the rest in `backward`."""
 
     @staticmethod
     def forward(ctx, x, weight, bias=None):
         needs = ctx.needs_input_grad
         ctx.save_for_backward(_flat(x) if needs[1] else None, weight if needs[0] else None)
         return F.linear(x, weight, bias)
+
+
+@SavesAReshapedX.form
+class SavesThemDetached(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(x.detach() if needs[1] else None, weight.detach() if needs[0] else None)
+        return F.linear(x, weight, bias)
+
+
+@SavesAReshapedX.form
+class SavesATransposedWeight(_Right):
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs[1] else None, weight.t() if needs[0] else None)
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, turned = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        dx = grad @ turned.t() if needs[0] else None
+        dw = _flat(grad).t() @ _flat(x) if needs[1] else None
+        return dx, dw, _flat(grad).sum(0) if any(needs[2:]) else None
 
 
 @exercise.mistake
@@ -754,6 +809,65 @@ class AsMatrices(torch.autograd.Function):
         by_weight = None if x is None else torch.mm(torch.t(grad), x)
         by_bias = torch.sum(grad, dim=0) if ctx.needs_input_grad[2:] == (True,) else None
         return by_x, by_weight, by_bias
+
+
+@TwoDimensionsOnly.form
+class MatrixOfWhatArrives(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        dx = grad @ weight if weight is not None else None
+        dw = grad.t() @ x if x is not None else None
+        return dx, dw, grad.sum(0) if any(ctx.needs_input_grad[2:]) else None
+
+
+@exercise.mistake
+class NoVectors(_Right):
+    """Your `backward` raises for an `x` of one dimension: `flatten(0, -2)` asks for two at least.
+    `reshape(-1, grad.size(-1))` makes a matrix of one row there."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        rows = grad.flatten(0, -2)
+        dx = grad @ weight if weight is not None else None
+        dw = rows.t() @ x.flatten(0, -2) if x is not None else None
+        return dx, dw, rows.sum(0) if any(ctx.needs_input_grad[2:]) else None
+
+
+@exercise.mistake
+class SumsOverNoDimensions(_Right):
+    """For an `x` of one dimension your gradient of the bias is one number: `sum` with an empty tuple of
+    dimensions sums over all of them. There the gradient is what arrives, as it is."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return dx, dw, None if db is None else grad.sum(dim=tuple(range(grad.dim() - 1)))
+
+
+@exercise.mistake
+class TransposedWeight(_Right):
+    """In `backward` you multiply by `weight.t()`, as in `forward`. There it leads from inputs to outputs; the
+    gradient takes the way back, and that of `x` is `grad @ weight`."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        dx = grad @ weight.t() if weight is not None else None
+        dw = _flat(grad).t() @ _flat(x) if x is not None else None
+        return dx, dw, _flat(grad).sum(0) if any(ctx.needs_input_grad[2:]) else None
+
+
+@exercise.mistake
+class FlatGradientOfX(_Right):
+    """Your gradient of `x` is a matrix, with the leading dimensions flattened into one. It is to have the
+    shape of `x`: `grad @ weight` needs no flattening."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        dx, dw, db = _Right.backward(ctx, grad)
+        return None if dx is None else _flat(dx), dw, db
 
 
 @exercise.mistake

@@ -57,8 +57,10 @@ class WithSetupContext(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             found[0] = grad.matmul(weight)
         if ctx.needs_input_grad[1]:
-            found[1] = torch.einsum("no,ni->oi", grad.flatten(0, -2), x.flatten(0, -2)) if x.dim() > 1 else (
-                grad[:, None].mm(x[None])
+            found[1] = (
+                torch.einsum("no,ni->oi", grad.flatten(0, -2), x.flatten(0, -2))
+                if x.dim() > 1
+                else (grad[:, None].mm(x[None]))
             )
         if ctx.needs_input_grad[2]:
             found[2] = grad.sum(dim=list(range(grad.dim() - 1))) if grad.dim() > 1 else grad
@@ -92,4 +94,23 @@ class KeepsWhatItNeeds(torch.autograd.Function):
         return tuple(found)
 
 
-also_right = [WithSetupContext, KeepsWhatItNeeds]
+class NotesTheVersions(torch.autograd.Function):
+    """Keeps tensors on `ctx`, and looks itself whether they were changed."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        needed = (ctx.needs_input_grad[1], x), (ctx.needs_input_grad[0], weight)
+        ctx.kept = [(t, t._version) if wanted else None for wanted, t in needed]
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, grad):
+        assert all(t._version == noted for t, noted in filter(None, ctx.kept)), "changed in between"
+        x, weight = (None if one is None else one[0] for one in ctx.kept)
+        dims = list(range(grad.dim() - 1))
+        by_x = None if weight is None else torch.tensordot(grad, weight, 1)
+        by_weight = None if x is None else torch.tensordot(grad, x, (dims, dims))
+        return by_x, by_weight, grad.sum_to_size(grad.size(-1)) if any(ctx.needs_input_grad[2:]) else None
+
+
+also_right = [WithSetupContext, KeepsWhatItNeeds, NotesTheVersions]
