@@ -410,6 +410,6 @@ def weight_transposed(x, weight):
 
 @exercise.mistake
 def one_below_the_other(x, weight):
-    """`cat` joins the states along a dimension that is there. The steps are a new dimension, and `stack`
-    makes one."""
+    """Your states are joined along a dimension that they have, as by `cat`; the steps need a new one.
+    `stack` makes it."""
     return torch.cat(_states(x, weight))

@@ -207,7 +207,7 @@ def _flags(t):
 
 @exercise.check
 def inputs_left_alone(repair_inplace_update, device):
-    """`noise` and `real` stay as they are, and so do the modes of the modules and their `requires_grad`"""
+    """`noise`, `real`, the modes of the modules and every `requires_grad` stay as they are"""
     t = _given(repair_inplace_update, device)
     before = _flags(t)
     with expect.left_alone(t.noise, what="`noise`"), expect.left_alone(t.real, what="`real`"):
