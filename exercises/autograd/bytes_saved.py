@@ -125,7 +125,7 @@ def without_parameters(bytes_saved):
 @exercise.check
 def what_was_freed(bytes_saved):
     """What was freed before `forward` returned does not count"""
-    # First what is freed last: no later tensor can be at its address, where the number would be chance.
+    # What is freed comes last: no tensor that is kept later can get its address by chance.
     _expect_bytes(bytes_saved, _x() + "def forward(): y = x.exp(); (x * 2).sin(); return y")
     _expect_bytes(bytes_saved, _x() + "def forward(): (x * 2).sin(); (x * 3).cos(); return x.exp()")
     _expect_bytes(bytes_saved, _x() + "def forward(): x.sin().sum(); return (x * 2).sin()")
