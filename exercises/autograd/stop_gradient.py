@@ -10,9 +10,9 @@ as a loss in which `target` is a constant: the gradient reaches `logits`, and do
 `target` may well require a gradient, and both may come from one network. To everybody else they stay what
 they are: the caller has other losses that go through `target`.
 
-`target` is not copied. Should somebody write to it between your loss and its backward, the gradient is not to
-be wrong without notice: backward raises, or the gradient is that of the values which the loss was made of.
-Any operator of torch's is welcome.
+`target` is not copied, by you or inside an operator; apart from that any operator of torch's is welcome.
+Should somebody write to `target` between your loss and its backward, the gradient is not to be wrong without
+notice: backward raises, or the gradient is that of the values which the loss was made of.
 
 `stop_gradient(torch.zeros(1, 2), torch.tensor([[0.25, 0.75]]))` → `0.6931`
 """
@@ -20,9 +20,13 @@ Any operator of torch's is welcome.
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
+from course_utils.measure.modes import Watch, packet
+from course_utils.measure.operators import COPIES
 
 exercise = Exercise(
     minutes=10,
@@ -76,7 +80,7 @@ def right_values(stop_gradient, device):
     for setup in (
         "logits = torch.zeros(1, 2, device=device)\ntarget = torch.tensor([[0.25, 0.75]], device=device)",
         "logits = torch.tensor([[1., -2., 0.5], [0., 3., 1.]], device=device)\n"
-        "target = torch.eye(3, device=device)[1:]",
+        "target = torch.tensor([[0., 1., 0.], [0., 0., 1.]], device=device)",
         "logits = torch.linspace(-2, 2, 20, device=device).reshape(5, 4)\n"
         "target = torch.linspace(0, 9, 20, device=device).reshape(4, 5).t().softmax(-1)",
         "logits = torch.tensor([[0., 300.]], device=device)\n"
@@ -187,11 +191,17 @@ def written_to_in_between(stop_gradient, device):
 def no_copy(stop_gradient, device):
     """`target` is not copied"""
     t = _given(stop_gradient, _TWO_NETWORKS, device)
-    with measure.operators() as ran, measure.syncs(device) as waits:
+    copies = _Copies(t.target)
+    with measure.syncs(device) as waits, _Functions(copies), copies:
         loss = t.call("stop_gradient(logits, target)")
     expect.a_tensor(loss)
     expect.at_most(waits.count("tolist", "item", "float"), 0, "times that values are handed to Python")
-    expect.at_most(ran.copies, 0, "operators that do nothing but copy")
+    evidence.record("target is copied", bool(copies.seen))
+    expect.true(
+        not copies.seen,
+        f"`target` is copied: {', '.join(dict.fromkeys(copies.seen))}",
+        "expected: what is computed with it reads it where it is",
+    )
     # A product with one or a sum with zero copies as well. The loss keeps what came of it.
     t, kept = _given(stop_gradient, _TWO_NETWORKS, device), []
 
@@ -215,6 +225,33 @@ def _place(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
+class _Copies(Watch):
+    """The operators that were given `tensor`, or a view of it, and do nothing but copy."""
+
+    def __init__(self, tensor):
+        super().__init__()
+        self.place, self.caller, self.seen = _place(tensor), "", []
+
+    def saw(self, func, args, kwargs, run):
+        name = packet(func)
+        given = tree_leaves((args, kwargs)) if name in COPIES or name.endswith("_copy") else []
+        if any(isinstance(one, Tensor) and _place(one) == self.place for one in given):
+            self.seen.append(f"`{name}` ran inside `{self.caller}`")
+        return run()
+
+
+class _Functions(TorchFunctionMode):
+    """Tells `copies` which of torch's functions the reader has called."""
+
+    def __init__(self, copies):
+        super().__init__()
+        self.copies = copies
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.copies.caller = getattr(func, "__name__", "an operator")
+        return func(*args, **(kwargs or {}))
+
+
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
@@ -224,10 +261,10 @@ def _mean(logits, constant):
 
 @exercise.mistake
 def versions_of_its_own(logits, target):
-    """The gradient stops where it should. But the constant that you made (by `.data`, `set_` or the way
-    through another library) reads the memory of `target` and counts its versions alone. When `target` is
-    written to, autograd does not notice, and the gradient is silently that of the new values. `detach` shares
-    the counter."""
+    """The gradient stops where it should, but a write to `target` before backward goes unnoticed, and the
+    gradient is silently that of the new values. Autograd compares the versions of what it saved itself. What
+    comes from `target` by `.data`, `set_` or another library counts its versions alone, where `detach` shares
+    the counter; and what is kept on `ctx` without `save_for_backward` is not compared at all."""
     return _mean(logits, target.data)
 
 
@@ -240,6 +277,23 @@ def built_in_on_data(logits, target):
 def exchanged(logits, target):
     constant = torch.from_dlpack(target.detach())
     return (constant * logits.log_softmax(dim=1)).sum().neg() / logits.shape[0]
+
+
+class _KeptByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits, target):
+        ctx.target, ctx.probabilities = target, logits.softmax(-1)
+        return _mean(logits, target)
+
+    @staticmethod
+    def backward(ctx, grad):
+        slopes = ctx.probabilities * ctx.target.sum(-1, keepdim=True) - ctx.target
+        return grad * slopes / len(slopes), None
+
+
+@versions_of_its_own.variant
+def kept_without_a_version(logits, target):
+    return _KeptByHand.apply(logits, target)
 
 
 @exercise.mistake
@@ -256,16 +310,16 @@ def constant_prediction(logits, target):
     return (target * log_probabilities).sum(dim=1).mean().neg()
 
 
-@stops_the_wrong_branch.form
+@stops_the_wrong_branch.variant
 def data_of_the_prediction(logits, target):
     return _mean(logits.data.clone(), target)
 
 
 @exercise.mistake
 def copies_the_target(logits, target):
-    """The gradient stops where it should, and the numbers of `target` were copied: by `torch.tensor(target)`,
-    `clone`, a product with one or the like. A constant can read the memory of `target`; what is to be left
-    out is the graph, not the memory."""
+    """The gradient stops where it should, but the numbers of `target` were copied: by `torch.tensor(target)`,
+    `clone`, a product with one or the like, or inside an operator that rearranges them. A constant can read
+    the memory of `target`; what is to be left out is the graph, not the memory."""
     return _mean(logits, torch.tensor(target))
 
 
@@ -290,6 +344,59 @@ def times_one(logits, target):
     with torch.no_grad():
         constant = target * 1
     return _mean(logits, constant)
+
+
+@exercise.mistake
+def made_in_inference_mode(logits, target):
+    """Your constant was computed in `inference_mode`, and backward needs it: what is computed there counts no
+    versions, so autograd cannot save it, and raises. `detach` leaves the graph and can be saved."""
+    with torch.inference_mode():
+        constant = target.clone()
+    return _mean(logits, constant)
+
+
+@made_in_inference_mode.variant
+def computed_in_inference_mode(logits, target):
+    with torch.inference_mode():
+        weights = 1 * target
+    rows = weights * torch.log_softmax(logits, dim=1)
+    return rows.sum().neg() / len(rows)
+
+
+@exercise.mistake
+def written_to(logits, target):
+    """You wrote to the caller's `target`. `detach` gives another tensor that reads the same memory, so what
+    is written to the one (by a method with an underscore at its end, or `out=`) stands in the other too."""
+    return _mean(logits, target.detach().clamp_(min=1e-8))
+
+
+@written_to.variant
+def clamped_through_data(logits, target):
+    constant = target.detach()
+    torch.clamp(constant, 1e-7, 1, out=constant)
+    return F.cross_entropy(logits, constant)
+
+
+@exercise.mistake
+def only_what_was_computed(logits, target):
+    """You take `target` out of its graph only if it was computed. A leaf that requires a gradient has no
+    `grad_fn` either, and gets a gradient from your loss: what counts is `requires_grad`, and `detach` can do
+    no harm."""
+    constant = target.detach() if target.grad_fn is not None else target
+    return _mean(logits, constant)
+
+
+@exercise.mistake
+def softmax_down_the_columns(logits, target):
+    """Your `log_softmax` goes down the columns, over the samples. The classes of a sample stand in a row:
+    dimension 1, or -1."""
+    return -(target.detach() * logits.log_softmax(0)).sum(-1).mean()
+
+
+@softmax_down_the_columns.variant
+def normalised_over_the_samples(logits, target):
+    log_probabilities = logits - logits.logsumexp(0)
+    return (target.detach() * log_probabilities).sum() / -len(logits)
 
 
 @exercise.mistake

@@ -43,4 +43,13 @@ def _negative_first(logits, target):
     return torch.sum(weights * (logits - logits.logsumexp(dim=1, keepdim=True)))
 
 
-also_right = [_built_in, _a_view_without_a_graph, _negative_first]
+def _row_by_row(logits, target):
+    """What is stacked are the losses of the rows; of `target` nothing is copied."""
+    import torch
+
+    pairs = zip(target.detach(), logits.double().log_softmax(-1), strict=True)
+    losses = [-(row * log_probabilities).sum() for row, log_probabilities in pairs]
+    return torch.stack(losses).mean().to(logits.dtype)
+
+
+also_right = [_built_in, _a_view_without_a_graph, _negative_first, _row_by_row]
