@@ -596,8 +596,8 @@ def finite_differences(loss_of, parameters, vectors):
 
 @exercise.mistake
 def part_taken_for_granted(loss_of, parameters, vectors):
-    """Your product is right where every gradient depends on every parameter. A parameter without a part makes
-    `grad` raise or return None; its part of the product is zero."""
+    """Your product is right only where every gradient depends on every parameter. A parameter without a part
+    makes `grad` raise or return None; its part of the product is zero."""
     gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True)
     return list(torch.autograd.grad(_dot(gradients, vectors), parameters))
 

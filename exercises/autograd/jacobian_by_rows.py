@@ -647,7 +647,7 @@ def elements_of_a_view_in_the_plain_case(function, x):
 
 @exercise.mistake
 def no_rows_forgotten(function, x):
-    """Your Jacobian is right wherever the result has elements. Where it has none there are no rows, and
+    """Your Jacobian is right only where the result has elements. Where it has none there are no rows, and
     neither `torch.stack` nor a batch of rows can do with none."""
     x = _leaf(x)
     y = function(x)

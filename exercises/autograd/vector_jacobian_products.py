@@ -434,7 +434,7 @@ def one_sided(function, x, v):
 
 @exercise.mistake
 def dependence_taken_for_granted(function, x, v):
-    """Your product is right where the result depends on `x`. Where it does not, `grad` returns None or
+    """Your product is right only where the result depends on `x`. Where it does not, `grad` returns None or
     raises; the product is zero then."""
     x = _leaf(x)
     y = function(x)
@@ -474,9 +474,9 @@ def only_no_graph_is_seen_to(function, x, v):
 
 @exercise.mistake
 def zero_has_no_graph(function, x, v):
-    """Your product is right unless the derivative is zero everywhere. Backward of `round` gives zeros that
-    depend on nothing, not on `u` either: the first product has no graph there, and `grad` raises. The second
-    product is zero then."""
+    """Your product is right, but where the derivative is zero everywhere `grad` raises. Backward of `round`
+    gives zeros that depend on nothing, not on `u` either: the first product has no graph there, and the
+    second one is zero."""
     x = _leaf(x)
     y = function(x)
     u = torch.zeros_like(y, requires_grad=True)
