@@ -134,6 +134,26 @@ class Copies(OnCtx):
         return x * x
 
 
+class CountsItself(Right):
+    """Kept without its version, which backward looks at itself"""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x, ctx.version = x.detach(), x._version
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        assert ctx.x._version == ctx.version, "x has another version now"
+        return 2 * ctx.x * grad
+
+
+class LeftToAutograd(Right):
+    @staticmethod
+    def apply(x):
+        return x * x
+
+
 class Raises(Right):
     @staticmethod
     def backward(ctx, grad):
@@ -173,6 +193,10 @@ def keeps_no_more_than_x(square):
     derivatives.keeps_no_more_than_x(square, "Square.apply", X)
 
 
+def has_a_node_of_its_own(square):
+    derivatives.has_a_node_of_its_own(square, CALL, X)
+
+
 def ignores_changes(square):
     derivatives.ignores_changes(square, "Square.apply(a)", X)
 
@@ -184,6 +208,7 @@ CHECKS = [
     second,
     backward_can_be_differentiated,
     keeps_no_more_than_x,
+    has_a_node_of_its_own,
     ignores_changes,
 ]
 
@@ -193,6 +218,7 @@ CHECKS = [
     [
         *((check, Right) for check in CHECKS),
         (ignores_changes, Copies),
+        (ignores_changes, CountsItself),
         (keeps_no_more_than_x, Copies),
         (leaves_alone, WrongFactor),
     ],
@@ -237,6 +263,7 @@ SLOPE = "torch.autograd.grad(Square.apply(x), x, g, create_graph=True)[0]"
         (keeps_no_more_than_x, SavesTwo, "kept for backward: 24 bytes, expected at most 12 bytes"),
         (keeps_no_more_than_x, Hides, "still there beside `x` and `z`: 24 bytes, expected at most 12 bytes"),
         (keeps_no_more_than_x, Hoards, "still there beside `x` and `z`: 24 bytes"),
+        (has_a_node_of_its_own, LeftToAutograd, "is `MulBackward0`, which does not call your `backward`"),
         (ignores_changes, OnCtx, "it was computed from the changed `a`"),
         (ignores_changes, OfTheResult, "it was computed from the changed `y`"),
     ],
