@@ -9,10 +9,11 @@ The derivative of this staircase is 0 wherever there is one, and nothing learns 
 if forward had only *clipped* `x` to [0, 1]: where an element of `x` lies in [0, 1], the ends included, the
 incoming gradient passes through as it is; elsewhere nothing passes.
 
-- `levels` has no gradient. The result has the dtype and the strides of `x`.
+- `levels` has no gradient. The result has the dtype of `x` and the strides of `torch.empty_like(x)`.
 - No more than **one byte for each element** is kept for backward, in whatever place. If `x` is changed in
   place between forward and backward, the gradient must not be computed from the changed values.
-- The incoming gradient is not written to, and backward can be differentiated with respect to it.
+- Neither `x` nor the incoming gradient is written to. Backward can be differentiated with respect to what
+  comes in.
 
 `StraightThroughQuantize.apply(torch.tensor([-1., 0.2, 0.9]), 3)` → `[0., 0., 1.]`, and an incoming gradient
 of `[5., 5., 5.]` becomes `[0., 5., 5.]`
@@ -155,9 +156,9 @@ def kept_for_backward(StraightThroughQuantize, device):
     """One byte for each element is kept for backward, at most"""
     setup = x_line([-3.0, -0.5, 0.0, 0.5, 3.0], device)
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-    saved = measure.saved_bytes(t.StraightThroughQuantize.apply, t.x, 5)
-    live = measure.live_bytes(t.StraightThroughQuantize.apply, t.x, 5)
     with expect.situation(setup, f"y = {_CALL}"):
+        saved = measure.saved_bytes(t.StraightThroughQuantize.apply, t.x, 5)
+        live = measure.live_bytes(t.StraightThroughQuantize.apply, t.x, 5)
         expect.at_most(saved.total, t.x.numel(), "kept for backward", unit="bytes")
         expect.at_most(live.held - live.result, t.x.numel(), "still there beside `x` and `y`", unit="bytes")
     with expect.situation(setup, f"y = {_CALL}", "del y"):
@@ -174,7 +175,7 @@ def changed_in_between(StraightThroughQuantize, device):
 @exercise.check
 def left_alone(StraightThroughQuantize, device):
     """`x` and the incoming gradient stay what they were"""
-    setup = x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device)
+    setup = x_line([-3.0, -0.5, 0.0, 0.7, 3.0], device)
     derivatives.leaves_alone(StraightThroughQuantize, _CALL, setup)
 
 
@@ -442,8 +443,8 @@ class MasksAfterRounding(_Right):
 
 @exercise.mistake
 class OtherRange(_Right):
-    """Your gradient passes where |x| ≤ 1. That is the range of a quantiser on [-1, 1]; this one begins at 0
-    and below it the result is not to follow `x`."""
+    """Your gradient passes below 0 too, where |x| ≤ 1. That is the range of a quantiser on [-1, 1]; this one
+    begins at 0, and below it the result is not to follow `x`."""
 
     @staticmethod
     def forward(ctx, x, levels):
@@ -611,6 +612,27 @@ class CutsOff(torch.autograd.Function):
 
 
 @exercise.mistake
+class PartsOfEqualWidth(_Right):
+    """You cut [0, 1] into `levels` parts of equal width and number them, which is not the nearest level: with
+    5 levels 0.85 lies in the last part and becomes 1, and 0.75 is nearer. What is nearest to an end is half
+    as wide as what is nearest to a level in between. `torch.round` divides it like this, on `levels - 1`
+    steps."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.floor(x.clamp(0, 1) * levels).clamp(max=levels - 1) / (levels - 1)
+
+
+@PartsOfEqualWidth.form
+class PartsOfEqualWidthAndOneMore(_Right):
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        return torch.floor(x.clamp(0, 1) * levels) / (levels - 1)
+
+
+@exercise.mistake
 class NumbersTheLevels(_Right):
     """Your results are the numbers of the levels, 0, 1, 2, …, as a quantiser stores them. Here the levels
     themselves are wanted, on the scale of `x`: divide by the `levels - 1` that you multiplied by."""
@@ -774,6 +796,22 @@ class KeepsAMaskOfIntegers(_Right):
 
 
 @exercise.mistake
+class KeepsTwoMasks(torch.autograd.Function):
+    """You keep a mask for either end, which makes two bytes for each element. Backward asks one question,
+    inside or outside: put the two together in forward, with `&` or `|`."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(x >= 0, x <= 1)
+        return _quantize(x, levels)
+
+    @staticmethod
+    def backward(ctx, grad):
+        lower, upper = ctx.saved_tensors
+        return grad * lower * upper, None
+
+
+@exercise.mistake
 class KeptOnCtx(torch.autograd.Function):
     """`ctx.x = x` takes no memory of its own and does not notice a change: where `x` is changed in place
     between forward and backward, your mask is made of the new values. Make the mask in forward."""
@@ -885,6 +923,19 @@ class TakesFromATable(torch.autograd.Function):
     def backward(ctx, grad):
         (inside,) = ctx.saved_tensors
         return torch.where(inside, grad, 0), None
+
+
+@exercise.mistake
+class TableOfFloat32(_Right):
+    """You take the levels from a table, and the result is float32, as the table is, whatever `x` was. For a
+    transposed `x` its layout is another one too, since `unsqueeze` and `argmin` make theirs. Computed from
+    each element by `clamp`, `*`, `round` and `/`, the level keeps the dtype and the strides."""
+
+    @staticmethod
+    def forward(ctx, x, levels):
+        ctx.save_for_backward(_inside(x))
+        table = torch.linspace(0, 1, levels, device=x.device)
+        return table[(x.unsqueeze(-1) - table).abs().argmin(-1)]
 
 
 @exercise.mistake
