@@ -1,16 +1,18 @@
 """A sign that can be trained
 
 `StraightThroughSign.apply(x)` makes every element of `x` either -1 or +1. There is no third value: 0 counts
-as positive, `-0.` too, and becomes +1.
+as positive, `-0.` too, and becomes +1. No element is `nan`.
 
 The sign has the derivative 0 wherever it has one. Backward passes the incoming gradient on as it is for the
 elements of `x` between -1 and 1, **both ends included**, and stops it for the others, whichever way it
 pushes.
 
-- The result has the dtype and the strides of `x`, which may be any dtype of floating point.
+- The result has the dtype of `x`, which may be any of floating point; its strides are those of
+  `torch.empty_like(x)`.
 - No more bytes are kept for backward than `x` has, in whatever place. If what backward needs was changed in
   place meanwhile, it must not go on with the changed values.
-- The incoming gradient is not written to, and backward can be differentiated with respect to it.
+- Neither `x` nor the incoming gradient is written to. Backward can be differentiated with respect to what
+  comes in.
 
 `StraightThroughSign.apply(torch.tensor([-3., 0., 0.5]))` → `[-1., 1., 1.]`, and an incoming gradient of
 `[5., 5., 5.]` becomes `[0., 5., 5.]`
@@ -159,7 +161,7 @@ def changed_in_between(StraightThroughSign, device):
 @exercise.check
 def left_alone(StraightThroughSign, device):
     """`x` and the incoming gradient stay what they were"""
-    setup = x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device)
+    setup = x_line([-3.0, -0.5, 0.0, 0.7, 3.0], device)
     derivatives.leaves_alone(StraightThroughSign, _CALL, setup)
 
 
@@ -193,8 +195,8 @@ class _Right(torch.autograd.Function):
 
 @exercise.mistake
 class SignOfZero(_Right):
-    """`torch.sign` has three values: the sign of 0 is 0. A weight that is exactly 0 would be neither -1 nor
-    1, and switch its connection off."""
+    """You take a sign that has three values: the sign of 0 is 0. A weight that is exactly 0 would be neither
+    -1 nor 1, and switch its connection off."""
 
     @staticmethod
     def forward(ctx, x):
@@ -242,8 +244,8 @@ class TwiceAComparison(torch.autograd.Function):
 
 @exercise.mistake
 class CopiesTheSignBit(_Right):
-    """You read the sign bit. `-0.` has one, and is equal to 0: `-0. >= 0` is true. Such zeros are common, as
-    the product of 0 and a negative number."""
+    """You read the sign bit, which `-0.` has too. It is equal to 0: `-0. >= 0` is true. Such zeros are
+    common, as the product of 0 and a negative number."""
 
     @staticmethod
     def forward(ctx, x):
@@ -285,9 +287,17 @@ class SignOfAlmostNothingMore(_Right):
 
 @exercise.mistake
 class DividesByTheSize(_Right):
-    """For an infinite `x` your result is wrong: infinity divided by infinity is `nan`, as 0 divided by 0 is,
-    and what mends the one does not mend the other. A comparison divides nothing."""
+    """You divide `x` by its size, and infinity divided by infinity is `nan`, as 0 divided by 0 is. What mends
+    the one does not mend the other. A comparison divides nothing."""
 
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x / x.abs()
+
+
+@DividesByTheSize.form
+class DividesAndMends(_Right):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
@@ -827,7 +837,7 @@ class MultipliesInPlace(torch.autograd.Function):
 
 @exercise.mistake
 class WritesIntoTheInput(torch.autograd.Function):
-    """You change the caller's `x`: `x[x < 0] = -1` does, and so do `clamp_` and `sign_`. The result is to be
+    """You change the caller's `x`: `x[x == 0] = 1` does, and so do `clamp_` and `sign_`. The result is to be
     a new tensor."""
 
     @staticmethod
@@ -855,6 +865,15 @@ class WritesAndClones(torch.autograd.Function):
     def backward(ctx, grad):
         (mask,) = ctx.saved_tensors
         return grad * mask
+
+
+@WritesIntoTheInput.form
+class MendsTheZeros(_Right):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        x[x == 0] = 1
+        return torch.sign(x)
 
 
 @exercise.mistake
