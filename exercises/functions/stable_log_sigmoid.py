@@ -8,7 +8,8 @@ any shape and any dtype of floating point.
   *relative to their own size*: at `x = 20` the result is `-2.06e-09`, not `0`.
 - It can be differentiated twice, and the second derivative is finite and right too. Its small values need
   not keep their digits.
-- The result is laid out as `x` is, with the same strides, as with torch's own element-wise operators.
+- The result is laid out as with torch's own element-wise operators: its strides are those of
+  `torch.empty_like(x)`. Neither `x` nor the incoming gradient is written to.
 - Between forward and backward it keeps no more bytes than `x` has, in whatever place. If what it needs was
   changed in place meanwhile, backward must not go on with the changed values.
 
@@ -209,7 +210,9 @@ def left_alone(StableLogSigmoid, device):
 @exercise.check
 def of_your_own(StableLogSigmoid, device):
     """Neither `logsigmoid` nor `softplus` of torch's runs, nor what contains them"""
-    t = expect.given(x_line([-3.0, 0.0, 3.0], device), StableLogSigmoid=StableLogSigmoid)
+    setup = x_line([-3.0, 0.0, 3.0], device)
+    derivatives.has_a_node_of_its_own(StableLogSigmoid, _CALL, setup)
+    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid)
     with measure.operators() as ran:
         t.call("torch.autograd.grad(StableLogSigmoid.apply(x).sum(), x)")
     number = ran.count(*_REFUSED)
@@ -356,8 +359,8 @@ class OtherSignOfTheResult(_Right):
 
 @exercise.mistake
 class LogOfSigmoidAndALittle(_Right):
-    """A small number inside the logarithm (or a `clamp`) keeps the result finite and makes it wrong: at
-    `x = -1000` the result is the logarithm of that small number, not `-1000`."""
+    """A small number inside the logarithm, or a `clamp`, keeps the result finite and makes it wrong: at
+    `x = -1000` it is the logarithm of that small number, or the bound of the `clamp`, and not `-1000`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -375,6 +378,14 @@ class LogOfSigmoidThatIsBounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return ctx.saved_tensors[0].neg().sigmoid() * grad
+
+
+@LogOfSigmoidAndALittle.form
+class LogOfSigmoidOfTheBounded(_Right):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log(torch.sigmoid(x.clamp(-80, 80)))
 
 
 @LogOfSigmoidAndALittle.form
@@ -442,6 +453,39 @@ class ForgetsSmallNumbersTwice(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (1 - torch.sigmoid(x))
+
+
+@exercise.mistake
+class AsOneOfTwoClasses(_Right):
+    """You stack `x` with zeros and take a softmax, or `logsumexp`, over the two: that forgets a small
+    `exp(-|x|)` beside 1, and in float32 the result is 0 from about `x = 17` on. `torch.log1p` never forms the
+    sum. (What was stacked and reduced also has another layout than a transposed `x`.)"""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return -torch.logsumexp(torch.stack([torch.zeros_like(x), -x]), 0)
+
+
+@AsOneOfTwoClasses.variant
+class LogSoftmaxOfTwo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log_softmax(torch.stack([x, torch.zeros_like(x)]), 0)[0]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.softmax(torch.stack([x, torch.zeros_like(x)]), 0)[1]
+
+
+@AsOneOfTwoClasses.form
+class LogSoftmaxAlongTheLast(_Right):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log_softmax(torch.stack([x, torch.zeros_like(x)], -1), -1)[..., 0]
 
 
 @exercise.mistake
@@ -531,9 +575,9 @@ class OverflowsInAQuotient(torch.autograd.Function):
 
 @exercise.mistake
 class MultipliesByMasks(_Right):
-    """Each branch is right on its side. On the other side it overflows, and a mask does not remove that: 0
-    times infinity is `nan`. Choose with `torch.where`, or give each branch an argument for which it does not
-    overflow."""
+    """You multiply branches by masks, and 0 times infinity is `nan`: each branch is right on its side and
+    overflows on the other, which a mask does not remove. Choose with `torch.where`, or give each branch an
+    argument for which it does not overflow."""
 
     @staticmethod
     def forward(ctx, x):
@@ -862,8 +906,8 @@ class ForgetsOneMinus(torch.autograd.Function):
 
 @exercise.mistake
 class DropsTheIncoming(_Right):
-    """You return the derivative alone. What comes into backward is the gradient of the loss with respect to
-    your result; the chain rule multiplies the two."""
+    """You return the derivative alone, not multiplied by what comes in. What comes into backward is the
+    gradient of the loss with respect to your result; the chain rule multiplies the two."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -916,8 +960,12 @@ class KeptInADict(torch.autograd.Function):
         return ctx.kept["x"].neg().sigmoid() * grad
 
 
-@KeptOnCtx.form
-class ResultKeptOnCtx(torch.autograd.Function):
+@exercise.mistake
+class ResultOnCtx(torch.autograd.Function):
+    """You keep the result as an attribute of `ctx`, and the two hold each other: the result holds its node,
+    the node is `ctx`, and `ctx` holds the result. This circle stays in memory when nobody wants it any more.
+    Nor is a change of the result noticed. `save_for_backward` keeps a result without either."""
+
     @staticmethod
     def forward(ctx, x):
         ctx.y = _log_sigmoid(x)
@@ -950,6 +998,19 @@ class ThroughFloat32(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return ctx.saved_tensors[0].neg().sigmoid() * grad
+
+
+@AlwaysFloat32.form
+class AlwaysFloat32InBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return _log_sigmoid(x.float())
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(-x.float())
 
 
 @exercise.mistake
