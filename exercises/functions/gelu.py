@@ -5,12 +5,13 @@ it: `Φ(x) = (1 + erf(x / √2)) / 2`. Write it as an `autograd.Function`, with 
 need the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of `Φ`.
 
 - Exact means up to rounding, in every dtype of floating point: the approximation with `tanh` that many models
-  use is off by up to 0.0005, and that shows. The dtype is kept, and so are the strides.
+  use is off by up to 0.0005, and that shows. The dtype is kept; the strides are those of
+  `torch.empty_like(x)`.
 - It can be differentiated twice.
 - No more is kept for backward than `x` has bytes, in whatever place; left to autograd, this formula keeps
   three times as much.
   If what is kept was changed in place meanwhile, backward must not go on with the changed values.
-- The incoming gradient is not written to.
+- Neither `x` nor the incoming gradient is written to.
 
 torch's own `gelu` is not to be used, everything else is welcome.
 
@@ -169,13 +170,15 @@ def changed_in_between(Gelu, device):
 @exercise.check
 def left_alone(Gelu, device):
     """`x` and the incoming gradient stay what they were"""
-    derivatives.leaves_alone(Gelu, _CALL, x_line([-3.0, -0.5, 0.3, 0.7, 3.0], device))
+    derivatives.leaves_alone(Gelu, _CALL, x_line([-3.0, -0.5, 0.0, 0.7, 3.0], device))
 
 
 @exercise.check
 def of_your_own(Gelu, device):
-    """torch's own `gelu` does not run"""
-    t = expect.given(x_line([-3.0, 0.0, 3.0], device), Gelu=Gelu)
+    """The backward is yours, and torch's own `gelu` does not run"""
+    setup = x_line([-3.0, 0.0, 3.0], device)
+    derivatives.has_a_node_of_its_own(Gelu, _CALL, setup)
+    t = expect.given(setup, Gelu=Gelu)
     with measure.operators() as ran:
         t.call("torch.autograd.grad(Gelu.apply(x), x, torch.ones_like(x))")
     number = ran.count("aten.gelu", "aten.gelu_backward")
@@ -364,6 +367,14 @@ class ForgetsTheInnerDerivative(torch.autograd.Function):
 
 
 @OtherDensity.form
+class DensityOfErf(_Right):
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (_cdf(x) + x * torch.exp(-x * x) / math.sqrt(math.pi))
+
+
+@OtherDensity.form
 class ForgetsToHalve(_Right):
     @staticmethod
     def backward(ctx, grad):
@@ -452,8 +463,8 @@ class WithoutTheHalfAnywhere(torch.autograd.Function):
 
 @exercise.mistake
 class TimesRootTwo(_Right):
-    """You take `erf(x * √2)`. `Φ` belongs to a wider bell than `erf`, and its argument is smaller: `x /
-    √2`."""
+    """You take `erf(x * √2)`, where `Φ` has `erf(x / √2)`: it belongs to a wider bell than `erf`, and its
+    argument is smaller."""
 
     @staticmethod
     def forward(ctx, x):
@@ -463,7 +474,7 @@ class TimesRootTwo(_Right):
 
 @exercise.mistake
 class WithoutRootTwo(_Right):
-    """You take `erf(x)`. `erf` belongs to a narrower bell than `Φ`: its argument is `x / √2`."""
+    """You take `erf(x)`, where `Φ` has `erf(x / √2)`: `erf` belongs to a narrower bell than `Φ`."""
 
     @staticmethod
     def forward(ctx, x):
@@ -486,8 +497,8 @@ class WithoutRootTwoAnywhere(torch.autograd.Function):
 
 @exercise.mistake
 class DropsTheIncoming(_Right):
-    """You return the slope alone. What comes into backward is the gradient of the loss with respect to your
-    result; the chain rule multiplies the two."""
+    """You return the slope alone, not multiplied by what comes in. What comes into backward is the gradient
+    of the loss with respect to your result; the chain rule multiplies the two."""
 
     @staticmethod
     def backward(ctx, grad):
@@ -756,8 +767,8 @@ class KeepsTwoMoreOnCtx(_Right):
 
 @exercise.mistake
 class TypesFourDigits(torch.autograd.Function):
-    """Your constants have four digits (1.4142 for √2, 0.3989 for the density), and float32 has seven: the
-    slopes differ in the fifth. `math.sqrt(2)` and `math.sqrt(2 * math.pi)` have sixteen."""
+    """Your constants have four digits (1.4142 or 0.7071 for the root, 0.3989 for the density), and float32
+    has seven: the slopes differ in the fifth. `math.sqrt(2)` and `math.sqrt(2 * math.pi)` have sixteen."""
 
     @staticmethod
     def forward(ctx, x):
@@ -768,6 +779,19 @@ class TypesFourDigits(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * (0.5 * (1 + torch.erf(x / 1.4142)) + x * 0.3989 * torch.exp(-x * x / 2))
+
+
+@TypesFourDigits.form
+class TypesFourDigitsOfTheInverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 0.5 * x * (1 + torch.erf(x * 0.7071))
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * (0.5 * (1 + torch.erf(x * 0.7071)) + x * 0.3989 * torch.exp(-x * x / 2))
 
 
 @exercise.mistake
@@ -836,6 +860,20 @@ class AlwaysFloat32(_Right):
         return x * _cdf(x)
 
 
+@AlwaysFloat32.variant
+class AlwaysFloat32InBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        x = x.float()
+        return x * _cdf(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].float()
+        return grad * (_cdf(x) + x * _pdf(x))
+
+
 @exercise.mistake
 class ThroughFloat32AndBack(_Right):
     """You compute in float32 and convert the result back to the dtype of `x`. That helps half precision; a
@@ -865,12 +903,23 @@ class BothThroughFloat32(torch.autograd.Function):
 
 @exercise.mistake
 class Builtin(_Right):
-    """It works because torch's operator does. Write it with `erf` and `exp`: that is all that is in it."""
+    """You call torch's own `gelu`, which does all the work. Write it with `erf` and `exp`: that is all that
+    is in it."""
 
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
         return F.gelu(x)
+
+
+@exercise.mistake
+class LeavesItToAutograd(torch.autograd.Function):
+    """You replaced `apply`, and autograd differentiates the formula: no backward of yours runs, and more is
+    kept than `x` has bytes. `apply` is inherited; it makes the node in the graph and calls your `forward`."""
+
+    @staticmethod
+    def apply(x):
+        return x * _cdf(x)
 
 
 @exercise.mistake
