@@ -9,11 +9,13 @@ Each node is there once, also the `AccumulateGrad` nodes at the ends, which belo
 operand needs no gradient the pair is `(None, 0)`: nothing follows there. Where the order leaves a choice, any
 choice is right. A tensor without a `grad_fn` has the empty list.
 
-Nodes are found, not run: no operator is called, and the graph stays as it was. Graphs can be deep (20,000
+Nodes are found, not run: no operator is called, and the graph stays as it was. Graphs can be deep (10,000
 nodes in a row) and paths can be many (each time two meet, the number of paths may double).
 
 For `y = (x * 2).exp()` the list holds an `ExpBackward0`, a `MulBackward0` and an `AccumulateGrad`.
 """
+
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -47,8 +49,12 @@ def _graph(root):
         node = waiting.pop()
         if node not in found:
             found[node] = None
-            waiting += [following for following, _ in node.next_functions if following is not None]
+            waiting += _following(node)
     return list(found)
+
+
+def _following(node):
+    return [following for following, _ in node.next_functions if following is not None]
 
 
 def _name(node):
@@ -78,14 +84,20 @@ def _fault(order, root):
         line = f"{len(order)} of {len(nodes)} nodes are there; missing is {_name(missing[0])}"
         return f"missing {kinds}", [line]
     for node in order:
-        for following, _ in node.next_functions:
-            if following is not None and place[id(following)] < place[id(node)]:
+        for following in _following(node):
+            if place[id(following)] < place[id(node)]:
                 late, early = place[id(node)], place[id(following)]
-                return "order", [
+                return "turned around" if _is_right(order[::-1]) else "order", [
                     f"entry {early} is {_name(following)}; entry {late}, {_name(node)}, sends it a gradient",
                     "expected: what sends a gradient stands first",
                 ]
     return None
+
+
+def _is_right(order):
+    """Whether every node of a list stands before those that it sends gradients to."""
+    place = {node: i for i, node in enumerate(order)}
+    return all(place[node] < place[following] for node in order for following in _following(node))
 
 
 def _expect_orders(graph_operations, setups):
@@ -133,6 +145,13 @@ def unequal_paths(graph_operations):
 
 
 @exercise.check
+def early_and_late(graph_operations):
+    """A leaf that is used at the beginning and again at the end"""
+    lines = ("y = x * x.sin()", "y = x.sin() * x", "y = x.sin().cos() * x")
+    _expect_orders(graph_operations, [_LEAF + line for line in lines])
+
+
+@exercise.check
 def no_edge(graph_operations):
     """Operands that need no gradient: nothing follows there"""
     lines = (
@@ -150,6 +169,8 @@ def several_edges(graph_operations, device):
     x = f"x = torch.ones(3, 2, device='{device.type}', requires_grad=True)\n"
     lines = (
         "y = x * x",
+        "h = x.exp()\ny = h.sin() + h * h",
+        "h = x.exp()\ny = h * h + h.sin()",
         "a, b, c = x.unbind()\ny = a * b + c",
         "a, b, c = x.exp().unbind()\ny = c * a.sin() + b",
     )
@@ -190,19 +211,33 @@ def nothing_runs(graph_operations):
 
 
 @exercise.check
+def once_more(graph_operations):
+    """A second call on the same graph gives the same list, and nothing stays in the nodes"""
+    t = expect.given(_LEAF + "y = x.exp().sin()", graph_operations=graph_operations)
+    t.call("graph_operations(y)")
+    left = [node for node in _graph(t.y.grad_fn) if node.metadata]
+    fault = _fault(t.call("graph_operations(y)"), t.y.grad_fn)
+    evidence.record("left in the nodes", bool(left))
+    evidence.record("fault of the second call", fault and fault[0])
+    if left:
+        raise expect.Mismatch(
+            f"`metadata` of {_name(left[0])} holds {expect.show(left[0].metadata)} after the first call",
+            "expected: nothing, as before",
+        )
+    if fault:
+        raise expect.Mismatch("in the second call on the same graph:", *fault[1])
+
+
+@exercise.check
 def deep(graph_operations):
-    """A graph of 20,000 nodes in a row"""
-    _expect_orders(graph_operations, [_LEAF + "y = x\nfor _ in range(20_000): y = -y"])
+    """A graph of 10,000 nodes in a row"""
+    _expect_orders(graph_operations, [_LEAF + "y = x\nfor _ in range(10_000): y = -y"])
 
 
 @exercise.check(deadline=2.0)
 def many_paths(graph_operations):
     """A graph of few nodes and a billion paths"""
     _expect_orders(graph_operations, [_LEAF + "y = x\nfor _ in range(30): y = y * y"])
-
-
-def _following(node):
-    return [following for following, _ in node.next_functions if following is not None]
 
 
 @exercise.mistake
@@ -303,6 +338,39 @@ def marks_when_pushed(tensor):
 
 
 @exercise.mistake
+def marks_what_waits(tensor):
+    """You mark a node as seen when you put it on the stack, before its turn has come. Another node that leads
+    to it finds it marked and is finished first: turned around, the list has that other node behind it. Mark a
+    node when you take it from the stack."""
+    finished, stack = [], [tensor.grad_fn] if tensor.grad_fn else []
+    seen = set(stack)
+    while stack:
+        found = [following for following in _following(stack[-1]) if following not in seen]
+        if not found:
+            finished.append(stack.pop())
+        seen.update(found)
+        stack += found
+    return finished[::-1]
+
+
+@marks_what_waits.form
+def marks_what_waits_with_flags(tensor):
+    finished, stack = [], [(tensor.grad_fn, False)] if tensor.grad_fn else []
+    seen = {tensor.grad_fn, None}
+    while stack:
+        node, walked = stack.pop()
+        if walked:
+            finished.insert(0, node)
+            continue
+        stack.append((node, True))
+        for following, _ in node.next_functions:
+            if following not in seen:
+                seen.add(following)
+                stack.append((following, False))
+    return finished
+
+
+@exercise.mistake
 def breadth_first(tensor):
     """You go level by level, so a node stands where the *shortest* path to it ends. It has to wait for the
     longest: a node further from the root may still send it a gradient."""
@@ -328,6 +396,85 @@ def with_a_queue(tensor):
         order[node] = len(order)
         queue.extend(n for n, _ in node.next_functions)
     return sorted(order, key=order.get)
+
+
+@exercise.mistake
+def moves_a_node_alone(tensor):
+    """A node that is found again moves to the end of your list, and what follows it stays where it was. To
+    move all that too would take long: list a node when no edge is left that leads to it."""
+    order, queue, seen = {}, [tensor.grad_fn] if tensor.grad_fn else [], set()
+    for node in queue:
+        order.pop(node, None)
+        order[node] = True
+        if node not in seen:
+            seen.add(node)
+            queue += _following(node)
+    return list(order)
+
+
+@exercise.mistake
+def first_edge_only(tensor):
+    """You follow the first pair of `next_functions` only, as if the graph were a chain. A node has a pair for
+    each operand, and a path goes on behind each."""
+    order, node = [], tensor.grad_fn
+    while node is not None:
+        order.append(node)
+        node = node.next_functions[0][0] if node.next_functions else None
+    return order
+
+
+@exercise.mistake
+def counts_edges_lists_nodes(tensor):
+    """You count every edge that leads to a node, and count off once for each node that sends to it. A node
+    may send over two edges, as that of `x * x` does: then the count never comes to 0, and all that follows
+    is missing. Count off every edge."""
+    if tensor.grad_fn is None:
+        return []
+    arriving = Counter(following for node in _graph(tensor.grad_fn) for following in _following(node))
+    order, ready = [], [tensor.grad_fn]
+    for node in ready:
+        order.append(node)
+        for following in set(_following(node)):
+            arriving[following] -= 1
+            if not arriving[following]:
+                ready.append(following)
+    return order
+
+
+@exercise.mistake
+def counts_nodes_takes_edges(tensor):
+    """You count how many nodes send to a node, and count off every edge. A node may send over two edges, as
+    that of `x * x` does: then the count comes to 0 while another node is still to send. Count the edges."""
+    if tensor.grad_fn is None:
+        return []
+    nodes = _graph(tensor.grad_fn)
+    arriving = Counter(following for node in nodes for following in set(_following(node)))
+    return _in_order(tensor.grad_fn, arriving)
+
+
+@exercise.mistake
+def remembers_former_calls(tensor, seen=set()):  # noqa: B006
+    """Your function remembers what it saw in former calls: asked again for the same graph, it finds that all
+    was seen. A default such as `seen=set()` is made once, when the function is defined, and shared by all
+    calls. Make the set inside."""
+    finished, stack = [], [(tensor.grad_fn, False)]
+    while stack:
+        node, walked = stack.pop()
+        if walked:
+            finished.append(node)
+        elif node is not None and node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(following, False) for following, _ in node.next_functions]
+    return finished[::-1]
+
+
+@exercise.mistake
+def by_sequence_number(tensor):
+    """You sort by the number that a node got when its operator was called, and `AccumulateGrad` nodes were
+    made by no operator: their number is the largest that there is, so they stand first, and belong at the
+    end."""
+    return sorted(_graph(tensor.grad_fn), key=lambda node: node._sequence_nr(), reverse=True)
 
 
 @exercise.mistake
@@ -593,9 +740,9 @@ def lists_the_node_of_a_leaf(tensor):
 
 @exercise.mistake
 def walks_every_path(tensor):
-    """The order is right: a node moves to the end each time that it is reached, so it stands behind the last
-    that sends it a gradient. For that you walk every *path*, and paths double wherever two meet. Count edges,
-    and each is walked once."""
+    """The order is right, but you walk every *path* for it, and paths double wherever two meet. A node moves
+    to the end each time that it is reached, and all behind it once more. Count edges, and each is walked
+    once."""
     order, waiting = {}, [tensor.grad_fn] if tensor.grad_fn else []
     while waiting:
         following = []
@@ -621,7 +768,7 @@ def watches_a_backward(tensor):
     return order
 
 
-@watches_a_backward.variant
+@watches_a_backward.form
 def watches_and_retains(tensor):
     order = []
     handles = []
