@@ -216,6 +216,36 @@ def all_in_the_graph_have_gradients():
 
 
 @exercise.mistake
+def computed_is_no_leaf_and_all_have_gradients():
+    """You expect the result of an operator to be no leaf, and `.grad` wherever `requires_grad` is `True`. A
+    leaf is a tensor without a `grad_fn`, and where no input requires a gradient, or grad mode is off, the
+    result has none. And backward keeps gradients at leaves only, unless `retain_grad()` asks for it."""
+    return {
+        line: (leaf and not _is_computed(line), needs, needs) for line, (leaf, needs, _) in _ELSEWHERE.items()
+    }
+
+
+def _is_computed(line):
+    return any(part in line for part in ("* 2", "> 0", "detach")) and "Parameter" not in line
+
+
+@exercise.mistake
+def all_in_the_loss_have_gradients():
+    """You expect a gradient for every leaf that the loss was computed from. Backward computes one only where
+    `requires_grad` is `True`: a tensor that requires none is a constant for it."""
+    return {line: (leaf, needs, has or leaf) for line, (leaf, needs, has) in _ELSEWHERE.items()}
+
+
+@exercise.mistake
+def leaves_are_results():
+    """You have leaves the wrong way round: a leaf is where backward ends, not where it begins. It has no
+    `grad_fn`. The result of an operator that was recorded has one, and is no leaf."""
+    return {
+        line: (leaf if line == "y = x" else not leaf, *more) for line, (leaf, *more) in _ELSEWHERE.items()
+    }
+
+
+@exercise.mistake
 def retained_makes_a_leaf():
     """`retain_grad()` lets the tensor keep its gradient. It stays where it is in the graph: its `grad_fn` is
     still there, so it is no leaf."""
@@ -303,6 +333,14 @@ def parameters_stay_in_the_graph():
     gradient goes on to `x`. To train through a computed weight, use the result itself, not a Parameter of
     it."""
     return {**_ELSEWHERE, "y = nn.Parameter(x * 2)": (False, True, False)}
+
+
+@exercise.mistake
+def a_parameter_gets_nothing():
+    """You expect no gradient for the Parameter, perhaps since nothing leads from it to `x`. Nothing does, but
+    the loss is computed from the Parameter itself: it is a leaf that requires a gradient, and backward gets
+    to it."""
+    return {**_ELSEWHERE, "y = nn.Parameter(x * 2)": (True, True, False)}
 
 
 @exercise.mistake
