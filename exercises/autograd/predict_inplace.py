@@ -227,6 +227,28 @@ def all_but_data_raise():
 
 
 @exercise.mistake
+def everything_raises():
+    """You expect an error from every line that writes in place. Autograd records in-place operations like
+    others, and raises only where it sees a write to something that an operator kept for its backward.
+    `x + 1` kept nothing, and `sin` its input, not its result; and it sees no write through `.data` or NumPy."""
+    return {line: answer if "y + 1" in line else "raises" for line, answer in _ELSEWHERE.items()}
+
+
+@exercise.mistake
+def everything_is_safe():
+    """You expect that no later write reaches what backward reads, as if operators kept copies. They keep the
+    tensors themselves, with the version that they have then. A write to one that was kept is counted, and
+    backward raises; where it is not counted, the gradient comes out wrong."""
+    raises = "x += 1; y = x * x"
+    return {line: answer if line == raises else "safe" for line, answer in _ELSEWHERE.items()}
+
+
+@everything_is_safe.form
+def even_a_write_to_a_leaf():
+    return dict.fromkeys(_ELSEWHERE, "safe")
+
+
+@exercise.mistake
 def results_are_always_kept():
     """You expect an operator to keep its result. Some do, since their derivative is computed from it: `exp`,
     `sigmoid`, `relu`. `sin` keeps its input, because its derivative is `cos(x)`; its result is nobody's
@@ -249,9 +271,9 @@ def an_addition_to_exp_is_harmless():
 
 
 @exercise.mistake
-def inputs_are_always_kept():
-    """You expect `exp` to keep its input. Its derivative is its own result, and that is what it keeps: a
-    write to `y` changes it."""
+def the_result_of_exp_may_change():
+    """You expect a write to the result of `exp` to be safe. The derivative of `exp` is its own result, and
+    that is what it keeps: a write to `y` is counted, and backward raises."""
     return {
         **_ELSEWHERE,
         "y = x.exp(); y += 1": "safe",
@@ -369,6 +391,35 @@ def data_is_always_wrong():
 
 
 @exercise.mistake
+def every_write_is_noticed():
+    """You expect an error after a write through `.data` and through NumPy. Neither moves the version of `x`,
+    so backward does not notice, and computes with what it finds: the gradient is wrong where the operator
+    kept `x`, and right where it kept nothing."""
+    return {
+        **_ELSEWHERE,
+        "y = x * x; x.data += 1": "raises",
+        "y = x * x; x.detach().numpy()[:] = 0": "raises",
+    }
+
+
+@every_write_is_noticed.form
+def every_write_to_x_raises():
+    return {line: "raises" if "x.d" in line else answer for line, answer in _ELSEWHERE.items()}
+
+
+@exercise.mistake
+def every_hidden_write_is_wrong():
+    """You expect a wrong gradient after every write to `x` that autograd does not record. A write to a
+    detached tensor is not recorded, but it is counted, since the two share a counter: backward raises. And a
+    write through `.data` does no harm after `x + 1`, which kept nothing."""
+    return {
+        **_ELSEWHERE,
+        "y = x * x; x.detach().add_(1)": "wrong",
+        "y = x + 1; x.data += 1": "wrong",
+    }
+
+
+@exercise.mistake
 def numpy_is_noticed():
     """NumPy writes into the storage and knows nothing of torch's counters. The version stays what it was, and
     backward computes with what it finds."""
@@ -406,8 +457,10 @@ def constants_may_change():
     return {**_ELSEWHERE, "w = torch.ones(3); y = x * w; w.zero_()": "safe"}
 
 
-@constants_may_change.form
+@exercise.mistake
 def constants_are_not_watched():
+    """You expect a wrong gradient after the write to `w`. It requires no gradient, but its writes are counted
+    as those of every tensor, and the product kept it together with its version: backward raises."""
     return {**_ELSEWHERE, "w = torch.ones(3); y = x * w; w.zero_()": "wrong"}
 
 
