@@ -227,6 +227,12 @@ def _leaf(x):
     return x.detach().clone().requires_grad_()
 
 
+def _plain(y, x, u, v, **options):
+    """The product as one writes it at first: the result depends on `x`."""
+    (product,) = torch.autograd.grad(y, x, u, create_graph=True)
+    return torch.autograd.grad(product, u, v, **options)[0]
+
+
 def _first(function, x):
     """The result, and a `u` with the product that belongs to it; None where there is nothing to
     differentiate."""
@@ -263,6 +269,13 @@ def backward_with_v(function, x, v):
     if result.requires_grad:
         result.backward(v, inputs=[leaf])
     return torch.zeros_like(result).detach() if leaf.grad is None else leaf.grad
+
+
+@the_other_product.form
+def read_from_grad(function, x, v):
+    x = x.detach().requires_grad_()
+    function(x).backward(v)
+    return x.grad
 
 
 @exercise.mistake
@@ -320,6 +333,24 @@ def u_is_no_leaf(function, x, v):
 
 
 @exercise.mistake
+def x_is_not_followed(function, x, v):
+    """Autograd does not follow your `x`: from a tensor whose `requires_grad` is False no graph is made. The
+    caller's may be such a tensor, and a detached one always is. Take one of your own and ask for its
+    gradient, as in `x.detach().requires_grad_()`."""
+    y = function(x)
+    return _plain(y, x, torch.ones_like(y, requires_grad=True), v)
+
+
+@x_is_not_followed.variant
+def x_is_detached_only(function, x, v):
+    leaf = x.detach()
+    result = function(leaf)
+    weights = torch.zeros_like(result).requires_grad_()
+    first = torch.autograd.grad(outputs=result, inputs=leaf, grad_outputs=weights, create_graph=True)
+    return torch.autograd.grad(outputs=first, inputs=weights, grad_outputs=v)[0]
+
+
+@exercise.mistake
 def with_respect_to_x(function, x, v):
     """Your second call differentiates with respect to `x` again: that gives second derivatives. The first
     product is linear in `u`, and its derivative with respect to `u` is what you want."""
@@ -327,6 +358,13 @@ def with_respect_to_x(function, x, v):
     y = function(x)
     u = torch.ones_like(y)
     (product,) = torch.autograd.grad(y, x, u, create_graph=True, allow_unused=True)
+    return torch.autograd.grad(product, x, v)[0]
+
+
+@with_respect_to_x.form
+def v_in_both_calls(function, x, v):
+    x = x.detach().requires_grad_()
+    (product,) = torch.autograd.grad(function(x), x, v, create_graph=True)
     return torch.autograd.grad(product, x, v)[0]
 
 
@@ -415,6 +453,14 @@ def one_hot_products(function, x, v):
         if row is not None:
             product.view(-1)[i] = torch.sum(row * v)
     return product
+
+
+@the_whole_jacobian.form
+def all_rows_in_the_plain_case(function, x, v):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.flatten()]
+    return torch.stack([(row * v).sum() for row in rows]).reshape(y.shape)
 
 
 @exercise.mistake
@@ -516,6 +562,12 @@ def the_callers_flag(function, x, v):
     return torch.zeros_like(y).detach() if product is None else torch.autograd.grad(product, u, v)[0]
 
 
+@the_callers_flag.form
+def the_callers_flag_in_the_plain_case(function, x, v):
+    y = function(x.requires_grad_())
+    return _plain(y, x, torch.ones_like(y, requires_grad=True), v)
+
+
 @exercise.mistake
 def flag_of_v(function, x, v):
     """The product is right, and the caller's `v` requires a gradient now, which it did not before. It is a
@@ -538,6 +590,13 @@ def u_of_the_default_dtype(function, x, v):
     if product is None or not product.requires_grad:
         return torch.zeros_like(y)
     return torch.autograd.grad(product, u, v)[0]
+
+
+@u_of_the_default_dtype.form
+def the_default_dtype_in_the_plain_case(function, x, v):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    return _plain(y, x, torch.ones(y.shape, device=y.device, requires_grad=True), v)
 
 
 @exercise.mistake
@@ -585,6 +644,13 @@ def graph_left_on(function, x, v):
     if product is None:
         return torch.zeros_like(y).detach()
     return torch.autograd.grad(product, u, v, create_graph=True)[0]
+
+
+@graph_left_on.form
+def graph_left_on_in_the_plain_case(function, x, v):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    return _plain(y, x, torch.ones_like(y, requires_grad=True), v, create_graph=True)
 
 
 @exercise.mistake
