@@ -222,6 +222,11 @@ def _stack(rows, y, x):
     return torch.stack(rows).reshape(y.shape + x.shape) if rows else _zeros(y, x)
 
 
+def _plain(y, x, **options):
+    """The rows as one writes them at first: each depends on `x`."""
+    return [torch.autograd.grad(element, x, **options)[0] for element in y.reshape(-1)]
+
+
 @exercise.mistake
 def graph_freed(function, x):
     """The first row frees the graph, and the second one needs it again: `retain_graph` keeps it. Where an
@@ -242,6 +247,20 @@ def one_hot_once(function, x):
             if row is not None:
                 jacobian[i] = row
     return jacobian.reshape(y.shape + x.shape)
+
+
+@graph_freed.form
+def graph_freed_in_the_plain_case(function, x):
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_plain(y, x)).reshape(y.shape + x.shape)
+
+
+@graph_freed.form
+def graph_freed_along_a_vector(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    return torch.stack([torch.autograd.grad(y[i], x)[0] for i in range(len(y))])
 
 
 @exercise.mistake
@@ -299,6 +318,12 @@ def rows_that_may_be_none(function, x):
     for i, row in enumerate(_rows(y, x)):
         jacobian[i] = row
     return jacobian.detach()
+
+
+@flat.form
+def a_row_for_each_element(function, x):
+    x = _leaf(x)
+    return torch.stack(_plain(function(x), x, retain_graph=True))
 
 
 @exercise.mistake
@@ -373,6 +398,30 @@ def sums_of_the_entries(function, x):
     return torch.stack(rows)
 
 
+@result_taken_for_a_vector.form
+def a_one_for_each_entry(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(len(y)):
+        pick = torch.zeros_like(y)
+        pick[i] = 1
+        rows.append(torch.autograd.grad(y, x, pick, retain_graph=True)[0])
+    return torch.stack(rows)
+
+
+@result_taken_for_a_vector.form
+def backward_of_each_entry(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(len(y)):
+        x.grad = None
+        y[i].backward(retain_graph=True)
+        rows.append(x.grad)
+    return torch.stack(rows)
+
+
 @exercise.mistake
 def x_is_not_followed(function, x):
     """Autograd does not follow your `x`: from a tensor whose `requires_grad` is False no graph is made. The
@@ -411,7 +460,7 @@ def not_followed_so_zero(function, x):
 def the_plain_case_only(function, x):
     """Your Jacobian is right for results that all depend on `x`, but others are asked for too. Where a result
     does not depend on `x`, `grad` raises or returns None, and its derivatives are zero; and a result without
-    elements has no rows, of which `torch.stack` can make nothing."""
+    elements has no rows, and neither `torch.stack` nor a batch of rows can do with none."""
     x = _leaf(x)
     y = function(x)
     rows = [torch.autograd.grad(element, x, retain_graph=True)[0] for element in y.reshape(-1)]
@@ -447,6 +496,14 @@ def only_no_graph_and_not_empty(function, x):
     return torch.stack(rows).reshape(y.shape + x.shape)
 
 
+@the_plain_case_only.form
+def a_batch_in_the_plain_case(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    picks = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(-1, *y.shape)
+    return torch.autograd.grad(y, x, picks, is_grads_batched=True)[0].reshape(y.shape + x.shape)
+
+
 @exercise.mistake
 def no_sizes_to_pass(function, x):
     """Where a number goes in and a number comes out, you pass no size at all: of two empty shapes a `*` makes
@@ -480,6 +537,13 @@ def no_sizes_and_no_rows(function, x):
     x = _leaf(x)
     y = function(x)
     return torch.stack(_rows(y, x)).reshape(*y.shape, *x.shape)
+
+
+@no_sizes_to_pass.form
+def no_sizes_in_the_plain_case(function, x):
+    x = _leaf(x)
+    y = function(x)
+    return torch.stack(_plain(y, x, retain_graph=True)).reshape(*y.shape, *x.shape)
 
 
 @exercise.mistake
@@ -608,6 +672,18 @@ def written_into_a_copy(function, x):
             (row,) = torch.autograd.grad(y, x, pick, retain_graph=True, allow_unused=True)
         rows.append(torch.zeros_like(x) if row is None else row)
     return _stack(rows, y, x)
+
+
+@written_into_a_copy.form
+def lost_in_the_plain_case(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for i in range(y.numel()):
+        pick = torch.zeros_like(y)
+        pick.reshape(-1)[i] = 1
+        rows.append(torch.autograd.grad(y, x, pick, retain_graph=True)[0])
+    return torch.stack(rows).reshape(y.shape + x.shape)
 
 
 @exercise.mistake
@@ -756,6 +832,18 @@ def left_in_grad(function, x):
     return _stack(rows, y, x)
 
 
+@left_in_grad.form
+def left_in_grad_in_the_plain_case(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    rows = []
+    for element in y.flatten():
+        x.grad = None
+        element.backward(retain_graph=True)
+        rows.append(x.grad)
+    return torch.stack(rows).reshape(y.shape + x.shape)
+
+
 @exercise.mistake
 def gradient_of_the_sum(function, x):
     """You differentiated the sum of the results. That is the sum of the rows; each of them was asked for."""
@@ -851,6 +939,13 @@ def graph_left_on(function, x):
     return _stack(_rows(y, x, create_graph=True), y, x)
 
 
+@graph_left_on.form
+def graph_left_on_in_the_plain_case(function, x):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    return torch.stack(_plain(y, x, create_graph=True)).reshape(y.shape + x.shape)
+
+
 @exercise.mistake
 def the_callers_flag(function, x):
     """You set `requires_grad` on the caller's `x`. Take a tensor of your own for that: one that reads the
@@ -867,3 +962,10 @@ def the_callers_flag_off_again(function, x):
     jacobian = _stack(_rows(y, x), y, x)
     x.requires_grad_(False)
     return jacobian
+
+
+@the_callers_flag.form
+def the_callers_flag_in_the_plain_case(function, x):
+    x.requires_grad_()
+    y = function(x)
+    return torch.stack(_plain(y, x, retain_graph=True)).reshape(y.shape + x.shape)
