@@ -280,6 +280,18 @@ def filled_row_by_row(loss_of, parameters, vectors):
     return found
 
 
+@the_whole_hessian.form
+def all_rows_without_a_guard(loss_of, parameters, vectors):
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True)
+    rows = []
+    for element in torch.cat([g.reshape(-1) for g in gradients]):
+        row = torch.autograd.grad(element, parameters, retain_graph=True)
+        rows.append(torch.cat([part.reshape(-1) for part in row]))
+    product = torch.stack(rows) @ torch.cat([v.reshape(-1) for v in vectors])
+    parts = product.split([p.numel() for p in parameters])
+    return [part.reshape(p.shape) for part, p in zip(parts, parameters, strict=True)]
+
+
 @exercise.mistake
 def row_by_row(loss_of, parameters, vectors):
     """Your product is right, and takes one backward for each element of the parameters: you go through the
@@ -410,6 +422,19 @@ def gradient_times_gradient(loss_of, parameters, vectors):
     gradients = [g.detach() for g in _gradients(loss_of, parameters)]
     along = _dot(gradients, vectors)
     return [g * along for g in gradients]
+
+
+@exercise.mistake
+def gradient_times_vector(loss_of, parameters, vectors):
+    """You multiplied the gradient by the vector, element by element. The Hessian holds second derivatives:
+    the scalar product of gradient and vector is to be differentiated once more."""
+    gradients = torch.autograd.grad(loss_of(), parameters, materialize_grads=True)
+    return [g * v for g, v in zip(gradients, vectors, strict=True)]
+
+
+@gradient_times_vector.variant
+def gradient_times_vector_without_a_guard(loss_of, parameters, vectors):
+    return list(map(torch.mul, torch.autograd.grad(loss_of(), parameters), vectors))
 
 
 @exercise.mistake
@@ -647,3 +672,9 @@ def graph_left_on(loss_of, parameters, vectors):
     """The values are right, and the product still hangs in a graph: for the second derivative none is asked
     for."""
     return _second(_dot(_gradients(loss_of, parameters), vectors), parameters, create_graph=True)
+
+
+@graph_left_on.form
+def graph_left_on_without_a_guard(loss_of, parameters, vectors):
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True)
+    return list(torch.autograd.grad(_dot(gradients, vectors), parameters, create_graph=True))
