@@ -936,9 +936,9 @@ class TakesAwayWhatIsDetached(_Right):
 
 @exercise.mistake
 class MadeContiguous(_Right):
-    """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
-    builds a new tensor from a shape, as `torch.ones(x.shape)` does. Element-wise operators, and the `*_like`
-    functions, keep the strides."""
+    """For a transposed `x` your result has another layout. `contiguous()` makes one, and so do `masked_fill`
+    and all that builds a new tensor from a shape, as `torch.ones(x.shape)` does. Arithmetic, `torch.where`
+    and the `*_like` functions keep the strides."""
 
     @staticmethod
     def forward(ctx, x):

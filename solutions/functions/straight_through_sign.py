@@ -85,7 +85,7 @@ class CountsTheVersions(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.x, ctx.version = x, x._version
-        return torch.ones_like(x).masked_fill(x < 0, -1)
+        return torch.ones_like(x).masked_fill_(x < 0, -1)
 
     @staticmethod
     def backward(ctx, grad):
