@@ -8,8 +8,8 @@ any shape and any dtype of floating point.
   *relative to their own size*: at `x = 20` the result is `-2.06e-09`, not `0`.
 - It can be differentiated twice, and the second derivative is finite and right too. Its small values need
   not keep their digits.
-- The result is laid out as with torch's own element-wise operators: its strides are those of
-  `torch.empty_like(x)`. Neither `x` nor the incoming gradient is written to.
+- Result and gradient have the strides of `torch.empty_like(x)`. Neither `x` nor the incoming gradient is
+  written to.
 - Between forward and backward it keeps no more bytes than `x` has, in whatever place. If what it needs was
   changed in place meanwhile, backward must not go on with the changed values.
 
@@ -1141,8 +1141,8 @@ class WritesIntoWhatCameIn(_Right):
 @exercise.mistake
 class MadeContiguous(_Right):
     """For a transposed `x`, or images in `channels_last`, your result has another layout. `contiguous()`
-    makes one, and so does all that builds a new tensor from a shape. Element-wise operators, and the
-    `*_like` functions, keep the strides."""
+    makes one, and so does all that builds a new tensor from a shape. Arithmetic, `torch.where`
+    and the `*_like` functions keep the strides."""
 
     @staticmethod
     def forward(ctx, x):
