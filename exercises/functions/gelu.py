@@ -5,8 +5,8 @@ it: `Φ(x) = (1 + erf(x / √2)) / 2`. Write it as an `autograd.Function`, with 
 need the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of `Φ`.
 
 - Exact means up to rounding, in every dtype of floating point: the approximation with `tanh` that many models
-  use is off by up to 0.0005, and that shows. The dtype is kept; the strides are those of
-  `torch.empty_like(x)`.
+  use is off by up to 0.0005, and that shows. The dtype is kept; result and gradient have the
+  strides of `torch.empty_like(x)`.
 - It can be differentiated twice.
 - No more is kept for backward than `x` has bytes, in whatever place; left to autograd, this formula keeps
   three times as much.
@@ -955,7 +955,7 @@ class WritesAndClones(_Right):
 @exercise.mistake
 class MadeContiguous(_Right):
     """For a transposed `x` your result has another layout. `contiguous()` makes one, and so does all that
-    builds a new tensor from a shape. Element-wise operators, and the `*_like` functions, keep the strides."""
+    builds a new tensor from a shape. Arithmetic, `erf`, `exp` and the `*_like` functions keep the strides."""
 
     @staticmethod
     def forward(ctx, x):
