@@ -230,7 +230,7 @@ def all_but_data_raise():
 def everything_raises():
     """You expect an error from every line that writes in place. Autograd records in-place operations like
     others, and raises only where it sees a write to something that an operator kept for its backward.
-    `x + 1` kept nothing, and `sin` its input, not its result; and it sees no write through `.data` or NumPy."""
+    `x + 1` kept nothing, and `sin` its input, not its result. And `.data` and NumPy write unseen."""
     return {line: answer if "y + 1" in line else "raises" for line, answer in _ELSEWHERE.items()}
 
 
