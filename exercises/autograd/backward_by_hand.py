@@ -879,6 +879,16 @@ def fits_at_leaves(root, grad):
         _loop(root, grad, fit=_as_it_is, accumulate=put)
 
 
+@fits_at_leaves.form
+def shapes_at_leaves(root, grad):
+    def put(leaf, g):
+        g = g.sum_to_size(leaf.shape)
+        leaf.grad = g.clone() if leaf.grad is None else leaf.grad + g
+
+    with torch.no_grad():
+        _loop(root, grad, fit=lambda g, about: g.to(about.dtype), accumulate=put)
+
+
 @exercise.mistake
 def adds_before_it_fits(root, grad):
     """You add the gradients that arrive at an input before you bring them to its shape. They may differ in
@@ -972,6 +982,18 @@ def zips_all_arguments(root, grad):
     def apply(node, given):
         given = [_zeros(m) if g is None else g for g, m in zip(given, node._input_metadata, strict=True)]
         return node.apply(*given)
+
+    with torch.no_grad():
+        _loop(root, grad, apply=apply)
+
+
+@zips_all_arguments.form
+def zips_all_arguments_with_edges(root, grad):
+    def apply(node, given):
+        given = [_zeros(m) if g is None else g for g, m in zip(given, node._input_metadata, strict=True)]
+        came = node.apply(*given)
+        came = iter(came if isinstance(came, tuple) else (came,))
+        return [next(came) if following else None for following, _ in node.next_functions]
 
     with torch.no_grad():
         _loop(root, grad, apply=apply)
@@ -1172,6 +1194,20 @@ def follows_none(root, grad):
                 if g is not None:
                     slots = inputs.setdefault(following, {})
                     slots[i] = slots[i] + _fit(g, about) if i in slots else _fit(g, about)
+
+
+@follows_none.form
+def follows_none_with_a_gradient(root, grad):
+    with torch.no_grad():
+        inputs = {(root.grad_fn, root.output_nr): grad}
+        for node in _order(root.grad_fn):
+            given = [inputs.get((node, i)) for i in range(len(node._input_metadata))]
+            came = _apply(node, given) if hasattr(node, "apply") else node(*given)
+            came = came if isinstance(came, (tuple, list)) else (came,)
+            for g, edge in zip(came, node.next_functions, strict=False):
+                if g is not None:
+                    g = _fit(g, edge[0]._input_metadata[edge[1]])
+                    inputs[edge] = inputs[edge] + g if edge in inputs else g
 
 
 @exercise.mistake
