@@ -135,11 +135,8 @@ def equal_paths(graph_operations):
 def unequal_paths(graph_operations):
     """A short path and a long one meet at a node"""
     lines = (
-        "h = x.exp()\ny = h * h.sin()",
-        "h = x.exp()\ny = h.sin() * h",
         "h = x.exp()\ny = h.sin().cos().tan() * h.neg()",
         "h = x.exp()\ny = h.neg() * h.sin().cos().tan()",
-        "h = x.exp()\nk = h.sin() * x\ny = k.cos() * h",
     )
     _expect_orders(graph_operations, [_LEAF + line for line in lines])
 
@@ -165,12 +162,16 @@ def no_edge(graph_operations):
 
 @exercise.check
 def several_edges(graph_operations, device):
-    """Several edges from one node to another, and a node with several outputs"""
+    """A node that gets gradients at once and later, over two edges, for several outputs"""
     x = f"x = torch.ones(3, 2, device='{device.type}', requires_grad=True)\n"
     lines = (
         "y = x * x",
+        "h = x.exp()\ny = h * h.sin()",
+        "h = x.exp()\ny = h.sin() * h",
+        "h = x.exp()\nk = h.sin() * x\ny = k.cos() * h",
         "h = x.exp()\ny = h.sin() + h * h",
-        "h = x.exp()\ny = h * h + h.sin()",
+        "h = x.exp()\ny = h * h + h.sin().cos().tan()",
+        "h = x.exp()\ny = h.sin().cos().tan() + h * h",
         "a, b, c = x.unbind()\ny = a * b + c",
         "a, b, c = x.exp().unbind()\ny = c * a.sin() + b",
     )
@@ -423,6 +424,15 @@ def first_edge_only(tensor):
     return order
 
 
+@first_edge_only.form
+def first_edge_that_leads_somewhere(tensor):
+    order, node = [], tensor.grad_fn
+    while node is not None:
+        order.append(node)
+        node = next(iter(_following(node)), None)
+    return order
+
+
 @exercise.mistake
 def counts_edges_lists_nodes(tensor):
     """You count every edge that leads to a node, and count off once for each node that sends to it. A node
@@ -455,8 +465,8 @@ def counts_nodes_takes_edges(tensor):
 @exercise.mistake
 def remembers_former_calls(tensor, seen=set()):  # noqa: B006
     """Your function remembers what it saw in former calls: asked again for the same graph, it finds that all
-    was seen. A default such as `seen=set()` is made once, when the function is defined, and shared by all
-    calls. Make the set inside."""
+    was seen. A default such as `seen=set()` is made once, when the function is defined, as is a set that
+    stands outside. Make it inside."""
     finished, stack = [], [(tensor.grad_fn, False)]
     while stack:
         node, walked = stack.pop()
