@@ -7,8 +7,8 @@ then `op(x)`.
 - The dispatcher sees one operator of that name; what it computes with is its own affair.
 - Its gradient is that of SiLU, and can be differentiated again. `x` is saved for it, where autograd notes its
   version, and nothing else is kept. What arrives in backward is not written to.
-- It says what its result looks like without computing it, for tensors that have no data: shape, dtype,
-  device and strides are those of the real result, which are those of `torch.empty_like(x)`.
+- It says what its result looks like where `x` has no data: shape, dtype, device and strides are those of the
+  real result, which are those of `torch.empty_like(x)`.
 - `torch.library.opcheck` finds nothing wrong, and `torch.compile` makes one graph of a function that calls
   it.
 
@@ -16,6 +16,7 @@ then `op(x)`.
 """
 
 import contextlib
+import re
 from collections.abc import Callable
 
 import torch
@@ -25,7 +26,7 @@ from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
     hints=[
         "Torch has to be told four things of an operator: its name and signature, how to compute it, what "
         "comes out without computing it, and how its gradient is made.",
@@ -55,11 +56,12 @@ def _given(my_custom_op, setup):
         op = my_custom_op(name)
         if isinstance(op, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
             # To call one that is gone is an access to memory that is somebody else's.
-            known = torch._C._dispatch_has_kernel(name)
+            called = op._schema.name if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name
+            known = torch._C._dispatch_has_kernel(called)
             evidence.record("gone", not known)
             if not known:
                 raise expect.Mismatch(
-                    f"torch does not know the operator `{name}` any more",
+                    f"torch does not know the operator `{called}` any more",
                     "what was registered through a `Library` is gone when that object is",
                 )
         return op
@@ -69,7 +71,8 @@ def _given(my_custom_op, setup):
 
 def _first_sentence(message):
     line = next((line.strip() for line in message.splitlines() if line.strip()), "no reason is given")
-    return line.split(". ")[0].replace("!", "")[:160]
+    # An exclamation mark may be part of a signature: `Tensor(a0!)`.
+    return re.sub(r"!(?![)\w])", "", line.split(". ")[0])[:160]
 
 
 @contextlib.contextmanager
@@ -94,7 +97,8 @@ def values(my_custom_op, device):
         (
             f"x = torch.tensor([-100., -2., 0., 0.5, 3.]{where})",
             f"x = torch.arange(-3., 3.{where}).view(2, 3).t()",
-            f"x = torch.ones(4, dtype=torch.bfloat16{where})[::2]",
+            f"x = torch.ones(4, 6, dtype=torch.bfloat16{where})[:, ::2]",
+            f"x = torch.ones(3, 1{where}).expand(3, 2)",
             f"x = torch.empty(0, 2{where})",
         )
     ):
@@ -104,6 +108,7 @@ def values(my_custom_op, device):
         expect.equal(result.dtype, t.x.dtype, what="the dtype of the result")
         expect.close(result.cpu(), _silu(before).cpu())
         expect.unchanged(t.x, before, what="`x`")
+        expect.strides(result, torch.empty_like(t.x).stride())
 
 
 @exercise.check(isolated=True)
@@ -155,6 +160,8 @@ def kept(my_custom_op):
     expect.true(saved.total == 32, f"kept for backward: {saved.total} bytes", "expected: the 32 bytes of `x`")
     live = measure.live_bytes(t.op, t.x)
     expect.at_most(live.held - live.result, 0, "made in between and kept beside the result", unit="bytes")
+    with expect.situation(*setup.splitlines(), "y = op(x)", "del y"):
+        expect.at_most(live.left, 0, "still there", unit="bytes")
 
 
 @exercise.check(isolated=True)
@@ -165,11 +172,13 @@ def without_data(my_custom_op):
             "x = torch.empty(2, 3, device='meta')",
             "x = torch.empty(2, 3, dtype=torch.float64, device='meta').t()",
             "x = torch.empty(0, 5, dtype=torch.bfloat16, device='meta')",
+            "x = torch.empty(4, 6, device='meta')[:, ::2]",
+            "x = torch.empty(3, 1, device='meta').expand(3, 2)",
         )
     ):
-        t = _given(my_custom_op, setup)
+        t = _given(my_custom_op, f'{setup}\nop = my_custom_op("course_{number}::silu")')
         with _told("no result for a tensor without data"):
-            result = t.call(f'my_custom_op("course_{number}::silu")(x)')
+            result = t.call("op(x)")
         result = expect.a_tensor(result)
         expect.equal(tuple(result.shape), tuple(t.x.shape), what="the shape of the result")
         expect.equal(result.dtype, t.x.dtype, what="the dtype of the result")
@@ -291,8 +300,8 @@ def forward_and_fake_only(name):
 
 @exercise.mistake
 def a_function(name):
-    """You return a function that nothing has been registered for: the dispatcher sees what it is made of, and
-    torch knows no operator of that name."""
+    """You have registered no operator of that name: what you return is a function, and the dispatcher sees
+    the operators that it is made of."""
     return _forward
 
 
@@ -302,6 +311,11 @@ def torchs_own(name):
         return torch.mul(torch.sigmoid(x), x)
 
     return silu
+
+
+@a_function.form
+def torchs_own_silu(name):
+    return torch.nn.functional.silu
 
 
 @a_function.form
@@ -317,6 +331,18 @@ def an_autograd_function(name):
             return _backward(ctx, grad)
 
     return Silu.apply
+
+
+@exercise.mistake
+def returns_what_computes(name):
+    """You register the operator, and return the function that it computes with: the dispatcher sees what that
+    is made of. Return what `custom_op` has returned."""
+
+    def silu(x: Tensor) -> Tensor:
+        return x * torch.sigmoid(x)
+
+    _registered(name, silu)
+    return silu
 
 
 @exercise.mistake
@@ -355,12 +381,50 @@ def fake_by_shape(name):
 
 
 @exercise.mistake
+def fake_has_the_strides_of_x(name):
+    """Your fake kernel makes a tensor with the strides of `x`, whatever they are. Where `x` has gaps, or
+    one element stands for several, the real result has others: those of `torch.empty_like(x)`."""
+
+    def fake(x):
+        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
+
+    return _registered(name, fake=fake)
+
+
+@exercise.mistake
+def fake_is_x(name):
+    """Your fake kernel returns `x` itself. So it says that the result has the memory of `x`, and the real one
+    has memory of its own: make a new tensor, `torch.empty_like(x)`."""
+    return _registered(name, fake=lambda x: x)
+
+
+@exercise.mistake
 def result_is_contiguous(name):
-    """Your operator returns a contiguous tensor, and your fake kernel one that is laid out like `x`. The two
-    have to agree, and the result is to have the strides of `torch.empty_like(x)`."""
+    """Your operator returns a contiguous tensor, whatever the layout of `x`. It is to have the strides of
+    `torch.empty_like(x)`, and so is what the fake kernel makes."""
 
     def forward(x: Tensor) -> Tensor:
         x = x.contiguous()
+        return x * torch.sigmoid(x)
+
+    return _registered(name, forward)
+
+
+@result_is_contiguous.form
+def both_are_contiguous(name):
+    def forward(x: Tensor) -> Tensor:
+        return (x * torch.sigmoid(x)).contiguous()
+
+    return _registered(name, forward, fake=lambda x: x.new_empty(x.shape))
+
+
+@exercise.mistake
+def always_float32(name):
+    """Your operator returns float32, whatever the dtype of `x`. It is to be that of `x`, as your fake kernel
+    says: leave the dtype as it is, or cast back at the end."""
+
+    def forward(x: Tensor) -> Tensor:
+        x = x.float()
         return x * torch.sigmoid(x)
 
     return _registered(name, forward)
@@ -391,6 +455,67 @@ def slope_of_the_sigmoid(name):
         return grad * s * (1 - s)
 
     return _registered(name, backward=backward)
+
+
+@exercise.mistake
+def sigmoid_as_a_constant(name):
+    """Your backward multiplies by the sigmoid, as if that were a constant. It depends on `x` as well: the
+    product rule has a second term, `x * s * (1 - s)`."""
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * torch.sigmoid(x)
+
+    return _registered(name, backward=backward)
+
+
+@exercise.mistake
+def sigmoid_without_a_graph(name):
+    """The gradient is right, but the second derivative is not: the sigmoid in your backward has no graph that
+    leads to `x`, and counts as a constant. Compute it from the saved `x` itself."""
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x.detach())
+        return grad * s * (1 + x * (1 - s))
+
+    return _registered(name, backward=backward)
+
+
+@exercise.mistake
+def nothing_is_saved(name):
+    """Your backward looks for a saved tensor, and none was saved. Who saves is the function that
+    `register_autograd` takes as `setup_context`: it gets `ctx`, the inputs and the output."""
+    op = _registered(name, backward=None)
+    op.register_autograd(_backward)
+    return op
+
+
+@nothing_is_saved.variant
+def forgets_to_save(name):
+    def keep(ctx, inputs, output):
+        pass
+
+    def backward(ctx, upstream):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return (s + x * s * (1 - s)) * upstream
+
+    return _registered(name, backward=backward, setup_context=keep)
+
+
+@exercise.mistake
+def backward_is_opaque(name):
+    """Your backward is an operator of its own that has no gradient, so the gradient cannot be differentiated
+    again. Made of torch's operators it can; or register a gradient for that operator as well."""
+
+    @torch.library.custom_op(f"{name}_backward", mutates_args=())
+    def slope(grad: Tensor, x: Tensor) -> Tensor:
+        s = torch.sigmoid(x)
+        return grad * s * (1 + x * (1 - s))
+
+    slope.register_fake(lambda grad, x: torch.empty_like(x))
+    return _registered(name, backward=lambda ctx, grad: slope(grad, *ctx.saved_tensors))
 
 
 @exercise.mistake
