@@ -4,23 +4,25 @@ Somebody has written a backward, and you are to find out whether it is right. Re
 gradients that autograd gets from `function(*inputs)` are those of its values, and `False` where one of them
 is not.
 
-`function` takes tensors of floating point and returns one, of any shape; it may be a view of an input, and
-each of them may have no elements. Nothing else is known of it: change the elements of the inputs a little,
-look at what becomes of the result, and compare.
+`function` takes tensors of floating point and returns one, of any shape. The result may be a view of an
+input; the inputs and the result may have no elements. Nothing else is known of the function: change the
+elements of the inputs a little, look at what becomes of the result, and compare.
 
 - A right backward differs from the truth by rounding. A wrong one is off by at least a thousandth of the
   largest element of that gradient, perhaps in one element alone and for one input alone, or it holds a `nan`.
 - It has to be right whatever arrives: a gradient of one sign or the other, smaller or larger than 1, another
-  one for each element of the result.
+  one for each element of the result. A result of one element takes several, one after the other, to tell.
 - The inputs may be of single precision, which is too coarse for differences: work in `torch.float64`. They
   stay as they are, and get no `.grad`.
-- A `None` for an input stands for zero: that is right where the result does not depend on it.
+- A `None` for an input stands for zero: that is right where the result does not depend on it. So does a
+  result without a graph, for all inputs.
 
 `torch.autograd.grad` is welcome. `torch.autograd.gradcheck` is what you are writing.
 
 - `check_gradient(torch.sin, torch.ones(3))` is `True`
 """
 
+import functools
 import sys
 
 import torch
@@ -30,15 +32,16 @@ from course_utils import expect, many_cases
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=25,
+    minutes=35,
     hints=[
         "Make one number of the result: multiply it by weights and sum. For that number, what does autograd "
         "say, and what do you get from the values at two neighbouring points?",
         "`(f(x + h) - f(x - h)) / (2 * h)` for one element at a time, with h about `1e-6` in double "
         "precision. On one side only, the error goes with h and the curvature; on both it goes with h².",
         "Weights that are all 1 cannot tell a backward that drops what arrives. Take some of both signs, "
-        "small and large. Then compare element by element: a difference of a hundred thousandth of the "
-        "largest element is more than rounding, and less than any wrong one shows.",
+        "small and large, and several in turn for a result of one element. Then compare element by element: "
+        "a difference of a hundred thousandth of the largest element is more than rounding, and less than "
+        "any wrong one shows.",
     ],
 )
 
@@ -54,16 +57,22 @@ def check_gradient(function, *inputs: Tensor) -> bool:
 
 def _function(forward, *backward, view=False):
     """A function of `x` and `y` that computes the expression `forward`, and hands back the gradients that the
-    expressions `backward` compute from `x`, `y` and `grad`. `view`: the result stays a view of the input."""
+    expressions `backward` compute from `x`, `y` and `grad`; without these, the result has no graph. `view`:
+    the result stays a view of the input."""
     codes = [compile(code, "<backward>", "eval") for code in backward]
     code = compile(forward, "<forward>", "eval")
+
+    def compute(*inputs):
+        return eval(code, {"torch": torch}, dict(zip("xy", inputs, strict=False)))
+
+    if not backward:
+        return lambda *inputs: compute(*inputs).detach()
 
     class Given(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *inputs):
             ctx.save_for_backward(*inputs)
-            value = eval(code, {"torch": torch}, dict(zip("xy", inputs, strict=False)))
-            return value if view else value.clone()
+            return compute(*inputs) if view else compute(*inputs).clone()
 
         @staticmethod
         def backward(ctx, grad):
@@ -80,8 +89,12 @@ def _is_right(forward, backward, inputs):
     given = _function(forward, *backward)(*inputs)
     for scale in (0.3, -20.0):
         grad = scale * torch.cos(torch.arange(value.numel(), dtype=value.dtype)).reshape(value.shape)
-        true = torch.autograd.grad(value, inputs, grad, allow_unused=True, retain_graph=True)
-        ours = torch.autograd.grad(given, inputs, grad, allow_unused=True, retain_graph=True)
+        true, ours = (
+            torch.autograd.grad(one, inputs, grad, allow_unused=True, retain_graph=True)
+            if one.requires_grad
+            else [None] * len(inputs)
+            for one in (value, given)
+        )
         for x, a, b in zip(inputs, true, ours, strict=True):
             a, b = (torch.zeros_like(x) if one is None else one for one in (a, b))
             if a.numel() and not (a - b).abs().max() <= 1e-9 * a.abs().max():
@@ -110,22 +123,19 @@ def _try(check_gradient, setup, *functions, view=False):
     def explain(came, error, case):
         if error is not None:
             return []
-        right, forward, backward = case[1]
-        handed = ", ".join(f"`{code}`" for code in backward)
-        truth = "the gradient is right" if right else "the gradient is wrong"
-        lines = [
-            "`function` is the `apply` of an `autograd.Function` of which `forward` returns "
-            f"`{forward}`, and `backward` {handed}",
-            truth,
-        ]
+        right = case[1][0]
         kind = "" if type(came) is bool else f", of type {type(came).__name__}"
-        return [*lines, f"the result is {expect.show(came)}{kind}, expected `{right}`"]
+        truth = "the gradient is right" if right else "the gradient is wrong"
+        return [truth, f"the result is {expect.show(came)}{kind}, expected `{right}`"]
 
     def call(case):
-        return f"check_gradient(function, {', '.join('xy'[: len(inputs)])})"
+        # What `function` is stands in the line that is shown also where the answer raises.
+        _, forward, backward = case[1]
+        handed = f"backward: {', '.join(backward)}" if backward else "no graph"
+        return f"check_gradient(function, {', '.join('xy'[: len(inputs)])})  # forward: {forward}; {handed}"
 
     with expect.situation():
-        setup += "\nfunction = ..."
+        setup += "\nfunction = ...  # the apply of an autograd.Function"
         many_cases.compare(check_gradient, cases, verdict, explain, call=call, setup=setup)
 
 
@@ -211,7 +221,7 @@ def views(check_gradient):
         check_gradient,
         "x = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.2, -0.3]], dtype=torch.float64)",
         ("x.t()", "grad.t()"),
-        ("x.t()", "1.01 * grad.t()"),
+        ("x.t()", "1.02 * grad.t()"),
         ("x[0]", "torch.stack((grad, 0 * grad))"),
         ("x[0]", "torch.stack((grad, grad))"),
         view=True,
@@ -226,6 +236,7 @@ def what_arrives(check_gradient):
         "x = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)",
         ("x ** 2", "2 * x"),
         ("x ** 2", "2 * x * grad.abs()"),
+        ("x ** 2", "-2 * x * grad.abs()"),
         ("x ** 2", "2 * x * grad.clamp(-1, 1)"),
         ("3 * x", "3 * torch.where(grad.abs() < 1, grad.sign(), grad)"),
         ("x ** 2", "2 * x * grad.sum() / 4"),
@@ -234,6 +245,32 @@ def what_arrives(check_gradient):
         ("x.sum()", "torch.ones(4, dtype=x.dtype)"),
         ("x.cumsum(0)", "grad.flip(0).cumsum(0).flip(0)"),
         ("x.cumsum(0)", "grad.cumsum(0)"),
+    )
+
+
+@exercise.check
+def one_number(check_gradient):
+    """It has to be right whatever arrives, also where the result is one number"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)",
+        ("(x ** 2).sum()", "2 * x * grad"),
+        ("(x ** 2).sum()", "2 * x * grad.abs()"),
+        ("(x ** 2).sum()", "-2 * x * grad.abs()"),
+        ("(x ** 2).sum()", "2 * x * grad.clamp(-1, 1)"),
+        ("(x ** 2).sum()", "2 * x * torch.where(grad.abs() < 1, grad.sign(), grad)"),
+    )
+
+
+@exercise.check
+def no_graph(check_gradient):
+    """A result without a graph stands for gradients of zero"""
+    _try(
+        check_gradient,
+        "x = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)",
+        ("torch.ones(3, dtype=torch.float64)",),
+        ("x ** 2",),
+        ("x ** 2", "2 * x * grad"),
     )
 
 
@@ -252,7 +289,7 @@ def several_inputs(check_gradient):
         ("x ** 2", "2 * x * grad", "None"),
         ("x ** 2", "2 * x * grad", "0.01 * grad"),
         ("1000 * x + y", "1000 * grad", "grad"),
-        ("1000 * x + y", "1000 * grad", "1.01 * grad"),
+        ("1000 * x + y", "1000 * grad", "1.02 * grad"),
     )
 
 
@@ -275,6 +312,7 @@ def curved(check_gradient):
         check_gradient,
         "x = torch.tensor([1e-6, -2e-6], dtype=torch.float64)",
         ("1e6 * x ** 2", "2e6 * x * grad"),
+        ("1e6 * x.sum() ** 2", "2e6 * x.sum() * grad.expand(2)"),
     )
 
 
@@ -292,7 +330,7 @@ def large(check_gradient):
         check_gradient,
         "x = torch.tensor([0.37, -0.82], dtype=torch.float64)",
         ("1000 + x", "grad"),
-        ("1000 + x", "1.01 * grad"),
+        ("1000 + x", "1.02 * grad"),
         ("1e6 * x ** 2", "2e6 * x * grad"),
     )
 
@@ -322,7 +360,7 @@ def small(check_gradient):
 @exercise.check
 def single_precision(check_gradient):
     """Inputs of single precision, of no dimension, and without elements"""
-    right = "torch.exp(x) + 50", "torch.exp(x) * grad"
+    right = "torch.exp(x) + 500", "torch.exp(x) * grad"
     functions = right, ("torch.exp(x)", "1.003 * torch.exp(x) * grad")
     _try(check_gradient, "x = torch.tensor([0.37, -0.82, 1.3])", *functions)
     _try(check_gradient, "x = torch.tensor(0.4)", *functions)
@@ -373,7 +411,9 @@ def _gradients(function, inputs, weights=None, dtype=torch.float64):
     if weights is None:
         weights = _weights(result)
     weights = weights.to(dtype).reshape(result.shape)
-    grads = torch.autograd.grad(result, inputs, weights, allow_unused=True)
+    grads = [None] * len(inputs)
+    if result.requires_grad:
+        grads = torch.autograd.grad(result, inputs, weights, allow_unused=True)
     grads = [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, grads, strict=True)]
 
     def total(changed):
@@ -409,8 +449,26 @@ def _within(tolerance):
 
 
 def _check(function, inputs, h=1e-6, forward=False, agree=_agree, weights=None, dtype=torch.float64):
-    inputs, grads, total = _gradients(function, inputs, weights, dtype)
-    return all(agree(_differences(total, inputs, n, h, forward), grads[n]) for n in range(len(inputs)))
+    for one in (function, _scaled(function)) if weights is None else (function,):
+        xs, grads, total = _gradients(one, inputs, weights, dtype)
+        if not all(agree(_differences(total, xs, n, h, forward), grads[n]) for n in range(len(xs))):
+            return False
+    return True
+
+
+def _scaled(function):
+    """To ask of this is to ask of the function where other gradients arrive, small for large ones."""
+    return lambda *inputs: -0.3 * function(*inputs)
+
+
+def _asked_twice(answer):
+    """The answer, asked of the function where some gradients arrive and where others do."""
+
+    @functools.wraps(answer)
+    def twice(function, *inputs):
+        return answer(function, *inputs) and answer(_scaled(function), *inputs)
+
+    return twice
 
 
 def _ones(function, inputs):
@@ -426,6 +484,7 @@ def one_sided(function, *inputs):
 
 
 @one_sided.variant
+@_asked_twice
 def from_the_point_itself(function, *inputs):
     inputs, grads, total = _gradients(function, inputs)
     here = total(inputs)
@@ -486,6 +545,7 @@ def lets_nan_through(function, *inputs):
 
 
 @lets_nan_through.variant
+@_asked_twice
 def one_comparison_at_a_time(function, *inputs):
     inputs, grads, total = _gradients(function, inputs)
     for number, grad in enumerate(grads):
@@ -497,6 +557,7 @@ def one_comparison_at_a_time(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def changes_one_copy(function, *inputs):
     """Your two results are the same tensor. The function may return a view of what you give it: when the copy
     is changed for the second point, the first result changes with it. Use a copy for each point, or reduce
@@ -530,6 +591,30 @@ def flat_view_of_a_clone(function, *inputs):
 
 
 @exercise.mistake
+def flat_copy(function, *inputs):
+    """You change elements of `reshape(-1)`, which is a copy where the input is transposed: the input stays as
+    it is, and all differences are 0. Index the input with all of its dimensions, or make it contiguous."""
+    inputs = [x.detach().double().clone() for x in inputs]
+    moves = all(x.reshape(-1).data_ptr() == x.data_ptr() for x in inputs)
+
+    def agree(a, b):
+        return _agree(a if moves else 0 * a, b)
+
+    return _check(function, inputs, agree=agree)
+
+
+@exercise.mistake
+def nothing_to_compare(function, *inputs):
+    """Your function raises where an input has no elements: the largest element of nothing is not defined, and
+    nothing can be stacked. There is nothing to compare then, and nothing is wrong."""
+
+    def agree(a, b):
+        return bool((a - b).abs().max() <= 1e-5 * b.abs().max())
+
+    return _check(function, inputs, agree=agree)
+
+
+@exercise.mistake
 def mean_error(function, *inputs):
     """You compare one number made of all differences, their mean or their norm. A wrong element gets lost
     among many right ones: compare the largest difference with the largest element."""
@@ -549,6 +634,7 @@ def norm_of_the_error(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def all_inputs_at_once(function, *inputs):
     """You measure the error against the gradients of all inputs together. Where that of one input is small
     beside another, it may be wrong unseen: measure each against its own largest element."""
@@ -558,6 +644,7 @@ def all_inputs_at_once(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def none_is_fine(function, *inputs):
     """You take `None` for right. It says that the gradient is zero, which is wrong where the result does
     depend on that input: compare zeros with the differences."""
@@ -565,6 +652,7 @@ def none_is_fine(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def none_is_wrong(function, *inputs):
     """You take `None` for wrong. It stands for zero, which is right where the result does not depend on that
     input: compare zeros with the differences."""
@@ -574,7 +662,9 @@ def none_is_wrong(function, *inputs):
 def _none(function, inputs, verdict):
     xs = [x.detach().double().clone().requires_grad_() for x in inputs]
     result = function(*xs)
-    grads = torch.autograd.grad(result.sum(), xs, allow_unused=True)
+    grads = [torch.zeros_like(x) for x in xs]
+    if result.requires_grad:
+        grads = torch.autograd.grad(result.sum(), xs, allow_unused=True)
     inputs, ours, total = _gradients(function, inputs)
     return all(
         verdict if grad is None else _agree(_differences(total, inputs, n, 1e-6), ours[n])
@@ -584,10 +674,18 @@ def _none(function, inputs, verdict):
 
 @exercise.mistake
 def asks_the_caller(function, *inputs):
-    """You call `requires_grad_` on what you were given: `double()` returns the tensor itself where it is of
-    that type already. Detach first, and ask for gradients of your own copies."""
+    """You ask for gradients of the tensors that you were given: `double()` returns the tensor itself where it
+    is of that type already. Detach first, and ask for gradients of your own copies."""
     for x in inputs:
         x.double().requires_grad_()
+    return _check(function, inputs)
+
+
+@asks_the_caller.form
+def leaves_a_gradient(function, *inputs):
+    for x in inputs:
+        x = x.double().requires_grad_()
+        x.grad = torch.zeros_like(x)
     return _check(function, inputs)
 
 
@@ -612,6 +710,11 @@ def in_single_precision(function, *inputs):
     return _check(function, inputs, 1e-6 if dtype == torch.float64 else 1e-3, dtype=dtype)
 
 
+@in_single_precision.form
+def in_its_own_precision_with_room(function, *inputs):
+    return _check(function, inputs, 1e-3, agree=_within(5e-4), dtype=inputs[0].dtype)
+
+
 @exercise.mistake
 def all_in_single_precision(function, *inputs):
     """You work in single precision. With seven digits, two values that lie close together have few digits
@@ -631,6 +734,7 @@ def single_precision_with_little_room(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def along_one_direction(function, *inputs):
     """You compare one number, a sum over all elements. Errors of different elements can cancel in it. Move
     one element at a time, and compare each with its own difference."""
@@ -656,7 +760,8 @@ def weights_of_one(function, *inputs):
 def backward_of_the_sum(function, *inputs):
     xs = [x.detach().double().clone().requires_grad_() for x in inputs]
     total = function(*xs).sum()
-    total.backward()
+    if total.requires_grad:
+        total.backward()
     for x in xs:
         grad = x.grad if x.grad is not None else torch.zeros_like(x)
         steps = torch.eye(x.numel(), dtype=x.dtype).reshape(x.numel(), *x.shape) * 1e-6
@@ -672,6 +777,38 @@ def first_element_only(function, *inputs):
     weights = torch.zeros_like(_ones(function, inputs))
     weights[:1] = 1
     return _check(function, inputs, weights=weights)
+
+
+@exercise.mistake
+def one_weight_for_all(function, *inputs):
+    """What arrives in the backward is the same number for every element of the result. A backward that mixes
+    the elements up looks right then: take another weight for each."""
+    ones = _ones(function, inputs)
+    return all(_check(function, inputs, weights=size * ones) for size in (1.0, -1.0, 0.1, -30.0))
+
+
+@exercise.mistake
+def one_arrival(function, *inputs):
+    """You send one gradient for each element of the result. Where the result is one number, that is one sign
+    and one size: send several, one after the other."""
+    return _check(function, inputs, weights=_weights(_ones(function, inputs)))
+
+
+@one_arrival.form
+def one_arrival_below_zero(function, *inputs):
+    return _check(function, inputs, weights=-_weights(_ones(function, inputs)))
+
+
+@one_arrival.form
+def one_small_arrival(function, *inputs):
+    weights = _weights(_ones(function, inputs))
+    return _check(function, inputs, weights=weights.flip(0) if len(weights) > 1 else weights / 5)
+
+
+@one_arrival.form
+def one_small_arrival_below_zero(function, *inputs):
+    weights = _weights(_ones(function, inputs))
+    return _check(function, inputs, weights=weights.flip(0) if len(weights) > 1 else -weights / 5)
 
 
 @exercise.mistake
@@ -692,8 +829,8 @@ def weights_above_one(function, *inputs):
 
 @exercise.mistake
 def positive_weights(function, *inputs):
-    """All your weights are positive. A backward that loses the sign of what arrives looks right then: take
-    weights of both signs."""
+    """All your weights have the same sign. A backward that loses the sign of what arrives may look right
+    then: take weights of both signs."""
     return _check(function, inputs, weights=0.3 + torch.arange(len(_ones(function, inputs))))
 
 
@@ -709,6 +846,16 @@ def positive_and_below_one(function, *inputs):
 
 
 @positive_weights.form
+def negative_weights(function, *inputs):
+    return _check(function, inputs, weights=-0.3 - torch.arange(len(_ones(function, inputs))))
+
+
+@positive_weights.form
+def negative_and_above_one(function, *inputs):
+    return _check(function, inputs, weights=-1.5 - torch.arange(len(_ones(function, inputs))))
+
+
+@positive_weights.form
 def one_at_a_time(function, *inputs):
     ones = _ones(function, inputs)
     units = torch.eye(len(ones)) if len(ones) else ones[None]
@@ -716,6 +863,7 @@ def one_at_a_time(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def first_input_only(function, *inputs):
     """You check the gradient of the first input. Each of the others has one of its own, which may be
     wrong."""
@@ -802,19 +950,29 @@ def a_thousandth(function, *inputs):
 
 
 @exercise.mistake
+@_asked_twice
 def needs_a_gradient(function, *inputs):
     """Your function raises where an input gets no gradient at all. A result that does not depend on an input
     hands back `None` for it, which stands for zero: `torch.autograd.grad` has `allow_unused=True`."""
     xs = [x.detach().double().clone().requires_grad_() for x in inputs]
     result = function(*xs)
     weights = torch.tensor([_WEIGHTS[i % 5] for i in range(result.numel())]).double().reshape(result.shape)
-    grads = torch.autograd.grad(result, xs, weights)
+    grads = torch.autograd.grad(result, xs, weights) if result.requires_grad else [0 * x for x in xs]
     plain = [x.detach().clone(memory_format=torch.contiguous_format) for x in xs]
 
     def total(changed):
         return (function(*changed) * weights).sum().item()
 
     return all(_agree(_differences(total, plain, n, 1e-6), grads[n]) for n in range(len(xs)))
+
+
+@exercise.mistake
+def needs_a_graph(function, *inputs):
+    """Your function raises where the result has no graph. There are gradients all the same: zero for every
+    input, which is right for a constant. `result.requires_grad` tells."""
+    xs = [x.detach().double().requires_grad_() for x in inputs]
+    torch.autograd.grad(function(*xs).sum(), xs, allow_unused=True)
+    return _check(function, inputs)
 
 
 @exercise.mistake
