@@ -24,7 +24,7 @@ A node does its own step and nothing more. What you need to know about it:
   `node.needs_input_grad` says for each argument whether its gradient is wanted. These gradients, in order,
   belong to the entries of `next_functions` that are not `(None, 0)`.
 
-Each node runs once, also where many paths lead to it, and a graph may be 10,000 nodes deep. Gradients get no
+Each node runs once, also where many paths lead to it, and a graph may be 20,000 nodes deep. Gradients get no
 graph of their own. There are no hooks and no `retain_grad` to think of.
 """
 
@@ -502,8 +502,8 @@ def engine_stays_out(backward_by_hand):
 
 @exercise.check
 def deep(backward_by_hand):
-    """A graph of 10,000 nodes in a row"""
-    setup = _setup(_X, "root = x.exp()", "for _ in range(10_000): root = -root")
+    """A graph of 20,000 nodes in a row"""
+    setup = _setup(_X, "root = x.exp()", "for _ in range(20_000): root = -root")
     _expect_gradients(backward_by_hand, setup)
 
 

@@ -9,7 +9,7 @@ Each node is there once, also the `AccumulateGrad` nodes at the ends, which belo
 operand needs no gradient the pair is `(None, 0)`: nothing follows there. Where the order leaves a choice, any
 choice is right. A tensor without a `grad_fn` has the empty list.
 
-Nodes are found, not run: no operator is called, and the graph stays as it was. Graphs can be deep (10,000
+Nodes are found, not run: no operator is called, and the graph stays as it was. Graphs can be deep (20,000
 nodes in a row) and paths can be many (each time two meet, the number of paths may double).
 
 For `y = (x * 2).exp()` the list holds an `ExpBackward0`, a `MulBackward0` and an `AccumulateGrad`.
@@ -231,8 +231,8 @@ def once_more(graph_operations):
 
 @exercise.check
 def deep(graph_operations):
-    """A graph of 10,000 nodes in a row"""
-    _expect_orders(graph_operations, [_LEAF + "y = x\nfor _ in range(10_000): y = -y"])
+    """A graph of 20,000 nodes in a row"""
+    _expect_orders(graph_operations, [_LEAF + "y = x\nfor _ in range(20_000): y = -y"])
 
 
 @exercise.check(deadline=2.0)
