@@ -856,6 +856,16 @@ def negative_and_above_one(function, *inputs):
 
 
 @positive_weights.form
+def negative_and_smaller_and_smaller(function, *inputs):
+    return _check(function, inputs, weights=-1.5 / (1 + torch.arange(len(_ones(function, inputs)))))
+
+
+@positive_weights.form
+def positive_and_smaller_and_smaller(function, *inputs):
+    return _check(function, inputs, weights=1.5 / (1 + torch.arange(len(_ones(function, inputs)))))
+
+
+@positive_weights.form
 def one_at_a_time(function, *inputs):
     ones = _ones(function, inputs)
     units = torch.eye(len(ones)) if len(ones) else ones[None]
