@@ -241,6 +241,8 @@ class _Processes:
     def import_first(self, names: Sequence[str]) -> None:
         """From here on new processes have these parts of torch: what one notebook's checks needed, the
         next one's will need too, and importing the compiler takes longer than grading."""
+        if not names:
+            return
         with self._lock:
             self._preload += names
             if self._spare is not None:
@@ -320,8 +322,7 @@ class _AnswerRunner:
             return result
         seen = [one for _, several in result.value for one in several]
         self._disturbed = seen[-1].disturbed
-        if imported := [name for one in seen for name in one.imported]:
-            self._processes.import_first(imported)
+        self._processes.import_first([name for one in seen for name in one.imported])
         return result
 
     def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> workers.Result:
@@ -376,6 +377,9 @@ class _AnswerRunner:
             result = worker.call(check_process.begin, *arguments, deadline=deadline)
         finally:
             self._processes.give_back(worker)
+        if result.state == "returned" and type(result.value) is Seen:
+            self._processes.import_first(result.value.imported)
+            result.value = result.value.outcome
         return _outcome(result, check, answer, place, deadline)
 
     def _on_ranks(self, check: Check, answer: Recipe, place: Place, deadline: float) -> Outcome:

@@ -153,20 +153,26 @@ def _run_one(name: str, recipe: Recipe, check: Check, place: Place) -> Seen:
         outcome = conduct(check, recipe, place, check.deadline)
     except KeyboardInterrupt as error:  # nobody sits here who could have pressed a key
         outcome = Outcome(check.name, check.title, RAISED, describe_error(error, check), place.device)
-    latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
-    imported = tuple(name for name in reversed(latest) if name.startswith("torch."))
     left = _left_behind(native)
     if left and outcome.state == PASSED:
         outcome.state, outcome.message = WRONG, [f"your answer left {left} running"]
         outcome.evidence = [*outcome.evidence, ("left running", left)]
     changed = any(kind == "disturbed" for kind, _ in outcome.evidence)
     disturbed = bool(left) or changed or outcome.state == TIMED_OUT
-    return Seen(outcome, starter_made(name, recipe), disturbed, imported)
+    return Seen(outcome, starter_made(name, recipe), disturbed, _imported_after(modules))
 
 
-def run_alone(name: str, recipe: Recipe, check: str, place: Place) -> Outcome:
+def _imported_after(modules: int) -> tuple[str, ...]:
+    """The parts of torch that were imported since there were so many modules, in that order."""
+    latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
+    return tuple(name for name in reversed(latest) if name.startswith("torch."))
+
+
+def run_alone(name: str, recipe: Recipe, check: str, place: Place) -> Seen:
     """One isolated check, in a process that nothing else will run in; whoever asked watches the time."""
-    return conduct(_check(name, check), recipe, place)
+    modules = len(sys.modules)
+    outcome = conduct(_check(name, check), recipe, place)
+    return Seen(outcome, starter=False, disturbed=True, imported=_imported_after(modules))
 
 
 def run_mistake(name: str, mistake: int, form: int, check: str, place: Place, deadline: float) -> Outcome:
@@ -179,7 +185,7 @@ def run_rank(
     rank: int, world_size: int, setting: Setting, name: str, recipe: Recipe, check: str, device: str | None
 ) -> Outcome:
     """One rank of a check on ranks."""
-    return begin(setting, run_alone, name, recipe, check, Place(device, rank, world_size))
+    return begin(setting, run_alone, name, recipe, check, Place(device, rank, world_size)).outcome
 
 
 def starter(name: str, recipe: Recipe) -> bool:
