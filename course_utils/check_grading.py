@@ -20,7 +20,7 @@ from typing import Any
 # All that grading needs is imported before the first answer runs: it may delete files.
 from course_utils import check_process, grader, machine, originals, ranks, submission, workers
 from course_utils.catalog import Course
-from course_utils.check_process import Asked, Script, Seen, Setting
+from course_utils.check_process import PREPARING, Asked, Script, Seen, Setting
 from course_utils.conduct import (
     COULD_NOT_CHECK,
     DIED,
@@ -40,8 +40,6 @@ from course_utils.submission import Recipe, UnreadableError
 UNWINDING = 1.0
 # Seconds of checking after which a process reports what it has so far.
 AT_ONCE = 1.0
-# Seconds that making an answer may take where only that is asked for.
-PREPARING = 30.0
 
 
 # --- what is to be graded ----------------------------------------------------------------------------
@@ -116,11 +114,11 @@ class _Grading:
 
     def __init__(self, exercises: Collection[Exercise], notebooks: int, jobs: int) -> None:
         self.scripts = {exercise.name: check_process.script(exercise) for exercise in exercises}
-        self.processes = _Processes(_imports_of(self.scripts.values()), spare=notebooks > 1)
-        self._one_at_a_time = threading.Lock()
-        self._jobs = jobs
         codes = [marshal.loads(script.code) for script in self.scripts.values()]
         self._names = frozenset(originals.names_used(codes))
+        self.processes = _Processes(_imports_of(self.scripts.values()), self._names, spare=notebooks > 1)
+        self._one_at_a_time = threading.Lock()
+        self._jobs = jobs
         setting = Setting(tuple(self.scripts.values()), self._names)
         self._mistakes = _MistakeRunner(self.processes, setting, exercises)
 
@@ -205,10 +203,11 @@ def _imports_of(scripts: Iterable[Script]) -> list[str]:
 
 
 class _Processes:
-    """Fresh processes, the next one started while the one before works; and the end of used ones."""
+    """Fresh processes, the next one made ready while the one before works; and the end of used ones."""
 
-    def __init__(self, preload: list[str], spare: bool) -> None:
+    def __init__(self, preload: list[str], names: frozenset[str], spare: bool) -> None:
         self._preload = preload
+        self._names = names
         self._keep_spare = spare
         self._spare: workers.Worker | None = None
         self._used: set[workers.Worker] = set()
@@ -217,19 +216,25 @@ class _Processes:
         self._closing = ThreadPoolExecutor(1, thread_name_prefix="closing")
 
     def take(self) -> workers.Worker:
-        """A process that nothing has run in."""
+        """A process that no answer has run in."""
         with self._lock:
             if self._stopped:
                 raise workers.WorkersError("it was interrupted")
             worker, self._spare = self._spare or self._new(), None
             self._used.add(worker)
+        if not worker.done:
+            workers.attend([worker], PREPARING)
+            if worker.finish().state != "returned":  # another one that need not get ready
+                self.give_back(worker)
+                return self.take()
         return worker
 
     def provide(self) -> None:
-        """Starts a process for whoever comes next."""
+        """Starts a process for whoever comes next, which gets ready by itself."""
         with self._lock:
             if self._keep_spare and self._spare is None and not self._stopped:
                 self._spare = self._new()
+                self._spare.begin(check_process.get_ready, self._names)
 
     def give_back(self, worker: workers.Worker) -> None:
         """Ends a process, in the background."""

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import torch
 
-from course_utils import originals, processes
+from course_utils import expect, originals, processes
 from course_utils.clean_room import clean_room
 from course_utils.conduct import PASSED, RAISED, TIMED_OUT, WRONG, Outcome, Place, conduct, describe_error
 from course_utils.exercise import Check, Exercise
@@ -39,6 +40,8 @@ from course_utils.submission import Recipe
 GRACE = 0.5
 # Seconds that one which the system has made may take to be seen by Python.
 BEGINNING = 0.2
+# Seconds that something may take which is not a check yet: getting ready, making an answer.
+PREPARING = 30.0
 
 
 class Script(NamedTuple):
@@ -80,6 +83,7 @@ def script(exercise: Exercise) -> Script:
 _scripts: dict[str, Script] = {}
 _exercises: dict[str, Exercise] = {}
 _undisturbed: tuple[Any, ...] = ()
+_limited = False
 
 
 @dataclass(frozen=True)
@@ -94,13 +98,34 @@ class Setting:
     notebook_folder: str | None = None
 
 
+def get_ready(names: frozenset[str]) -> None:
+    """Does all that a check does, once, before there is anything to check: the first time is the slowest,
+    since a forked process copies what it touches. `names` are those of the `Setting` to come."""
+    _limit(names)
+    conduct(Check("example", "", _example), lambda x: 2 * x.t(), deadline=PREPARING)
+
+
+def _example(answer: Callable[..., Any]) -> None:
+    t = expect.given("x = torch.arange(6.0).reshape(2, 3).requires_grad_()", answer=answer)
+    y = t.call("answer(x)")
+    expect.equal(y.detach(), torch.tensor([[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]))
+    expect.equal(torch.autograd.grad(y.sum(), t.x)[0], torch.full((2, 3), 2.0))
+
+
+def _limit(names: frozenset[str]) -> None:
+    global _limited
+    if not _limited:
+        originals.limit(names)
+    _limited = True
+
+
 def begin(setting: Setting, function: Callable[..., Any], *args: Any) -> Any:
-    """The first call of a process: takes the exercises in, then calls the function.
+    """The first call that checks something: takes the exercises in, then calls the function.
 
     From here on relative paths lead to a folder that goes with this process.
     """
     global _undisturbed
-    originals.limit(setting.names)
+    _limit(setting.names)
     _scripts.update((one.name, one) for one in setting.scripts)
     if setting.notebook_folder is not None and setting.notebook_folder not in sys.path:
         sys.path.append(setting.notebook_folder)  # a notebook may import what lies beside it

@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_utils import catalog, check_command, workers
+from course_utils import catalog, check_command, check_grading, check_process, workers
+from course_utils.conduct import PASSED, WRONG, conduct
+from course_utils.exercise import Check
 from tests.hostile.answers import HOSTILE
 from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
 
@@ -281,6 +283,32 @@ def test_every_kind_of_exercise(tmp_path, monkeypatch):
         check["state"] for one in graded for e in one["exercises"] for check in e["checks"]
     }
     assert left_running() == []
+
+
+# --- processes ---------------------------------------------------------------------------------------
+
+
+def test_getting_ready_does_what_a_check_does():
+    one = Check("example", "", check_process._example)
+    assert conduct(one, lambda x: 2 * x.t()).state == PASSED
+    assert conduct(one, lambda x: 3 * x.t()).state == WRONG
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_next_process_is_ready_and_one_that_died_is_replaced(dies):
+    processes = check_grading._Processes([], frozenset({"arange"}), spare=True)
+    try:
+        processes.provide()
+        spare = processes._spare
+        if dies:
+            psutil.Process(spare.pid).kill()
+        taken = processes.take()
+        assert (taken is spare) != dies
+        # Nothing is limited twice: what an answer has replaced by then would become what belongs there.
+        limited = taken.call(getattr, check_process, "_limited", deadline=10).value
+        assert limited is not dies
+    finally:
+        processes.stop()
 
 
 # --- hostile notebooks -------------------------------------------------------------------------------
