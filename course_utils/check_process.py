@@ -102,7 +102,7 @@ def get_ready(names: frozenset[str]) -> None:
     """Does all that a check does, once, before there is anything to check: the first time is the slowest,
     since a forked process copies what it touches. `names` are those of the `Setting` to come."""
     _limit(names)
-    conduct(Check("example", "", _example), lambda x: 2 * x.t(), deadline=PREPARING)
+    conduct(Check("example", "", _example), lambda x: 2 * x.t(), deadline=PREPARING, shared=False)
 
 
 def _example(answer: Callable[..., Any]) -> None:
@@ -175,7 +175,7 @@ def _run_one(name: str, recipe: Recipe, check: Check, place: Place) -> Seen:
     """One plain check. An answer that leaves a thread or a process behind does not pass."""
     modules, native = len(sys.modules), _native_threads()
     try:
-        outcome = conduct(check, recipe, place, check.deadline)
+        outcome = conduct(check, recipe, place, check.deadline, shared=False)
     except KeyboardInterrupt as error:  # nobody sits here who could have pressed a key
         outcome = Outcome(check.name, check.title, RAISED, describe_error(error, check), place.device)
     left = _left_behind(native)
@@ -196,14 +196,15 @@ def _imported_after(modules: int) -> tuple[str, ...]:
 def run_alone(name: str, recipe: Recipe, check: str, place: Place) -> Seen:
     """One isolated check, in a process that nothing else will run in; whoever asked watches the time."""
     modules = len(sys.modules)
-    outcome = conduct(_check(name, check), recipe, place)
+    outcome = conduct(_check(name, check), recipe, place, shared=False)
     return Seen(outcome, starter=False, disturbed=True, imported=_imported_after(modules))
 
 
 def run_mistake(name: str, mistake: int, form: int, check: str, place: Place, deadline: float) -> Outcome:
     """One plain check of the exercise on one of its mistakes: its answer (`form` 0) or one of its forms."""
     found = _exercise(name).mistakes[mistake]
-    return conduct(_check(name, check), (found.answer, *found.forms)[form], place, deadline)
+    answer = (found.answer, *found.forms)[form]
+    return conduct(_check(name, check), answer, place, deadline, shared=False)
 
 
 def run_rank(

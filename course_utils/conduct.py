@@ -77,15 +77,22 @@ class Place:
     world_size: int = 1
 
 
-def conduct(check: Check, answer: Any, place: Place = Place(), deadline: float | None = None) -> Outcome:  # noqa: B008
+def conduct(
+    check: Check,
+    answer: Any,
+    place: Place = Place(),  # noqa: B008
+    deadline: float | None = None,
+    shared: bool = True,
+) -> Outcome:
     """Runs the check in a clean room. `answer` is the object itself or a `Recipe`.
 
     Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline`
-    (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does.
+    (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does. `shared`:
+    see `clean_room`.
     """
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
-    with clean_room() as room, evidence.recording() as seen, _fixtures(check, place) as fixtures:
+    with clean_room(shared) as room, evidence.recording() as seen, _fixtures(check, place) as fixtures:
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if hasattr(answer, "make"):

@@ -166,9 +166,10 @@ def test_what_an_answer_sets_does_not_stay_when_it_raises(name, restored):
     assert now() == before
 
 
-def test_every_visit_starts_with_the_same_numbers():
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_visit_starts_with_the_same_numbers(shared):
     def numbers():
-        with clean_room():
+        with clean_room(shared):
             return torch.rand(3).tolist(), random.random(), numpy.random.rand(), torch.randperm(9).tolist()
 
     first = numbers()
@@ -288,6 +289,15 @@ def test_replaced_functions_are_put_back_and_named(owner, name):
         setattr(owner, name, original)
     (found,) = room.disturbed
     assert found.endswith(f".{name}") or found.endswith(name)
+
+
+def test_replaced_functions_are_put_back_where_no_reader_goes_on(monkeypatch):
+    real = torch.equal
+    monkeypatch.setattr(torch, "equal", real)
+    with clean_room(shared=False) as room:
+        torch.equal = lambda a, b: True
+    assert torch.equal is real
+    assert room.disturbed == ["torch.equal"]
 
 
 def test_replaced_functions_are_put_back_when_the_answer_raises(monkeypatch):
