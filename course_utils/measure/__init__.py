@@ -6,6 +6,7 @@
     with operators() as ops     which operators ran, and how often
     with syncs() as found       where a GPU would have made Python wait
     with graphs_compiled() as c graphs, graph breaks, recompilations
+    with traffic() as t         what this rank sent, received and waited for
     flops(fn, *args)            floating-point operations of the matrix products
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
     same_storage, storage_bytes, version
@@ -21,6 +22,7 @@ from course_utils.measure.saved import Saved, saved_bytes
 from course_utils.measure.storage import same_storage, storage_bytes, version
 from course_utils.measure.syncs import Sync, Syncs, syncs
 from course_utils.measure.timing import Ratio, time_ratio
+from course_utils.measure.traffic import Traffic, traffic
 
 __all__ = [
     "GraphsCompiled",
@@ -31,6 +33,7 @@ __all__ = [
     "Saved",
     "Sync",
     "Syncs",
+    "Traffic",
     "flops",
     "graphs_compiled",
     "live_bytes",
@@ -41,5 +44,6 @@ __all__ = [
     "storage_bytes",
     "syncs",
     "time_ratio",
+    "traffic",
     "version",
 ]

@@ -1,0 +1,234 @@
+"""What one rank sends, receives and waits for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from course_utils import evidence
+from course_utils.measure.modes import Watch, in_backward
+from course_utils.measure.storage import tensors_in
+
+# The operator below each call, whatever function made it: its name here, and which of its arguments are the
+# tensors that this rank brings (or, where it only receives, the ones that it receives into).
+_CALLS = {
+    "c10d.allreduce_": ("all_reduce", 0),
+    "c10d.allreduce_coalesced_": ("all_reduce", 0),
+    "c10d.broadcast_": ("broadcast", 0),
+    "c10d.allgather_": ("all_gather", 1),
+    "c10d._allgather_base_": ("all_gather", 1),
+    "c10d.allgather_coalesced_": ("all_gather", 1),
+    "c10d.allgather_into_tensor_coalesced_": ("all_gather", 1),
+    "c10d.reduce_": ("reduce", 0),
+    "c10d.gather_": ("gather", 1),
+    "c10d.scatter_": ("scatter", 1),
+    "c10d.reduce_scatter_": ("reduce_scatter", 1),
+    "c10d._reduce_scatter_base_": ("reduce_scatter", 1),
+    "c10d.reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
+    "c10d.alltoall_": ("all_to_all", 1),
+    "c10d.alltoall_base_": ("all_to_all", 1),
+    "c10d.send": ("send", 0),
+    "c10d.recv_": ("recv", 0),
+    "c10d.recv_any_source_": ("recv", 0),
+    "c10d.barrier": ("barrier", None),
+    "c10d.monitored_barrier_": ("barrier", None),
+    "_c10d_functional.all_reduce": ("all_reduce", 0),
+    "_c10d_functional.all_reduce_": ("all_reduce", 0),
+    "_c10d_functional.all_reduce_coalesced": ("all_reduce", 0),
+    "_c10d_functional.broadcast": ("broadcast", 0),
+    "_c10d_functional.all_gather_into_tensor": ("all_gather", 0),
+    "_c10d_functional.all_gather_into_tensor_coalesced": ("all_gather", 0),
+    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter", 0),
+    "_c10d_functional.reduce_scatter_tensor_coalesced": ("reduce_scatter", 0),
+    "_c10d_functional.all_to_all_single": ("all_to_all", 0),
+}
+NAMES = tuple(sorted({name for name, _ in _CALLS.values()}))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One message or collective that this rank took part in.
+
+    `bytes`: of the tensors that it brought (for `recv`: that it received into; for `barrier`: 0). `peer`: the
+    other rank of a `send` or `recv`, None where it was not said. `backward`: autograd's engine called it.
+    """
+
+    name: str
+    bytes: int
+    peer: int | None
+    backward: bool
+
+
+@dataclass
+class Traffic:
+    """What this rank called, in order. What is asked of it becomes evidence; `calls` is for looking."""
+
+    calls: list[Call] = field(default_factory=list)
+    _order: list[str] = field(default_factory=list)
+
+    def count(self, *names: str, backward: bool | None = None) -> int:
+        """How many of these were called; of all where none is named. `backward`: only there, or only
+        elsewhere."""
+        number = len(self._those(names, backward))
+        evidence.record("measure.traffic.count", (*names, backward, number))
+        return number
+
+    def bytes(self, *names: str, backward: bool | None = None) -> int:
+        """Bytes of this rank's tensors in these calls."""
+        number = sum(call.bytes for call in self._those(names, backward))
+        evidence.record("measure.traffic.bytes", (*names, backward, number))
+        return number
+
+    @property
+    def order(self) -> list[str]:
+        """`"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
+        (`"wait"`: for what is not known), and what was noted, in the order of this rank's program."""
+        evidence.record("measure.traffic.order", self._order)
+        return list(self._order)
+
+    def note(self, text: str) -> None:
+        """Puts a mark into `order`."""
+        self._order.append(text)
+
+    def __str__(self) -> str:
+        lines = []
+        for i, call in enumerate(self.calls):
+            to = "" if call.peer is None else f" {'to' if call.name == 'send' else 'from'} rank {call.peer}"
+            where = "  (backward)" if call.backward else ""
+            lines.append(f"{i:>4}  {call.name}{to}  {call.bytes:,} bytes{where}")
+        return "\n".join(lines) or "no call"
+
+    def _those(self, names: tuple[str, ...], backward: bool | None) -> list[Call]:
+        if unknown := set(names) - set(NAMES):
+            raise ValueError(f"there is no call {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
+        return [
+            call
+            for call in self.calls
+            if (not names or call.name in names) and backward in (None, call.backward)
+        ]
+
+
+class CollectiveWatch(Watch):
+    """Sees every message and collective of this thread, those that torch makes by itself too.
+
+    Subclasses say what is noted. While it is entered, waiting for a `Work` or a `Future` goes through it.
+    """
+
+    def launched(self, call: Call, run: Callable[[], Any]) -> Any:
+        """Called instead of the call: calls `run()` once and returns what it returns."""
+        raise NotImplementedError
+
+    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
+        """Called where this rank waits for call `number` (None: not known). The same for `wait()`."""
+        raise NotImplementedError
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._works: list[Any] = []  # by number; what is kept here is not made anew under the same address
+        self._entered = contextlib.ExitStack()
+
+    def __enter__(self) -> CollectiveWatch:
+        super().__enter__()
+        for kind in (_work(), torch.futures.Future):
+            if kind is not None:
+                self._entered.enter_context(self._watch_waits(kind))
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        self._entered.close()
+        return super().__exit__(*error)
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        call = call_of(func, args)
+        if call is None:
+            return self.ran(func, run)
+        out = self.launched(call, run)
+        self._works.append(work_of(out))
+        return out
+
+    def ran(self, func: Any, run: Callable[[], Any]) -> Any:
+        """Called instead of every other operator."""
+        return run()
+
+    @contextlib.contextmanager
+    def _watch_waits(self, kind: type) -> Iterator[None]:
+        # Entered and left in order, so that watches inside one another put back what they found.
+        plain, had_own, watch = kind.wait, "wait" in vars(kind), self
+
+        def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return watch.waits(watch._number(self), lambda: plain(self, *args, **kwargs))
+
+        kind.wait = wait
+        try:
+            yield
+        finally:
+            if had_own:
+                kind.wait = plain
+            else:
+                del kind.wait
+
+    def _number(self, waited_for: Any) -> int | None:
+        return next((i for i, work in enumerate(self._works) if work is waited_for), None)
+
+
+def call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
+    """The message or collective that this operator is; None for all others."""
+    if getattr(func, "namespace", None) not in ("c10d", "_c10d_functional"):
+        return None
+    found = _CALLS.get(str(func.overloadpacket))
+    if found is None:
+        return None
+    name, own = found
+    size = 0 if own is None else sum(t.numel() * t.element_size() for t in tensors_in(args[own]))
+    has_peer = name in ("send", "recv") and "any_source" not in str(func)
+    return Call(name, size, args[2] if has_peer else None, in_backward())
+
+
+def work_of(out: Any) -> Any:
+    """The `Work` that a call gave, the same object that Python code gets; None where there is none."""
+    last = out[-1] if isinstance(out, (tuple, list)) and out else out
+    kind = _work()
+    if kind is None or not isinstance(last, torch.ScriptObject) or not hasattr(kind, "unbox"):
+        return None
+    return kind.unbox(last)
+
+
+def _work() -> Any:
+    if not torch.distributed.is_available():
+        return None
+    return torch._C._distributed_c10d.Work
+
+
+class _Recorder(CollectiveWatch):
+    def __init__(self, found: Traffic) -> None:
+        super().__init__()
+        self.found = found
+
+    def launched(self, call: Call, run: Callable[[], Any]) -> Any:
+        self.found.note(f"{call.name} {len(self.found.calls)}")
+        self.found.calls.append(call)
+        return run()
+
+    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
+        self.found.note("wait" if number is None else f"wait {number}")
+        return wait()
+
+
+@contextlib.contextmanager
+def traffic() -> Iterator[Traffic]:
+    """Notes every message and collective of this rank that is called inside, whoever calls it.
+
+        with measure.traffic() as t:
+            ddp(x).sum().backward()
+        t.count("all_reduce"), t.bytes("all_reduce", backward=True), t.order
+
+    Bytes are those of the tensors that this rank brings to a call, not of what a backend makes of it on the
+    wire. Calls of other threads are not seen.
+    """
+    found = Traffic()
+    with _Recorder(found):
+        yield found
