@@ -115,7 +115,11 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[tup
         if "device" not in check.wants:
             found.append((check, Place()))
             continue
-        wanted = [need for need in check.needs if need in ("cuda", "mps")] or devices
+        wanted = [need for need in check.needs if need in ("cuda", "mps")]
+        if not wanted:
+            wanted = devices
+            if check.ranks:
+                wanted = [name for name in devices if machine.serves(name, check.ranks)] or ["cpu"]
         found += [(check, Place(device=name)) for name in wanted]
     return found
 

@@ -120,6 +120,16 @@ def devices() -> list[str]:
     return found
 
 
+def serves(device: str, ranks: int) -> bool:
+    """Whether so many processes can talk to each other with tensors on this kind of device: each needs a GPU
+    of its own, and NCCL."""
+    import torch
+
+    if device != "cuda":
+        return device == "cpu"
+    return torch.cuda.device_count() >= ranks and torch.distributed.is_nccl_available()
+
+
 def _torch_build() -> str:
     import torch
 

@@ -110,16 +110,22 @@ def device(name: str | None = None) -> torch.device:
     return torch.device(name or os.environ.get("COURSE_DEVICE") or machine.devices()[-1])
 
 
-def run_ranks(fn: Callable[..., Any], world_size: int, *args: Any, deadline: float = 30.0) -> list[Any]:
+def run_ranks(
+    fn: Callable[..., Any], world_size: int, *args: Any, deadline: float = 30.0, record: bool = False
+) -> Any:
     """Runs `fn(rank, world_size, *args)` in `world_size` real processes that form a process group.
 
     Prints what each rank printed, labelled, and returns what each returned, in the order of ranks.
     Raises `RankError` where a rank raised, died, or had not returned after `deadline` seconds; no
     process is left running.
+
+    `record=True` returns a recording of what each rank did when, whatever became of them: `draw.lanes` draws
+    it, `explore.lanes` steps through it, and `course_utils.lanes.record_from_here()`, called in `fn`, leaves
+    out what came before.
     """
     from course_utils import ranks
 
-    return ranks.run_ranks(fn, world_size, *args, deadline=deadline)
+    return ranks.run_ranks(fn, world_size, *args, deadline=deadline, record=record)
 
 
 def show_error(statement: Callable[[], Any]) -> None:

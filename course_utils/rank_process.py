@@ -26,8 +26,10 @@ def run_rank(
     args: tuple[Any, ...],
     backend: str,
     port: int,
+    recorded: bool = False,
 ) -> Any:
-    """`function(rank, world_size, *args)` inside a process group of `world_size` ranks."""
+    """`function(rank, world_size, *args)` inside a process group of `world_size` ranks. `recorded`: the last
+    descriptor that this process was handed is a file for `lane_watch`."""
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
@@ -43,4 +45,9 @@ def run_rank(
     listening = {"master_listen_fd": worker_process.handed_over[0]} if rank == 0 else {}
     store = dist.TCPStore("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False, **listening)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
-    return function(rank, world_size, *args)
+    if not recorded:
+        return function(rank, world_size, *args)
+    from course_utils.lane_watch import watching
+
+    with watching(worker_process.handed_over[-1]):
+        return function(rank, world_size, *args)

@@ -7,13 +7,16 @@ one `Result` for each rank, whatever happened.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import IO, Any, Literal, overload
 
-from course_utils import processes
+from course_utils import lanes, processes
+from course_utils.lanes import Recording
 from course_utils.rank_process import run_rank
 from course_utils.traces import Position, place
 from course_utils.workers import Result, Worker, attend, close_all, once_more
@@ -44,15 +47,44 @@ class RankError(RuntimeError):
         return f"{type(self).__name__}: {self}".splitlines()
 
 
+@overload
 def run_ranks(
-    function: Callable[..., Any], world_size: int, *args: Any, deadline: float = DEADLINE
-) -> list[Any]:
+    function: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    deadline: float = DEADLINE,
+    record: Literal[False] = False,
+) -> list[Any]: ...
+@overload
+def run_ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    deadline: float = DEADLINE,
+    record: Literal[True],
+) -> Recording: ...
+def run_ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    deadline: float = DEADLINE,
+    record: bool = False,
+) -> list[Any] | Recording:
     """Runs `function(rank, world_size, *args)` in `world_size` processes of one process group.
 
     Returns what the ranks return, in their order, tensors on the CPU. What they print is printed when all
     have ended, rank by rank. Raises `RankError` when a rank raises, dies or is not done after `deadline`
     seconds; nothing is left running then.
+
+    `record`: returns a `Recording` of what each rank did when, for `draw.lanes` and `explore.lanes`, and
+    raises nothing of what ranks did. `lanes.record_from_here()` in the function leaves out what came before.
+    Noting every operator makes the ranks slower.
     """
+    if record:
+        recording, results = _recorded(function, world_size, args, deadline)
+        for rank, result in enumerate(results):
+            _print_labelled(rank, result)
+        return recording
     results = ranks(function, world_size, *args, deadline=deadline)
     for rank, result in enumerate(results):
         _print_labelled(rank, result)
@@ -77,11 +109,43 @@ def ranks(
     running. `memory` (for each rank) and `preload` are those of `Worker`. Raises `TypeError` when the
     function or an argument cannot be sent, `WorkersError` when no process could be started.
     """
-    if world_size < 1:
-        raise ValueError(f"world_size is {world_size}; at least one rank is needed")
+    _at_least_one(world_size)
     backend = backend or _backend(world_size)
     limits = {"memory": memory, "preload": preload}
     return once_more(lambda: _attempt(function, world_size, args, backend, deadline, limits))
+
+
+def _recorded(
+    function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
+) -> tuple[Recording, list[Result]]:
+    _at_least_one(world_size)
+
+    def attempt() -> tuple[Recording, list[Result]]:
+        with contextlib.ExitStack() as open_files:
+            # Files without a name: whatever becomes of this process, nothing of them stays.
+            logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
+            limits = {"memory": None, "preload": ("course_utils.lane_watch",)}
+            backend = _backend(world_size)
+            results = _attempt(function, world_size, args, backend, deadline, limits, logs)
+            written = []
+            for log in logs:
+                log.seek(0)
+                written.append(log.read())
+        told = [_in_one_line(result, results) for result in results]
+        return lanes.read(results, written, told, describe(results, deadline)), results
+
+    return once_more(attempt)
+
+
+def _at_least_one(world_size: int) -> None:
+    if world_size < 1:
+        raise ValueError(f"world_size is {world_size}; at least one rank is needed")
+
+
+def _in_one_line(result: Result, results: Sequence[Result]) -> str:
+    if _kind(result, results) == _CUT_OFF:
+        return "lost its connection"
+    return _lines(result)[0]
 
 
 def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
@@ -100,6 +164,7 @@ def _attempt(
     backend: str,
     deadline: float,
     limits: dict[str, Any],
+    logs: Sequence[IO[bytes]] = (),
 ) -> list[Result]:
     workers: list[Worker] = []
     try:
@@ -107,9 +172,10 @@ def _attempt(
             port = listening.getsockname()[1]
             for rank in range(world_size):
                 hand_over = (listening.fileno(),) if rank == 0 else ()
+                hand_over += tuple(log.fileno() for log in logs[rank : rank + 1])
                 workers.append(Worker(**limits, hand_over=hand_over))
         for rank, worker in enumerate(workers):
-            worker.begin(run_rank, function, rank, world_size, args, backend, port)
+            worker.begin(run_rank, function, rank, world_size, args, backend, port, bool(logs))
         return _await_all(workers, deadline)
     finally:
         close_all(workers)

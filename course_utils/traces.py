@@ -181,10 +181,11 @@ def parse_dump(text: str) -> Position | None:
     """The position in what `faulthandler` wrote; None where it wrote no stack."""
     found = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', text, re.MULTILINE)
     frames = [_frame(file, int(line), function) for file, line, function in reversed(found)]
-    # The outermost frames are the course's own, and the command line that started its server.
+    # The outermost frames are the command line that started the course's server, and the course's own. Its
+    # instruments may stand further in, even between torch's function and what that waits for.
     while frames and (_under(frames[0].file, _COURSE) or frames[0].file == "<string>"):
         frames.pop(0)
-    return Position(frames) if found else None
+    return Position([frame for frame in frames if not _under(frame.file, _COURSE)]) if found else None
 
 
 def is_readers(file: str) -> bool:

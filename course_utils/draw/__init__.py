@@ -2,7 +2,8 @@
 
 from course_utils.draw.graph import graph
 from course_utils.draw.inplace import inplace_timeline
+from course_utils.draw.lanes import lanes
 from course_utils.draw.slopes import slopes
 from course_utils.draw.strides import strides, tapes, walk
 
-__all__ = ["graph", "inplace_timeline", "slopes", "strides", "tapes", "walk"]
+__all__ = ["graph", "inplace_timeline", "lanes", "slopes", "strides", "tapes", "walk"]

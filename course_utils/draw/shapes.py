@@ -172,7 +172,7 @@ def to_picture(scene: Scene) -> Picture:
                 (box.x, box.y),
                 box.width,
                 box.height,
-                boxstyle="round,pad=0,rounding_size=4",
+                boxstyle=f"round,pad=0,rounding_size={min(4, box.width / 2, box.height / 2):g}",
                 facecolor=palette.FILLS[box.fill] if box.fill else "none",
                 edgecolor=palette.TEXT,
                 linewidth=0.72 * box.line,

@@ -3,6 +3,7 @@ a kernel."""
 
 from course_utils.explore.graph import graph
 from course_utils.explore.inplace import inplace
+from course_utils.explore.lanes import lanes
 from course_utils.explore.strides import strides
 
-__all__ = ["graph", "inplace", "strides"]
+__all__ = ["graph", "inplace", "lanes", "strides"]

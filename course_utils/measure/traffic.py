@@ -122,6 +122,9 @@ class CollectiveWatch(Watch):
         """Called instead of the call: calls `run()` once and returns what it returns."""
         raise NotImplementedError
 
+    def launched_as(self, number: int, work: Any) -> None:
+        """Called after each call with its number and its `Work`, None where it has none."""
+
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         """Called where this rank waits for call `number` (None: not known). The same for `wait()`."""
         raise NotImplementedError
@@ -148,6 +151,7 @@ class CollectiveWatch(Watch):
             return self.ran(func, run)
         out = self.launched(call, run)
         self._works.append(work_of(out))
+        self.launched_as(len(self._works) - 1, self._works[-1])
         return out
 
     def ran(self, func: Any, run: Callable[[], Any]) -> Any:

@@ -1,0 +1,234 @@
+"""Swim lanes: several ranks on one time axis, from a recording of `run_ranks(..., record=True)`."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture
+from course_utils.draw.words import LETTER, Words
+from course_utils.lanes import Flight, Lane, Recording, Span
+
+# Sizes in pixels of the page.
+LEFT, RIGHT = 62, 10
+COMPUTE, FILLING, FLIGHT, GAP, BETWEEN = 24.0, 20.0, 17.0, 4.0, 14.0
+TINY, SMALL = 10.5, 11.5
+FILLS = {"forward": "rank", "other": "rank", "backward": "gradient", "step": "storage", "stuck": "odd"}
+NAMES = {"other": "computes", "step": "step", "waiting": "waits", "stuck": "never returns"}
+# How much longer than all that has happened the picture is where something never ends.
+OPEN = 1.3
+
+
+def lanes(recording: Recording, start: float = 0.0, stop: float | None = None) -> Picture:
+    """A picture of what each rank did between `start` and `stop`, in milliseconds from the first rank's start
+    (default: all of it).
+
+    For each rank: a row of what it computed and where it waited; a row of buckets that fill as gradients
+    arrive; rows of messages and collectives from launch to completion. What never ended runs to the edge.
+    """
+    return to_picture(compose(recording, start / 1e3, None if stop is None else stop / 1e3))
+
+
+def whole(recording: Recording) -> float:
+    """Seconds that a picture of all of it has to show."""
+    hangs = any(math.isinf(span.end) for lane in recording.lanes for span in lane.spans)
+    return max(recording.seconds * (OPEN if hangs else 1.02), 1e-4)
+
+
+def compose(
+    recording: Recording, start: float = 0.0, stop: float | None = None, cursor: float | None = None
+) -> Scene:
+    """The scene of `lanes`; times in seconds. `cursor`: a moment with a line through all lanes."""
+    stop = whole(recording) if stop is None else stop
+    if not start < stop:
+        raise ValueError(f"no time to show: from {start * 1e3:g} to {stop * 1e3:g} ms")
+    axis = _Axis(start, stop)
+    scene = Scene(_described(recording))
+    y = 6.0
+    for lane in recording.lanes:
+        y = _lane(scene, axis, lane, y) + BETWEEN
+    _ticks(scene, axis, y - BETWEEN + 4)
+    scene.height = y + 14
+    if cursor is not None and start <= cursor <= stop:
+        x = axis.x(cursor)
+        scene.lines.append(Line(((x, 0.0), (x, y - 8)), 1.6, arrow=False, key="cursor"))
+    return scene
+
+
+class _Axis:
+    def __init__(self, start: float, stop: float) -> None:
+        self.start, self.stop = start, stop
+        self.scale = (WIDTH - LEFT - RIGHT) / (stop - start)
+
+    def x(self, time: float) -> float:
+        return LEFT + (min(max(time, self.start), self.stop) - self.start) * self.scale
+
+    def shows(self, begin: float, end: float) -> bool:
+        return end >= self.start and begin <= self.stop
+
+
+def _lane(scene: Scene, axis: _Axis, lane: Lane, y: float) -> float:
+    """Draws one rank from `y` on; returns where it ends."""
+    scene.words.append(Words(1, y + COMPUTE / 2, f"rank {lane.rank}", 13, bold=True))
+    for number, span in enumerate(lane.spans):
+        if axis.shows(span.begin, span.end):
+            scene.boxes.append(_span(axis, lane, span, number, y))
+    if lane.state == "returned" and axis.shows(lane.end, lane.end):
+        x = axis.x(lane.end)
+        scene.lines.append(Line(((x, y - 3), (x, y + COMPUTE + 3)), 2.4, arrow=False, key=f"{lane.rank}.end"))
+    y += COMPUTE + GAP
+    if lane.gradients:
+        scene.words.append(Words(1, y + FILLING / 2, "buckets", TINY, faint=True))
+        _buckets(scene, axis, lane, y)
+        y += FILLING + 2
+    rows = _in_rows(axis, lane.flights)
+    if rows:
+        scene.words.append(Words(1, y + FLIGHT / 2, "in flight", TINY, faint=True))
+    for row in rows:
+        scene.boxes += [_flight(axis, lane, flight, y) for flight in row]
+        y += FLIGHT + 1
+    if lane.state != "returned":
+        for line in textwrap.wrap(f"rank {lane.rank} {lane.told}", 96):
+            scene.words.append(Words(LEFT, y + 8, line, SMALL + 0.5, bold=True))
+            y += 16
+    return y
+
+
+def _span(axis: _Axis, lane: Lane, span: Span, number: int, y: float) -> Box:
+    left, right = axis.x(span.begin), axis.x(span.end)
+    width = max(right - left, 1.0)
+    for_ever = math.isinf(span.end)
+    name = NAMES.get(span.kind, span.kind)
+    if span.kind == "waiting" and for_ever:
+        name = "waits for ever"
+    fill = "odd" if for_ever else FILLS.get(span.kind, "")
+    words = (Words(left + width / 2, y + COMPUTE / 2, name, SMALL, "middle"),) if _fits(name, width) else ()
+    ended = "never ended" if for_ever else f"{(span.end - span.begin) * 1e3:.2f} ms"
+    more = f"rank {lane.rank}, {name}: from {span.begin * 1e3:.2f} ms, {ended}"
+    thin = 0.4 if width < 4 else 0.9
+    key = f"{lane.rank}.{number}"
+    return Box(left, y, width, COMPUTE, fill, words, more, thin, span.kind == "waiting", span.kind, key)
+
+
+def _buckets(scene: Scene, axis: _Axis, lane: Lane, y: float) -> None:
+    """Each bucket as stairs: a step up for each gradient, by its bytes, as high as the row when launched."""
+    launched = {flight.number: flight for flight in lane.flights}
+    for bucket in sorted({g.bucket for g in lane.gradients if g.bucket is not None}):
+        inside = [g for g in lane.gradients if g.bucket == bucket]
+        total, held = sum(g.bytes for g in inside), 0
+        ends = [g.time for g in inside[1:]] + [launched[bucket].begin]
+        for gradient, end in zip(inside, ends, strict=True):
+            held += gradient.bytes
+            if not axis.shows(gradient.time, end):
+                continue
+            left, right = axis.x(gradient.time), axis.x(end)
+            height = max(FILLING * held / max(total, 1), 1.5)
+            more = (
+                f"rank {lane.rank}: the gradient of {gradient.name} has arrived, {held:,} of {total:,} bytes "
+                f"of {launched[bucket].name} {bucket}"
+            )
+            box = Box(
+                left,
+                y + FILLING - height,
+                max(right - left, 1.0),
+                height,
+                "gradient",
+                (),
+                more,
+                0.4,
+                False,
+                "bucket",
+                f"{lane.rank}.{bucket}.{gradient.name}",
+            )
+            scene.boxes.append(box)
+    for gradient in lane.gradients:
+        if gradient.bucket is None and axis.shows(gradient.time, gradient.time):
+            more = f"rank {lane.rank}: the gradient of {gradient.name} has arrived, and nothing sends it"
+            x = axis.x(gradient.time)
+            key = f"{lane.rank}.none.{gradient.name}"
+            scene.boxes.append(
+                Box(x, y + FILLING / 2, 1.0, FILLING / 2, "gradient", (), more, 0.4, True, "bucket", key)
+            )
+
+
+def _in_rows(axis: _Axis, flights: Sequence[Flight]) -> list[list[Flight]]:
+    """Flights that overlap in different rows, as few as possible."""
+    rows: list[list[Flight]] = []
+    for flight in sorted(flights, key=lambda f: (f.begin, f.number)):
+        if not axis.shows(flight.begin, flight.end):
+            continue
+        for row in rows:
+            if axis.x(row[-1].end) + 1 <= axis.x(flight.begin):
+                row.append(flight)
+                break
+        else:
+            rows.append([flight])
+    return rows
+
+
+def _flight(axis: _Axis, lane: Lane, flight: Flight, y: float) -> Box:
+    left, right = axis.x(flight.begin), axis.x(flight.end)
+    width = max(right - left, 1.0)
+    full = f"{flight.name} {flight.number}"
+    if flight.peer is not None:
+        full = f"{flight.name} {'to' if flight.name == 'send' else 'from'} {flight.peer}"
+    texts = (f"{full} · {_size(flight.bytes)}", full, str(flight.number))
+    text = next((text for text in texts if _fits(text, width, TINY)), "")
+    words = (Words(left + width / 2, y + FLIGHT / 2, text, TINY, "middle"),) if text else ()
+    ended = "never complete"
+    if not math.isinf(flight.end):
+        ended = f"complete after {(flight.end - flight.begin) * 1e3:.2f} ms"
+    inside = ", launched inside backward" if flight.backward else ""
+    more = (
+        f"rank {lane.rank}: {full}, {flight.bytes:,} bytes, at {flight.begin * 1e3:.2f} ms{inside}, {ended}"
+    )
+    dashed = math.isinf(flight.end)
+    thin = 0.4 if width < 4 else 0.9
+    key = f"{lane.rank}.{flight.number}"
+    return Box(left, y, width, FLIGHT, "flight", words, more, thin, dashed, "flight", key)
+
+
+def _ticks(scene: Scene, axis: _Axis, y: float) -> None:
+    right = WIDTH - RIGHT
+    scene.lines.append(Line(((LEFT, y), (right, y)), 0.9, arrow=False))
+    step = _round_step((axis.stop - axis.start) * 1e3 / 6)
+    at = math.ceil(axis.start * 1e3 / step - 1e-9) * step
+    digits = max(0, -math.floor(math.log10(step)))
+    while at <= axis.stop * 1e3 + 1e-9:
+        x = axis.x(at / 1e3)
+        scene.lines.append(Line(((x, y), (x, y + 4)), 0.9, arrow=False))
+        if x < right - 26:
+            scene.words.append(Words(x, y + 12, f"{at:.{digits}f}", TINY, "middle"))
+        at += step
+    scene.words.append(Words(right, y + 12, "ms", TINY, "end"))
+
+
+def _round_step(step: float) -> float:
+    """The next 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(n * power for n in (1, 2, 5, 10) if n * power >= step * 0.999)
+
+
+def _fits(text: str, width: float, pixels: float = SMALL) -> bool:
+    return LETTER * pixels * len(text) + 4 <= width
+
+
+def _size(count: int) -> str:
+    if count < 1_000:
+        return f"{count} B"
+    return f"{count / 1e3:.3g} kB" if count < 1_000_000 else f"{count / 1e6:.3g} MB"
+
+
+def _described(recording: Recording) -> str:
+    parts = []
+    for lane in recording.lanes:
+        words = f"rank {lane.rank} {lane.told}"
+        early = [flight for flight in lane.flights if flight.backward]
+        if lane.flights:
+            words += f", {len(lane.flights)} messages and collectives"
+        if early:
+            words += f", {len(early)} launched inside backward"
+        parts.append(words)
+    return f"{len(recording.lanes)} ranks on one time axis: " + "; ".join(parts)

@@ -1,0 +1,157 @@
+"""What `measure.traffic` counts, on real ranks, against what was really called."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+from course_utils import evidence, measure
+from course_utils.ranks import run_ranks
+from course_utils.workers import Worker
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    with Worker(preload=("pytest", "course_utils.measure")) as worker:
+        yield worker.pid
+
+
+def every_call(rank, world_size):
+    x = torch.ones(6)
+    other = 1 - rank
+    with measure.traffic() as t:
+        dist.all_reduce(x)
+        dist.broadcast(x, 0)
+        dist.all_gather([torch.empty(6), torch.empty(6)], x)
+        dist.all_gather_into_tensor(torch.empty(12), x)
+        dist.reduce(x, 0)
+        dist.gather(x, [torch.empty(6), torch.empty(6)] if rank == 0 else None)
+        dist.scatter(torch.empty(3), list(x.view(2, 3)) if rank == 0 else None)
+        dist.reduce_scatter(torch.empty(3), list(x.view(2, 3)))
+        dist.all_to_all_single(torch.empty(6), x)
+        dist.barrier()
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(x, 0)
+        sent = dist.isend(x, other)
+        dist.irecv(torch.empty(6), other).wait()
+        sent.wait()
+    return t
+
+
+def test_every_call_is_seen_with_its_bytes():
+    first, second = run_ranks(every_call, 2, deadline=LONG)
+    names = (
+        "all_reduce broadcast all_gather all_gather reduce gather scatter reduce_scatter all_to_all barrier"
+    )
+    assert [call.name for call in first.calls] == [*names.split(), "send", "send", "recv"]
+    assert [call.name for call in second.calls] == [*names.split(), "recv", "send", "recv"]
+    # Rank 1 brings nothing to a scatter from rank 0.
+    assert [call.bytes for call in first.calls] == [24] * 9 + [0] + [24] * 3
+    assert [call.bytes for call in second.calls] == [24] * 6 + [0] + [24] * 2 + [0] + [24] * 3
+    assert [call.peer for call in first.calls][10:] == [1, 1, 1]
+    assert [call.peer for call in second.calls][:11] == [None] * 10 + [0]
+    assert (first.count(), first.count("send"), first.count("send", "recv")) == (13, 2, 3)
+    assert first.bytes("send") == 48
+    assert "all_reduce  24 bytes" in str(first)
+    with pytest.raises(ValueError, match="'allreduce'"):
+        first.count("allreduce")
+
+
+def in_order(rank, world_size):
+    x = torch.ones(2)
+    with measure.traffic() as t:
+        one = dist.all_reduce(x, async_op=True)
+        two = dist.all_reduce(x.clone(), async_op=True)
+        t.note("both are under way")
+        two.wait()
+        one.wait()
+        dist.barrier()
+    own = "wait" in vars(Work)
+    dist.all_reduce(x)
+    return t.order, len(t.calls), own, "course_utils" in Work.wait.__module__ if own else False
+
+
+def test_launches_and_waits_are_told_apart_and_in_order():
+    for order, calls, _, ours in run_ranks(in_order, 2, deadline=LONG):
+        launches = ["all_reduce 0", "all_reduce 1", "both are under way"]
+        assert order == [*launches, "wait 1", "wait 0", "barrier 2", "wait 2"]
+        assert calls == 3
+        assert not ours
+
+
+def inside_one_another(rank, world_size):
+    x = torch.ones(2)
+    with measure.traffic() as outer:
+        dist.all_reduce(x)
+        with measure.traffic() as inner:
+            dist.all_reduce(x)
+        dist.all_reduce(x)
+    before = Work.wait
+    return outer.order, inner.order, before.__qualname__
+
+
+def test_two_watches_inside_one_another():
+    for outer, inner, name in run_ranks(inside_one_another, 2, deadline=LONG):
+        assert inner == ["all_reduce 0", "wait 0"]
+        assert [line for line in outer if line.startswith("all_reduce")] == [
+            "all_reduce 0",
+            "all_reduce 1",
+            "all_reduce 2",
+        ]
+        assert "watch" not in name.lower()
+
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(300, 300), torch.nn.Linear(300, 300)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def ddp_step(rank, world_size):
+    with measure.traffic() as built:
+        net = torch.nn.parallel.DistributedDataParallel(Two(), bucket_cap_mb=0.2)
+    net(torch.ones(2, 300)).sum().backward()  # after the first, DDP makes its buckets anew
+    with measure.traffic() as t:
+        loss = net(torch.ones(2, 300)).sum()
+        t.note("forward is over")
+        for name, parameter in net.module.named_parameters():
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: t.note(name))
+        loss.backward()
+        t.note("backward is over")
+    with net.no_sync(), measure.traffic() as quiet:
+        net(torch.ones(2, 300)).sum().backward()
+    return built, t, quiet
+
+
+def test_what_ddp_does_by_itself_is_seen():
+    for built, t, quiet in run_ranks(ddp_step, 2, deadline=LONG):
+        size = sum(p.numel() for p in Two().parameters()) * 4
+        assert built.bytes("broadcast") >= size
+        assert not built.count(backward=True)
+        assert t.bytes("all_reduce", backward=True) == size
+        launches = [line for line in t.order if line.startswith("all_reduce")]
+        assert len(launches) == 2
+        # The first bucket leaves before the last gradient has arrived.
+        assert t.order.index(launches[0]) < t.order.index("first.weight") < t.order.index("backward is over")
+        assert quiet.count() == 0
+
+
+def test_what_is_asked_becomes_evidence():
+    t = measure.Traffic()
+    with evidence.recording() as seen:
+        t.count("send")
+        t.bytes("recv", backward=True)
+        t.note("a mark")
+        assert t.order == ["a mark"]
+    assert seen == [
+        ("measure.traffic.count", ["send", None, 0]),
+        ("measure.traffic.bytes", ["recv", True, 0]),
+        ("measure.traffic.order", ["a mark"]),
+    ]
