@@ -51,9 +51,14 @@ class LaneWatch(CollectiveWatch):
         self.stepping = False
         self.phase = "other"
         self.known: dict[Any, Any] = {}
+        self.under_way: dict[int, Any] = {}
 
     def write(self, kind: str, *values: Any) -> None:
         os.write(self.fd, (json.dumps([kind, *values]) + "\n").encode())
+
+    def begin(self) -> None:
+        """What came before does not count."""
+        self.write("start", time.monotonic())
 
     def ran(self, func: Any, run: Callable[[], Any]) -> Any:
         begin = time.monotonic()
@@ -76,7 +81,20 @@ class LaneWatch(CollectiveWatch):
         # has none; nor is the host told when a GPU is done: for these, the end of waiting has to do.
         with contextlib.suppress(RuntimeError):
             if work is not None and torch.distributed.get_backend() == "gloo":
-                work.get_future().then(lambda _: self.write("over", time.monotonic(), number))
+                self.under_way[number] = work
+                work.get_future().then(lambda _: self._complete(number))
+
+    def _complete(self, number: int) -> None:
+        self.write("over", time.monotonic(), number)
+        self.under_way.pop(number, None)
+
+    def settle(self) -> None:
+        """Waits until all that is complete has been written down: another thread does that."""
+        patience = time.monotonic() + 1.0
+        while any(work.is_completed() for work in list(self.under_way.values())):
+            if time.monotonic() > patience:
+                return
+            time.sleep(1e-4)
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         self.write("wait", time.monotonic(), number)
@@ -128,8 +146,9 @@ def watching(fd: int) -> Iterator[None]:
     sys.setswitchinterval(SWITCH)
     torch.distributed.barrier()  # or the first lane would show how long the others took to start
     with watch:
-        watch.write("start", time.monotonic())
+        watch.begin()
         try:
             yield
         finally:
             watch.write("end", time.monotonic())
+            watch.settle()

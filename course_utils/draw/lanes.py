@@ -180,10 +180,8 @@ def _flight(axis: _Axis, lane: Lane, flight: Flight, y: float) -> Box:
     ended = "never complete"
     if not math.isinf(flight.end):
         ended = f"complete after {(flight.end - flight.begin) * 1e3:.2f} ms"
-    inside = ", launched inside backward" if flight.backward else ""
-    more = (
-        f"rank {lane.rank}: {full}, {flight.bytes:,} bytes, at {flight.begin * 1e3:.2f} ms{inside}, {ended}"
-    )
+    at = f"at {flight.begin * 1e3:.2f} ms" + (", inside backward" if flight.backward else "")
+    more = f"rank {lane.rank}: {full}, {flight.bytes:,} bytes, launched {at}, {ended}"
     dashed = math.isinf(flight.end)
     thin = 0.4 if width < 4 else 0.9
     key = f"{lane.rank}.{flight.number}"

@@ -1,0 +1,323 @@
+"""Swim lanes: what a recording says, against what ranks really did, and what the pictures show of it.
+
+Nothing here asks how long something took: only what came before what, and what never ended.
+"""
+
+import html
+import itertools
+import math
+import os
+import signal
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from course_utils import draw, explore
+from course_utils.draw.lanes import compose
+from course_utils.draw.picture import Picture
+from course_utils.lanes import Recording, record_from_here
+from course_utils.ranks import run_ranks
+from course_utils.workers import Worker
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    modules = ("pytest", "course_utils.draw", "course_utils.explore", "course_utils.lane_watch")
+    with Worker(preload=modules) as worker:
+        yield worker.pid
+
+
+def net(width=64, layers=4):
+    return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
+
+
+def ddp_step(rank, world_size):
+    model = nn.parallel.DistributedDataParallel(net(), bucket_cap_mb=2 * 64 * 64 * 4 / 2**20)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(2):  # the buckets of the first step are not those of all others
+        if step == 1:
+            record_from_here()
+        optimizer.zero_grad()
+        model(torch.ones(3, 64)).sum().backward()
+        optimizer.step()
+    return rank
+
+
+@pytest.fixture(scope="module")
+def step() -> Recording:
+    return run_ranks(ddp_step, 2, deadline=LONG, record=True)
+
+
+def test_a_recording_holds_what_the_ranks_returned(step):
+    assert step.values == [0, 1]
+    assert step.report == "all 2 ranks have returned\nrank 0 has returned\nrank 1 has returned"
+    assert [lane.state for lane in step.lanes] == ["returned", "returned"]
+
+
+def test_phases_come_in_their_order(step):
+    for lane in step.lanes:
+        phases = [span.kind for span in lane.spans if span.kind in ("forward", "backward", "step")]
+        assert [kind for kind, _ in itertools.groupby(phases)] == ["forward", "backward", "step"]
+
+
+def test_spans_of_a_lane_do_not_overlap(step):
+    for lane in step.lanes:
+        for before, after in itertools.pairwise(lane.spans):
+            assert before.begin <= before.end <= after.begin <= after.end
+
+
+def test_gradients_arrive_from_the_last_layer_to_the_first_and_fill_their_buckets(step):
+    for lane in step.lanes:
+        assert [gradient.name for gradient in lane.gradients] == [f"{i}.weight" for i in (3, 2, 1, 0)]
+        assert {gradient.bytes for gradient in lane.gradients} == {64 * 64 * 4}
+        launched = {flight.number: flight for flight in lane.flights}
+        filled = {}
+        for gradient in lane.gradients:
+            assert gradient.time <= launched[gradient.bucket].begin
+            filled[gradient.bucket] = filled.get(gradient.bucket, 0) + gradient.bytes
+        assert filled == {number: launched[number].bytes for number in filled}
+        assert len(filled) == 2
+
+
+def test_the_first_bucket_leaves_before_the_last_gradient_has_arrived(step):
+    for lane in step.lanes:
+        early = [flight for flight in lane.flights if flight.backward]
+        assert early[0].begin < lane.gradients[-1].time
+        assert all(flight.begin <= flight.end < math.inf for flight in lane.flights)
+
+
+def test_a_recording_says_in_words_what_happened(step):
+    assert str(step).splitlines()[0].startswith("rank 0 has returned; ")
+    assert "2 of them launched inside backward" in str(step)
+    times = [time for time, _, _ in step.moments()]
+    assert times == sorted(times)
+    said = [what for _, rank, what in step.moments() if rank == 1]
+    assert said.index("computes forward") < said.index("the gradient of 3.weight has arrived")
+    assert said[-1] == "has returned"
+
+
+def without_a_module(rank, world_size):
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+    dist.barrier()
+    return x
+
+
+def test_messages_are_recorded_with_their_other_end():
+    first, second = run_ranks(without_a_module, 2, deadline=LONG, record=True).lanes
+    assert [(f.name, f.peer, f.bytes) for f in first.flights] == [
+        ("all_reduce", None, 16),
+        ("send", 1, 16),
+        ("barrier", None, 0),
+    ]
+    assert [(f.name, f.peer) for f in second.flights][1] == ("recv", 0)
+    for lane in (first, second):
+        assert all(flight.end < math.inf for flight in lane.flights)
+        assert "waiting" in [span.kind for span in lane.spans]
+
+
+def waits_for_a_slow_one(rank, world_size):
+    x = torch.ones(200, 200)
+    if rank == 1:
+        for _ in range(300):
+            x = (x @ x).tanh()
+    dist.all_reduce(x)
+
+
+def test_who_waits_is_the_fast_one():
+    fast, slow = run_ranks(waits_for_a_slow_one, 2, deadline=LONG, record=True).lanes
+    worked = sum(span.end - span.begin for span in slow.spans if span.kind == "other")
+    assert worked > slow.waited()
+    assert fast.waited() > slow.waited()
+    assert fast.at(fast.flights[0].begin + fast.waited() / 2).startswith("waits; under way: all_reduce 0")
+
+
+# --- what never ends ------------------------------------------------------------------------------------
+
+
+def skips(rank, world_size):
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if rank == 0:
+        dist.all_reduce(x)
+
+
+def test_a_hang_is_recorded_as_what_it_is():
+    recording = run_ranks(skips, 2, deadline=LONG, record=True)
+    hung, over = recording.lanes
+    assert (hung.state, over.state) == ("timed out", "returned")
+    assert (hung.spans[-1].kind, hung.spans[-1].end) == ("waiting", math.inf)
+    assert (hung.flights[-1].number, hung.flights[-1].end) == (1, math.inf)
+    assert hung.told.startswith("waits in all_reduce at your line")
+    assert "nothing moved any more" in recording.report
+    assert recording.values == [None, None]
+    picture = draw.lanes(recording)
+    assert "waits in all_reduce at your line" in repr(picture)
+    scene = compose(recording)
+    forever = [box for box in scene.boxes if box.key.startswith("0.") and box.fill == "odd"]
+    assert [word.text for box in forever for word in box.words] == ["waits for ever"]
+    assert forever[0].x + forever[0].width == pytest.approx(max(box.x + box.width for box in scene.boxes))
+    assert any("dist.all_reduce(x)" in word.text for word in scene.words)
+
+
+def test_a_rank_that_hangs_in_ddp():
+    recording = run_ranks(one_without_backward, 2, deadline=LONG, record=True)
+    hung = recording.lanes[0]
+    assert hung.told.startswith("waits in backward at your line")
+    assert (hung.spans[-1].kind, hung.spans[-1].end) == ("waiting", math.inf)
+    assert hung.flights[-1].end == math.inf
+
+
+def one_without_backward(rank, world_size):
+    model = nn.parallel.DistributedDataParallel(net())
+    loss = model(torch.ones(3, 64)).sum()
+    if rank == 0:
+        loss.backward()
+
+
+def loops(rank, world_size):
+    torch.ones(3) + 1
+    while True:
+        pass
+
+
+def test_a_loop_is_not_waiting():
+    lane = run_ranks(loops, 1, deadline=1.5, record=True).lanes[0]
+    assert (lane.spans[-1].kind, lane.spans[-1].end) == ("stuck", math.inf)
+    assert "is in the loop at your line" in lane.told
+
+
+def dies(rank, world_size):
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(x)
+
+
+def test_what_a_rank_did_before_it_died_is_not_lost():
+    recording = run_ranks(dies, 2, deadline=LONG, record=True)
+    dead = recording.lanes[1]
+    assert (dead.state, dead.told) == ("died", "died: signal 9 (SIGKILL)")
+    assert [flight.name for flight in dead.flights] == ["all_reduce"]
+    assert "died: signal 9" in repr(draw.lanes(recording))
+
+
+def raises_and_prints(rank, world_size):
+    print("on the way")
+    if rank == 1:
+        raise ValueError("no")
+
+
+def test_what_ranks_raise_is_in_the_recording(capsys):
+    recording = run_ranks(raises_and_prints, 2, deadline=LONG, record=True)
+    assert capsys.readouterr().out == "[rank 0] on the way\n[rank 1] on the way\n"
+    assert recording.lanes[1].told == "raised ValueError: no"
+
+
+def many_operators(rank, world_size):
+    x = torch.ones(1)
+    for _ in range(21_000):
+        x += 1
+    dist.all_reduce(x)
+    return x
+
+
+def test_of_very_many_operators_the_first_are_recorded_and_all_collectives():
+    recording = run_ranks(many_operators, 1, deadline=LONG, record=True)
+    assert recording.values[0].item() == 21_001
+    assert [flight.name for flight in recording.lanes[0].flights] == ["all_reduce"]
+
+
+# --- pictures -------------------------------------------------------------------------------------------
+
+
+def test_the_picture_shows_every_flight_bucket_and_span(step):
+    scene = compose(step)
+    parts = {part: {box.key for box in scene.boxes if box.part == part} for part in ("flight", "bucket")}
+    assert parts["flight"] == {
+        f"{lane.rank}.{flight.number}" for lane in step.lanes for flight in lane.flights
+    }
+    assert len(parts["bucket"]) == 8
+    for kind in ("forward", "backward"):
+        assert {box.key[0] for box in scene.boxes if box.part == kind} == {"0", "1"}
+    assert isinstance(draw.lanes(step), Picture)
+    assert "2 launched inside backward" in repr(draw.lanes(step))
+
+
+def test_a_flight_is_drawn_from_its_launch_to_its_end(step):
+    scene, lane = compose(step), step.lanes[0]
+    boxes = {box.key: box for box in scene.boxes if box.part == "flight"}
+    for earlier, later in itertools.combinations(lane.flights, 2):
+        a, b = boxes[f"0.{earlier.number}"], boxes[f"0.{later.number}"]
+        assert a.x <= b.x
+        if earlier.end < math.inf and later.begin - earlier.end > 1e-4:
+            assert a.x + a.width <= b.x + 1
+
+
+def test_flights_at_one_time_do_not_cover_each_other(step):
+    boxes = [box for box in compose(step).boxes if box.part == "flight"]
+    for a, b in itertools.combinations(boxes, 2):
+        apart = a.x + a.width <= b.x + 1 or b.x + b.width <= a.x + 1
+        assert apart or a.y != b.y
+
+
+def test_a_window_shows_what_happened_in_it(step):
+    lane = step.lanes[0]
+    first = next(flight for flight in lane.flights if flight.backward)
+    middle = compose(step, first.begin - 1e-5, first.begin + 1e-5)
+    assert f"0.{first.number}" in {box.key for box in middle.boxes if box.part == "flight"}
+    after = compose(step, lane.end + 1.0, lane.end + 2.0)
+    assert not [box for box in after.boxes if box.key.startswith("0.")]
+    with pytest.raises(ValueError, match="no time to show"):
+        draw.lanes(step, 3.0, 3.0)
+
+
+def test_words_stay_within_their_boxes(step):
+    for box in compose(step).boxes:
+        assert all(words.width <= box.width for words in box.words)
+
+
+# --- the widget -----------------------------------------------------------------------------------------
+
+
+def test_the_explorer_steps_through_every_event(step):
+    explorer = explore.lanes(step)
+    assert step.report.splitlines()[0] in explorer.message.value
+    moments = step.moments()
+    for number, (time, rank, what) in enumerate(moments):
+        explorer.forward()
+        assert explorer.step == number
+        assert f"{time * 1e3:.2f} ms: rank {rank}: {what}" in html.unescape(explorer.message.value)
+        assert 'data-edge="cursor"' in explorer.picture.value
+    assert explorer.forward_button.disabled
+    explorer.forward()
+    assert explorer.step == len(moments) - 1
+    explorer.slider.value = 0
+    assert explorer.step == 0
+    assert explorer.back_button.disabled
+
+
+def test_a_window_follows_the_event(step):
+    explorer = explore.lanes(step)
+    explorer.zoom(0.0, explorer.length / 50)
+    explorer.go(len(explorer.moments) - 1)
+    start, stop = explorer.window
+    assert start <= explorer.moments[-1][0] * 1e3 <= stop
+    assert stop - start == pytest.approx(explorer.length / 50, rel=0.2)
+    explorer.show_all()
+    assert explorer.window == (0.0, explorer.range.max)
+
+
+def test_the_explorer_keeps_a_still(step):
+    data = explore.lanes(step)._repr_mimebundle_()[0]
+    assert "image/png" in data
+    assert "application/vnd.jupyter.widget-view+json" in data
