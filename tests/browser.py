@@ -350,3 +350,29 @@ def assert_readable(element: Locator, least: int) -> None:
     assert len(found) >= least, found
     weak = [(text, round(ratio, 2)) for text, ratio in found if ratio < (3 if text in SIGNS else 4.5)]
     assert not weak, weak
+
+
+# Words that do not stay within their box, or within the picture, with a margin; in units of the drawing.
+STICKING_OUT = """
+svg => {
+  const found = [], page = svg.viewBox.baseVal;
+  for (const text of svg.querySelectorAll("text")) {
+    const at = text.getBBox(), rect = text.parentElement.querySelector(":scope > rect");
+    const room = rect ? rect.getBBox() : page, margin = rect ? 3 : 0;
+    const left = at.x - room.x - margin, right = room.x + room.width - margin - at.x - at.width;
+    if (left < 0 || right < 0) found.push([text.textContent, left, right]);
+  }
+  return found;
+}
+"""
+
+
+def assert_drawn_well(explorer: Locator, least: int) -> None:
+    """A widget shows at least so many pieces of text, all of them can be read and stay within their boxes, and
+    nothing is scaled down or cut off."""
+    assert_readable(explorer, least)
+    assert explorer.locator("svg").evaluate(STICKING_OUT) == []
+    # Nothing is scaled down or cut off at the side.
+    width, shown_width = explorer.locator("svg").evaluate("s => [s.viewBox.baseVal.width, s.clientWidth]")
+    assert shown_width == width
+    assert explorer.evaluate("e => e.scrollWidth <= e.clientWidth")

@@ -13,7 +13,7 @@ import browser
 import nbformat
 import pytest
 import torch
-from browser import DARK, LIGHT, Notebook, assert_readable, press
+from browser import DARK, LIGHT, Notebook, assert_drawn_well, press
 from playwright.sync_api import Locator, expect
 
 pytest_plugins = ["browser_fixtures"]
@@ -384,30 +384,6 @@ def test_the_writes_come_to_all_three_ends():
 def theme(request, lesson):
     browser.set_theme(lesson.page, request.param)
     return request.param
-
-
-# Words that do not stay within their box, or within the picture, with a margin; in units of the drawing.
-STICKING_OUT = """
-svg => {
-  const found = [], page = svg.viewBox.baseVal;
-  for (const text of svg.querySelectorAll("text")) {
-    const at = text.getBBox(), rect = text.parentElement.querySelector(":scope > rect");
-    const room = rect ? rect.getBBox() : page, margin = rect ? 3 : 0;
-    const left = at.x - room.x - margin, right = room.x + room.width - margin - at.x - at.width;
-    if (left < 0 || right < 0) found.push([text.textContent, left, right]);
-  }
-  return found;
-}
-"""
-
-
-def assert_drawn_well(explorer: Locator, least: int) -> None:
-    assert_readable(explorer, least)
-    assert explorer.locator("svg").evaluate(STICKING_OUT) == []
-    # Nothing is scaled down or cut off at the side.
-    width, shown_width = explorer.locator("svg").evaluate("s => [s.viewBox.baseVal.width, s.clientWidth]")
-    assert shown_width == width
-    assert explorer.evaluate("e => e.scrollWidth <= e.clientWidth")
 
 
 def test_the_graph_is_readable(theme, graph):

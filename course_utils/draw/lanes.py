@@ -91,8 +91,8 @@ def _lane(scene: Scene, axis: _Axis, lane: Lane, y: float) -> float:
         y += FLIGHT + 1
     if lane.state != "returned":
         for line in textwrap.wrap(f"rank {lane.rank} {lane.told}", 96):
-            scene.words.append(Words(LEFT, y + 8, line, SMALL + 0.5, bold=True))
-            y += 16
+            scene.words.append(Words(LEFT, y + 11, line, SMALL + 0.5, bold=True))
+            y += 17
     return y
 
 
