@@ -368,8 +368,8 @@ svg => {
 
 
 def assert_drawn_well(explorer: Locator, least: int) -> None:
-    """A widget shows at least so many pieces of text, all of them can be read and stay within their boxes, and
-    nothing is scaled down or cut off."""
+    """A widget shows at least so many pieces of text, all of them can be read and stay within their boxes,
+    and nothing is scaled down or cut off."""
     assert_readable(explorer, least)
     assert explorer.locator("svg").evaluate(STICKING_OUT) == []
     # Nothing is scaled down or cut off at the side.

@@ -1,5 +1,5 @@
-"""The lanes explorer as a reader has it, in JupyterLab in a real Chromium, on recordings of real ranks. What it
-shows is compared with what the recording says in the kernel."""
+"""The lanes explorer as a reader has it, in JupyterLab in a real Chromium, on recordings of real ranks. What
+it shows is compared with what the recording says in the kernel."""
 
 import json
 import re
