@@ -195,7 +195,7 @@ def one_each(BucketedDDP, rank, device):
 
 @exercise.check(ranks=2, deadline=10)
 def limits(BucketedDDP, rank, device):
-    """Buckets that are exactly full, parameters that are larger, one bucket for all; double precision"""
+    """Buckets exactly full, larger parameters, one bucket for all, double precision"""
     setup = "model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)){}"
     double = "\nx, y = x.double(), y.double()"
     cases = [

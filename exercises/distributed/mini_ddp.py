@@ -177,7 +177,7 @@ model.forward = lambda x, *more, scale=1: {'out': model[0](x) * scale, 'more': m
 
 @exercise.check(ranks=2, deadline=10)
 def gradients(MiniDDP, rank, device):
-    """When backward returns, the gradients are those of the whole batch; a second one adds to them"""
+    """After backward the gradients are those of the whole batch; a second one adds to them"""
     t = _given(MiniDDP, _TIED_AND_FROZEN, rank, device)
     oracle = _one_process(_TIED_AND_FROZEN, device)
     for k in range(2):
