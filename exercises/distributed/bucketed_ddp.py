@@ -429,7 +429,7 @@ class DoesNotGoOn(_Copies):
         return work
 
 
-@WaitsAtOnce.form
+@WaitsAtOnce.variant
 class WaitsForTheOneBefore(_Right):
     def launch(self, k):
         for _, work in self.launched.values():
@@ -448,7 +448,7 @@ class NeverWaits(_Right):
         self.begin()
 
 
-@NeverWaits.form
+@NeverWaits.variant
 class WaitsForTheLast(_Right):
     def finish(self):
         self.launched[len(self.buckets) - 1][1].wait()
