@@ -210,18 +210,26 @@ def _expect_fits(row, base, processes, run):
     told = f"of {processes} processes" if processes > 1 else "of one process"
     seconds = max(steps[-1][3] for steps in run) - min(steps[1][1] for steps in run)
 
-    def holds(name, value, wanted):
+    def holds(name, value, wanted, wanted_as):
         fits = abs(value - wanted) <= 1e-6 * abs(wanted) + 1e-9
-        expect.true(
-            fits, f"`{name!r}` {told} is {value:.6g}", f"expected {wanted:.6g}, from what was recorded"
-        )
+        expect.true(fits, f"`{name!r}` {told} is not what the recording says", f"expected: {wanted_as}")
 
-    holds("samples_per_second", row["samples_per_second"], 3 * 8 * processes / seconds)
-    holds("speedup", row["speedup"], row["samples_per_second"] / base["samples_per_second"])
-    holds("efficiency", row["efficiency"] * processes, row["speedup"])
+    holds(
+        "samples_per_second",
+        row["samples_per_second"],
+        3 * 8 * processes / seconds,
+        "its samples over its seconds",
+    )
+    holds(
+        "speedup",
+        row["speedup"],
+        row["samples_per_second"] / base["samples_per_second"],
+        "that of its samples per second",
+    )
+    holds("efficiency", row["efficiency"] * processes, row["speedup"], "the speedup of each process")
     parts = [row[name] for name in ("compute", "late", "exchange")]
     in_steps = sum(step[3] - step[1] for steps in run for step in steps[1:])
-    holds("compute + late + exchange", sum(parts), in_steps / (processes * seconds))
+    holds("compute + late + exchange", sum(parts), in_steps / (processes * seconds), "the time within steps")
     expect.true(min(parts) > -1e-9, f"a part {told} is negative", "expected: none is")
     expect.equal(row["scaling"], "base" if processes == 1 else "weak", what=f"`'scaling'` {told}")
 
