@@ -171,19 +171,30 @@ def where_the_time_goes(scaling_report):
 # --- a recording of this machine --------------------------------------------------------------------------
 
 
-def _recorded(steps, samples, group, processes):
+def _in_turn(rank, processes, group):
+    """The time, noted by one rank after the other. So rank 0 is the first to begin and the last rank the last
+    to end: were they one rank by chance, its own time would be that of the run."""
+    token = torch.zeros(1)
+    if rank > 0:
+        dist.recv(token, rank - 1, group=group)
+    now = time.perf_counter()
+    if rank + 1 < processes:
+        dist.send(token, rank + 1, group=group)
+    return now
+
+
+def _recorded(rank, steps, samples, group, processes):
     """What one rank of `processes` does and notes down: products of matrices, and an all-reduce."""
     weight, gradient = torch.eye(64), torch.zeros(64, 64)
-    dist.barrier(group)
     found = []
     for _ in range(steps):
-        begin = time.perf_counter()
+        begin = _in_turn(rank, processes, group)
         for _ in range(samples):
             gradient += weight @ weight
         wait = time.perf_counter()
         dist.all_reduce(gradient, group=group)
         gradient /= processes
-        found.append((samples, begin, wait, time.perf_counter()))
+        found.append((samples, begin, wait, _in_turn(rank, processes, group)))
     return found
 
 
@@ -193,7 +204,7 @@ def measured(scaling_report, rank, world_size):
     runs = {}
     for processes in (4, 2, 1):
         group = dist.new_group(list(range(processes)))
-        mine = _recorded(4, 8, group, processes) if rank < processes else None
+        mine = _recorded(rank, 4, 8, group, processes) if rank < processes else None
         everyones = [None] * world_size
         dist.all_gather_object(everyones, mine)
         runs[processes] = everyones[:processes]
