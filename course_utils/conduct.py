@@ -262,14 +262,19 @@ def describe_error(error: BaseException, check: Check, example: Sequence[str] = 
     return lines
 
 
-def still_running(deadline: float, position: traces.Position | None, check: Check | None = None) -> str:
-    """The line for a check that did not end, with the loop or the line that it was found in.
+def still_running(
+    deadline: float | None, position: traces.Position | None, check: Check | None = None
+) -> str:
+    """The line for a check that did not end, with the loop or the line that it was found in. `deadline` is
+    None where it would never have ended: all waited for each other.
 
     The frames of `check`, and of what stands in a file with it, are not the reader's.
     """
     where = ""
     if position and position.frames:
         where = f"; it {position.describe(_foreign_to(position, check) if check else ())}"
+    if deadline is None:
+        return f"it would never have ended{where}"
     return f"still running after {deadline:g} seconds{where}"
 
 

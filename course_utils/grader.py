@@ -10,6 +10,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from course_utils import evidence, machine
@@ -204,8 +205,13 @@ def alike(a: Outcome, b: Outcome) -> bool:
     if a.state != b.state:
         return False
     if a.state in (TIMED_OUT, DIED):
-        return True  # how far each got before that is not behaviour
+        # How far each got before that is not behaviour; a deadlock is another one than a loop.
+        return _is_deadlock(a) == _is_deadlock(b)
     return evidence.same(_behaviour(a), _behaviour(b))
+
+
+def _is_deadlock(outcome: Outcome) -> bool:
+    return ("stuck", True) in outcome.evidence
 
 
 # Amounts that were asked for: bytes, operators, graphs.
@@ -267,7 +273,11 @@ def outcome_of(result: Any, check: Check, place: Place, deadline: float) -> Outc
     outcome = Outcome(check.name, check.title, DIED, device=place.device)
     if result.state == "timed out":
         outcome.state = TIMED_OUT
-        outcome.message = [still_running(deadline, result.position, check)]
+        from course_utils.ranks import STUCK
+
+        stuck = result.how == STUCK
+        outcome.message = [still_running(None if stuck else deadline, result.position, check)]
+        outcome.evidence = [("stuck", stuck)]
     elif result.state == "raised":
         # `conduct` turns what an answer raises into an outcome; this is something that never reached it.
         outcome.state = RAISED
@@ -284,8 +294,10 @@ def combine_ranks(found: list[Outcome], check: Check, place: Place) -> Outcome:
     """One outcome for a check on ranks.
 
     A rank that raised or saw a wrong value leaves the others waiting, so it comes first; then one that
-    died; those that were still waiting come last, and each says where.
+    died, and only then those that lost their connection to it or were still waiting, and each says where.
     """
+    if any(outcome.state == DIED for outcome in found):
+        found = [_cut_off(outcome) for outcome in found]
     for state in (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK):
         if any(outcome.state == state for outcome in found):
             break
@@ -295,10 +307,36 @@ def combine_ranks(found: list[Outcome], check: Check, place: Place) -> Outcome:
     if state != PASSED:
         order = sorted(range(len(found)), key=lambda rank: (found[rank].state != state, rank))
         for rank in order:
-            message += _of_rank(rank, found[rank], state)
+            lines = _of_rank(rank, found[rank], state)
+            # An example that another rank's lines have shown is not shown again.
+            if (
+                len(lines) > 1
+                and _example_of(lines[0])
+                and _example_of(lines[0]) in map(_example_of, message)
+            ):
+                lines = [f"rank {rank}: {lines[1]}", *lines[2:]]
+            message += lines
     seen = [[o.state, _behaviour(o) if o.state not in (TIMED_OUT, DIED) else None] for o in found]
+    behaviour: list[Any] = [("ranks", seen)]
+    if state == TIMED_OUT:
+        behaviour = [("stuck", all(_is_deadlock(o) for o in found if o.state == TIMED_OUT))]
     seconds = max(outcome.seconds for outcome in found)
-    return Outcome(check.name, check.title, state, message, place.device, [("ranks", seen)], seconds)
+    return Outcome(check.name, check.title, state, message, place.device, behaviour, seconds)
+
+
+def _cut_off(outcome: Outcome) -> Outcome:
+    """A rank that raised because another had died only says what follows from that."""
+    from course_utils.ranks import lost_connection
+
+    if outcome.state == RAISED and lost_connection(" ".join(outcome.message)):
+        return replace(outcome, state=TIMED_OUT, message=["lost its connection"], evidence=[("stuck", True)])
+    return outcome
+
+
+def _example_of(line: str) -> str | None:
+    """The example in `rank 0: for `f(x)``; None in other lines."""
+    _, of_rank, rest = line.partition(": for `")
+    return rest if of_rank else None
 
 
 def _of_rank(rank: int, outcome: Outcome, state: str) -> list[str]:

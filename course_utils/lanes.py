@@ -216,12 +216,14 @@ def _lane(rank: int, result: Result, events: list[list[Any]], told: str, zero: f
         elif kind == "waited" and waiting is not None:
             busy.append((waiting[0], time, "waiting"))
             if waiting[1] is not None:
-                over.setdefault(waiting[1], time)
+                over[waiting[1]] = min(over.get(waiting[1], time), time)
             waiting = None
         else:
             busy.append((time, time, ""))
     for number, (begin, _, name, size, peer, backward) in sorted(launched.items()):
         end = over.get(number, FOR_EVER)
+        if result.state == "returned" and not math.isinf(end):
+            end = min(end, lane.end)  # another thread notes it, perhaps a little late
         lane.flights.append(Flight(number, name, size, peer, backward, begin, end))
     lane.gradients = _into_buckets(lane)
     lane.spans = _spans(busy, lane.flights)

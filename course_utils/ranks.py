@@ -22,6 +22,9 @@ from course_utils.traces import Position, place
 from course_utils.workers import Result, Worker, attend, close_all, once_more
 
 DEADLINE = 30.0
+# The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than
+# in every rank.
+PRELOAD = ("torch._dynamo",)
 # Where all ranks that are not done wait for each other, or for one that is, nothing will happen any more.
 # That much is concluded from this many looks in a row, this many seconds apart, at which nothing had moved.
 LOOKS, LOOK_EVERY = 4, 0.25
@@ -111,7 +114,7 @@ def ranks(
     """
     _at_least_one(world_size)
     backend = backend or _backend(world_size)
-    limits = {"memory": memory, "preload": preload}
+    limits = {"memory": memory, "preload": (*PRELOAD, *preload)}
     return once_more(lambda: _attempt(function, world_size, args, backend, deadline, limits))
 
 
@@ -124,7 +127,7 @@ def _recorded(
         with contextlib.ExitStack() as open_files:
             # Files without a name: whatever becomes of this process, nothing of them stays.
             logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
-            limits = {"memory": None, "preload": ("course_utils.lane_watch",)}
+            limits = {"memory": None, "preload": (*PRELOAD, "course_utils.lane_watch")}
             backend = _backend(world_size)
             results = _attempt(function, world_size, args, backend, deadline, limits, logs)
             written = []
@@ -186,9 +189,14 @@ _DIED, _RAISED, _LATE, _CUT_OFF, _RETURNED = range(5)
 
 
 def _kind(result: Result, results: Sequence[Result]) -> int:
-    if result.state == "raised" and _LOST.search(str(result.error)) and _anyone(results, "died"):
+    if result.state == "raised" and lost_connection(str(result.error)) and _anyone(results, "died"):
         return _CUT_OFF
     return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
+
+
+def lost_connection(message: str) -> bool:
+    """Whether an error says that the process at the other end is gone."""
+    return _LOST.search(message) is not None
 
 
 def _verdict(results: Sequence[Result], deadline: float) -> str:

@@ -21,6 +21,8 @@ LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
 _COURSE = str(Path(__file__).parent)
 # Parts of torch in which a process waits for other processes, or is about to.
 _MEETING_PLACES = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/", "torch/_tensor.py")
+# What stands for a wait that begins in a line of the reader's own, in a rank.
+_WAIT = (str(Path(__file__).parent / "rank_process.py"), "wait")
 # Wrappers that stand between the call that a reader wrote and the function it names.
 _WRAPPERS = ("wrapper", "inner", "decorate_context", "inner_fn")
 
@@ -60,9 +62,11 @@ class Raised:
 
 @dataclass
 class Position:
-    """Where a process was when it was asked. `frames` go from the outermost to the innermost."""
+    """Where a process was when it was asked. `frames` go from the outermost to the innermost; `waiting`: it
+    was in the `wait` of something that other processes complete."""
 
     frames: list[Frame] = field(default_factory=list)
+    waiting: bool = False
 
     @property
     def frame(self) -> Frame | None:
@@ -73,6 +77,8 @@ class Position:
     def call(self) -> str | None:
         """The function of torch that the reader's line is in, such as `all_reduce`; None outside torch."""
         inside = self._inside()
+        if self.waiting and not inside:
+            return "wait"
         if not inside or not in_torch(inside[-1].file):
             return None
         named = [f.function for f in inside if in_torch(f.file) and f.function not in _WRAPPERS]
@@ -82,8 +88,8 @@ class Position:
     @property
     def meets_others(self) -> bool:
         """Whether it is in a part of torch that waits for other processes."""
-        if not self.frames:
-            return False
+        if not self.frames or self.waiting:
+            return self.waiting
         file = self.frames[-1].file.replace("\\", "/")
         return in_torch(file) and any(place in file for place in _MEETING_PLACES)
 
@@ -185,7 +191,8 @@ def parse_dump(text: str) -> Position | None:
     # instruments may stand further in, even between torch's function and what that waits for.
     while frames and (_under(frames[0].file, _COURSE) or frames[0].file == "<string>"):
         frames.pop(0)
-    return Position([frame for frame in frames if not _under(frame.file, _COURSE)]) if found else None
+    waiting = bool(frames) and (frames[-1].file, frames[-1].function) == _WAIT
+    return Position([f for f in frames if not _under(f.file, _COURSE)], waiting) if found else None
 
 
 def is_readers(file: str) -> bool:

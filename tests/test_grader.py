@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from course_utils import catalog, expect, grader, machine, measure
 from course_utils.conduct import (
@@ -221,6 +222,56 @@ def test_ranks_are_combined():
     assert grader.grade(exercise, good).state == PASSED
 
 
+def on_two(mean, rank, world_size):
+    expect.equal(mean(torch.tensor([2.0])), torch.tensor(2.0))
+
+
+def deadlocks(x):
+    if dist.get_rank() == 0:
+        dist.barrier()
+    return x.mean()
+
+
+def loops(x):
+    while True:
+        pass
+
+
+def dies_on_one_rank(x):
+    if dist.get_rank() == 1:
+        os._exit(3)
+    dist.barrier()
+    return x.mean()
+
+
+def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
+    exercise = an_exercise(on_two, ranks=2, deadline=3)
+    stuck, looping = (only(grader.grade(exercise, answer).outcomes) for answer in (deadlocks, loops))
+    assert (stuck.state, looping.state) == (TIMED_OUT, TIMED_OUT)
+    assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
+    assert looping.message[0].startswith("rank 0: still running after 3 seconds; it is in the loop at")
+    assert grader.alike(stuck, only(grader.grade(exercise, deadlocks).outcomes))
+    assert not grader.alike(stuck, looping)
+
+
+def test_a_rank_that_died_is_named_before_those_it_cut_off():
+    outcome = only(grader.grade(an_exercise(on_two, ranks=2), dies_on_one_rank).outcomes)
+    assert (outcome.state, outcome.message[0]) == (DIED, "rank 1: its process ended: exit code 3")
+
+
+def test_an_example_is_shown_once_for_all_ranks():
+    def same(mean, rank, world_size):
+        with expect.situation("mean(x)"):
+            expect.equal(mean(torch.tensor([2.0])), torch.tensor(rank + 3.0))
+
+    (outcome,) = grader.grade(an_exercise(same, ranks=2), good).outcomes
+    assert outcome.message == [
+        "rank 0: for `mean(x)`",
+        "the result is 2, expected 3",
+        "rank 1: the result is 2, expected 4",
+    ]
+
+
 # --- what counts as a pass -------------------------------------------------------------------------
 
 
@@ -300,6 +351,17 @@ def test_a_device_check_runs_once_for_each_device():
     assert (seen, [o.device for o in report.outcomes]) == (["cpu", "meta"], ["cpu", "meta"])
     grader.grade(exercise, good)
     assert seen[2:] == machine.devices()
+
+
+def test_a_check_on_ranks_uses_a_device_of_which_each_has_one():
+    def on_ranks(mean, device, rank):
+        expect.true(True)
+
+    exercise = an_exercise(on_ranks, ranks=2)
+    gpus = torch.cuda.device_count()
+    places = [place.device for _, place in grader.visits(exercise, devices=["cpu", "cuda", "mps"])]
+    assert places == (["cpu", "cuda"] if gpus >= 2 else ["cpu"])
+    assert [place.device for _, place in grader.visits(exercise, devices=["mps"])] == ["cpu"]
 
 
 def test_a_folder_is_there_for_the_check_and_gone_afterwards():

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from course_utils import processes
-from course_utils.ranks import RankError, describe, ranks, run_ranks
+from course_utils.ranks import STUCK, RankError, describe, ranks, run_ranks
+from course_utils.traces import place
 from course_utils.workers import Worker
 
 SOON = 3.0  # a deadline for what never ends
@@ -207,6 +208,22 @@ def test_a_rank_that_waits_in_backward():
     assert states(error.results) == ["timed out", "returned"]
     assert error.results[0].position.call == "backward"
     assert error.results[0].position.frame.source == "loss.backward()"
+
+
+def waits_itself(rank, world_size):
+    x = torch.ones(1)
+    if rank == 0:
+        work = dist.irecv(x, 1)
+        work.wait()
+
+
+def test_a_wait_in_the_readers_own_line_is_seen():
+    error = failure(waits_itself, deadline=LONG)
+    assert error.results[0].how == STUCK
+    assert error.results[0].position.describe() == (
+        f"waits in wait at {place(error.results[0].position.frame)}"
+    )
+    assert error.results[0].position.frame.source == "work.wait()"
 
 
 def dies(rank, world_size):

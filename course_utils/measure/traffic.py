@@ -136,7 +136,7 @@ class CollectiveWatch(Watch):
 
     def __enter__(self) -> CollectiveWatch:
         super().__enter__()
-        for kind in (_work(), torch.futures.Future):
+        for kind in (_work(), torch._C.Future):  # the base of `torch.futures.Future`
             if kind is not None:
                 self._entered.enter_context(self._watch_waits(kind))
         return self
@@ -161,7 +161,7 @@ class CollectiveWatch(Watch):
     @contextlib.contextmanager
     def _watch_waits(self, kind: type) -> Iterator[None]:
         # Entered and left in order, so that watches inside one another put back what they found.
-        plain, had_own, watch = kind.wait, "wait" in vars(kind), self
+        plain, watch = kind.wait, self
 
         def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
             return watch.waits(watch._number(self), lambda: plain(self, *args, **kwargs))
@@ -170,10 +170,7 @@ class CollectiveWatch(Watch):
         try:
             yield
         finally:
-            if had_own:
-                kind.wait = plain
-            else:
-                del kind.wait
+            kind.wait = plain
 
     def _number(self, waited_for: Any) -> int | None:
         return next((i for i, work in enumerate(self._works) if work is waited_for), None)
