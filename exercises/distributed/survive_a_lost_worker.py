@@ -632,7 +632,7 @@ def writes_in_place(folder, model, optimizer, step, steps):
             torch.save(content, folder / "checkpoint.pt")
 
 
-@writes_in_place.form
+@writes_in_place.variant
 def writes_the_newest_in_place(folder, model, optimizer, step, steps):
     found = sorted(folder.glob("*.pt"))
     for i in range(_fill(torch.load(found[-1]), model, optimizer) if found else 0, steps):

@@ -93,3 +93,35 @@ def rank_0_reads_too(folder, model, optimizer, step, steps):
 
 
 also_right = [a_file_for_each_step, rank_0_reads_too]
+
+
+# Mutants that no check can tell from the reference
+
+_A_NAME = "Any two names do, as long as they are two."
+
+equivalent = {
+    "line 13: `'checkpoint.pt'` -> `'not checkpoint.pt'`": _A_NAME,
+    "line 26: `'checkpoint.unfinished'` -> `'not checkpoint.unfinished'`": _A_NAME,
+    "line 23: `None` -> `0`": "What stands in the list before `gather_object` fills it is never read.",
+}
+
+
+def generated(answer):
+    import tempfile
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with tempfile.TemporaryDirectory() as folder:
+        for steps in (2, 5, 5, 6):
+            torch.manual_seed(steps)
+            model = nn.Linear(2, 1)
+            optimizer, run = torch.optim.Adam(model.parameters()), []
+
+            def step(i, model=model, optimizer=optimizer, run=run):
+                run.append(i)
+                optimizer.zero_grad()
+                model(torch.randn(3, 2)).square().mean().backward()
+                optimizer.step()
+
+            answer(Path(folder), model, optimizer, step, steps)
+            yield [run, model.weight, model.bias, torch.get_rng_state()]
+    dist.destroy_process_group()
