@@ -420,7 +420,9 @@ def _worker(answer, path):
     except BaseException as error:
         note["raised"] = [type(error).__name__, str(error)]
     note["saves"] = script.saves
-    (told / f"note {attempt} {rank}").write_text(json.dumps(note))
+    unfinished = told / f"unfinished {attempt} {rank}"  # the agent may end this worker while it writes
+    unfinished.write_text(json.dumps(note))
+    unfinished.replace(told / f"note {attempt} {rank}")
     if "steps" in note or "raised" in note:
         os._exit(1)
 
