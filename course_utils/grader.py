@@ -404,14 +404,14 @@ def _of_attribute(owner: type, value: Any) -> Any:
 
 
 # A file that imports a module and a cell that finds it imported call its functions by different instructions,
-# whatever the cell says otherwise.
-_MAKE_ROOM_FOR_A_CALL = ("PUSH_NULL", "PRECALL")
+# whatever the cell says otherwise; that may also make a jump long enough to need an instruction more.
+_CHANGING = ("PUSH_NULL", "PRECALL", "EXTENDED_ARG")
 _JUMPS = {*dis.hasjrel, *dis.hasjabs}
 _ANOTHER_NAME = {"LOAD_METHOD": "LOAD_ATTR", "CALL_METHOD": "CALL_FUNCTION"}
 
 
 def _instructions(code: types.CodeType) -> list[tuple[str, Any]]:
-    kept = [i for i in dis.get_instructions(code) if i.opname not in _MAKE_ROOM_FOR_A_CALL]
+    kept = [i for i in dis.get_instructions(code) if i.opname not in _CHANGING]
     places = [instruction.offset for instruction in kept]
     found: list[tuple[str, Any]] = []
     for instruction in kept:

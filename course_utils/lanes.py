@@ -152,9 +152,18 @@ def record_from_here() -> None:
         watch.writing.begin()
 
 
-def read(results: Sequence[Result], logs: Sequence[bytes], told: Sequence[str], report: str) -> Recording:
-    """The recording that the ranks' logs give together with what became of each of them."""
-    events = [_from_the_start(_events(log)) for log in logs]
+def read(
+    results: Sequence[Result],
+    logs: Sequence[bytes],
+    told: Sequence[str],
+    report: str,
+    stopped: float = FOR_EVER,
+) -> Recording:
+    """The recording that the ranks' logs give together with what became of each of them. `stopped`: when
+    those were ended that had not returned, on the monotonic clock; what others saw of that is no part of it.
+    """
+    logged = [[event for event in _events(log) if event[1] < stopped] for log in logs]
+    events = [_from_the_start(each) for each in logged]
     zero = min((event[1] for each in events for event in each), default=0.0)
     lanes = [
         _lane(rank, result, each, words, zero)

@@ -141,7 +141,12 @@ def show_error(statement: Callable[[], Any]) -> None:
         statement()
     except Exception as error:
         # A notebook breaks long lines anywhere, also inside words.
-        print(textwrap.fill(f"{type(error).__name__}: {steady(str(error))}", 72, break_long_words=False))
+        text = f"{type(error).__name__}: {steady(str(error))}"
+        # An error that is shown by lines of its own, one for each rank, keeps them.
+        lines = text.splitlines() if hasattr(error, "_render_traceback_") else [text]
+        for line in lines:
+            indent = line[: len(line) - len(line.lstrip())] + "    " * (len(lines) > 1)
+            print(textwrap.fill(line, 72, break_long_words=False, subsequent_indent=indent))
     else:
         raise AssertionError("this was expected to raise an error, and did not")
 

@@ -8,6 +8,7 @@ one `Result` for each rank, whatever happened.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import socket
 import tempfile
@@ -115,7 +116,7 @@ def ranks(
     _at_least_one(world_size)
     backend = backend or _backend(world_size)
     limits = {"memory": memory, "preload": (*PRELOAD, *preload)}
-    return once_more(lambda: _attempt(function, world_size, args, backend, deadline, limits))
+    return once_more(lambda: _attempt(function, world_size, args, backend, deadline, limits)[0])
 
 
 def _recorded(
@@ -129,13 +130,13 @@ def _recorded(
             logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
             limits = {"memory": None, "preload": (*PRELOAD, "course_utils.lane_watch")}
             backend = _backend(world_size)
-            results = _attempt(function, world_size, args, backend, deadline, limits, logs)
+            results, stopped = _attempt(function, world_size, args, backend, deadline, limits, logs)
             written = []
             for log in logs:
                 log.seek(0)
                 written.append(log.read())
         told = [_in_one_line(result, results) for result in results]
-        return lanes.read(results, written, told, describe(results, deadline)), results
+        return lanes.read(results, written, told, describe(results, deadline), stopped), results
 
     return once_more(attempt)
 
@@ -168,7 +169,7 @@ def _attempt(
     deadline: float,
     limits: dict[str, Any],
     logs: Sequence[IO[bytes]] = (),
-) -> list[Result]:
+) -> tuple[list[Result], float]:
     workers: list[Worker] = []
     try:
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -224,8 +225,10 @@ def _lines(result: Result) -> list[str]:
     return result.describe().splitlines() or [""]
 
 
-def _await_all(workers: list[Worker], deadline: float) -> list[Result]:
+def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:
+    """What became of each, and when those were ended that had not ended (infinite: none was)."""
     results: dict[int, Result] = {}
+    stopped = math.inf
     stillness = _Stillness()
     while True:
         busy = [worker for worker in workers if not worker.done]
@@ -240,11 +243,12 @@ def _await_all(workers: list[Worker], deadline: float) -> list[Result]:
         if late or stillness.look(workers, waiting):
             # All of them say where they are before the first is ended: its end would change the others.
             positions = {rank: worker.position() for rank, worker in waiting.items()}
+            stopped = time.monotonic()
             for rank, worker in waiting.items():
                 how = f"deadline of {deadline:g} s" if late else STUCK
                 results[rank] = worker.give_up(positions[rank], how)
             break
-    return [results[rank] for rank in range(len(workers))]
+    return [results[rank] for rank in range(len(workers))], stopped
 
 
 class _Stillness:

@@ -2,6 +2,7 @@
 
 import importlib
 import linecache
+import math
 import os
 import sys
 import time
@@ -919,3 +920,19 @@ def test_a_recipe_is_made_inside_the_check():
     assert conduct(Check("right", "Right", right), Recipe()).state == PASSED
     outcome = conduct(Check("right", "Right", right), Broken())
     assert (outcome.state, outcome.message[0]) == (RAISED, "`SyntaxError: cell 3`")
+
+
+# --- equal to the starter ------------------------------------------------------------------------------
+
+
+def test_long_jumps_do_not_make_an_answer_another_one():
+    """Of a name that is imported and one that a cell defines, calls take more and fewer instructions; around
+    enough of them a jump needs an instruction more."""
+    for calls in range(20, 60):
+        body = "\n".join(f"        math.sqrt(math.sqrt(x + {n}))" for n in range(calls))
+        source = f"def answer(x):\n    for _ in range(x):\n{body}\n    return x\n"
+        from_a_file = compile(f"import math\n{source}", "a file", "exec")
+        namespace = {}
+        exec(from_a_file, namespace)
+        typed_in = typed(f"{source}", math=math)
+        assert grader.fingerprint(typed_in) == grader.fingerprint(namespace["answer"])

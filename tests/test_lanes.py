@@ -176,6 +176,21 @@ def test_a_rank_that_hangs_in_ddp():
     assert hung.flights[-1].end == math.inf
 
 
+def both_wait(rank, world_size):
+    x = torch.ones(4)
+    if rank == 0:
+        dist.recv(x, 1)
+    else:
+        dist.barrier()
+
+
+def test_that_a_rank_was_ended_is_not_drawn_as_the_end_of_what_the_others_waited_for():
+    for lane in run_ranks(both_wait, 2, deadline=LONG, record=True).lanes:
+        assert lane.state == "timed out"
+        assert [flight.end for flight in lane.flights] == [math.inf]
+        assert [span.end for span in lane.spans if span.kind == "waiting"] == [math.inf]
+
+
 def one_without_backward(rank, world_size):
     model = nn.parallel.DistributedDataParallel(net())
     loss = model(torch.ones(3, 64)).sum()

@@ -184,6 +184,18 @@ def test_prints_of_an_answer_are_shown(kernel):
     assert "seen 3" in said
 
 
+def test_show_error_keeps_a_line_for_each_rank(kernel):
+    kernel.run("from course_utils import run_ranks")
+    kernel.run("def fails(rank, world_size): raise ValueError(f'no {rank} ' * 20)")
+    lines = kernel.run("show_error(lambda: run_ranks(fails, 2))").splitlines()
+    assert lines[0] == "RankError: 2 of 2 ranks did not return"
+    assert [line[:27] for line in lines if line.startswith("rank")] == [
+        "rank 0 raised ValueError: n",
+        "rank 1 raised ValueError: n",
+    ]
+    assert all(len(line) <= 72 for line in lines)
+
+
 def test_show_error_prints_what_is_raised_and_insists_on_it(kernel):
     assert kernel.run("show_error(lambda: torch.ones(2).view(3))").startswith(
         "RuntimeError: shape '[3]' is invalid"
