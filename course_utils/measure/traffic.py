@@ -53,7 +53,8 @@ NAMES = tuple(sorted({name for name, _ in _CALLS.values()}))
 class Call:
     """One message or collective that this rank took part in.
 
-    `bytes`: of the tensors that it brought (for `recv`: that it received into; for `barrier`: 0). `peer`: the
+    `bytes`: of the tensors that it brought (for `recv`, and for `broadcast` on all ranks but one: that it
+    received into; for `barrier`: 0). `peer`: the
     other rank of a `send` or `recv`, None where it was not said. `backward`: autograd's engine called it.
     """
 
