@@ -14,6 +14,8 @@ from course_utils.workers import Result
 # Seconds between two operators that are still drawn as one stretch, and the shortest pause that counts as
 # waiting where nothing says so.
 JOINED, PAUSE = 5e-4, 1e-4
+# Seconds by which another thread may be late in noting that something is complete.
+LATE = 5e-3
 FOR_EVER = math.inf
 
 
@@ -253,14 +255,19 @@ def _into_buckets(lane: Lane) -> list[Gradient]:
 
 
 def _spans(busy: list[tuple[float, float, str]], flights: list[Flight]) -> list[Span]:
-    """Stretches of operators of one phase, and of waiting. torch waits in places where nothing can be
-    noted, as at the end of a backward: there, a pause in which something under way was completed is one."""
+    """Stretches of operators of one phase, and of waiting. `DistributedDataParallel` waits where nothing can
+    be noted, when a backward has launched its last bucket: there, a pause in which something that was under
+    way was completed is one."""
     found: list[Span] = []
     before = -math.inf
+    launches = [f.begin for f in flights if f.backward]
+    others = [begin for begin, _, kind in busy if kind in ("forward", "step")]
     for begin, end, kind in sorted(busy):
-        arrived = [f.end for f in flights if before <= f.end <= begin and f.begin <= before]
-        if begin - before > PAUSE and arrived and kind != "waiting":
-            found.append(Span("waiting", before, max(arrived)))
+        if begin - before > PAUSE and kind != "waiting":
+            over = min((time for time in others if time >= begin), default=math.inf)
+            arrived = [f.end for f in flights if f.begin <= before <= f.end <= begin + LATE]
+            if arrived and not any(begin <= time < over for time in launches):
+                found.append(Span("waiting", before, min(begin, max(arrived))))
         if kind:
             last = found[-1] if found else None
             if last and last.kind == kind and kind != "waiting" and begin - last.end < JOINED:
