@@ -13,7 +13,7 @@ There are two faults, and the second shows when the first is gone. Mend both.
   may have none. It is that of the weights after the step, and so it is `log` on rank 0: one number for each
   step, the last one too. On the other ranks `log` stays empty.
 - In a step there are two collectives, or three where one carries a decision, and no barrier. No example
-  leaves its rank: what travels is not larger than the weights.
+  leaves its rank: what it brings to a collective has no more bytes than the weights.
 
 To see where it hangs: `run_ranks(lambda rank, size: repair_deadlock_rank_zero(torch.zeros(2), (torch.eye(2),
 torch.ones(2)), (torch.eye(2), torch.ones(2)), 3, []), 2)`.
@@ -453,6 +453,36 @@ def trains_on_its_own(w, train, valid, epochs, log):
         _note(log, loss)
         if loss >= best:
             break
+        best = loss
+    return w
+
+
+@exercise.mistake
+def divides_the_gradient(w, train, valid, epochs, log):
+    """The gradient is divided by the number of ranks. It is a sum over the examples here, not a mean: that
+    of all examples is the sum of what the ranks have, and with a mean the steps are too short."""
+    best = float("inf")
+    for _ in range(epochs):
+        w = w + (_step(w, *train) - w) / dist.get_world_size()
+        loss = _of_all(w, *valid)
+        _note(log, loss)
+        if loss >= best:
+            break
+        best = loss
+    return w
+
+
+@exercise.mistake
+def returns_the_best(w, train, valid, epochs, log):
+    """When the loss rises you return the weights from before the last step. Those with the smallest loss
+    are often what is wanted; here the weights after the last step were asked for."""
+    best = float("inf")
+    for _ in range(epochs):
+        before, w = w, _step(w, *train)
+        loss = _of_all(w, *valid)
+        _note(log, loss)
+        if loss >= best:
+            return before
         best = loss
     return w
 
