@@ -38,7 +38,7 @@ from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=30,
+    minutes=40,
     hints=[
         "A rank that does not use a parameter never sees its hook run. If the other ranks start a collective "
         "in theirs, for whom do they wait? Which moment comes on every rank, whatever it used?",
@@ -77,9 +77,7 @@ x, y = torch.randn({n}, 3{on}), torch.randn({n}, 2{on})"""
 
 def _refused(*args, **kwargs):
     evidence.record("torch's own", True)
-    raise expect.Mismatch(
-        "`DistributedDataParallel` was called, which is what you are to write", "expected: hooks of your own"
-    )
+    raise RuntimeError("DistributedDataParallel is the one thing not to use here: write hooks of your own")
 
 
 def _given(MiniDDP, setup, rank, device, n=8, share="x.chunk(2)[rank], y.chunk(2)[rank]"):
@@ -129,7 +127,8 @@ model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
 model[0].bias.requires_grad_(False)
 model[1].running_mean.normal_()
 model[1].num_batches_tracked.fill_(10 + rank)
-model.register_buffer('table', torch.randn(2, 3).t(), persistent=False)"""
+model.register_buffer('table', torch.randn(2, 3).t())
+model.register_buffer('mask', torch.randn(2), persistent=False)"""
     t = _given(MiniDDP, f"{setup}\nbefore = [*model.parameters(), *model.buffers()]", rank, device)
     oracle = _one_process(setup, device).model
     t.call("ddp")
@@ -181,7 +180,7 @@ def gradients(MiniDDP, rank, device):
     t = _given(MiniDDP, _TIED_AND_FROZEN, rank, device)
     oracle = _one_process(_TIED_AND_FROZEN, device)
     for k in range(2):
-        t.call("F.mse_loss(ddp(x), y).backward()")
+        t.call("nn.functional.mse_loss(ddp(x), y).backward()")
         F.mse_loss(oracle.model(oracle.x), oracle.y).backward()
         _expect_gradients(t.model, oracle.model, when=("after backward", "after two backwards")[k])
 
@@ -195,7 +194,7 @@ model.shift = nn.Parameter(torch.zeros(3))
 model.forward = lambda x: model[3](model[2](model[1](model[0](x) + model.shift)))"""
     t = _given(MiniDDP, setup, rank, device, n=3, share="x[rank], y[rank]")
     oracle = _one_process(setup, device, n=3)
-    t.call("F.mse_loss(ddp(x), y).backward()")
+    t.call("nn.functional.mse_loss(ddp(x), y).backward()")
     F.mse_loss(oracle.model(oracle.x), oracle.y).backward()
     _expect_gradients(t.model, oracle.model)
 
@@ -215,7 +214,7 @@ def five_steps(MiniDDP, rank, device):
     oracle = _one_process(_TIED_AND_FROZEN, device)
     speeds = {}, {}
     for k in range(1, 6):
-        t.call("F.mse_loss(ddp(x), y).backward()")
+        t.call("nn.functional.mse_loss(ddp(x), y).backward()")
         F.mse_loss(oracle.model(oracle.x), oracle.y).backward()
         for model, speed in zip((t.model, oracle.model), speeds, strict=True):
             _step(model, speed)
@@ -235,7 +234,7 @@ model[3].weight.requires_grad_(False)"""
     size = sum(p.numel() * p.element_size() for p in trained)
     for _ in range(2):
         with measure.traffic() as seen:
-            t.call("F.mse_loss(ddp(x), y).backward()")
+            t.call("nn.functional.mse_loss(ddp(x), y).backward()")
         # Beside the gradients the ranks may tell each other what they used.
         allowed = size + 64 * len(trained)
         sent = sum(call.bytes for call in seen.calls)
@@ -252,7 +251,7 @@ def _each_its_branches(MiniDDP, rank, device, *steps):
     t, oracle = _given(MiniDDP, _BRANCHES, rank, device), _one_process(_BRANCHES, device)
     for k, branches in enumerate(steps, 1):
         names = ", ".join(map(str, branches[rank]))
-        t.call(f"F.mse_loss(ddp(x, {names}), y).backward()")
+        t.call(f"nn.functional.mse_loss(ddp(x, {names}), y).backward()")
         losses = [
             F.mse_loss(oracle.model(x, *mine), y)
             for x, y, mine in zip(oracle.x.chunk(2), oracle.y.chunk(2), branches, strict=True)
@@ -415,6 +414,15 @@ class ForgetsWhatIsNotSaved(_Right):
 
     def sent(self, module):
         return module.state_dict().values()
+
+
+@exercise.mistake
+class SendsCopies(_Right):
+    """Where the elements of a tensor do not lie in order, `contiguous()` makes a copy, and rank 0's values
+    arrive in that copy alone. Copy them back into the tensor, or send the tensor itself."""
+
+    def sent(self, module):
+        return [t.data.contiguous() for t in super().sent(module)]
 
 
 @exercise.mistake
@@ -597,8 +605,9 @@ class DividesTiedTwice(_Right):
 
 @exercise.mistake
 class CollectivesInHooks(_Right):
-    """Every hook starts a collective of its own. A rank that leaves a parameter out never calls its hook, and
-    the others wait there for ever. What all ranks call must not depend on what one of them used."""
+    """A rank takes part only in the collectives of parameters that it used itself, and the others wait there
+    for ever. Where a parameter was left out, its hook is not called, and its `.grad` may be None: what all
+    ranks call must not depend on what one of them used."""
 
     def note(self, p):
         self.average(p, None)
@@ -620,7 +629,7 @@ class ReturnsMeans(_Gathering):
         return total / dist.get_world_size()
 
 
-@CollectivesInHooks.form
+@CollectivesInHooks.variant
 class SkipsWhatIsNone(_Right):
     def note(self, p):
         if not self.arrived:
@@ -716,6 +725,27 @@ class ForgetsTheFirstBackward(_Gathering):
         super().__init__(module)
         for p in self.trained:
             p.register_hook(lambda grad, p=p: setattr(p, "grad", None))
+
+
+@exercise.mistake
+class CountsTheOldTwice(_Right):
+    """What a second backward finds in `.grad` is counted twice: it is part of what you average, and you add
+    it to the mean again. Average the new gradient alone, or what has been added up, and then add nothing."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.old = {}
+        for p in self.hooked:
+            p.register_hook(lambda grad, p=p: self.keep(p))
+
+    def keep(self, p):
+        self.old[p] = torch.zeros_like(p) if p.grad is None else p.grad.clone()
+
+    def average(self, p, users):
+        if (old := self.old.pop(p, None)) is None:
+            old, p.grad = p.grad, torch.zeros_like(p)
+        super().average(p, users)
+        p.grad += old
 
 
 @exercise.mistake
