@@ -9,7 +9,7 @@ The function below never comes back. `dist.send` returns when the other rank tak
 rank is in `dist.send` too. Mend it, for every number of ranks from two on, odd ones as well.
 
 - In a step a rank sends two rows and receives two, as messages to and from its neighbours. There is no
-  collective: a rank has no use for the rows of all others.
+  collective: a rank has no use for the rows of all others. Nor is there a second thread.
 - What is launched asynchronously is waited for.
 - Ranks may have different numbers of rows, at least one. `x` may have any strides, and stays as it is.
 - Two ranks are each other's neighbours above and below. Of two messages from the same rank, the first that
@@ -219,9 +219,9 @@ def all_receive_first(x, steps=1):
 
 @exercise.mistake
 def parity_of_the_rank(x, steps=1):
-    """Two ranks come through, three do not. Where even ranks send first and odd ones receive first, a ring of
-    three has two neighbours that are even, and each of them waits for the other. Take turns in one direction
-    after the other, or send without waiting."""
+    """Two ranks come through, three do not: two neighbours in the ring do the same thing first, and each of
+    them waits for the other. To share out by even and odd ranks does not help, since in a ring of three
+    ranks 2 and 0 are neighbours. Take turns in one direction after the other, or send without waiting."""
     up, down = _neighbours()
     for _ in range(steps):
         first, last, above, below = _buffers(x)
@@ -338,9 +338,9 @@ def gathers_the_borders(x, steps=1):
 @exercise.mistake
 def never_waits(x, steps=1):
     """You launch messages and do not wait for all of them. That one has arrived says nothing of the
-    others: until `wait` returns, the tensor must be neither changed nor freed, and what `isend` gave must
-    be kept. With gloo a message of which that is dropped too soon is never sent, and its receiver waits
-    for ever."""
+    others: until `wait` returns, a tensor on its way out must be neither changed nor freed, one on its way
+    in not read, and what `isend` gave must be kept. With gloo a message of which that is dropped too soon is
+    never sent, and its receiver waits for ever."""
     up, down = _neighbours()
     kept = []
     for _ in range(steps):
