@@ -18,7 +18,7 @@ Return for each number of processes a dict of seven entries.
   together; or `"weak"`, where it has as many for each process; or else `"neither"`.
 - `"compute"`, `"late"`, `"exchange"`: what part of the time of all ranks (the seconds above, once for each
   process) was spent from `begin` to `wait`; in the all-reduce until the last rank had called it; and in the
-  all-reduce after that.
+  all-reduce after that. What a rank does outside its steps is none of the three.
 
 Two ranks, one step after the warm-up: `(8, 1.0, 2.0, 4.0)` on rank 0, `(8, 1.0, 3.5, 4.0)` on rank 1. These
 are 16 samples in 3 seconds; of the 6 seconds of both ranks 3.5 were compute, 1.5 late and 1 exchange."""
@@ -34,7 +34,7 @@ from course_utils import evidence, expect
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=25,
+    minutes=20,
     hints=[
         "No rank is done with a step before the last one is. Which moments decide how long a run took, and "
         "of which ranks are they?",
@@ -71,6 +71,8 @@ def _expect_entries(t, expression, wanted):
     if not isinstance(found, dict):
         expect.equal(found, wanted)
     evidence.record("numbers of processes", sorted(map(str, found)))
+    rows = sorted(found.items(), key=str)
+    evidence.record("labels", [row.get("scaling") for _, row in rows if isinstance(row, dict)])
     expect.true(
         set(found) == set(wanted),
         f"the result has an entry for each of {sorted(found, key=str)}",
@@ -82,7 +84,11 @@ def _expect_entries(t, expression, wanted):
             expect.true(
                 isinstance(row, dict) and name in row, f"`{processes}` has no `{name!r}`", "expected: one"
             )
-            expect.equal(row[name], value, what=f"`{name!r}` of {processes} processes")
+            expect.equal(row[name], value, what=f"`{name!r}` {_of(processes)}")
+
+
+def _of(processes):
+    return f"of {processes} processes" if processes > 1 else "of one process"
 
 
 @exercise.check
@@ -98,10 +104,10 @@ def first_and_last(scaling_report):
     """Ranks that begin and end at different moments, with gaps between their steps"""
     ragged = """ragged = [
     warm_up + [(4, 10.0, 11.0, 13.0), (6, 15.0, 16.0, 18.0)],
-    warm_up + [(6, 11.0, 12.5, 13.0), (4, 13.0, 17.0, 20.0)],
+    warm_up + [(6, 11.0, 12.5, 13.0), (4, 14.25, 17.0, 20.0)],
 ]"""
     t = _given(scaling_report, ragged)
-    row = {"samples_per_second": 20 / 10, "compute": 7.5 / 20, "late": 2.5 / 20, "exchange": 5 / 20}
+    row = {"samples_per_second": 20 / 10, "compute": 6.25 / 20, "late": 2.5 / 20, "exchange": 5 / 20}
     _expect_entries(t, "scaling_report({2: ragged})", {2: row})
 
 
@@ -143,15 +149,17 @@ def strong_and_weak(scaling_report):
 
 @exercise.check
 def weak_from_two(scaling_report):
-    """Strong and weak, from a base of two processes"""
-    lines = """two = [warm_up + [(6, 10.0, 11.0, 12.0)], warm_up + [(2, 10.0, 11.5, 12.0)]]
-weak = [warm_up + [(4, 10.0, 12.0, 12.5), (4, 12.5, 14.0, 15.0)] for _ in range(4)]
-strong = [warm_up + [(n, 10.0, 11.0, 11.25)] for n in (1, 2, 0, 3, 2)]
-other = [warm_up + [(2, 10.0, 11.0, 11.5)] for _ in range(8)]"""
+    """Strong and weak, from a base of two processes; a first step like the others"""
+    lines = """first = [(n, 0.0, 9.0, 10.0) for n in range(7)]
+two = [[first[6], (6, 10.0, 11.0, 12.0)], [first[2], (2, 10.0, 11.5, 12.0)]]
+weak = [[first[4], (4, 10.0, 12.0, 12.5), (4, 12.5, 14.0, 15.0)] for _ in range(4)]
+strong = [[first[n], (n, 10.0, 11.0, 11.25)] for n in (1, 2, 0, 3, 2)]
+close = [[first[n], (n, 10.0, 11.0, 11.5)] for n in (4, 4, 5)]
+other = [[first[2], (2, 10.0, 11.0, 11.5)] for _ in range(8)]"""
     t = _given(scaling_report, lines)
-    labels = {2: "base", 4: "weak", 5: "strong", 8: "neither"}
+    labels = {2: "base", 3: "neither", 4: "weak", 5: "strong", 8: "neither"}
     wanted = {processes: {"scaling": label} for processes, label in labels.items()}
-    _expect_entries(t, "scaling_report({2: two, 4: weak, 5: strong, 8: other})", wanted)
+    _expect_entries(t, "scaling_report({2: two, 3: close, 4: weak, 5: strong, 8: other})", wanted)
 
 
 @exercise.check
@@ -218,7 +226,7 @@ def measured(scaling_report, rank, world_size):
 
 
 def _expect_fits(row, base, processes, run):
-    told = f"of {processes} processes" if processes > 1 else "of one process"
+    told = _of(processes)
     seconds = max(steps[-1][3] for steps in run) - min(steps[1][1] for steps in run)
 
     def holds(name, value, wanted, wanted_as):
@@ -301,7 +309,7 @@ def _rows(runs, rate=_rate, label=_label, parts=_parts, base=min, efficiency=Non
 
 @exercise.mistake
 def averages_the_ranks(runs):
-    """You take what each rank took by itself. The run begins with the first rank and is over when the last
+    """You take the time that single ranks took. The run begins with the first rank and is over when the last
     one has ended: from the earliest `begin` to the latest `end` of all ranks."""
 
     def rate(run):
@@ -342,6 +350,26 @@ def adds_what_each_does(runs):
     return _rows(runs, rate=rate)
 
 
+@averages_the_ranks.form
+def seconds_of_rank_0(runs):
+    def rate(run):
+        return _samples(run) / _seconds(run[:1])
+
+    return _rows(runs, rate=rate, parts=lambda run: _parts(run, _seconds(run[:1])))
+
+
+@exercise.mistake
+def adds_up_the_steps(runs):
+    """You add up how long the steps took, and leave out the time between them. Whoever waits for the run
+    waits for that too: its seconds are those from the earliest `begin` to the latest `end`."""
+
+    def seconds(run):
+        steps = zip(*_counted(run), strict=True)
+        return sum(max(s[3] for s in step) - min(s[1] for s in step) for step in steps)
+
+    return _rows(runs, rate=lambda run: _samples(run) / seconds(run), parts=lambda r: _parts(r, seconds(r)))
+
+
 @exercise.mistake
 def samples_of_one_rank(runs):
     """You count the samples of rank 0. Every rank has samples of its own, and not always as many: add them up
@@ -367,8 +395,8 @@ def _second_label(run, processes, base, fewest):
 
 @exercise.mistake
 def counts_the_warm_up(runs):
-    """You count the first step. It takes longer than those after it, for reasons that come once: memory is
-    allocated, connections are made, code is loaded."""
+    """You count the first step, or its seconds. It takes longer than those after it, for reasons that come
+    once: memory is allocated, connections are made, code is loaded."""
     return _rows({n: [[steps[0], *steps] for steps in run] for n, run in runs.items()}, label=_second_label)
 
 
@@ -378,6 +406,30 @@ def from_the_very_beginning(runs):
     for n, run in runs.items():
         shifted[n] = [[(0, 0.0, 0.0, 0.0), *steps] for steps in run]
     return _rows(shifted, label=_second_label)
+
+
+@counts_the_warm_up.form
+def labels_by_the_first_step(runs):
+    return _rows({n: [[steps[0], *steps] for steps in run] for n, run in runs.items()})
+
+
+@counts_the_warm_up.form
+def labels_by_the_mean_step(runs):
+    def label(run, n, base, fewest):
+        means = [
+            [[None, (sum(s[0] for s in steps[1:]) / len(steps[1:]),)] for steps in one] for one in (run, base)
+        ]
+        return _label(means[0], n, means[1], fewest)
+
+    return _rows({n: [[steps[0], *steps] for steps in run] for n, run in runs.items()}, label=label)
+
+
+@counts_the_warm_up.form
+def seconds_of_the_warm_up(runs):
+    def seconds(run):
+        return max(steps[-1][3] for steps in run) - min(steps[0][1] for steps in run)
+
+    return _rows(runs, rate=lambda run: _samples(run) / seconds(run), parts=lambda r: _parts(r, seconds(r)))
 
 
 @exercise.mistake
@@ -441,6 +493,17 @@ def label_of_rank_0(runs):
 
 
 @exercise.mistake
+def label_of_the_whole_run(runs):
+    """You tell strong from weak by the samples of a whole run. One run may have more steps than another:
+    compare what one step has."""
+
+    def label(run, n, base, fewest):
+        return _label([[None, (_samples(run),)]], n, [[None, (_samples(base),)]], fewest)
+
+    return _rows(runs, label=label)
+
+
+@exercise.mistake
 def all_is_exchange(runs):
     """You take all of the all-reduce for exchange. A rank that calls it early waits there for the last one,
     and no faster network would change that: until the largest `wait` of the step it is late."""
@@ -463,15 +526,32 @@ def by_two_spans(runs):
     return report
 
 
+@all_is_exchange.form
+def late_in_both(runs):
+    def parts(run):
+        found = _parts(run)
+        return {**found, "exchange": found["late"] + found["exchange"]}
+
+    return _rows(runs, parts=parts)
+
+
 @exercise.mistake
 def parts_of_the_steps(runs):
-    """Your three parts always add up to 1: you divide by the time that was spent in steps. Between two steps,
-    before its first and after its last one a rank takes up time as well, in which it does none of the
-    three."""
+    """Your three parts always add up to 1, and they need not. Between two steps, before its first and after
+    its last one a rank takes up time as well, in which it does none of the three."""
 
     def parts(run):
         found = _parts(run)
         return {name: value / sum(found.values()) for name, value in found.items()}
+
+    return _rows(runs, parts=parts)
+
+
+@parts_of_the_steps.form
+def exchange_is_the_rest(runs):
+    def parts(run):
+        found = _parts(run)
+        return {**found, "exchange": 1 - found["compute"] - found["late"]}
 
     return _rows(runs, parts=parts)
 
