@@ -4,7 +4,7 @@ A model that does not fit into one process can be cut through its layers. `Colum
 activation)` computes `second(activation(first(x)))`, where each rank holds its share of both `nn.Linear` and
 does its share of the work. All ranks are given the same pair and the same `x`; each has the whole result,
 computes the same loss from it, and calls `backward`. The result, and the gradients of `x` and of the
-parameters, are those of the pair.
+parameters, are those of the pair, also where the loss uses `x` elsewhere too.
 
 - A rank holds some of the *hidden* features, those that `first` gives and `second` takes: of `n` runs of
   neighbouring ones, cut as `torch.tensor_split` does, the one of its own number. `activation` acts on each
@@ -154,10 +154,16 @@ def values(ColumnRowLinear):
 
 @exercise.check(ranks=2, deadline=10)
 def gradient_of_x(ColumnRowLinear):
-    """Each rank has the whole gradient of `x`"""
-    t = _given(ColumnRowLinear)
+    """Each rank has the whole gradient of `x`, also where `x` is used elsewhere too"""
+    t, beside = _given(ColumnRowLinear), _given(ColumnRowLinear)
     _backward(t.call("model(x)"))
+    result = beside.call("model(x) + x.sum()")
+    _backward(result)
     _expect_gradient(t.x.grad, _whole(t)[1]["x"], "x")
+    with expect.situation(*beside._setup, "(model(x) + x.sum()).backward(...)"):
+        # Each element of `x` is in each of the sum's, once more.
+        more = _upstream(expect.a_tensor(result).detach()).double().sum()
+        _expect_gradient(beside.x.grad, _whole(beside)[1]["x"] + more, "x")
 
 
 @exercise.check(ranks=2, deadline=10)
@@ -191,9 +197,12 @@ def shares_of_unequal_size(ColumnRowLinear, rank, world_size):
 
 @exercise.check(ranks=2, deadline=10)
 def five_steps(ColumnRowLinear):
-    """Five steps of SGD on the shares, and after each the result that the pair gives after as many"""
+    """Five steps of SGD on the shares; after each step the result is that of the pair"""
     t = _given(ColumnRowLinear)
-    before = [p.detach().clone() for p in (*t.first.parameters(), *t.second.parameters())]
+    of_pair = {
+        f"{name}.{key}": p for name in ("first", "second") for key, p in getattr(t, name).named_parameters()
+    }
+    before = [p.detach().clone() for p in of_pair.values()]
     pair = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 3)).double()
     with torch.no_grad():
         for p, value in zip(pair.parameters(), before, strict=True):
@@ -215,9 +224,10 @@ def five_steps(ColumnRowLinear):
     for step, (result, oracle) in enumerate(zip(results, wanted, strict=True)):
         with expect.situation(*lines, "model(x)"):
             expect.close(result, oracle.detach(), what=f"the result in step {step + 1}", factor=64)
-    for p, value in zip((*t.first.parameters(), *t.second.parameters()), before, strict=True):
+    for (name, p), value in zip(of_pair.items(), before, strict=True):
         with expect.situation(*lines):
-            expect.unchanged(p.detach(), value, what="a parameter of the pair")
+            expect.unchanged(p.detach(), value, what=f"`{name}` of the pair")
+            expect.equal(p.requires_grad, True, what=f"`{name}.requires_grad` of the pair")
 
 
 @exercise.check(ranks=4, deadline=10)
@@ -529,6 +539,33 @@ class OfTheBiasAlone(_Right):
         super().__init__(first, second, activation)
         if self.second.bias is not None:
             self.second.bias.register_hook(_summed)
+
+
+@exercise.mistake
+class SumsInTheWrongPlace(_Right):
+    """In backward you sum the gradient of the result over the ranks, and not that of `x`. Each rank has the
+    first one whole, so everything gets `n` times too large; of the second it has the part of its own hidden
+    features. torch's differentiable `all_reduce` is made for a loss that is the sum of those of all ranks.
+    Here the sum in forward hands the gradient on as it is, and `x` needs a sum of its own in backward."""
+
+    def enter(self, x):
+        return x
+
+    def leave(self, part):
+        total = _Sum.apply(part, True, True)
+        return total if self.second.bias is None else total + self.second.bias
+
+
+@exercise.mistake
+class HookOnX(_Right):
+    """Your sum in backward takes in the whole gradient of the caller's `x`, also what comes to it from
+    elsewhere, which every rank has whole already. Only what comes back from the layers is to be summed: put
+    the sum on a tensor of your own, such as `x.view_as(x)`."""
+
+    def enter(self, x):
+        if x.requires_grad:
+            x.register_hook(_summed)
+        return x
 
 
 @exercise.mistake
