@@ -15,7 +15,8 @@ belong together, and hangs. Mend it.
 - Every rank calls the same collectives in the same order, with as many bytes, and waits for each. There are
   at most two more than there are parameters, and no barrier. Gradients travel as tensors; names may travel as
   objects.
-- Parameters may have different dtypes; a parameter and its gradient have the same.
+- Parameters may have different dtypes; a parameter and its gradient have the same, and the mean is computed
+  in it or in a wider one. A gradient of zeros is a gradient.
 
 `ready` holds the same names as there are gradients.
 """
@@ -74,6 +75,8 @@ def _given(answer, shapes, ready, rank, doubles=()):
 
 
 def _number(name, rank):
+    if name in "yz":  # a gradient of zeros; one that float32 does not hold
+        return 0.0 if name == "z" else 2.0**30 + 1
     return float(10 ** ("abcd".index(name)) * (rank + 1))
 
 
@@ -85,10 +88,10 @@ def _expect_means(answer, shapes, ready, rank, doubles=()):
     for name, grad in found.items():
         numbers = [_number(name, r) if name in names else 0.0 for r, names in enumerate(ready)]
         what = f"`model.{name}.grad`"
-        if any(numbers):
+        if any(name in names for names in ready):
             mean = torch.full_like(t.model.get_parameter(name), sum(numbers) / len(numbers)).detach()
             expect.true(grad is not None, f"{what} is None", f"expected: {sum(numbers) / len(numbers):g}")
-            expect.equal(grad, mean, what=what)
+            expect.equal(grad, mean, what=what, rtol=1e-12 if name in doubles else None, atol=0.0)
         else:
             expect.true(grad is None, f"{what} is {expect.show(grad)}", "expected: None, as on all ranks")
     for name, parameter in t.model.named_parameters():
@@ -104,7 +107,8 @@ def one_rank(repair_deadlock_order, rank):
 @exercise.check(ranks=2, deadline=10)
 def the_same_order(repair_deadlock_order, rank):
     """Two ranks with the same list, of different sizes and two dtypes"""
-    _expect_means(repair_deadlock_order, _SIZES, [["d", "a", "b", "c"]] * 2, rank, doubles="bd")
+    lists = [["d", "a", "b", "c", "y"]] * 2
+    _expect_means(repair_deadlock_order, {**_SIZES, "y": (2,)}, lists, rank, doubles="bdy")
 
 
 @exercise.check(ranks=2, deadline=10)
@@ -153,8 +157,9 @@ def _listed(calls):
 
 @exercise.check(ranks=2, deadline=10)
 def another_list(repair_deadlock_order, rank):
-    """Two ranks of which each has a gradient that the other lacks"""
-    _expect_means(repair_deadlock_order, _SAME_SIZE, [["b", "a"], ["c", "b"]], rank)
+    """Two ranks of which each has a gradient that the other lacks, one of them zeros"""
+    shapes = {**_SAME_SIZE, "z": (2,)}
+    _expect_means(repair_deadlock_order, shapes, [["b", "a", "z"], ["c", "b"]], rank)
 
 
 @exercise.check(ranks=2, deadline=10)
@@ -255,6 +260,35 @@ def fills_in_first(model, ready):
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
         parameter.grad.div_(dist.get_world_size())
+
+
+@exercise.mistake
+def zeros_are_none(model, ready):
+    """You take a gradient of zeros for none at all. A mean may be zero because gradients cancel, or because
+    the one that there is holds zeros: whether a parameter was used is another question than what came."""
+    for parameter in model.parameters():
+        mean = _mean(parameter)
+        parameter.grad = mean if mean.any() else None
+
+
+@zeros_are_none.form
+def none_again_where_it_was(model, ready):
+    for name, parameter in model.named_parameters():
+        mean = _mean(parameter)
+        parameter.grad = mean if mean.any() or name in ready else None
+
+
+@exercise.mistake
+def all_in_single_precision(model, ready):
+    """Gradients in double precision lose digits: all travel in one tensor of float32. Put those of each
+    dtype together, or take the widest."""
+    used = [p for p, users in zip(model.parameters(), _used(model), strict=True) if users]
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in used]
+    bucket = torch.cat([grad.detach().flatten().float() for grad in grads] or [torch.zeros(0)])
+    dist.all_reduce(bucket)
+    bucket /= dist.get_world_size()
+    for parameter, mean in zip(used, bucket.split([p.numel() for p in used]), strict=True):
+        parameter.grad = mean.view_as(parameter).to(parameter.dtype)
 
 
 @exercise.mistake

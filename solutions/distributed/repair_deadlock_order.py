@@ -33,11 +33,11 @@ def repair_deadlock_order(model: nn.Module, ready: list[str]) -> None:
 
 
 def _one_bucket(model, ready):
-    """All gradients in one tensor, with a mark for each at its end."""
+    """All gradients in one tensor of the widest dtype, with a mark for each at its end."""
     parameters = list(model.parameters())
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     marks = torch.tensor([p.grad is not None for p in parameters], dtype=torch.bool)
-    bucket = torch.cat([grad.detach().flatten().float() for grad in grads] + [marks.float()])
+    bucket = torch.cat([grad.detach().flatten().double() for grad in grads] + [marks.double()])
     dist.all_reduce(bucket)
     *means, marks = bucket.split([grad.numel() for grad in grads] + [len(grads)])
     for parameter, mean, mark in zip(parameters, means, marks.tolist(), strict=True):
