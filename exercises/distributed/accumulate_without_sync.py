@@ -79,6 +79,8 @@ class _Watched:
         batches = self._stream(rank) if stream else self.data[rank]
         with expect.situation(*self.code), measure.traffic() as self.traffic:
             answer(self.model, self.optimizer, self._loss, batches, every)
+        with evidence.silent():  # a micro-batch taken one earlier is no other mistake
+            self.order = self.traffic.order
 
     def _code(self, sizes, rank, stale, stream):
         momentum = f", momentum={self.settings['momentum']}" if self.settings["momentum"] else ""
@@ -134,7 +136,7 @@ class _Watched:
         """An all-reduce in the backward of the last micro-batch of each step, and nowhere else."""
         calls = self.traffic.calls
         found = [[]]
-        for mark in self.traffic.order:
+        for mark in self.order:
             if mark == "step":
                 found.append([])
             elif mark == "backward":
@@ -200,7 +202,7 @@ def sizes(accumulate_without_sync, rank, device):
 def one_at_a_time(accumulate_without_sync, rank, device):
     """One graph at a time, and no step is read ahead"""
     run = _Watched(accumulate_without_sync, rank, device, [[2] * 7] * 2, 2, stream=True)
-    order = run.traffic.order
+    order = run.order
     passes = [mark for mark in order if mark in ("forward", "backward")]
     with expect.situation(*run.code):
         expect.equal(passes, ["forward", "backward"] * 7, what="the order of what ran")
@@ -295,6 +297,18 @@ def switches_after_the_forward(model, optimizer, loss, batches, every):
         optimizer.step()
 
 
+@backward_alone.form
+def forward_outside_and_no_tail(model, optimizer, loss, batches, every):
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(batches, 1):
+        part = loss(model(x), y) / every
+        with _quiet(model, i % every):
+            part.backward()
+        if i % every == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 @exercise.mistake
 def never_syncs(model, optimizer, loss, batches, every):
     """No backward communicates, and each rank trains a model of its own. The last micro-batch of each step,
@@ -387,6 +401,15 @@ def scales_up_to_every(model, optimizer, loss, batches, every):
     )
 
 
+@divides_the_tail_by_every.form
+def takes_all_for_as_large_as_the_first(model, optimizer, loss, batches, every):
+    for step in _steps(batches, every):
+        size = len(step[0][0])
+        _train(
+            model, optimizer, loss, step, every, weigh=lambda parts, samples, n, size=size: n / (every * size)
+        )
+
+
 @exercise.mistake
 def does_not_divide(model, optimizer, loss, batches, every):
     """Each micro-batch brings a mean, and you add up the means as they are: the gradient of four
@@ -435,6 +458,14 @@ def by_the_ranks_and_every(model, optimizer, loss, batches, every):
 
 
 @exercise.mistake
+def multiplies_by_the_ranks(model, optimizer, loss, batches, every):
+    """You multiply by the number of ranks, and the step comes out as many times too large. The model has
+    averaged over the ranks, and the average is what is asked for: each of them has equally many samples."""
+    ranks = torch.distributed.get_world_size()
+    _train(model, optimizer, loss, batches, every, weigh=lambda parts, samples, n: n / samples * ranks)
+
+
+@exercise.mistake
 def clears_before_each(model, optimizer, loss, batches, every):
     """You clear the gradients before each micro-batch, and only the last one's arrive at the step. They are
     cleared once a step, before its first micro-batch."""
@@ -449,13 +480,31 @@ def clears_before_each(model, optimizer, loss, batches, every):
 
 @exercise.mistake
 def never_clears(model, optimizer, loss, batches, every):
-    """You never clear the gradients: each step follows the sum of its own gradients and those of all steps
-    before it."""
+    """You do not clear the gradients between two steps: those of the steps before are still in `.grad`, and
+    the next step adds its own to them."""
     for step in _steps(batches, every):
         samples = sum(len(x) for x, _ in step)
         for i, (x, y) in enumerate(step):
             with _quiet(model, i < len(step) - 1):
                 (loss(model(x), y) * len(x) / samples).backward()
+        optimizer.step()
+
+
+@never_clears.form
+def clears_once(model, optimizer, loss, batches, every):
+    optimizer.zero_grad()
+    never_clears(model, optimizer, loss, batches, every)
+
+
+@never_clears.form
+def clears_once_and_divides_afterwards(model, optimizer, loss, batches, every):
+    optimizer.zero_grad()
+    for step in _steps(batches, every):
+        for i, (x, y) in enumerate(step):
+            with _quiet(model, i < len(step) - 1):
+                (loss(model(x), y) * len(x)).backward()
+        for p in model.parameters():
+            p.grad /= sum(len(x) for x, _ in step)
         optimizer.step()
 
 
