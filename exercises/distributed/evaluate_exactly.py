@@ -306,6 +306,15 @@ def means_over_all_that_was_read(model, loader):
 
 
 @exercise.mistake
+def divides_all_by_the_length(model, loader):
+    """Your sums hold the repeated examples too, and you divide them by `len(loader.dataset)`, in which these
+    do not count. Leave them out of the sums: which they are follows from their place, the rank and that
+    length."""
+    rows = _rows(model, loader, len(loader.sampler))
+    return _pair(_added(rows.sum(0)) / len(loader.dataset))
+
+
+@exercise.mistake
 def mean_of_rank_means(model, loader):
     """You average the means of the ranks. With what is repeated left out they have not equally many examples,
     and a rank with fewer weighs as much as one with more. Add up the sums, and divide once."""
@@ -322,6 +331,11 @@ def gathers_rank_means(model, loader):
     logits, y = torch.cat(logits)[:left], torch.cat(targets)[:left]
     means = torch.stack(((logits.argmax(-1) == y).float().mean(), F.cross_entropy(logits, y)))
     return _pair(torch.stack(_gathered(means)).mean(0))
+
+
+@mean_of_rank_means.form
+def zero_for_a_rank_without_any(model, loader):
+    return _pair(_added(_rows(model, loader).sum(0) / max(_own(loader), 1)) / dist.get_world_size())
 
 
 @exercise.mistake
@@ -356,6 +370,31 @@ def loss_from_cut_batch_means(model, loader):
     rows, means = torch.cat(batches)[:, 0], [batch[:, 1].mean() for batch in batches if len(batch)]
     loss = _added(sum(means, torch.zeros_like(rows.sum())) / max(len(means), 1)) / dist.get_world_size()
     return _pair(torch.stack((_added(rows.sum()) / len(loader.dataset), loss)))
+
+
+@mean_of_batch_means.form
+def loss_over_the_length_of_the_loader(model, loader):
+    with _evaluating(model):
+        batches = _batches(model, loader)
+    right = torch.cat(batches)[:, 0].sum()
+    loss = sum((batch[:, 1].mean() for batch in batches if len(batch)), torch.zeros_like(right))
+    sums = torch.stack((right / len(loader.dataset), loss / len(loader) / dist.get_world_size()))
+    return _pair(_added(sums))
+
+
+@mean_of_batch_means.form
+def means_of_what_is_left_of_batches(model, loader):
+    with _evaluating(model):
+        batches = _batches(model, loader)
+    means = torch.stack([rows.mean(0) if len(rows) else rows.sum(0) for rows in batches])
+    return _pair(_added(means.mean(0)) / dist.get_world_size())
+
+
+@mean_of_batch_means.form
+def nan_of_what_is_left_of_batches(model, loader):
+    with _evaluating(model):
+        means = torch.stack([rows.mean(0) for rows in _batches(model, loader)])
+    return _pair(_added(means.mean(0)) / dist.get_world_size())
 
 
 @exercise.mistake
@@ -415,10 +454,18 @@ def nan_of_an_empty_share(model, loader):
 
 @exercise.mistake
 def cuts_the_wrong_ranks(model, loader):
-    """You leave out examples of ranks that have none to leave out. The repeated ones stand at the end of the
-    list that is shared, so they are the last ones of the last ranks."""
+    """You leave out examples that are not repeated. The repeated ones stand at the end of the list that is
+    shared, and the ranks take turns in it: it is the last one that a rank reads, of each of the last ranks."""
     repeated = len(loader.sampler) * loader.sampler.num_replicas - len(loader.dataset)
     rows = _rows(model, loader, len(loader.sampler) - (loader.sampler.rank < repeated))
+    return _pair(_added(rows.sum(0)) / len(loader.dataset))
+
+
+@cuts_the_wrong_ranks.form
+def cuts_the_last_rank_alone(model, loader):
+    repeated = len(loader.sampler) * loader.sampler.num_replicas - len(loader.dataset)
+    last = loader.sampler.rank == loader.sampler.num_replicas - 1
+    rows = _rows(model, loader, max(len(loader.sampler) - repeated * last, 0))
     return _pair(_added(rows.sum(0)) / len(loader.dataset))
 
 
