@@ -431,6 +431,29 @@ def cut_before_shuffling(length, num_replicas, rank, *, drop_last=False, **optio
 
 
 @exercise.mistake
+def filled_before_shuffling(length, num_replicas, rank, *, drop_last=False, **options):
+    """You fill the items up before you shuffle them: what is repeated is items 0, 1, 2 and on in every epoch.
+    Shuffled first and brought to a length that can be shared afterwards, it is others each time."""
+
+    def order(length, shuffle, seed, epoch):
+        items = list(range(length))
+        rest = length % num_replicas
+        if drop_last:
+            items = items[: length - rest]
+        elif rest:
+            items += _again(items, num_replicas - rest)
+        return [items[i] for i in _order(len(items), shuffle, seed, epoch)]
+
+    return _indices(length, num_replicas, rank, drop_last=drop_last, order=order, **options)
+
+
+@filled_before_shuffling.form
+def filled_before_shuffling_only(length, num_replicas, rank, *, drop_last=False, **options):
+    alike = _indices if drop_last else filled_before_shuffling
+    return alike(length, num_replicas, rank, drop_last=drop_last, **options)
+
+
+@exercise.mistake
 def filled_with_its_own(length, num_replicas, rank, *, shuffle=True, seed=0, epoch=0, drop_last=False):
     """A short share is filled up with an item of its own. It is the order that is filled up, before it is
     shared: with its first entries, which belong to other ranks."""
