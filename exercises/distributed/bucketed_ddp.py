@@ -68,15 +68,13 @@ model[2].weight = model[1].weight
 model[3].weight.requires_grad_(False)"""
 _BUCKETS = ["3.bias", "2.bias", "1.bias"], ["1.weight", "0.bias"], ["0.weight"]
 _BATCH = """x, y = torch.randn({n}, 3), torch.randn({n}, 2)"""
-_CALL = "F.mse_loss(ddp(x), y).backward()"
+_CALL = "nn.functional.mse_loss(ddp(x), y).backward()"
 _LAUNCH = "launch"
 
 
 def _refused(*args, **kwargs):
     evidence.record("torch's own", True)
-    raise expect.Mismatch(
-        "`DistributedDataParallel` was called, which is what you are to write", "expected: hooks of your own"
-    )
+    raise RuntimeError("DistributedDataParallel is the one thing not to use here: write hooks of your own")
 
 
 def _given(BucketedDDP, setup, limit, rank, device, n=2, more=""):
@@ -105,11 +103,14 @@ def _one_process(setup, device, n=2):
         return _given(None, setup, 0, 0, device, n)
 
 
-def _backward(t, call=_CALL):
-    """What this rank called in one backward, and in the forward before it; each call was waited for."""
+def _backward(t, call=_CALL, *, waited=True):
+    """What this rank called in one backward, and in the forward before it. With `waited`, each call was
+    waited for."""
     with measure.traffic() as seen:
         t.watch.append(seen)
         t.call(call)
+    if not waited:
+        return seen
     order = _order(seen)
     left = [i for i in range(len(seen.calls)) if not {"wait", f"wait {i}"} & set(order)]
     evidence.record("not waited for", bool(left))
@@ -208,7 +209,7 @@ def limits(BucketedDDP, rank, device):
     found = []
     for made, limit, wanted, more in cases if device.type != "mps" else cases[:-1]:
         t = _given(BucketedDDP, setup.format(made), limit, rank, device, more=more)
-        came = [call.bytes for call in _backward(t).calls]
+        came = [call.bytes for call in _backward(t, waited=False).calls]
         evidence.record(f"{limit} bytes", came)
         found.append((t, limit, came, wanted))
     for t, limit, came, wanted in found:
@@ -258,7 +259,7 @@ model.forward = lambda x, *, order: model[order[2]](model[order[1]](model[order[
     result = t.call("ddp(x, order=[1, 0, 2])")
     expect.equal(result, t.model(t.x, order=[1, 0, 2]))
     expect.strides(result, (3, 1))
-    seen = _backward(t, f"F.mse_loss(ddp(x, order={orders[rank]}), y).backward()")
+    seen = _backward(t, f"nn.functional.mse_loss(ddp(x, order={orders[rank]}), y).backward()")
     for x, y, order in zip(oracle.x.chunk(2), oracle.y.chunk(2), orders, strict=True):
         (F.mse_loss(oracle.model(x, order=order), y) / 2).backward()
     _expect_gradients(t, oracle)
@@ -412,7 +413,7 @@ class _Copies(nn.Module):
 
 @exercise.mistake
 class WaitsAtOnce(_Right):
-    """You wait for each bucket as soon as it is launched. Backward stands still meanwhile, and nothing is won
+    """You wait for a bucket before all are launched. Backward stands still meanwhile, and nothing is won
     over sending all at the end: keep what the launch returns, and wait when all are launched."""
 
     def launch(self, k):
@@ -439,8 +440,8 @@ class WaitsForTheOneBefore(_Right):
 
 @exercise.mistake
 class NeverWaits(_Right):
-    """You read the flat tensors without having waited. A launch returns before anything was sent; what it
-    returns has a `wait()`."""
+    """You read flat tensors without having waited for each of them. A launch returns before anything was
+    sent, and what it returns has a `wait()`. That of one bucket says nothing about the others."""
 
     def finish(self):
         for k, (flat, _) in self.launched.items():
@@ -745,11 +746,41 @@ class TiedTwice(_Right):
         return [p for p in reversed(found) if p.requires_grad]
 
 
+@TiedTwice.form
+class CountsTheLastOfTwo(_Right):
+    def order(self, module):
+        named = reversed(list(module.named_parameters(remove_duplicate=False)))
+        return [p for _, p in named if p.requires_grad]
+
+    def fill(self, parameters, limit):
+        buckets = super().fill(parameters, limit)
+        self.where = {p: k for k, bucket in enumerate(buckets) for p in bucket}
+        return buckets
+
+    def hook(self, p, k):
+        super().hook(p, self.where[p])
+
+    def arrived(self, k):
+        if self.missing == [len(bucket) for bucket in self.buckets]:
+            _queue(self.finish)
+        self.missing[k] -= 1
+        while len(self.launched) < len(self.buckets) and not self.missing[len(self.launched)]:
+            self.launch(len(self.launched))
+
+
 @exercise.mistake
 class OnlyTheFirstBackward(_Right):
     """Only the first backward is averaged: the counters are not set back when it has ended."""
 
     def begin(self):
+        if not hasattr(self, "missing"):
+            super().begin()
+
+
+@OnlyTheFirstBackward.form
+class ForgetsWhatIsMissing(_Right):
+    def begin(self):
+        self.launched = {}
         if not hasattr(self, "missing"):
             super().begin()
 
