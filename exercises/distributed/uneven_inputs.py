@@ -60,7 +60,7 @@ def uneven_inputs(
     raise NotImplementedError
 
 
-_CALL = "uneven_inputs(model, F.mse_loss, optimizer, batches)"
+_CALL = "uneven_inputs(model, loss, optimizer, batches)"
 _MODEL = "model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()"
 _SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=0.2)"
 _ADAM = "optimizer = torch.optim.Adam(model.parameters(), lr=0.1, weight_decay=0.1)"
@@ -70,10 +70,13 @@ layer.weight = nn.Parameter(torch.randn(2, 2).t())
 model = nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(2, 2), nn.Linear(2, 1)).double()
 model[3].requires_grad_(False)
 for p in model[2].parameters(): p.grad = torch.full_like(p, 7)"""
+# Its arguments cannot be exchanged.
+_LOSS = "loss = F.binary_cross_entropy_with_logits"
+_FLAT = "loss = lambda output, y: 0 * output.sum()  # every gradient is 0"
 _DECAYS = "optimizer = torch.optim.SGD(model.parameters(), lr=0.2, weight_decay=0.5)"
 
 
-def _setup(rank, device, lengths, model=_MODEL, optimizer=_SGD, feed="iter"):
+def _setup(rank, device, lengths, model=_MODEL, optimizer=_SGD, loss=_LOSS, feed="iter"):
     """The example as code: all data on every rank, and `batches` for this one. `lengths`: how many batches
     each rank has."""
     moved = f"\nmodel = model.to('{device.type}')" * (device.type != "cpu")
@@ -84,7 +87,8 @@ def _setup(rank, device, lengths, model=_MODEL, optimizer=_SGD, feed="iter"):
     return f"""torch.manual_seed(0)
 {model}{moved}
 {optimizer}
-data = [(torch.randn(1 + i % 3, 2{more}), torch.randn(1 + i % 3, 1{more})) for i in range({sum(lengths)})]
+{loss}
+data = [(torch.randn(1 + i % 3, 2{more}), torch.rand(1 + i % 3, 1{more})) for i in range({sum(lengths)})]
 shares = [{shares}]
 batches = {feed}(shares[{rank}])  # rank {rank}"""
 
@@ -100,9 +104,7 @@ def _in_one_process(t, shares):
     """Trains on the batches of all ranks; the number of steps."""
     steps = max(map(len, shares))
     for step in range(steps):
-        losses = [
-            t.F.mse_loss(t.model(share[step][0]), share[step][1]) for share in shares if step < len(share)
-        ]
+        losses = [t.loss(t.model(share[step][0]), share[step][1]) for share in shares if step < len(share)]
         t.optimizer.zero_grad()
         torch.stack(losses).mean().backward()
         t.optimizer.step()
@@ -131,6 +133,8 @@ def equally_many(uneven_inputs, rank, device):
 def one_runs_out(uneven_inputs, rank, device):
     """A rank runs out of batches"""
     _expect_like_one_process(uneven_inputs, rank, device, (2, 5))
+    # A gradient of zeros is a gradient: it does not say that nobody has a batch.
+    _expect_like_one_process(uneven_inputs, rank, device, (1, 2), optimizer=_DECAYS, loss=_FLAT)
 
 
 @exercise.check(ranks=3)
@@ -151,7 +155,7 @@ def trains_again(uneven_inputs, rank, device):
     """Trained again with the same optimizer, the other rank running out first"""
     t, one = _given(uneven_inputs, rank, device, (1, 3), optimizer=_ADAM)
     t.call(_CALL)
-    result = t.call(f"uneven_inputs(model, F.mse_loss, optimizer, iter(shares[{1 - rank}]))")
+    result = t.call(f"uneven_inputs(model, loss, optimizer, iter(shares[{1 - rank}]))")
     _in_one_process(one, one.shares)
     _expect_trained(t, one, result, _in_one_process(one, one.shares))
 
@@ -330,6 +334,21 @@ def sums(model, loss, optimizer, batches):
     """You add up the gradients of the ranks and do not divide. The mean is asked for: divide by how many
     ranks gave one."""
     return _trained(model, loss, optimizer, batches, divide=lambda count: 1)
+
+
+@exercise.mistake
+def weighs_by_rows(model, loss, optimizer, batches):
+    """You weigh each gradient by the rows of its batch. The mean is over the ranks: a batch of one row counts
+    as much as a batch of three."""
+    parameters, steps, batches = _trainable(model), 0, iter(batches)
+    while True:
+        batch = next(batches, None)
+        _backward(model, lambda output, y: len(y) * loss(output, y), optimizer, batch)
+        if not (rows := _add_up(parameters, 0 if batch is None else len(batch[0]))):
+            return steps
+        _divide(parameters, rows)
+        optimizer.step()
+        steps += 1
 
 
 @exercise.mistake
@@ -523,6 +542,22 @@ def a_collective_for_each(model, loss, optimizer, batches):
             total = p.grad.contiguous()
             dist.all_reduce(total)
             p.grad = total / count
+        optimizer.step()
+        steps += 1
+
+
+@a_collective_for_each.form
+def each_in_the_last_round_too(model, loss, optimizer, batches):
+    parameters, steps, batches = _trainable(model), 0, iter(batches)
+    while True:
+        batch = next(batches, None)
+        _backward(model, loss, optimizer, batch)
+        for p in parameters:
+            p.grad = torch.zeros(p.shape).to(p) if p.grad is None else p.grad.contiguous()
+            dist.all_reduce(p.grad)
+        if not (count := _how_many(batch is not None, model)):
+            return steps
+        _divide(parameters, count)
         optimizer.step()
         steps += 1
 
