@@ -455,7 +455,7 @@ def nan_of_an_empty_share(model, loader):
 @exercise.mistake
 def cuts_the_wrong_ranks(model, loader):
     """You leave out examples that are not repeated. The repeated ones stand at the end of the list that is
-    shared, and the ranks take turns in it: it is the last one that a rank reads, of each of the last ranks."""
+    shared, and the ranks take turns in it: each of the last ranks reads one of them, as its last."""
     repeated = len(loader.sampler) * loader.sampler.num_replicas - len(loader.dataset)
     rows = _rows(model, loader, len(loader.sampler) - (loader.sampler.rank < repeated))
     return _pair(_added(rows.sum(0)) / len(loader.dataset))
