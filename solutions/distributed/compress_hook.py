@@ -26,12 +26,12 @@ def compress_hook(state: dict, bucket: dist.GradBucket) -> torch.futures.Future[
 
     # Any positive number does where all elements are zero.
     scale = (wanted.abs().max() / 127).clamp(min=torch.finfo(wanted.dtype).tiny)
-    levels = torch.round(wanted / scale).to(torch.int8)
-    lost = (wanted - levels * scale).split([p.numel() for p in parameters])
+    rounded = torch.round(wanted / scale)
+    lost = (wanted - rounded * scale).split([p.numel() for p in parameters])
     for i, p in enumerate(parameters):
         state[p] = lost[i]
 
-    ranks = range(dist.get_world_size())
+    levels, ranks = rounded.to(torch.int8), range(dist.get_world_size())
     all_levels = [torch.empty_like(levels) for _ in ranks]
     all_scales = [torch.empty_like(scale) for _ in ranks]
     works = [
@@ -100,4 +100,27 @@ def _a_scale_for_each_parameter(state, bucket):
     return torch.futures.collect_all(futures).then(average)
 
 
-also_right = [_one_message, _a_scale_for_each_parameter]
+def _broadcasts(state, bucket):
+    """Every rank broadcasts its own message, scale and integers together."""
+    rank, world, buffer = dist.get_rank(), dist.get_world_size(), bucket.buffer()
+    pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+    wanted = torch.cat([g.flatten() + state.get(p, 0) for p, g in pairs])
+    unit = wanted.abs().max() / 127
+    unit = torch.where(unit > 0, unit, 1)
+    numbers = (wanted / unit).round().to(torch.int8)
+    place = 0
+    for p in bucket.parameters():
+        part = slice(place, place := place + p.numel())
+        state[p] = wanted[part] - numbers[part] * unit
+    own = torch.cat([unit.reshape(1).view(torch.int8), numbers])
+    heard = [own if r == rank else torch.empty_like(own) for r in range(world)]
+    futures = [dist.broadcast(one, r, async_op=True).get_future() for r, one in enumerate(heard)]
+    size = unit.element_size()
+
+    def average(_):
+        return torch.stack([m[size:] * m[:size].view(buffer.dtype) for m in heard]).mean(0)
+
+    return torch.futures.collect_all(futures).then(average)
+
+
+also_right = [_one_message, _a_scale_for_each_parameter, _broadcasts]
