@@ -23,6 +23,8 @@ string.
 import contextlib
 import io
 import os
+import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -35,7 +37,7 @@ from course_utils import evidence, expect
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=15,
+    minutes=20,
     hints=[
         "Draw two lanes, one for each rank: write, read, return. Which of these has to wait for which of the "
         "other lane? How many meetings does that take, and does every rank come to each?",
@@ -82,6 +84,9 @@ def _in_one_folder(path):
         os.chdir(before)
 
 
+_STORAGES = (torch.UntypedStorage, torch.storage.TypedStorage)
+
+
 @contextlib.contextmanager
 def _watched(save=None, load=None):
     """Counts the files written and read; `save` is called before each is written, `load` before one is
@@ -90,7 +95,7 @@ def _watched(save=None, load=None):
     plain_save, plain_load = torch.save, torch.load
 
     def saving(obj, f, *args, **kwargs):
-        if not isinstance(f, io.BytesIO):  # pickling a tensor uses it too
+        if not isinstance(obj, _STORAGES):  # so tensors are pickled
             found["save"] += 1
             if save is not None:
                 save(f)
@@ -173,7 +178,7 @@ def rank_zero_writes(save_on_rank_zero, rank, tmp_path):
         _, found, _ = _called(t, 1)
     written = found["save"]
     evidence.record("written", written)
-    expect.true(written == 1 - rank, f"files written by rank {rank}: {written}, expected {1 - rank}")
+    expect.true(written == 1 - rank, f"calls of `torch.save` on rank {rank}: {written}, expected {1 - rank}")
     expect.true(
         not any(found["load"]),
         "`torch.load` was called with `weights_only=False`: it runs whatever code the file holds",
@@ -230,14 +235,42 @@ def the_one_before(save_on_rank_zero, rank, tmp_path):
         raise OSError("no space left")
 
     with _in_one_folder(tmp_path):
-        t = _given(save_on_rank_zero)
-        t.call(_CALL.format(step=5, device="cpu"))
+        t = _given(save_on_rank_zero, f"{_SETUP}\n{_CALL.format(step=5, device='cpu')}")
         with _watched(save=breaks_off), contextlib.suppress(OSError):
             t.call(_CALL.format(step=6, device="cpu"))
         seen.append(_step_of("model.pt"))
-        came = t.call(_CALL.format(step=7, device="cpu"))
-    expect.equal(seen, [5, 5], what="the steps found at `path` while 6 is written and after that broke off")
+        what = "the steps found at `path` while 6 is written, and after an OSError in `torch.save`,"
+        expect.equal(seen, [5, 5], what=what)
+        with _at_every_moment("model.pt") as found:
+            came = t.call(_CALL.format(step=7, device="cpu"))
+    expect.equal(found, [5, 7], what="the list of what is at `path`, from before the call until after it,")
     expect.equal(came["step"] if isinstance(came, dict) else came, 7, what="the step that was read")
+
+
+@contextlib.contextmanager
+def _at_every_moment(path):
+    """What is at `path`, looked at after each call of a function in C, without repetitions."""
+    found, last = [_step_of(path)], _state_of(path)
+
+    def look(frame, event, function):
+        nonlocal last
+        if event == "c_return" and (now := _state_of(path)) != last:
+            last = now
+            found.extend([step] if (step := _step_of(path)) != found[-1] else [])
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield found
+    finally:
+        sys.setprofile(before)
+
+
+def _state_of(path):
+    if not os.path.exists(path):  # noqa: PTH110
+        return None
+    about = os.stat(path)  # noqa: PTH116
+    return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _step_of(path):
@@ -365,7 +398,30 @@ def writes_in_place(model, optimizer, step, path, device):
     return _read(path, device)
 
 
-@writes_in_place.form
+@exercise.mistake
+def not_in_one_step(model, optimizer, step, path, device):
+    """There is a moment without a whole checkpoint at `path`: the one before is gone, and the new one is not
+    there yet. It is so when the old file is deleted first, and when the new one is copied over it, which
+    takes one byte after the other. A rename takes the place of what is there in one step."""
+    if dist.get_rank() == 0:
+        torch.save(_kept(model, optimizer, step), f"{path}.new")
+        Path(path).unlink(missing_ok=True)
+        Path(f"{path}.new").rename(path)
+    dist.barrier()
+    return _read(path, device)
+
+
+@not_in_one_step.form
+def copies_it(model, optimizer, step, path, device):
+    if dist.get_rank() == 0:
+        torch.save(_kept(model, optimizer, step), f"{path}.new")
+        shutil.copyfile(f"{path}.new", path)
+        Path(f"{path}.new").unlink()
+    dist.barrier()
+    return _read(path, device)
+
+
+@not_in_one_step.form
 def deletes_it_first(model, optimizer, step, path, device):
     if dist.get_rank() == 0:
         Path(path).unlink(missing_ok=True)
@@ -499,6 +555,17 @@ def returns_its_own(model, optimizer, step, path, device):
         "optimizer": optimizer.state_dict(),
         "step": step,
     }
+
+
+@returns_its_own.form
+def rank_zero_has_it(model, optimizer, step, path, device):
+    kept = _kept(model, optimizer, step)
+    if dist.get_rank() == 0:
+        _write(kept, path)
+    dist.barrier()
+    kept = _read(path, device) if dist.get_rank() else kept
+    dist.barrier() if dist.get_rank() == 0 else None
+    return kept
 
 
 @exercise.mistake
