@@ -511,22 +511,62 @@ def never_looks(folder, model, optimizer, step, steps):
 
 
 @exercise.mistake
-def keeps_the_end_only(folder, model, optimizer, step, steps):
-    """You write a checkpoint once the last step is done, or when something is raised. A worker that is killed
-    raises nothing, and runs no line more: what is to survive has to be in the folder after each step."""
-    done = _restored(folder, model, optimizer)
+def forgets_the_random_state(folder, model, optimizer, step, steps):
+    """The random generator starts as new, so the steps after a start draw the numbers of the first steps
+    again. Its state (`torch.get_rng_state`) belongs into the checkpoint, for every rank its own."""
+    kept = _kept(folder)
+    now = [torch.get_rng_state()] * dist.get_world_size()
+    for i in range(_fill({**kept, "random": now}, model, optimizer) if kept else 0, steps):
+        step(i)
+        _keep(folder, _content(model, optimizer, i + 1))
+
+
+@forgets_the_random_state.variant
+def weights_and_optimizer(folder, model, optimizer, step, steps):
+    path, done = folder / "weights and optimizer", 0
+    if path.exists():
+        done, weights, memory = torch.load(path)
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(memory)
     for i in range(done, steps):
         step(i)
-    _keep(folder, _content(model, optimizer, steps))
+        if dist.get_rank() == 0:
+            torch.save([i + 1, model.state_dict(), optimizer.state_dict()], f"{path}~")
+            Path(f"{path}~").replace(path)
 
 
 @exercise.mistake
-def keeps_before_the_step(folder, model, optimizer, step, steps):
-    """You write a checkpoint before each step, and none after the last one. A job that had ended runs its
-    last step once more when it is started again."""
+def writes_in_place(folder, model, optimizer, step, steps):
+    """You write over the only checkpoint. A worker that is lost while it writes leaves half a file under the
+    name that the next start loads. Write under another name, and rename with `os.replace`."""
     for i in range(_restored(folder, model, optimizer), steps):
-        _keep(folder, _content(model, optimizer, i))
         step(i)
+        content = _content(model, optimizer, i + 1)
+        if dist.get_rank() == 0:
+            torch.save(content, folder / "checkpoint.pt")
+
+
+@writes_in_place.variant
+def writes_the_newest_in_place(folder, model, optimizer, step, steps):
+    found = sorted(folder.glob("*.pt"))
+    for i in range(_fill(torch.load(found[-1]), model, optimizer) if found else 0, steps):
+        step(i)
+        content = _content(model, optimizer, i + 1)
+        if dist.get_rank() == 0:
+            torch.save(content, folder / f"{i:06}.pt")
+
+
+@writes_in_place.form
+def goes_on_without(folder, model, optimizer, step, steps):
+    try:
+        done = _restored(folder, model, optimizer)
+    except Exception:
+        done = 0
+    for i in range(done, steps):
+        step(i)
+        content = _content(model, optimizer, i + 1)
+        if dist.get_rank() == 0:
+            torch.save(content, folder / "checkpoint.pt")
 
 
 @exercise.mistake
@@ -554,6 +594,91 @@ def keeps_the_weights(folder, model, optimizer, step, steps):
         if dist.get_rank() == 0:
             torch.save([model.state_dict(), number, random], folder / "half")
             (folder / "half").replace(file)
+
+
+@exercise.mistake
+def two_files(folder, model, optimizer, step, steps):
+    """You keep what belongs together in two files. Each is written whole, and a worker that is lost between
+    them leaves files of two different steps. One file has one step."""
+    done = 0
+    if (folder / "optimizer.pt").exists():
+        done = _fill({**_kept(folder, "model.pt"), **_kept(folder, "optimizer.pt")}, model, optimizer)
+    for i in range(done, steps):
+        step(i)
+        content = _content(model, optimizer, i + 1)
+        _keep(folder, {"model": content.pop("model")}, "model.pt")
+        _keep(folder, content, "optimizer.pt")
+
+
+@two_files.form
+def two_files_weights_last(folder, model, optimizer, step, steps):
+    done, second = 0, _kept(folder, "second")
+    if second:
+        done = _fill(second | _kept(folder, "first"), model, optimizer)
+    for i in range(done, steps):
+        step(i)
+        content = _content(model, optimizer, i + 1)
+        _keep(folder, {"optimizer": content.pop("optimizer"), "random": content.pop("random")}, "first")
+        _keep(folder, content, "second")
+
+
+@two_files.form
+def the_number_apart(folder, model, optimizer, step, steps):
+    number, rest = folder / "number", folder / "rest"
+    for i in range(
+        _fill(_kept(folder, "rest") | _kept(folder, "number"), model, optimizer) if number.exists() else 0,
+        steps,
+    ):
+        step(i)
+        content = _content(model, optimizer, i + 1)
+        if dist.get_rank() == 0:
+            for path, keys in ((rest, ("model", "optimizer", "random")), (number, ("done",))):
+                torch.save({key: content[key] for key in keys}, folder / "unfinished")
+                (folder / "unfinished").replace(path)
+
+
+@exercise.mistake
+def random_state_of_rank_0(folder, model, optimizer, step, steps):
+    """All ranks go on with the random state of rank 0, and draw the same numbers from there. Each rank has a
+    state of its own: gather them before rank 0 writes."""
+    kept = _kept(folder)
+    done = (
+        _fill({**kept, "random": [kept["random"][0]] * dist.get_world_size()}, model, optimizer)
+        if kept
+        else 0
+    )
+    for i in range(done, steps):
+        step(i)
+        _keep(folder, _content(model, optimizer, i + 1))
+
+
+@exercise.mistake
+def random_state_before_the_step(folder, model, optimizer, step, steps):
+    """You take the random states before the step and the weights after it. After a start the next step draws
+    the numbers of the step before it again: take both when the step is done."""
+    for i in range(_restored(folder, model, optimizer), steps):
+        random = _random_states()
+        step(i)
+        _keep(folder, {**_content(model, optimizer, i + 1), "random": random})
+
+
+@exercise.mistake
+def keeps_the_end_only(folder, model, optimizer, step, steps):
+    """You write a checkpoint once the last step is done, or when something is raised. A worker that is killed
+    raises nothing, and runs no line more: what is to survive has to be in the folder after each step."""
+    done = _restored(folder, model, optimizer)
+    for i in range(done, steps):
+        step(i)
+    _keep(folder, _content(model, optimizer, steps))
+
+
+@exercise.mistake
+def keeps_before_the_step(folder, model, optimizer, step, steps):
+    """You write a checkpoint before each step, and none after the last one. A job that had ended runs its
+    last step once more when it is started again."""
+    for i in range(_restored(folder, model, optimizer), steps):
+        _keep(folder, _content(model, optimizer, i))
+        step(i)
 
 
 @exercise.mistake
@@ -624,24 +749,15 @@ def leaves_when_done(folder, model, optimizer, step, steps):
 
 
 @exercise.mistake
-def writes_in_place(folder, model, optimizer, step, steps):
-    """You write over the only checkpoint. A worker that is lost while it writes leaves half a file under the
-    name that the next start loads. Write under another name, and rename with `os.replace`."""
+def removes_at_the_end(folder, model, optimizer, step, steps):
+    """You remove the checkpoint when the last step is done. A job that had ended then begins at step 0 when
+    it is started again: nothing says that no step is left."""
     for i in range(_restored(folder, model, optimizer), steps):
         step(i)
-        content = _content(model, optimizer, i + 1)
-        if dist.get_rank() == 0:
-            torch.save(content, folder / "checkpoint.pt")
-
-
-@writes_in_place.variant
-def writes_the_newest_in_place(folder, model, optimizer, step, steps):
-    found = sorted(folder.glob("*.pt"))
-    for i in range(_fill(torch.load(found[-1]), model, optimizer) if found else 0, steps):
-        step(i)
-        content = _content(model, optimizer, i + 1)
-        if dist.get_rank() == 0:
-            torch.save(content, folder / f"{i:06}.pt")
+        _keep(folder, _content(model, optimizer, i + 1))
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "checkpoint.pt").unlink()
 
 
 @exercise.mistake
@@ -655,32 +771,6 @@ def removes_first(folder, model, optimizer, step, steps):
             torch.save(content, folder / "new")
             (folder / "checkpoint.pt").unlink(missing_ok=True)
             (folder / "new").rename(folder / "checkpoint.pt")
-
-
-@exercise.mistake
-def two_files(folder, model, optimizer, step, steps):
-    """You keep the weights in one file and the rest in another. Each is written whole, and a worker that is
-    lost between them leaves files of two different steps. One file has one step."""
-    done = 0
-    if (folder / "optimizer.pt").exists():
-        done = _fill({**_kept(folder, "model.pt"), **_kept(folder, "optimizer.pt")}, model, optimizer)
-    for i in range(done, steps):
-        step(i)
-        content = _content(model, optimizer, i + 1)
-        _keep(folder, {"model": content.pop("model")}, "model.pt")
-        _keep(folder, content, "optimizer.pt")
-
-
-@two_files.form
-def two_files_weights_last(folder, model, optimizer, step, steps):
-    done, second = 0, _kept(folder, "second")
-    if second:
-        done = _fill(second | _kept(folder, "first"), model, optimizer)
-    for i in range(done, steps):
-        step(i)
-        content = _content(model, optimizer, i + 1)
-        _keep(folder, {"optimizer": content.pop("optimizer"), "random": content.pop("random")}, "first")
-        _keep(folder, content, "second")
 
 
 @exercise.mistake
@@ -741,46 +831,6 @@ def loads_on_rank_0(folder, model, optimizer, step, steps):
 @loads_on_rank_0.form
 def others_begin_at_0(folder, model, optimizer, step, steps):
     done = _restored(folder, model, optimizer) if dist.get_rank() == 0 else 0
-    for i in range(done, steps):
-        step(i)
-        _keep(folder, _content(model, optimizer, i + 1))
-
-
-@exercise.mistake
-def forgets_the_random_state(folder, model, optimizer, step, steps):
-    """The random generator starts as new, so the steps after a start draw the numbers of the first steps
-    again. Its state (`torch.get_rng_state`) belongs into the checkpoint, for every rank its own."""
-    kept = _kept(folder)
-    now = [torch.get_rng_state()] * dist.get_world_size()
-    for i in range(_fill({**kept, "random": now}, model, optimizer) if kept else 0, steps):
-        step(i)
-        _keep(folder, _content(model, optimizer, i + 1))
-
-
-@forgets_the_random_state.variant
-def weights_and_optimizer(folder, model, optimizer, step, steps):
-    path, done = folder / "weights and optimizer", 0
-    if path.exists():
-        done, weights, memory = torch.load(path)
-        model.load_state_dict(weights)
-        optimizer.load_state_dict(memory)
-    for i in range(done, steps):
-        step(i)
-        if dist.get_rank() == 0:
-            torch.save([i + 1, model.state_dict(), optimizer.state_dict()], f"{path}~")
-            Path(f"{path}~").replace(path)
-
-
-@exercise.mistake
-def random_state_of_rank_0(folder, model, optimizer, step, steps):
-    """All ranks go on with the random state of rank 0, and draw the same numbers from there. Each rank has a
-    state of its own: gather them before rank 0 writes."""
-    kept = _kept(folder)
-    done = (
-        _fill({**kept, "random": [kept["random"][0]] * dist.get_world_size()}, model, optimizer)
-        if kept
-        else 0
-    )
     for i in range(done, steps):
         step(i)
         _keep(folder, _content(model, optimizer, i + 1))
