@@ -271,7 +271,7 @@ def _names(traffic):
 
 @exercise.check(ranks=2, deadline=10)
 def collectives(ColumnRowLinear):
-    """One `all_reduce` in forward, of the size of the result, and one in backward, of the size of `x`"""
+    """One `all_reduce` in forward, like the result, and one in backward, like `x`"""
     t = _given(ColumnRowLinear, shape="5")
     with measure.traffic() as forward:
         result = t.call("model(x)")
@@ -285,7 +285,7 @@ def collectives(ColumnRowLinear):
 
 @exercise.check(ranks=2, deadline=10)
 def input_without_gradient(ColumnRowLinear, rank, world_size):
-    """Where `x` needs no gradient nothing is sent in backward; without a graph the result is the same"""
+    """An `x` without a gradient: nothing is sent in backward; also without a graph"""
     t = _given(ColumnRowLinear, grad=False)
     result = t.call("model(x)")
     with measure.traffic() as backward:

@@ -2,9 +2,9 @@
 
 Every rank holds a tensor of the same shape and dtype. Return their sum, the same on every rank, bit for bit,
 as a new tensor; `x` is left as it was. Nobody may be in the middle: the ranks stand in a ring, each sends to
-the next one (`(rank + 1) % n`) and receives from the one before, and no rank sends more than about twice the
-bytes of `x`, however many ranks there are. With `x` cut into `n` pieces that differ by one element at most,
-that is `2 * (n - 1)` messages of a piece each.
+the next one (`(rank + 1) % n`) and receives from the one before. With `x` cut into `n` pieces that differ by
+one element at most, a rank sends `2 * (n - 1)` messages of a piece each. That is less than twice the bytes of
+`x`, however many ranks there are: with four ranks it is 1.5 times, and more is refused.
 
 Send and receive are all that you have: `dist.send`, `dist.recv`, `dist.isend`, `dist.irecv` and
 `dist.batch_isend_irecv`; no collective, no barrier. Whatever was begun is waited for before you return.
@@ -314,17 +314,19 @@ def carousel(x):
     return result
 
 
-@whole_tensor_around.form
+@exercise.mistake
 def chain_and_back(x):
-    """Adds up along the ring and sends the sum around, whole both times."""
+    """You send the whole tensor, once to add to it from rank to rank and once to hand on the sum, which is
+    twice the bytes of `x`. Besides, only one rank sends at a time, and the others wait for it. Cut into
+    pieces, all ranks send at once, each another piece, and it is less than two tensors."""
     n, rank, after, before = _ring()
     total = _flat(x)
     if rank:
         came = torch.empty_like(total)
         dist.recv(came, before)
         total += came
-    dist.send(total, after) if rank < n - 1 else None
     if rank < n - 1:
+        dist.send(total, after)
         dist.recv(total, before)
     if rank != n - 2:
         dist.send(total, after)
