@@ -29,7 +29,7 @@ class _Shared(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        total = grad.contiguous().clone()
+        total = grad.clone()
         dist.all_reduce(total)
         return total
 
@@ -39,7 +39,7 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, part: Tensor) -> Tensor:
-        total = part.contiguous().clone()
+        total = part.clone()
         dist.all_reduce(total)
         return total
 
@@ -56,13 +56,13 @@ class ColumnRowLinear(nn.Module):
         n, rank = dist.get_world_size(), dist.get_rank()
 
         def share(whole: Tensor | None, dim: int) -> nn.Parameter | None:
-            return None if whole is None else nn.Parameter(whole.detach().tensor_split(n, dim)[rank].clone())
+            return None if whole is None else nn.Parameter(whole.tensor_split(n, dim)[rank].clone())
 
         self.first, self.second, self.activation = nn.Module(), nn.Module(), activation
         self.first.weight = share(first.weight, 0)
         self.first.bias = share(first.bias, 0)
         self.second.weight = share(second.weight, 1)
-        self.second.bias = None if second.bias is None else nn.Parameter(second.bias.detach().clone())
+        self.second.bias = None if second.bias is None else nn.Parameter(second.bias.clone())
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.activation(F.linear(_Shared.apply(x), self.first.weight, self.first.bias))
@@ -148,3 +148,24 @@ class InPlace(nn.Module):
 
 
 also_right = [WithHooks, InPlace]
+
+equivalent = {
+    "line 18: `grad.clone()` -> `grad`": "what comes back from the first product was made for this sum alone",
+    "line 28: `part.clone()` -> `part`": "the last product is read by nobody else",
+}
+
+
+def generated(answer):
+    alone = not dist.is_initialized()
+    if alone:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    for bias in (True, False):
+        first, second = nn.Linear(3, 4, bias), nn.Linear(4, 2, bias)
+        for p in (*first.parameters(), *second.parameters()):
+            p.data = torch.arange(1.0, p.numel() + 1).view(p.shape).cos()
+        model = answer(first, second, nn.GELU())
+        x = torch.arange(30.0).view(2, 5, 3).sin().requires_grad_()
+        result = model(x)
+        yield result, torch.autograd.grad(result.square().sum(), (x, *model.parameters()))
+    if alone:
+        dist.destroy_process_group()
