@@ -128,7 +128,7 @@ def the_base(scaling_report):
     _expect_entries(t, "scaling_report({4: four, 8: eight, 2: two})", wanted)
 
 
-_GROWN = """one = [warm_up + [(8, 10.0, 12.0, 12.0), (8, 12.0, 14.0, 14.0)]]
+_GROWN = """one = [warm_up + [(8, t, t + 2.0, t + 2.0) for t in (10.0, 12.0, 14.0)]]
 same = [warm_up + [(n, 10.0, 11.0, 11.25)] for n in (3, 5)]
 grown = [warm_up + [(n, 10.0, 12.0, 12.5)] for n in (12, 4, 9, 7)]
 other = [warm_up + [(8, 10.0, 12.0, 12.5)] for _ in range(2)] + [warm_up + [(0, 10.0, 10.5, 12.5)]]"""
@@ -437,6 +437,12 @@ def first_is_the_base(runs):
     """You take the run that stands first for the base. It is the one with the fewest processes, wherever it
     stands."""
     return _rows(runs, base=lambda runs: next(iter(runs)))
+
+
+@first_is_the_base.form
+def first_is_the_base_of_labels(runs):
+    first = next(iter(runs))
+    return _rows(runs, base=lambda _: first, label=lambda run, n, *_: _label(run, n, runs[first], first))
 
 
 @exercise.mistake

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def uneven_inputs(
@@ -35,20 +36,19 @@ def uneven_inputs(
     steps = 0
     while True:
         batch = next(batches, None)
-        flat = parameters[0].new_zeros(sum(sizes) + 1)
+        optimizer.zero_grad()
         if batch is not None:
-            optimizer.zero_grad()
             x, y = batch
             loss(model(x), y).backward()
-            torch.cat([p.grad.flatten() for p in parameters], out=flat[:-1])
-            flat[-1] = 1
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = F.pad(torch.cat([grad.flatten() for grad in grads]), (0, 1), value=float(batch is not None))
         dist.all_reduce(flat)
 
-        if flat[-1] == 0:
+        *sums, count = flat.split([*sizes, 1])
+        if count == 0:
             return steps
-        mean = flat[:-1] / flat[-1]
-        for p, part in zip(parameters, mean.split(sizes), strict=True):
-            p.grad = part.view(p.shape)
+        for i, p in enumerate(parameters):
+            p.grad = (sums[i] / count).view(p.shape)
         optimizer.step()
         steps += 1
 
