@@ -123,7 +123,7 @@ def test_a_window_shows_less_and_larger(explorer, told, page):
     axis = explorer.locator("svg").text_content()
     handles = explorer.locator(".noUi-handle")
     handles.nth(2).focus()  # the right end of the window
-    for _ in range(20):
+    for _ in range(80):
         page.keyboard.press("PageDown")
     browser.until(lambda: explorer.locator("svg").text_content() != axis, "a part of the time to be shown")
     browser.until(lambda: len(flights(explorer)) < len(before), "fewer flights")

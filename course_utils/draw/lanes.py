@@ -210,7 +210,7 @@ def _round_step(step: float) -> float:
 
 
 def _fits(text: str, width: float, pixels: float = SMALL) -> bool:
-    return LETTER * pixels * len(text) + 4 <= width
+    return LETTER * pixels * len(text) + 10 <= width
 
 
 def _size(count: int) -> str:

@@ -11,7 +11,7 @@ LIT = "#F0E442"  # the one element that is being spoken of
 GRADIENT = "#E69F00"
 SAVED = "#CC79A7"  # tensors kept for backward
 RANK = "#009E73"  # a process among several
-FLIGHT = "#B5A7E6"  # what is on its way from rank to rank
+FLIGHT = "#9F7DF5"  # what is on its way from rank to rank
 ODD = "#E8743B"  # the place where a rule is broken
 
 INK = "#16181C"  # text on a fill
