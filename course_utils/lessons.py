@@ -134,6 +134,7 @@ def execute(notebook: NotebookNode, root: Path) -> None:
             notebook,
             km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels),
             timeout=CELL_TIMEOUT,
+            startup_timeout=CELL_TIMEOUT,
             resources={"metadata": {"path": str(work)}},
             record_timing=False,
             store_widget_state=False,

@@ -97,6 +97,9 @@ def _settle(birth: Birth) -> None:
     if LINUX and birth.address_space:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limit = used + birth.address_space
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:  # inside another worker, whose limit holds for what it starts
+            limit = min(limit, most)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     _start_torch()
 

@@ -869,6 +869,8 @@ def sums(rank, world_size):
 
 
 def test_a_worker_may_have_workers_of_its_own():
-    values, pid = isolated(nested, deadline=LONG).value
+    result = isolated(nested, deadline=LONG)
+    assert result.state == "returned", result.describe()
+    values, pid = result.value
     assert values == [3.0, 3.0]
     assert gone(pid)
