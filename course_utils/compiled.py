@@ -29,6 +29,7 @@ from course_utils import compiled_words as in_words
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 LIMIT = "no version fits, and the recompile limit is reached"
+BELOW = "after a piece that has reached the recompile limit nothing is compiled any more"
 NOTHING = "the compiler has found nothing in it to compile"
 NO_GRAPH = "no graph ran"
 GENERATOR = "the compiler leaves generators to Python"
@@ -92,13 +93,14 @@ class Skipped:
 @dataclass(frozen=True)
 class Step:
     """What one piece did in a call. `what` is "compiled", "recompiled", "hit" or "python"; `piece` is "" for
-    a part that is never compiled; `times`: how often it ran."""
+    a part without a graph, which `begins` where this says; `times`: how often it ran."""
 
     piece: str
     version: int
     what: str
     why: str = ""
     times: int = 1
+    begins: str = ""
 
 
 @dataclass
@@ -152,6 +154,7 @@ class Watched:
         self.file, self.first, self._source = _source_of(self._target)
         self._statements = _statements("".join(self._source), self.first)
         self._stored = _stored("".join(self._source))
+        self._tried = _tried("".join(self._source), self.first)
         self._signature = _signature_of(f.forward if module else f)
         copied = f if module else _copy(f)
         self._entry = _function_of(copied.forward if module else copied).__code__
@@ -258,7 +261,7 @@ class Watched:
         made.part, made.graph = part, graph
         part.versions.append(graph)
         part.codes[id(graph)] = out
-        part.nexts += [one for one in self._after(out) if one not in part.nexts]
+        part.after[id(graph)] = self._after(out)
         self._landed(part, graph, made.lines)
         now.events.append(("compiled", part, graph))
 
@@ -420,6 +423,8 @@ class Watched:
             self._broke(line, first, inside, skips=not refused)
         if not refused and not part.versions:
             words = in_words.of_break(others[-1] if others else first)
+            if not others and line in self._tried:
+                words = "a break inside a `try`"
             part.python, part.torch = words, in_words.first_line(first)
 
     def _steps(self, now: _Now, error: BaseException | None) -> list[Step]:
@@ -433,27 +438,21 @@ class Watched:
             steps.append(self._step(*found, fresh=found in new, times=ran.count(found)))
         order = {id(graph): i for i, (_, _, graph) in reversed(list(enumerate(now.events)))}
         steps = [step for _, step in sorted(steps, key=lambda one: order[one[0]]) if step]
-        left: list[_Part] = []
+        for part in {id(part): part for part, _ in ran if part.rest}.values():
+            steps.append(Step("", 0, "python", part.rest.reason, begins=part.rest.begins))
+            if part.rest not in self.skipped:
+                self.skipped.append(part.rest)
         if error is None:
-            touched = {id(part) for part, _ in (*ran, *new)}
-            passed: set[int] = set()
-            # A module may be entered through code of torch's.
-            first = [part for part in self._parts.values() if part.code is self._entry or part.outermost]
-            for part in first:
-                self._in_python(part, touched, left, passed)
+            left = self._in_python({id(graph): part for part, graph in (*ran, *new)})
         else:  # it has passed through the code that ran
             codes = {id(frame.f_code) for frame, _ in traceback.walk_tb(error.__traceback__)}
             left = [part for code, part in self._parts.items() if code in codes]
-        for part in {id(part): part for part, _ in ran if part.rest}.values():
-            steps.append(Step("", 0, "python", part.rest.reason))
-            if part.rest not in self.skipped:
-                self.skipped.append(part.rest)
         for part in left:
             if part.python == NOTHING and part.code is not self._entry:
                 continue
-            why = now.limits.get(id(part)) or (LIMIT if part.limited else part.python)
+            why = now.limits.get(id(part)) or (LIMIT if part.limited else part.python or BELOW)
             self._skip(part)
-            steps.append(Step(part.name, 0, "python", why))
+            steps.append(Step(part.name, 0, "python", why, begins=self._begins(part)))
         if any(part.code is self._entry for part in left):
             steps.sort(key=lambda step: step.what != "python")
         return steps
@@ -465,25 +464,44 @@ class Watched:
         why = graph.why if what == "recompiled" else ""
         return id(graph), Step(part.name, graph.version, what, why, max(times, 1))
 
-    def _in_python(self, part: _Part, touched: set[int], left: list[_Part], passed: set[int]) -> None:
-        """Finds the parts that this call has run as plain Python, from `part` on."""
-        if id(part) in passed:
-            return
-        passed.add(id(part))
-        if not part.reaches(touched):
-            if part.python or part.limited:
+    def _in_python(self, ran: dict[int, _Part]) -> list[_Part]:
+        """The parts that a call has run as plain Python; `ran`: the graphs that it did run."""
+        touched = {id(part) for part in ran.values()}
+        # A module may be entered through code of torch's.
+        first = [part for part in self._parts.values() if part.code is self._entry or part.outermost]
+        left: list[_Part] = []
+        passed: set[int] = set()
+
+        def follow(part: _Part, below: bool) -> None:
+            if id(part) in passed:
+                return
+            passed.add(id(part))
+            if not part.reaches(touched) and (part.python or part.limited):
                 left.append(part)
                 return
-            if part.code is not self._entry and not part.versions:
-                return  # never come to
-        live = [one for one in part.nexts if one.reaches(touched)]
-        others = [one for one in part.nexts if one.python or one.limited]
-        for one in live or others[:1] or part.nexts[:1]:
-            self._in_python(one, touched, left, passed)
+            mine = [one for graph, after in part.after.items() if graph in ran for one in after]
+            nexts = list(dict.fromkeys(mine)) or ([] if id(part) in touched else part.nexts)
+            live = [one for one in nexts if one.reaches(touched)]
+            others = [one for one in nexts if one.python or one.limited]
+            fresh = [one for one in nexts if not one.versions]
+            below |= part.limited
+            if live:
+                for one in live:
+                    follow(one, below)
+            elif others:
+                follow(others[0], below)
+            elif below and nexts:
+                left.append((fresh or nexts)[0])
+            elif nexts:
+                follow(nexts[0], below)
+
+        for part in first:
+            follow(part, False)
+        return left
 
     def _skip(self, part: _Part) -> None:
         one = Skipped(self._begins(part), part.python, part.torch)
-        if not part.name and one not in self.skipped:
+        if part.python and not part.name and one not in self.skipped:
             self.skipped.append(one)
 
 
@@ -498,7 +516,7 @@ class _Part:
     called: int | None = None
     versions: list[Graph] = field(default_factory=list)
     codes: dict[int, types.CodeType] = field(default_factory=dict)
-    nexts: list[_Part] = field(default_factory=list)
+    after: dict[int, list[_Part]] = field(default_factory=dict)  # what each version goes on with
     lines: set[int] = field(default_factory=set)
     frames: set[str] = field(default_factory=set)
     python: str = ""  # why it is never compiled
@@ -517,6 +535,10 @@ class _Part:
             return True
         named = (metric.co_filename, metric.co_name, metric.co_firstlineno)
         return named == (self.code.co_filename, self.code.co_name, self.code.co_firstlineno)
+
+    @property
+    def nexts(self) -> list[_Part]:
+        return list(dict.fromkeys(one for after in self.after.values() for one in after))
 
     def reaches(self, touched: set[int], passed: frozenset[int] = frozenset()) -> bool:
         """Whether it, or what comes after it, is among these."""
@@ -650,6 +672,15 @@ def _stored(source: str) -> set[str]:
     except SyntaxError:
         return set()
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _tried(source: str, first: int) -> set[int]:
+    """The lines inside of a `try`."""
+    try:
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Try, ast.TryStar))]
+    except SyntaxError:
+        return set()
+    return {n + first - 1 for node in nodes for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def _signature_of(f: Any) -> inspect.Signature | None:

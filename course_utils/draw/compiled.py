@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
 from course_utils.compiled import (
     NO_GRAPH,
@@ -49,14 +50,14 @@ def compiled(seen: Watched) -> Picture:
     return to_picture(compose(seen))
 
 
-def compose(seen: Watched, call: int | None = None, graph: Graph | None = None) -> Scene:
+def compose(seen: Watched, call: int | None = None, graphs: Sequence[Graph] | None = None) -> Scene:
     """The scene of `compiled`. `call`: the number of a call; then only the pieces that ran in it are filled.
-    `graph`: the only version of which guards are shown."""
+    `graphs`: the versions of which guards are shown (default: all)."""
     scene = Scene(described(seen))
     chosen = next((one for one in seen.calls if one.number == call), None)
     y = _source(scene, seen, chosen, 4.0)
-    if seen.pieces:
-        y = _guards(scene, seen, graph, y + 12)
+    if seen.pieces and graphs != []:
+        y = _guards(scene, seen, graphs, y + 12)
     if seen.calls:
         y = _calls(scene, seen, chosen, y + 12)
     scene.height = y + 4
@@ -96,7 +97,7 @@ def _source(scene: Scene, seen: Watched, call: Call | None, y: float) -> float:
         for one in row.breaks:
             y = _told(scene, f"↳ {ending(one)}", BAND + 16, y, PROSE - 4, "break", str(one.line))
     for one in seen.skipped:
-        y = _told(scene, f"Python {one.begins}: {one.reason}", BAND, y + 4, PROSE - 2, "python", one.begins)
+        y = _told(scene, f"Python {one.begins}: {one.reason}", BAND, y + 4, PROSE - 2, "skipped", one.begins)
     return y
 
 
@@ -131,24 +132,22 @@ def _line(scene: Scene, seen: Watched, line: Line, ran: dict[str, Step] | None, 
     if not filled:
         scene.words += words
         return y + height
-    # A line that has operators in two graphs has the colours of both; the last box has the words.
-    part = (height - 1) / len(filled)
-    for i, name in enumerate(filled):
+    # A line that has operators in several graphs is underlined in the colours of the others.
+    others = filled[1:]
+    under = 6.0 if others else 0.0
+    more = f"line {line.number} is in piece {' and '.join(line.pieces)}"
+    words = tuple(replace(one, y=one.y - under / 2) for one in words)
+    top = y + 0.5
+    for name in filled:
         fresh = ran is not None and ran[name].what in ("compiled", "recompiled")
-        more = f"line {line.number} is in piece {', '.join(line.pieces)}"
-        inside = words if i == len(filled) - 1 else ()
-        width = 2.4 if fresh else 0.4
-        box = Box(
-            BAND, y + 0.5 + i * part, RIGHT - BAND, part, fill_of(seen, name), inside, more, width, False
-        )
-        scene.boxes.append(_keyed(box, "line", f"{line.number}.{name}"))
+        high = height - 1 - under if name is filled[0] else under / len(others)
+        inside = words if name is filled[0] else ()
+        edge = 2.0 if fresh else 0.4
+        fill, key = fill_of(seen, name), f"{line.number}.{name}"
+        box = Box(BAND, top, RIGHT - BAND, high, fill, inside, more, edge, False, "line", key)
+        scene.boxes.append(box)
+        top += high
     return y + height
-
-
-def _keyed(box: Box, part: str, key: str) -> Box:
-    from dataclasses import replace
-
-    return replace(box, part=part, key=key)
 
 
 def _in_graph(step: Step | None) -> bool:
@@ -188,16 +187,16 @@ def _folded(lines: Sequence[Line]) -> list[Line | int]:
 # --- the guards -------------------------------------------------------------------------------------------
 
 
-def _guards(scene: Scene, seen: Watched, chosen: Graph | None, y: float) -> float:
+def _guards(scene: Scene, seen: Watched, chosen: Sequence[Graph] | None, y: float) -> float:
     scene.words.append(Words(1, y + TEXT / 2, "guards", 13, bold=True))
     y += TEXT + 3
     for piece in seen.pieces:
-        if chosen is None or chosen.piece == piece.name:
+        if chosen is None or any(graph.piece == piece.name for graph in chosen):
             y = _piece(scene, seen, piece, chosen, y) + 6
     return y
 
 
-def _piece(scene: Scene, seen: Watched, piece: Piece, chosen: Graph | None, y: float) -> float:
+def _piece(scene: Scene, seen: Watched, piece: Piece, chosen: Sequence[Graph] | None, y: float) -> float:
     word = Words(CHIPS + CHIP / 2, y + ROW / 2, piece.name, SMALL, "middle", code=True, bold=True)
     fill = fill_of(seen, piece.name)
     scene.boxes.append(Box(CHIPS, y + 2, CHIP, CHIP, fill, (word,), "", 0.8, part="chip", key=piece.name))
@@ -207,7 +206,10 @@ def _piece(scene: Scene, seen: Watched, piece: Piece, chosen: Graph | None, y: f
     scene.words.append(Words(BAND, y + ROW / 2, said, SMALL + 0.5, bold=True))
     y += ROW
     if chosen is not None:
-        return _version(scene, chosen, chosen.guards, y, most=30)
+        for graph in chosen:
+            if graph.piece == piece.name:
+                y = _version(scene, graph, graph.guards, y, most=30)
+        return y
     # What all versions ask for is said once.
     shared = [g for g in graphs[0].guards if all(g in one.guards for one in graphs)]
     if len(graphs) == 1:
@@ -278,7 +280,7 @@ def _call(scene: Scene, seen: Watched, call: Call, last: int, chosen: Call | Non
         left += TEXT
     names = [piece.name for piece in seen.pieces]
     # Where something is never compiled, that has the first column.
-    first = bool(seen.skipped)
+    first = any(not step.piece for one in seen.calls for step in one.steps)
     columns = max(min(len(names) + first, COLUMNS), 1)
     width = min((RIGHT - MARKS) / columns, 150.0)
     bottom = y
@@ -290,7 +292,7 @@ def _call(scene: Scene, seen: Watched, call: Call, last: int, chosen: Call | Non
     if not call.steps:
         scene.words.append(Words(MARKS, y + ROW / 2, NO_GRAPH, SMALL, faint=True))
         bottom = y + ROW
-    for said in _reasons(call):
+    for said in _reasons(seen, call):
         for line in textwrap.wrap(said, 62):
             scene.words.append(Words(MARKS, bottom + 1 + TEXT / 2, line, SMALL))
             bottom += TEXT
@@ -310,8 +312,11 @@ def _mark(seen: Watched, call: Call, step: Step, x: float, y: float, width: floa
     return Box(x, y + 1, width, ROW - 2, fill, (word,), more, line, python, step.what, key)
 
 
-def _reasons(call: Call) -> list[str]:
-    said = [f"{step.piece or 'Python'}: {step.why}" for step in call.steps if step.why]
+def _reasons(seen: Watched, call: Call) -> list[str]:
+    # Why a part is never compiled stands below the source.
+    never = {one.reason for one in seen.skipped}
+    steps = [step for step in call.steps if step.why and not (step.why in never and not step.piece)]
+    said = [f"{step.piece or 'Python'}: {step.why}" for step in steps]
     return [*said, f"raised {call.raised}"] if call.raised else said
 
 

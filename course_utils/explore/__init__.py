@@ -1,9 +1,10 @@
 """Widgets over live objects: controls of ipywidgets, a picture that follows them, a still for places without
 a kernel."""
 
+from course_utils.explore.compiled import compiled
 from course_utils.explore.graph import graph
 from course_utils.explore.inplace import inplace
 from course_utils.explore.lanes import lanes
 from course_utils.explore.strides import strides
 
-__all__ = ["graph", "inplace", "lanes", "strides"]
+__all__ = ["compiled", "graph", "inplace", "lanes", "strides"]

@@ -1,0 +1,163 @@
+"""The compile explorer: what torch.compile made of a function, and each call of it to step through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+import ipywidgets as widgets
+
+from course_utils.compiled import NO_GRAPH, Call, Graph, Step, Watched, summary
+from course_utils.draw.compiled import compose
+from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.explore.controls import button
+
+COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
+
+
+def compiled(seen: Watched) -> CompiledExplorer:
+    """An explorer of what `watch_compile` gave: steps from call to call, and the guards of one compiled
+    version at a time. Calls that are made later are there at the next step."""
+    return CompiledExplorer(seen)
+
+
+class CompiledExplorer(widgets.VBox):
+    """The widget. `call` is the number of the call that is shown, from 1; None before one was asked for."""
+
+    def __init__(self, seen: Watched) -> None:
+        self.seen = seen
+        self.call: int | None = None
+        self._quiet = False
+
+        self.all_button = button("All", self.leave, width="52px")
+        self.back_button = button("◀ Back", self.back)
+        self.forward_button = button("Call ▶", self.forward)
+        self.slider = widgets.IntSlider(
+            min=1,
+            max=2,
+            description="call",
+            layout=widgets.Layout(width="250px"),
+            style={"description_width": "30px"},
+        )
+        self.chosen = widgets.Dropdown(
+            description="guards", layout=widgets.Layout(width="130px"), style={"description_width": "48px"}
+        )
+        self.message = widgets.HTML()
+        self.picture = widgets.HTML()
+        super().__init__(layout=widgets.Layout(max_width="720px"))
+        row = widgets.Layout(flex_flow="row wrap", align_items="center")
+        controls = [self.all_button, self.back_button, self.forward_button, self.slider, self.chosen]
+        self.children = [widgets.HBox(controls, layout=row), self.message, self.picture]
+        self.slider.observe(self._slid, "value")
+        self.chosen.observe(self._changed, "value")
+        self._show()
+
+    def forward(self) -> None:
+        """To the next call."""
+        self.go(1 if self.call is None else self.call + 1)
+
+    def back(self) -> None:
+        """To the call before; before the first, all of them."""
+        if self.call is not None and self.call > 1:
+            self.go(self.call - 1)
+        else:
+            self.leave()
+
+    def go(self, call: int) -> None:
+        """To call number `call`. Where it has compiled something, the guards of that are shown."""
+        if not self.seen.calls:
+            return
+        self.call = max(1, min(call, len(self.seen.calls)))
+        new = [graph.name for graph in self.seen.graphs if graph.call == self.call]
+        self._show(new[0] if new else None)
+
+    def leave(self) -> None:
+        """Shows what all calls have made."""
+        self.call = None
+        self._show()
+
+    def guards(self, name: str) -> None:
+        """Shows the guards of a version, such as "A1"; of none for ""."""
+        self.chosen.value = name
+
+    def scene(self) -> Scene:
+        """The picture that is shown."""
+        return compose(self.seen, self.call, self._graphs())
+
+    def _graphs(self) -> list[Graph]:
+        return [graph for graph in self.seen.graphs if graph.name == self.chosen.value]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
+        """The widget, and beside it a picture: what is shown where no kernel answers."""
+        live = super()._repr_mimebundle_(**kwargs) or {}
+        data, metadata = to_picture(self.scene())._repr_mimebundle_()
+        return {**live, **data}, metadata
+
+    def _show(self, guards: str | None = None) -> None:
+        with self._silent():
+            names = [graph.name for graph in self.seen.graphs]
+            kept = self.chosen.value
+            options = [("none", ""), *((name, name) for name in names)]
+            if tuple(self.chosen.options) != tuple(options):
+                self.chosen.options = options
+                self.chosen.value = kept if kept in names else names[0] if names else ""
+            if guards is not None:
+                self.chosen.value = guards
+            self.slider.max = max(len(self.seen.calls), 2)
+            self.slider.value = self.call or 1
+            self.slider.disabled = not self.seen.calls
+        self.back_button.disabled = self.all_button.disabled = self.call is None
+        self.forward_button.disabled = not self.seen.calls or self.call == len(self.seen.calls)
+        self._draw()
+
+    def _draw(self) -> None:
+        self.picture.value = to_svg(self.scene(), f"compiled-{self.model_id}")
+        self.message.value = self._said()
+
+    def _said(self) -> str:
+        calls = self.seen.calls
+        lines = [summary(self.seen)] if self.call is None else tell(calls[self.call - 1], len(calls))
+        first, *others = lines
+        said = f"<b>{escape(first)}</b>" + "".join(f"<div>{escape(line)}</div>" for line in others)
+        # As high as most calls need, so that the picture below stays where it is.
+        least = 22 * (1 + max((len(call.steps) for call in calls), default=0))
+        return f"<div style='{COLOUR};line-height:1.45;min-height:{least}px;margin:2px 0'>{said}</div>"
+
+    def _slid(self, change: dict) -> None:
+        if not self._quiet:
+            self.go(change["new"])
+
+    def _changed(self, change: dict) -> None:
+        if not self._quiet:
+            self._draw()
+
+    @contextmanager
+    def _silent(self) -> Iterator[None]:
+        """Controls that are set here do nothing."""
+        was, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = was
+
+
+def tell(call: Call, of: int) -> list[str]:
+    """What a call did, in words."""
+    lines = [f"call {call.number} of {of}: {', '.join(call.arguments) or 'no arguments'}"]
+    lines += map(_told, call.steps) if call.steps else [NO_GRAPH]
+    return [*lines, f"raised {call.raised}"] if call.raised else lines
+
+
+def _told(step: Step) -> str:
+    times = f", {step.times} times" if step.times > 1 else ""
+    if step.what == "python":
+        name = f"piece {step.piece}" if step.piece else step.begins
+        return f"{name}: plain Python, since {step.why}"
+    name = f"piece {step.piece}"
+    if step.what == "hit":
+        return f"{name}: version {step.version} fits and ran{times}"
+    if step.what == "compiled":
+        return f"{name}: compiled for the first time{times}"
+    return f"{name}: compiled anew as version {step.version}{times}, since {step.why}"
