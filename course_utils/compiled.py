@@ -30,7 +30,7 @@ _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 LIMIT = "no version fits, and the recompile limit is reached"
 BELOW = "after a piece that has reached the recompile limit nothing is compiled any more"
-NOTHING = "the compiler has found nothing in it to compile"
+NOTHING = "the compiler leaves it as it is"
 NO_GRAPH = "no graph ran"
 GENERATOR = "the compiler leaves generators to Python"
 
@@ -329,7 +329,7 @@ class Watched:
         if part.own or part.outermost:
             again = part.own and not resumed and part.code is not self._entry
             return f"after the break in line {resumed[2]}" if resumed else "from the top" + ", again" * again
-        name = resumed[1] if resumed else part.code.co_name
+        name = resumed[1] if resumed else part.code.co_qualname.rpartition("<locals>.")[2]
         words = f"`{name}` after its line {resumed[2]}" if resumed else f"`{name}`"
         return f"{words}, called in line {part.called}" if part.called else words
 
@@ -756,13 +756,13 @@ def mark(step: Step) -> str:
     """`A2 hit`: what a piece did in a call."""
     if step.what == "python":
         return f"{step.piece} Python".strip()
-    times = f" ×{step.times}" if step.times > 1 else ""
+    times = f" ×{step.times}" if step.times > 1 and step.what == "hit" else ""
     return f"{step.piece}{step.version} {step.what}{times}"
 
 
 def ending(one: Break) -> str:
     """The words beside a line at which a graph ends."""
-    words = f"{'all is left to Python' if one.skips else 'break'}: {one.reason}"
+    words = f"break{', and no graph goes on from here' if one.skips else ''}: {one.reason}"
     return f"{words} ({one.inside})" if one.inside else words
 
 

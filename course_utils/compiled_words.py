@@ -127,7 +127,7 @@ def _is_inner(code: str) -> bool:
 
 def _of_identity(code: str) -> list[str]:
     found = re.match(r"___check_obj_id\((.+?), \d+\)", code)
-    if not found or "__import_" in found[1]:
+    if not found or "__import_" in found[1] or "_hooks" in found[1]:
         return []
     name = named(found[1])
     return (
@@ -142,7 +142,7 @@ def _of_guard(kind: str, code: str) -> list[str]:
         return [f"{found[2]} {found[3]} of {quoted(found[1])} is any number from 2 on"]
     if found := re.match(r"___check_type_id\((.+?), \d+\)(?:, type=<class '([\w.]+)'>)?", code):
         kind_of = (found[2] or "").rpartition(".")[2] or "of the same type"
-        article = "" if not found[2] else "an " if kind_of[0] in "aeiou" else "a "
+        article = "" if not found[2] else "an " if kind_of[0].lower() in "aeiou" else "a "
         return [f"{quoted(found[1])} is {article}{kind_of}"]
     if found := re.match(r"check_no_aliasing\((.*)\)", code):
         names = [f"{quoted(name)}" for name in found[1].split(", ")]

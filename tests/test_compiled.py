@@ -268,6 +268,22 @@ def test_a_break_in_a_loop_leaves_the_function_to_python(skipped):
     assert pieces_of(skipped, breaks_in_a_loop) == ["", "", "", "", "", "AB"]
     assert marks(skipped, 1) == [("", "python"), ("A1", "compiled"), ("B1", "compiled")]
     assert marks(skipped, 2) == [("", "python"), ("A1", "hit"), ("B1", "hit")]
+    assert "and no graph goes on from here" in str(skipped)
+
+
+def test_a_helper_that_is_called_again_hits():
+    def twice(x):
+        for _ in range(2):
+            print(end="")
+            x = inlined(x)
+        return x
+
+    seen = watch_compile(twice)
+    seen(ones(4))
+    seen(ones(4))
+    assert [(step.what, step.times) for step in seen.calls[0].steps] == [("python", 1), ("compiled", 2)]
+    assert [(step.what, step.times) for step in seen.calls[1].steps] == [("python", 1), ("hit", 2)]
+    assert "A1 hit ×2" in str(seen)
 
 
 def test_a_break_inside_a_helper_stands_at_the_line_that_calls_it():
@@ -617,6 +633,7 @@ def test_before_any_call_there_is_the_source():
 def test_the_explorer_steps_through_the_calls(recompiled):
     explorer = explore.compiled(recompiled)
     assert "7 graphs compiled" in explorer.message.value
+    assert "piece A: from the top, 2 versions" in explorer.message.value
     for number, call in enumerate(recompiled.calls, 1):
         explorer.forward()
         said = html.unescape(explorer.message.value)

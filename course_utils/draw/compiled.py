@@ -97,7 +97,10 @@ def _source(scene: Scene, seen: Watched, call: Call | None, y: float) -> float:
         for one in row.breaks:
             y = _told(scene, f"↳ {ending(one)}", BAND + 16, y, PROSE - 4, "break", str(one.line))
     for one in seen.skipped:
-        y = _told(scene, f"Python {one.begins}: {one.reason}", BAND, y + 4, PROSE - 2, "skipped", one.begins)
+        # What a line says already is not said again.
+        known = any(one.reason == other.reason for other in seen.breaks if other.skips)
+        said = f"Python {one.begins}" + ("" if known else f": {one.reason}")
+        y = _told(scene, said, BAND, y + 4, PROSE - 2, "skipped", one.begins)
     return y
 
 
@@ -275,17 +278,16 @@ def _call(scene: Scene, seen: Watched, call: Call, last: int, chosen: Call | Non
     here = chosen is not None and chosen.number == call.number
     scene.words.append(Words(NUMBERS, y + ROW / 2, ("▸ " if here else "") + number, SMALL, "end", bold=True))
     left = y
-    for line in textwrap.wrap(", ".join(call.arguments) or "no arguments", 30, max_lines=4):
+    for line in _packed(call.arguments or ["no arguments"], 30):
         scene.words.append(Words(CHIPS, left + ROW / 2, line, SMALL, code=True, bold=here))
         left += TEXT
-    names = [piece.name for piece in seen.pieces]
-    # Where something is never compiled, that has the first column.
-    first = any(not step.piece for one in seen.calls for step in one.steps)
-    columns = max(min(len(names) + first, COLUMNS), 1)
+    # A column for each piece and each part that is in Python, in the order in which they first ran.
+    names = list(dict.fromkeys(_column(step) for one in seen.calls for step in one.steps))
+    columns = max(min(len(names), COLUMNS), 1)
     width = min((RIGHT - MARKS) / columns, 150.0)
     bottom = y
     for step in call.steps:
-        place = names.index(step.piece) + first if step.piece else 0
+        place = names.index(_column(step))
         x, top = MARKS + width * (place % columns), y + (ROW + 2) * (place // columns)
         scene.boxes.append(_mark(seen, call, step, x, top, width - 6))
         bottom = max(bottom, top + ROW)
@@ -299,6 +301,21 @@ def _call(scene: Scene, seen: Watched, call: Call, last: int, chosen: Call | Non
     bottom = max(bottom, left + 2)
     scene.lines.append(Stroke(((CHIPS, bottom + 2), (RIGHT, bottom + 2)), 0.4, arrow=False))
     return bottom
+
+
+def _column(step: Step) -> str:
+    return step.piece or step.begins
+
+
+def _packed(parts: Sequence[str], room: int, most: int = 5) -> list[str]:
+    """Parts with commas between them, in rows; a part is only broken where it fills more than one."""
+    rows: list[str] = []
+    for part, end in zip(parts, [*[","] * (len(parts) - 1), ""], strict=True):
+        pieces = textwrap.wrap(part + end, room) or [end]
+        if rows and len(rows[-1]) + 1 + len(pieces[0]) <= room:
+            rows[-1] += " " + pieces.pop(0)
+        rows += pieces
+    return rows if len(rows) <= most else [*rows[: most - 1], "…"]
 
 
 def _mark(seen: Watched, call: Call, step: Step, x: float, y: float, width: float) -> Box:

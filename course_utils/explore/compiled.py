@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
@@ -9,7 +10,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from course_utils.compiled import NO_GRAPH, Call, Graph, Step, Watched, summary
+from course_utils.compiled import NO_GRAPH, Call, Graph, Step, Watched, count, summary
 from course_utils.draw.compiled import compose
 from course_utils.draw.shapes import Scene, to_picture, to_svg
 from course_utils.explore.controls import button
@@ -118,7 +119,7 @@ class CompiledExplorer(widgets.VBox):
 
     def _said(self) -> str:
         calls = self.seen.calls
-        lines = [summary(self.seen)] if self.call is None else tell(calls[self.call - 1], len(calls))
+        lines = overall(self.seen) if self.call is None else tell(calls[self.call - 1], len(calls))
         first, *others = lines
         said = f"<b>{escape(first)}</b>" + "".join(f"<div>{escape(line)}</div>" for line in others)
         # As high as most calls need, so that the picture below stays where it is.
@@ -143,6 +144,16 @@ class CompiledExplorer(widgets.VBox):
             self._quiet = was
 
 
+def overall(seen: Watched) -> list[str]:
+    """What became of the function, and its pieces."""
+    versions = Counter(graph.piece for graph in seen.graphs)
+    pieces = [
+        f"piece {one.name}: {one.begins}, {count(versions[one.name], 'version')}" for one in seen.pieces
+    ]
+    python = [f"Python {one.begins}: {one.reason}" for one in seen.skipped]
+    return [summary(seen), *python, *pieces]
+
+
 def tell(call: Call, of: int) -> list[str]:
     """What a call did, in words."""
     lines = [f"call {call.number} of {of}: {', '.join(call.arguments) or 'no arguments'}"]
@@ -152,6 +163,7 @@ def tell(call: Call, of: int) -> list[str]:
 
 def _told(step: Step) -> str:
     times = f", {step.times} times" if step.times > 1 else ""
+    ran = f", and ran {step.times} times" if step.times > 1 else ""
     if step.what == "python":
         name = f"piece {step.piece}" if step.piece else step.begins
         return f"{name}: plain Python, since {step.why}"
@@ -159,5 +171,5 @@ def _told(step: Step) -> str:
     if step.what == "hit":
         return f"{name}: version {step.version} fits and ran{times}"
     if step.what == "compiled":
-        return f"{name}: compiled for the first time{times}"
-    return f"{name}: compiled anew as version {step.version}{times}, since {step.why}"
+        return f"{name}: compiled for the first time{ran}"
+    return f"{name}: compiled anew as version {step.version}{ran}, since {step.why}"
