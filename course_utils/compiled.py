@@ -28,6 +28,7 @@ from course_utils import compiled_words as in_words
 
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+GONE = "what was compiled before is gone"
 LIMIT = "no version fits, and the recompile limit is reached"
 BELOW = "after a piece that has reached the recompile limit nothing is compiled any more"
 NOTHING = "the compiler leaves it as it is"
@@ -251,6 +252,8 @@ class Watched:
         if part.versions and failures:  # of all versions, the one that ran last first
             torch = failures[0]
             why = in_words.of_failure(torch, self._known(part, now))
+        elif part.versions:
+            why = GONE
         for line, (reason, inside) in self._ends(now.reasons()):
             # No part of a `try` can be compiled: what is left of the function stays as it was.
             stays = reason.startswith("step_unsupported")
@@ -387,10 +390,13 @@ class Watched:
         now.call.steps = self._steps(now, error)
 
     def _known(self, part: _Part, now: _Now) -> dict[str, Any]:
-        """The values of the arguments that have not been replaced where this part begins."""
-        if part.code is self._entry:
-            return now.given
-        return {name: value for name, value in now.given.items() if part.own and name not in self._stored}
+        """The values of global names, and of the arguments that are not replaced before this part begins."""
+        code, scope = self._entry, self._target.__globals__
+        found = {name: scope[name] for name in code.co_names if name in scope and part.own}
+        if part.code is code:
+            return {**found, **now.given}
+        given = {name: value for name, value in now.given.items() if part.own and name not in self._stored}
+        return {**found, **given}
 
     def _read_guards(self) -> None:
         from torch._dynamo.eval_frame import _debug_get_cache_entry_list
@@ -443,7 +449,8 @@ class Watched:
             if part.rest not in self.skipped:
                 self.skipped.append(part.rest)
         if error is None:
-            left = self._in_python({id(graph): part for part, graph in (*ran, *new)})
+            left, silent = self._in_python({id(graph): part for part, graph in (*ran, *new)})
+            self._add_silent(steps, silent)
         else:  # it has passed through the code that ran
             codes = {id(frame.f_code) for frame, _ in traceback.walk_tb(error.__traceback__)}
             left = [part for code, part in self._parts.items() if code in codes]
@@ -464,12 +471,22 @@ class Watched:
         why = graph.why if what == "recompiled" else ""
         return id(graph), Step(part.name, graph.version, what, why, max(times, 1))
 
-    def _in_python(self, ran: dict[int, _Part]) -> list[_Part]:
-        """The parts that a call has run as plain Python; `ran`: the graphs that it did run."""
+    def _add_silent(self, steps: list[Step], silent: list[tuple[_Part, Graph]]) -> None:
+        """Adds versions without an operator, before what they go on with."""
+        for part, graph in silent:
+            nexts = {one.name for one in part.nexts if one.name}
+            at = next((i for i, step in enumerate(steps) if step.piece in nexts), len(steps))
+            at = 0 if part.code is self._entry else at
+            steps.insert(at, Step(part.name, graph.version, "hit"))
+
+    def _in_python(self, ran: dict[int, _Part]) -> tuple[list[_Part], list[tuple[_Part, Graph]]]:
+        """The parts that a call has run as plain Python, and the versions of named parts that it has run and
+        that have no operators; `ran`: the graphs that it did run."""
         touched = {id(part) for part in ran.values()}
         # A module may be entered through code of torch's.
         first = [part for part in self._parts.values() if part.code is self._entry or part.outermost]
         left: list[_Part] = []
+        silent: list[tuple[_Part, Graph]] = []
         passed: set[int] = set()
 
         def follow(part: _Part, below: bool) -> None:
@@ -482,6 +499,10 @@ class Watched:
             mine = [one for graph, after in part.after.items() if graph in ran for one in after]
             nexts = list(dict.fromkeys(mine)) or ([] if id(part) in touched else part.nexts)
             live = [one for one in nexts if one.reaches(touched)]
+            if part.name and id(part) not in touched:
+                empty = [graph for graph in part.versions if not graph.operators]
+                fits = [graph for graph in empty if set(live) & set(part.after.get(id(graph), ()))]
+                silent.extend((part, graph) for graph in (fits or empty)[-1:])
             others = [one for one in nexts if one.python or one.limited]
             fresh = [one for one in nexts if not one.versions]
             below |= part.limited
@@ -497,7 +518,7 @@ class Watched:
 
         for part in first:
             follow(part, False)
-        return left
+        return left, silent
 
     def _skip(self, part: _Part) -> None:
         one = Skipped(self._begins(part), part.python, part.torch)

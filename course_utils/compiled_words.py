@@ -77,6 +77,7 @@ _TENSOR = re.compile(
     r"check_tensor\((?P<name>.+?), (?P<kind>\w+), DispatchKeySet\((?P<keys>[^)]*)\), torch\.(?P<dtype>\w+), "
     r"device=(?P<device>\w+), requires_grad=(?P<grad>\w+), size=\[(?P<size>.*?)\], stride=\[(?P<stride>.*?)\]"
 )
+MOST_NAMES = 6
 _ALWAYS = ("torch", "iter", "range", "len", "isinstance", "super")
 _STATE = ("GLOBAL_STATE", "DEFAULT_DEVICE", "TORCH_FUNCTION_MODE_STACK", "GRAD_MODE", "SAVED_TENSORS")
 _OPEN = re.compile(r"2 <= (\S+?)\.(size|stride)\(\)\[(\d+)\]$")
@@ -108,10 +109,11 @@ def of_guards(tree: str) -> tuple[str, ...]:
         many = f"{parameters} parameters" if parameters > 1 else "1 parameter"
         said.append(f"{many} with dtype, shape and device as they were")
     if inner:
-        said.append("the modules inside are put together as they were")
+        said.append("the objects inside are put together as they were")
     if same:
-        names = ", ".join(f"`{name}`" for name in dict.fromkeys(same))
-        said.append(f"the same {names} as then")
+        names = [f"`{name}`" for name in dict.fromkeys(same)]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        said.append(f"the same {', '.join(names[:MOST_NAMES])}{more} as then")
     if state:
         said.append(STATE)
     return tuple(said)
@@ -119,10 +121,11 @@ def of_guards(tree: str) -> tuple[str, ...]:
 
 def _is_inner(code: str) -> bool:
     """Whether a guard is about how a module or a dictionary is put together, which a reader never wrote."""
-    marks = ("___dict_contains", "__dict__", "_hooks", "dict.keys(", "__mro__", "type(L[")
-    if any(mark in code for mark in marks) or "G['__import_" in code:
+    marks = ("___dict_contains", "__dict__", "_hooks", "__mro__", "type(L[", "G['__import_", "__optimizer_")
+    if any(mark in code for mark in marks):
         return True
-    return "check_type_id" in code and ("_modules" in code or "_parameters" in code or "_buffers" in code)
+    made_of = any(f"._{kind}" in code for kind in ("modules", "parameters", "buffers"))
+    return made_of and ("check_type_id" in code or "dict.keys(" in code)
 
 
 def _of_identity(code: str) -> list[str]:
@@ -153,7 +156,7 @@ def _of_guard(kind: str, code: str) -> list[str]:
         return [f"{quoted(found[1])} is a number"]
     if found := re.match(r"not ([\w.\[\]']+)$", code):
         return [f"{quoted(found[1])} is empty"]
-    if found := re.match(r"([^=<>!]+?) != (\S+)$", code):
+    if found := re.match(r"([^=<>!]+?) (?:!=|is not) (\S+)$", code):
         return [f"{quoted(found[1])} is not {found[2]}"]
     if found := re.match(r"([^=<>!]+?) (?:==|is) (.+)$", code):
         value = found[2] if _is_value(found[2]) else quoted(found[2])
@@ -196,6 +199,7 @@ def named(code: str) -> str:
     code = re.sub(r"\b[LG]\[['\"](\w+)['\"]\]", r"\1", code)
     code = re.sub(r"\.(?:_modules|_parameters|_buffers)\['(\w+)'\]", r".\1", code)
     code = re.sub(r"\b(\w+)\.size\(\)\[(\d+)\]", r"\1.shape[\2]", code)
+    code = re.sub(r"list\(dict\.keys\((.+?)\)\)\[(\d+)\]", r"key \2 of \1", code)
     code = re.sub(r"\.__code__|\.__func__|\.__dict__|\.__defaults__", "", code)
     return re.sub(r"___stack\d+", BEFORE, code).strip()
 

@@ -391,6 +391,59 @@ def test_what_cannot_be_compiled_may_stay_in_compiled_code():
     assert [one.skips for one in seen.breaks] == [False, True]
 
 
+FACTOR = 2
+
+
+def test_a_global_that_was_a_constant(monkeypatch):
+    def scaled(x):
+        return x * FACTOR
+
+    seen = watch_compile(scaled)
+    seen(ones(4))
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    seen(ones(4))
+    assert "`FACTOR` is 2" in seen.graphs[0].guards
+    assert seen.graphs[1].why == "`FACTOR` is 3, was 2"
+
+
+def test_a_version_without_operators_is_a_step_too():
+    def early(x, flag):
+        if flag:
+            return x + 1
+        print(end="")
+        return x * 2
+
+    seen = watch_compile(early)
+    for flag in (True, False, False, True):
+        seen(ones(4), flag)
+    assert marks(seen, 2) == [("A2", "recompiled"), ("B1", "compiled")]
+    assert marks(seen, 3) == [("A2", "hit"), ("B1", "hit")]
+    assert marks(seen, 4) == [("A1", "hit")]
+
+
+def test_after_a_reset_all_is_compiled_anew():
+    seen = watch_compile(inlined)
+    seen(ones(4))
+    torch.compiler.reset()
+    seen(ones(4))
+    assert marks(seen, 2) == [("A2", "recompiled")]
+    assert seen.graphs[1].why == "what was compiled before is gone"
+
+
+def test_keys_and_values_of_a_dictionary():
+    def weighted(x, weights):
+        for _name, weight in weights.items():
+            x = x * weight
+        return x
+
+    seen = watch_compile(weighted)
+    seen(ones(4), {"a": 2.0})
+    seen(ones(4), {"b": 2.0})
+    assert "`weights['a']` is 2.0" in seen.graphs[0].guards
+    assert seen.graphs[1].why == "`key 0 of weights` is no longer 'a'"
+    assert seen.calls[0].arguments == ("x float32 (4,)", "weights dict of 1")
+
+
 def test_wrappers_methods_partials_and_closures():
     k = 3
 
