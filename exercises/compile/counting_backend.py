@@ -1,0 +1,488 @@
+"""A backend that counts
+
+`torch.compile(f, backend=b)` calls `b(graph_module, example_inputs)` once for each graph that it captures.
+What `b` returns takes the place of that graph: a function of the graph's inputs that returns its outputs as a
+tuple. Write a backend that lets every graph run as it is, and keeps books about it.
+
+- `counts.operators` has one entry for each graph, in the order in which they came: the list of what it calls,
+  in the order of its nodes. Of the nodes in `graph_module.graph.nodes` those count whose `op` is
+  `"call_function"` (called `node.target.__name__`), `"call_method"` or `"call_module"` (both called
+  `node.target`, which is a string).
+- `counts.runs` has one number for each graph: how often it has run. It is 0 when the graph is handed over,
+  which does not run it.
+- The results are those of the graph: the same outputs, part of the same autograd graph, and written in place
+  where the graph writes in place. Each run of your function runs the graph once.
+- One backend may serve several functions, and then counts the graphs of all. Two backends know nothing of
+  each other.
+
+`counts = CountingBackend()`, `f = torch.compile(lambda x: x.sin() + 1, backend=counts)`. After `f(x)`
+and `f(x)`: `counts.operators` → `[["sin", "add"]]`, `counts.runs` → `[2]`
+"""
+
+import torch
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Your backend is called while the function is being compiled. What has to happen when the function "
+        "is called later, and where can you put code that happens then?",
+        "Return a function of your own, made anew in each call of the backend. It can use the graph module, "
+        "which is called like any module, and what else it finds in the call that made it.",
+        "Which graph is running must be known to the function itself: remember the place of the graph in "
+        "your lists before you define it. A place that is looked up later is that of another graph.",
+    ],
+)
+
+
+@exercise.starter
+class CountingBackend:
+    """`operators`: a list of names for each graph; `runs`: how often each has run"""
+
+    def __init__(self):
+        self.operators = []
+        self.runs = []
+
+    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: list):
+        raise NotImplementedError
+
+
+_MADE = """counts = CountingBackend()
+graph = torch.fx.symbolic_trace({function})"""
+
+
+def _given(CountingBackend, function, *more):
+    setup = "\n".join([_MADE.format(function=function), *more])
+    return expect.given(setup, CountingBackend=CountingBackend)
+
+
+def _books(t, operators, runs, name="counts"):
+    counts = getattr(t, name)
+    expect.equal(counts.operators, operators, what=f"`{name}.operators`")
+    expect.equal(counts.runs, runs, what=f"`{name}.runs`")
+
+
+@exercise.check(isolated=True)
+def the_results_of_the_graph(CountingBackend):
+    """What it returns computes what the graph computes, gradients and writes in place too"""
+    x = "x = torch.tensor([1.0, 2.0], requires_grad=True)"
+    t = _given(CountingBackend, "lambda x, y: (x * y, y.sin(), x + 1)", x, "y = torch.tensor([[3.0], [4.0]])")
+    found = t.call("counts(graph, [x, y])(x, y)")
+    expect.equal(found, (t.x * t.y, t.y.sin(), t.x + 1))
+    expect.in_graph(found[0], what="the first output", of="`x`")
+    expect.in_graph(found[2], what="the third output", of="`x`")
+    t = _given(CountingBackend, "lambda x: (x.add_(1),)", "x = torch.zeros(3)")
+    found = t.call("counts(graph, [x])(x)")
+    expect.equal(t.x, torch.ones(3), what="`x`, to which the graph adds 1 in place")
+    expect.same_storage(found[0], t.x, what="the output", of="`x`")
+
+
+@exercise.check(isolated=True)
+def names_of_operators(CountingBackend):
+    """Functions, methods and modules are named, and nothing else is"""
+    x = "x = torch.ones(2, 3)"
+    t = _given(CountingBackend, "lambda x: (torch.exp(x) + x.sin() + x.sin(), x.sum(0))", x)
+    t.call("counts(graph, [x])")
+    _books(t, [["exp", "sin", "add", "sin", "add", "sum"]], [0])
+    t = _given(CountingBackend, "nn.Sequential(nn.Linear(3, 4), nn.ReLU())", x)
+    t.call("counts(graph, [x])")
+    _books(t, [["0", "1"]], [0])
+    scale = f"counts = CountingBackend()\nscale = torch.tensor(2.0)\n{x}"
+    traced = "graph = torch.fx.symbolic_trace(lambda x: (x.neg() * scale,))  # `scale` is an attribute"
+    t = expect.given(f"{scale}\n{traced}", CountingBackend=CountingBackend)
+    t.call("counts(graph, [x])")
+    _books(t, [["neg", "mul"]], [0])
+    t = _given(CountingBackend, "lambda x: (x,)", x)
+    t.call("counts(graph, [x])")
+    _books(t, [[]], [0])
+
+
+@exercise.check(isolated=True)
+def handed_over_is_not_run(CountingBackend):
+    """Handing a graph over runs nothing, and leaves the graph as it was"""
+    t = _given(CountingBackend, "lambda x: (x.mul_(2).sin(),)", "x = torch.ones(3)")
+    before = t.graph.code
+    with measure.operators() as ran:
+        t.call("counts(graph, [x])")
+    expect.equal(len(ran.calls), 0, what="the number of operators that ran")
+    expect.equal(t.x, torch.ones(3), what="`x`")
+    expect.equal(t.graph.code, before, what="`graph.code`")
+
+
+@exercise.check(isolated=True)
+def each_graph_has_its_own_number(CountingBackend):
+    """Two graphs of one backend that run in turn"""
+    second = "other = torch.fx.symbolic_trace(lambda x: (x + 1,))"
+    made = "first, second = counts(graph, [x]), counts(other, [x])"
+    t = _given(CountingBackend, "lambda x: (x.sin(),)", second, "x = torch.ones(3)", made)
+    t.call("[first(x), second(x), first(x), first(x)]")
+    _books(t, [["sin"], ["add"]], [3, 1])
+    with measure.operators() as ran:
+        t.call("second(x)")
+    expect.equal(len(ran.calls), 1, what="the number of operators in one run")
+    _books(t, [["sin"], ["add"]], [3, 2])
+
+
+@exercise.check(isolated=True)
+def two_backends(CountingBackend):
+    """Two backends know nothing of each other"""
+    both = "mine, yours = CountingBackend(), CountingBackend()\nx = torch.ones(3)"
+    made = "first, second = mine(graph, [x]), yours(graph, [x])"
+    t = _given(CountingBackend, "lambda x: (x.sin(),)", both, made)
+    t.call("[first(x), first(x), second(x)]")
+    _books(t, [["sin"]], [2], "mine")
+    _books(t, [["sin"]], [1], "yours")
+    expect.equal((t.counts.operators, t.counts.runs), ([], []), what="what a backend without graphs counts")
+
+
+_BRANCHES = """counts = CountingBackend()
+def function(x):
+    y = x.sin()
+    if y.sum() > 0:
+        return y * x + 1, x
+    return y - x, y
+f = torch.compile(function, backend=counts)
+up, down = [torch.tensor([a, 2 * a], requires_grad=True) for a in (1.0, -1.0)]"""
+
+
+@exercise.check(isolated=True)
+def a_function_of_three_graphs(CountingBackend):
+    """A branch breaks the graph: three graphs, each run as often as it was needed"""
+    t = expect.given(_BRANCHES, CountingBackend=CountingBackend)
+    found = t.call("[f(up), f(down), f(up), f(up)]")
+    up, down = t.up, t.down
+    wanted = [(up.sin() * up + 1, up), (down.sin() - down, down.sin())]
+    expect.equal(found, [wanted[0], wanted[1], wanted[0], wanted[0]])
+    expect.in_graph(found[0][0], what="`f(up)[0]`", of="`up`")
+    _books(t, [["sin", "sum", "gt"], ["mul", "add"], ["sub"]], [4, 3, 1])
+
+
+_FUNCTIONS = """counts, other = CountingBackend(), CountingBackend()
+f = torch.compile(lambda x: x.cos() + 1, backend=counts)
+g = torch.compile(lambda x: x.exp(), backend=counts)
+h = torch.compile(lambda x: x.neg() * x, backend=other)
+x, y = torch.ones(3), torch.ones(3, dtype=torch.float64)"""
+
+
+@exercise.check(isolated=True)
+def three_functions(CountingBackend):
+    """Two functions share a backend, one of them is compiled again, and a third has its own"""
+    t = expect.given(_FUNCTIONS, CountingBackend=CountingBackend)
+    found = t.call("[f(x), g(x), f(y), h(x), f(x), g(x), f(x)]")
+    x, y = t.x, t.y
+    f, g, h = x.cos() + 1, x.exp(), -x * x
+    expect.equal(found, [f, g, y.cos() + 1, h, f, g, f])
+    _books(t, [["cos", "add"], ["exp"], ["cos", "add"]], [3, 2, 1])
+    _books(t, [["neg", "mul"]], [1], "other")
+
+
+# --- the mistakes -----------------------------------------------------------------------------------------
+
+
+def _names(graph_module):
+    called = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
+    return [getattr(node.target, "__name__", node.target) for node in called]
+
+
+class _Books:
+    def __init__(self):
+        self.operators, self.runs = [], []
+
+    def note(self, graph_module):
+        """Notes a graph; its place in the lists."""
+        self.operators.append(_names(graph_module))
+        self.runs.append(0)
+        return len(self.runs) - 1
+
+    def counted(self, place, function):
+        def run(*inputs):
+            self.runs[place] += 1
+            return function(*inputs)
+
+        return run
+
+
+@exercise.mistake
+class CountsTheLast(_Books):
+    """Every run is counted for the graph that came last. Which graph is running must be known to the function
+    that you return: take its place when the graph is handed over, not when it runs."""
+
+    def __call__(self, graph_module, example_inputs):
+        self.note(graph_module)
+
+        def run(*inputs):
+            self.runs[-1] += 1
+            return graph_module(*inputs)
+
+        return run
+
+
+@CountsTheLast.variant
+class LooksItsPlaceUpLater(_Books):
+    def __call__(self, graph_module, example_inputs):
+        self.latest = self.note(graph_module)
+
+        def run(*inputs):
+            outputs = graph_module.forward(*inputs)
+            self.runs[self.latest] = self.runs[self.latest] + 1
+            return outputs
+
+        return run
+
+
+@exercise.mistake
+class SharesItsLists:
+    """Your lists belong to the class, so all backends write into the same ones. Make them in `__init__`: a
+    list in the body of a class, or as a default argument, is made once."""
+
+    operators, runs = [], []
+
+    def __call__(self, graph_module, example_inputs):
+        place = len(self.runs)
+        self.operators.append(_names(graph_module))
+        self.runs.append(0)
+        return _Books.counted(self, place, graph_module)
+
+
+@SharesItsLists.variant
+class SharesItsDefaults:
+    def __init__(self, operators=[], runs=[]):  # noqa: B006
+        self.operators, self.runs = operators, runs
+
+    def __call__(self, graph_module, example_inputs):
+        self.runs += [0]
+        self.operators += [_names(graph_module)]
+        number = len(self.runs)
+
+        def run(*inputs):
+            self.runs[number - 1] += 1
+            return graph_module.forward(*inputs)
+
+        return run
+
+
+@exercise.mistake
+class RunsWhatItIsGiven(_Books):
+    """Your backend runs the graph when it is handed over. It is called while the function is being compiled:
+    the inputs are examples, and what the graph writes in place would be written once too often."""
+
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        graph_module(*example_inputs)
+        return self.counted(place, graph_module)
+
+
+@RunsWhatItIsGiven.variant
+class TriesTheGraphFirst(_Books):
+    def __call__(self, graph_module, example_inputs):
+        run = self.counted(self.note(graph_module), graph_module.forward)
+        run(*example_inputs)
+        self.runs[-1] = 0
+        return run
+
+
+@exercise.mistake
+class CountsHandovers(_Books):
+    """You count how often a graph was handed over, and that is once. When the compiled function is called
+    again the backend is not: it is the function that you returned that is called, so count there."""
+
+    def __call__(self, graph_module, example_inputs):
+        self.runs[self.note(graph_module)] = 1
+        return graph_module.forward
+
+
+@CountsHandovers.variant
+class BeginsAtOneAndStays(_Books):
+    def __call__(self, graph_module, example_inputs):
+        self.operators.append(_names(graph_module))
+        self.runs.append(1)
+        return lambda *inputs: graph_module(*inputs)
+
+
+@CountsHandovers.form
+class NeverCounts(_Books):
+    def __call__(self, graph_module, example_inputs):
+        self.note(graph_module)
+        return graph_module.forward
+
+
+@exercise.mistake
+class CountsTheHandoverToo(_Books):
+    """Each number is one too high: handing a graph over is not a run. What compiles the function calls the
+    function that you return afterwards, for the first call as well."""
+
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        self.runs[place] += 1
+        return self.counted(place, graph_module)
+
+
+@exercise.mistake
+class CountsAllNodes(_Books):
+    """Your list holds every node. `placeholder` nodes are the inputs of the graph, `get_attr` reads what it
+    keeps and `output` is what it returns: none of them calls anything."""
+
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        nodes = graph_module.graph.nodes
+        self.operators[place] = [getattr(node.target, "__name__", node.target) for node in nodes]
+        return self.counted(place, graph_module)
+
+
+@CountsAllNodes.form
+class CountsAttributes(_Books):
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        nodes = [n for n in graph_module.graph.nodes if n.op not in ("placeholder", "output")]
+        self.operators[place] = [getattr(node.target, "__name__", node.target) for node in nodes]
+        return self.counted(place, graph_module)
+
+
+@exercise.mistake
+class CountsFunctionsAlone(_Books):
+    """Operators are missing: not all nodes that call something have the `op` `"call_function"`. `x.sin()` in
+    the source is `"call_method"`, and a module of the graph `"call_module"`."""
+
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        nodes = [node for node in graph_module.graph.nodes if node.op == "call_function"]
+        self.operators[place] = [node.target.__name__ for node in nodes]
+        return self.counted(place, graph_module)
+
+
+@CountsFunctionsAlone.variant
+class CountsWhatIsCallable(_Books):
+    def __call__(self, graph_module, example_inputs):
+        targets = [node.target for node in graph_module.graph.nodes]
+        self.operators.append([target.__name__ for target in targets if callable(target)])
+        self.runs.append(0)
+        return self.counted(len(self.runs) - 1, graph_module)
+
+
+@CountsFunctionsAlone.form
+class LeavesOutModules(_Books):
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        nodes = [n for n in graph_module.graph.nodes if n.op in ("call_function", "call_method")]
+        self.operators[place] = [getattr(node.target, "__name__", node.target) for node in nodes]
+        return self.counted(place, graph_module)
+
+
+@exercise.mistake
+class NamesOfNodes(_Books):
+    """`node.name` is the name of the node's result, made so that no two are the same: the second `sin` of a
+    graph is `sin_1`. What a node calls is its `target`."""
+
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
+        self.operators[place] = [node.name for node in nodes]
+        return self.counted(place, graph_module)
+
+
+@NamesOfNodes.form
+class TextsOfTargets(_Books):
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call_")]
+        self.operators[place] = [str(node.target) for node in nodes]
+        return self.counted(place, graph_module)
+
+
+@exercise.mistake
+class EachKindOnce(_Books):
+    """What a graph calls twice stands in your list once. A set, or the keys of a dictionary, forget how often
+    something came."""
+
+    def __call__(self, graph_module, example_inputs):
+        place = self.note(graph_module)
+        self.operators[place] = list(dict.fromkeys(self.operators[place]))
+        return self.counted(place, graph_module)
+
+
+@exercise.mistake
+class HandsBackResults(_Books):
+    """Your backend returns the outputs of the graph, for the examples. What it returns will be called in
+    place of the graph, with other inputs each time: return a function."""
+
+    def __call__(self, graph_module, example_inputs):
+        self.note(graph_module)
+        return graph_module(*example_inputs)
+
+
+@exercise.mistake
+class FirstOutputAlone(_Books):
+    """Your function returns the first output. A graph has as many as the code after it needs, and hands them
+    back as a tuple, also when there is one."""
+
+    def __call__(self, graph_module, example_inputs):
+        return self.counted(self.note(graph_module), lambda *inputs: graph_module(*inputs)[0])
+
+
+@exercise.mistake
+class WithoutGradients(_Books):
+    """The outputs have left the autograd graph: your function runs under `no_grad`, or detaches them.
+    Compiled or not, what the graph computes is recorded like any other operator."""
+
+    def __call__(self, graph_module, example_inputs):
+        return self.counted(self.note(graph_module), torch.no_grad()(graph_module.forward))
+
+
+@WithoutGradients.form
+class DetachesOutputs(_Books):
+    def __call__(self, graph_module, example_inputs):
+        def detached(*inputs):
+            return tuple(output.detach() for output in graph_module(*inputs))
+
+        return self.counted(self.note(graph_module), detached)
+
+
+@exercise.mistake
+class CopiesInputs(_Books):
+    """Your function gives the graph copies of its inputs. What the graph writes in place is then written to
+    the copy, and the caller's tensor stays as it was."""
+
+    def __call__(self, graph_module, example_inputs):
+        def run_on_copies(*inputs):
+            return graph_module(*[x.clone() if isinstance(x, torch.Tensor) else x for x in inputs])
+
+        return self.counted(self.note(graph_module), run_on_copies)
+
+
+@exercise.mistake
+class KeepsTheLatest(_Books):
+    """Your books hold one graph, the latest. A function with a break has several, and each time that it is
+    compiled again there is one more: add to the lists."""
+
+    def __call__(self, graph_module, example_inputs):
+        self.operators, self.runs = [], []
+        return self.counted(self.note(graph_module), graph_module)
+
+
+@KeepsTheLatest.variant
+class ReplacesItsLists(_Books):
+    def __call__(self, graph_module, example_inputs):
+        self.operators = [_names(graph_module)]
+        self.runs = [0]
+
+        def run(*inputs):
+            outputs = graph_module(*inputs)
+            self.runs[0] += 1
+            return outputs
+
+        return run
+
+
+@exercise.mistake
+class RunsTwice(_Books):
+    """Each run of your function runs the graph twice. What it computes is thrown away once, and what it
+    writes in place is written twice."""
+
+    def __call__(self, graph_module, example_inputs):
+        def run(*inputs):
+            graph_module(*inputs)
+            return graph_module(*inputs)
+
+        return self.counted(self.note(graph_module), run)

@@ -1,0 +1,57 @@
+"""Each break stood where Python wanted something that is not there while the graph is made: `.item()` a
+number, `np.argmax` the same numbers, `if` and `math.isfinite` a decision, `print` a text. As tensors all
+of these go through the graph. The norms become one tensor, comparisons are tensors too, and `torch.where`
+takes from both cases what is right, element by element.
+
+It computes cases that it then throws away. That is the price, and for element-wise arithmetic it is a small
+one: compiled, all of it is one pass over the gradients. Where a case is expensive, `torch.cond` keeps both in
+the graph and runs one.
+"""
+
+import torch
+from torch import Tensor
+
+
+def remove_graph_breaks(gradients: list[Tensor], limit: float) -> tuple[list[Tensor], dict]:
+    """(the gradients for the step, what there is to report)"""
+    norms = torch.stack([g.norm() for g in gradients])
+    norm = norms.norm()
+    skipped = ~norm.isfinite()
+    factor = torch.where(norm > limit, limit / norm, 1.0)
+    scaled = [torch.where(skipped, 0.0, g * factor) for g in gradients]
+    return scaled, {"norm": norm, "largest": norms.argmax(), "skipped": skipped}
+
+
+# Other right answers
+
+
+def _both_in_the_graph(gradients, limit):
+    """Keeps the cases apart, and the choice in the graph."""
+    lengths = torch.stack([torch.linalg.vector_norm(g) for g in gradients])
+    length = lengths.square().sum().sqrt()
+
+    def scale(*tensors):
+        return tuple(t * (limit / length).clamp(max=1.0) for t in tensors)
+
+    def zeros(*tensors):
+        return tuple(torch.zeros_like(t) for t in tensors)
+
+    found = torch.cond(length.isfinite(), scale, zeros, tuple(gradients))
+    report = {"norm": length, "largest": lengths.argmax(), "skipped": length.isfinite().logical_not()}
+    return list(found), report
+
+
+def _one_long_vector(gradients, limit):
+    """Works on all elements at once and cuts the result up again."""
+    every = torch.cat([g.reshape(-1) for g in gradients])
+    norm = torch.linalg.vector_norm(every)
+    finite = torch.isfinite(norm)
+    scaled = (every * torch.minimum(limit / norm, torch.ones_like(norm))).masked_fill(~finite, 0.0)
+    parts = torch.split(scaled, [g.numel() for g in gradients])
+    norms = [torch.linalg.vector_norm(g) for g in gradients]
+    largest = torch.argmax(torch.stack(norms))
+    result = [part.view(g.shape) for part, g in zip(parts, gradients, strict=True)]
+    return result, dict(norm=norm, largest=largest, skipped=~finite)
+
+
+also_right = [_both_in_the_graph, _one_long_vector]
