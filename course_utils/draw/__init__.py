@@ -1,10 +1,11 @@
 """Pictures of live objects: plain functions, data in, matplotlib figure out."""
 
 from course_utils.draw.compiled import compiled
+from course_utils.draw.forms import forms
 from course_utils.draw.graph import graph
 from course_utils.draw.inplace import inplace_timeline
 from course_utils.draw.lanes import lanes
 from course_utils.draw.slopes import slopes
 from course_utils.draw.strides import strides, tapes, walk
 
-__all__ = ["compiled", "graph", "inplace_timeline", "lanes", "slopes", "strides", "tapes", "walk"]
+__all__ = ["compiled", "forms", "graph", "inplace_timeline", "lanes", "slopes", "strides", "tapes", "walk"]
