@@ -1,0 +1,576 @@
+"""Whether the promises of the compiler hold
+
+Code that was compiled for one call is used again for another if all of its *guards* hold. Say whether they
+do, without calling anything.
+
+A guard is `(kind, source, value)`. `source` is a Python expression that finds in a call what the guard is
+about, such as `"x"`, `"options['scale']"` or `"layers[0].bias"`; `names` is a dict of the names in it, so
+that `eval(source, {}, names)` evaluates it. (`G` is the dict of the globals that the function sees.) `value`
+is what it was in the call that the code was made for. The kinds:
+
+- `"tensor"`: the code takes a tensor like `value`. What of a tensor the code was made for, and what may be
+  another in every call, is for you to say.
+- `"constant"`: a number, a string, a bool or None, which is written into the code.
+- `"length"`: a list or a tuple, of which the type and the number of elements were used. Elements that were
+  used have guards of their own.
+- `"type"`: a dict or another object, of which only parts were used. They have guards of their own.
+- `"grad mode"`: a bool, what `torch.is_grad_enabled()` said; `source` is empty.
+
+What has no guard was not used, and may be anything. A call in which a source leads nowhere, to a list that is
+too short, say, is one for which the code was not made. Guards stand in no order. Return True or False, and
+leave `names` as it is.
+
+`read_the_guards([("constant", "power", 2)], {"x": torch.ones(3), "power": 3})` → `False`
+
+To look at guards yourself, give `torch.compile` the argument `options={"guard_filter_fn": look}`: it calls
+`look` with a list of entries, which have a `guard_type`, a `name` and a `value`, and wants a list of as many
+True back."""
+
+import collections
+import types
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_utils import evidence, expect
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Which of what a tensor carries (class, dtype, sizes, strides, elements, offset, requires_grad) "
+        "decides what has to run, and what only goes through it?",
+        "`2`, `2.0` and `True` compare in ways that are of no use here: `x * 2` and `x * 2.0` have other "
+        "results for a tensor of integers.",
+        "Go through the guards, find the value of each in the call, and return False at the first that does "
+        "not hold. Whatever evaluating a source raises means False as well.",
+    ],
+)
+
+
+@exercise.starter
+def read_the_guards(guards: list[tuple[str, str, Any]], names: dict[str, Any]) -> bool:
+    """Whether the code with these guards is used again for the call with these names"""
+    raise NotImplementedError
+
+
+def _verdict(answer, setup, calls, **more):
+    """For each line of names what the answer says against what is right: all wrong ones are told."""
+    wrong = []
+    for call, served in calls.items():
+        t = expect.given(f"{setup}\nnames = {call}", read_the_guards=answer, **more)
+        before = set(t.names)
+        said = t.call("read_the_guards(guards, names)")
+        added = sorted(set(t.names) - before)
+        expect.true(not added, f"after the call `names` has {expect.show(added)}", "expected: as it was")
+        evidence.record(call, said if type(said) is bool else type(said).__name__)
+        if said is not served:
+            wrong += [f"for `names = {call}` the result is {expect.show(said)}, expected `{served}`"]
+    with expect.situation(*setup.splitlines()):
+        if wrong:
+            raise expect.Mismatch(*wrong)
+
+
+@exercise.check
+def constants(read_the_guards):
+    """Constants: the same value, of the same type"""
+    setup = """guards = [("constant", "power", 2), ("constant", "flag", True), ("constant", "mode", None)]"""
+    calls = {
+        "{'power': 2, 'flag': True, 'mode': None}": True,
+        "{'power': 2, 'flag': True, 'mode': None, 'other': 'x'}": True,
+        "{'power': 3, 'flag': True, 'mode': None}": False,
+        "{'power': 2.0, 'flag': True, 'mode': None}": False,
+        "{'power': 2, 'flag': 1, 'mode': None}": False,
+        "{'power': 2, 'flag': True, 'mode': 'same'}": False,
+    }
+    _verdict(read_the_guards, setup, calls)
+
+
+@exercise.check
+def places(read_the_guards):
+    """Sources that lead into a dict, a list, an object; and some that lead nowhere"""
+    setup = """guards = [("constant", "layers[1].size", 3), ("constant", "options['deep']['on']", False)]"""
+    small, large = types.SimpleNamespace(size=3), types.SimpleNamespace(size=4)
+    empty = types.SimpleNamespace()
+    calls = {
+        "{'layers': [large, small], 'options': {'deep': {'on': False}}}": True,
+        "{'layers': (small, small, large), 'options': {'name': 'a', 'deep': {'on': False, 'off': 1}}}": True,
+        "{'layers': [small, large], 'options': {'deep': {'on': False}}}": False,
+        "{'layers': [small, small], 'options': {'deep': {}}}": False,
+        "{'layers': [small], 'options': {'deep': {'on': False}}}": False,
+        "{'layers': [small, empty], 'options': {'deep': {'on': False}}}": False,
+        "{'layers': [small, small], 'options': {'deep': None}}": False,
+        "{'layers': [small, small]}": False,
+    }
+    _verdict(read_the_guards, setup, calls, small=small, large=large, empty=empty)
+
+
+@exercise.check
+def containers(read_the_guards):
+    """Lists by type and length, dicts by type alone"""
+    setup = """guards = [("length", "sizes", [3, 4]), ("type", "options", {"on": True})]"""
+    calls = {
+        "{'sizes': [3, 4], 'options': {'on': True}}": True,
+        "{'sizes': [None, torch.ones(2)], 'options': {}}": True,
+        "{'sizes': [3, 4, 5], 'options': {'on': True}}": False,
+        "{'sizes': [3], 'options': {'on': True}}": False,
+        "{'sizes': (3, 4), 'options': {'on': True}}": False,
+        "{'sizes': 2, 'options': {'on': True}}": False,
+        "{'sizes': [3, 4], 'options': [3]}": False,
+    }
+    _verdict(read_the_guards, setup, calls)
+
+
+@exercise.check
+def no_guards(read_the_guards):
+    """Code without guards serves every call"""
+    _verdict(read_the_guards, "guards = []", {"{}": True, "{'x': torch.ones(3)}": True})
+
+
+# --- judged by what torch does --------------------------------------------------------------------------
+
+
+class _Layer:
+    def __init__(self, gain, name="a"):
+        self.gain, self.name = gain, name
+
+
+class _Other(_Layer):
+    pass
+
+
+_OBJECTS = {
+    "Layer": _Layer,
+    "Other": _Other,
+    "OrderedDict": collections.OrderedDict,
+    "layer": _Layer(3),
+    "pair": [1, 2.0],
+    "adding": {"add": True, "name": "a"},
+}
+
+
+def _kind(entry):
+    """What the entry promises, in the words of the task; None for what a call cannot change."""
+    value = entry.value
+    if entry.guard_type == "GRAD_MODE":
+        return "grad mode"
+    if entry.name.startswith("G['__") or not entry.name:
+        return None
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return "constant"
+    if isinstance(value, (list, tuple)):
+        return "length"
+    plain = isinstance(value, (dict, _Layer)) and entry.name != "G"
+    return "type" if plain else None
+
+
+def _guards_of(function, names):
+    """Compiles the function for the call with these names; its guards, and the compiled function."""
+    found = {}
+
+    def look(entries):
+        for entry in entries:
+            if kind := _kind(entry):
+                value = torch.is_grad_enabled() if kind == "grad mode" else entry.value
+                found[kind, entry.name] = (kind, entry.name, value)
+        return [True] * len(entries)
+
+    compiled = torch.compile(function, backend="eager", options={"guard_filter_fn": look})
+    compiled(**names)
+    return list(found.values()), compiled
+
+
+def _expect_as_torch(answer, function, code, calls):
+    """What the answer says of each call is what torch does with it; a line `statement; dict` runs first the
+    statement. The call that was compiled for is among them."""
+    space = {"torch": torch, "nn": nn, **_OBJECTS}
+    guards, compiled = _guards_of(function, eval(calls[0], dict(space)))
+    served, wrong = [], []
+    guards.reverse()  # nothing is said of their order
+    for call in calls:
+        with_grad = not call.startswith("no_grad: ")
+        names = eval(call.removeprefix("no_grad: "), dict(space))
+        with torch.set_grad_enabled(with_grad), torch.compiler.set_stance("fail_on_recompile"):
+            try:
+                compiled(**names)
+                used = True
+            except RuntimeError:
+                used = False
+        served.append(used)
+        globals_seen = {**function.__globals__, **space}
+        with torch.set_grad_enabled(with_grad), expect.situation(f"names = {call}"):
+            said = answer(list(guards), {**names, "G": globals_seen})
+        evidence.record(call, said if type(said) is bool else type(said).__name__)
+        if said is not used:
+            told = "is used again" if used else "is not used again"
+            wrong.append(f"for `{call}` the result is {expect.show(said)}; the compiled code {told}")
+    if not (any(served) and not all(served)):
+        raise expect.CannotCheck("this torch uses its compiled code for all of these calls, or for none")
+    with expect.situation(*code):
+        if wrong:
+            raise expect.Mismatch(f"compiled for `{calls[0]}`; in each line, the names of a call:", *wrong)
+
+
+def _scaled(x, w, unused=None):
+    return x * w
+
+
+@exercise.check(isolated=True)
+def tensors(read_the_guards):
+    """What torch does with other tensors"""
+    calls = [
+        "{'x': torch.ones(1, 4), 'w': torch.ones(4)}",
+        "{'x': torch.zeros(1, 4), 'w': torch.ones(4)}",
+        "{'x': torch.ones(3, 4)[2:], 'w': torch.zeros(9)[5:], 'unused': 3}",
+        "{'x': torch.ones(2, 4), 'w': torch.ones(4)}",
+        "{'x': torch.ones(4), 'w': torch.ones(4)}",
+        "{'x': torch.ones(1, 1), 'w': torch.ones(4)}",
+        "{'x': torch.ones(1, 8)[:, :4], 'w': torch.ones(4)}",
+        "{'x': torch.ones(1, 4), 'w': torch.ones(8)[::2]}",
+        "{'x': torch.ones(1, 4).double(), 'w': torch.ones(4)}",
+        "{'x': torch.ones(1, 4), 'w': torch.ones(4, requires_grad=True)}",
+        "{'x': nn.Parameter(torch.ones(1, 4), requires_grad=False), 'w': torch.ones(4)}",
+        "{'x': torch.ones(1, 4), 'w': 1.0}",
+    ]
+    code = ("def f(x, w, unused=None): return x * w",)
+    _expect_as_torch(read_the_guards, _scaled, code, calls)
+
+
+# A global that the compiled function uses.
+_SHIFT = 2
+
+
+def _mixed(x, layer, items, options):
+    y = x * layer.gain + _SHIFT
+    for item in items:
+        y = y + item
+    return y + 1 if options["add"] else y
+
+
+@exercise.check(isolated=True)
+def everything(read_the_guards):
+    """What torch does with other objects, lists and dicts, and without gradients"""
+    calls = [
+        "{'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': Layer(3, 'b'), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': Layer(3.0), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': Other(3), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': [1, 2.0], 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': (1, 2.0), 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': [1, 2.0, 0], 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': [1], 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': [2.0, 1], 'options': adding, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': pair, 'options': {'add': True, 'name': 'a'}, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': pair, 'options': {'name': 'b', 'add': True}, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': pair, 'options': {'add': True}, 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': pair, 'options': OrderedDict(add=True), 'x': torch.ones(2)}",
+        "{'layer': layer, 'items': pair, 'options': {'add': False}, 'x': torch.ones(2)}",
+        "no_grad: {'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+    ]
+    code = (
+        "layer, pair, adding = Layer(3), [1, 2.0], {'add': True, 'name': 'a'}",
+        "def f(x, layer, items, options):",
+        "y = x * layer.gain + SHIFT",
+        "for item in items: y = y + item",
+        'return y + 1 if options["add"] else y',
+    )
+    _expect_as_torch(read_the_guards, _mixed, code, calls)
+
+
+# --- the mistakes ---------------------------------------------------------------------------------------
+
+
+def _shape(was, now):
+    return was.size() == now.size() and was.stride() == now.stride()
+
+
+def _tensor(was, now):
+    same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
+    return same and was.device == now.device and _shape(was, now)
+
+
+def _constant(was, now):
+    return type(was) is type(now) and was == now
+
+
+def _length(was, now):
+    return type(was) is type(now) and len(was) == len(now)
+
+
+def _type(was, now):
+    return type(was) is type(now)
+
+
+def _grad_mode(was):
+    return torch.is_grad_enabled() is was
+
+
+_RULES = {"tensor": _tensor, "constant": _constant, "length": _length, "type": _type}
+_NOWHERE = (LookupError, AttributeError, NameError, TypeError)
+
+
+def _holds(guard, names, **other_rules):
+    kind, source, was = guard
+    if kind == "grad mode":
+        return other_rules.get("grad_mode", _grad_mode)(was)
+    try:
+        now = eval(source, {}, names)
+    except _NOWHERE:
+        return False
+    return bool({**_RULES, **other_rules}[kind](was, now))
+
+
+def _all(guards, names, **other_rules):
+    return all(_holds(guard, names, **other_rules) for guard in guards)
+
+
+@exercise.mistake
+def compares_elements(guards, names):
+    """You ask for the same elements. They go through the compiled code, which is the same for all of them; it
+    was made for the class, dtype, device, sizes and strides of a tensor, and for whether it needs a
+    gradient."""
+    return _all(guards, names, tensor=lambda was, now: _tensor(was, now) and torch.equal(was, now))
+
+
+@compares_elements.variant
+def no_element_differs(guards, names):
+    def alike(was, now):
+        return _tensor(was, now) and not (was != now).any().item()
+
+    return not [guard for guard in guards if not _holds(guard, names, tensor=alike)]
+
+
+@compares_elements.form
+def the_same_tensor(guards, names):
+    return _all(guards, names, tensor=lambda was, now: was is now)
+
+
+@exercise.mistake
+def forgets_strides(guards, names):
+    """You leave out the strides. Two tensors of one size can lie differently in storage, and the compiled
+    code walks over storage: it was made for the strides that it saw, those of dimensions of size 1
+    included."""
+
+    def alike(was, now):
+        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
+        return same and was.size() == now.size()
+
+    return _all(guards, names, tensor=alike)
+
+
+@forgets_strides.form
+def contiguous_or_not(guards, names):
+    def alike(was, now):
+        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
+        return same and was.size() == now.size() and was.is_contiguous() == now.is_contiguous()
+
+    return _all(guards, names, tensor=alike)
+
+
+@exercise.mistake
+def any_size(guards, names):
+    """You allow other sizes. The code of a first call is made for the sizes that it saw; it is the second
+    compilation that leaves a size open, and its guards would say so."""
+
+    def alike(was, now):
+        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
+        return same and was.dim() == now.dim()
+
+    return _all(guards, names, tensor=alike)
+
+
+@any_size.variant
+def any_number_of_rows(guards, names):
+    def alike(was, now):
+        if type(was) is not type(now) or len(was.shape) != len(now.shape):
+            return False
+        return (was.dtype, was.requires_grad) == (now.dtype, now.requires_grad)
+
+    broken = [guard for guard in guards if not _holds(guard, names, tensor=alike)]
+    return len(broken) == 0
+
+
+@any_size.form
+def any_first_size(guards, names):
+    def alike(was, now):
+        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
+        return same and was.size()[1:] == now.size()[1:] and was.stride() == now.stride()
+
+    return _all(guards, names, tensor=alike)
+
+
+@exercise.mistake
+def forgets_requires_grad(guards, names):
+    """You leave out `requires_grad`. Code for a tensor that needs a gradient has to save what backward will
+    want, code for another has not; so each is made for its own."""
+
+    def alike(was, now):
+        return type(was) is type(now) and was.dtype == now.dtype and _shape(was, now)
+
+    return _all(guards, names, tensor=alike)
+
+
+@exercise.mistake
+def forgets_the_class(guards, names):
+    """You leave out the class of a tensor. An `nn.Parameter` is another class than `Tensor`, and a class can
+    change what its operators do."""
+
+    def alike(was, now):
+        same = isinstance(now, torch.Tensor) and was.dtype == now.dtype
+        return same and was.requires_grad == now.requires_grad and _shape(was, now)
+
+    return _all(guards, names, tensor=alike)
+
+
+@exercise.mistake
+def forgets_the_dtype(guards, names):
+    """You leave out the dtype. Every kernel is made for one."""
+
+    def alike(was, now):
+        return type(was) is type(now) and was.requires_grad == now.requires_grad and _shape(was, now)
+
+    return _all(guards, names, tensor=alike)
+
+
+@exercise.mistake
+def equal_constants(guards, names):
+    """You compare constants with `==` alone. `2 == 2.0` and `True == 1` hold in Python, and the code was made
+    for one of each: the type is part of the promise."""
+    return _all(guards, names, constant=lambda was, now: was == now)
+
+
+@equal_constants.variant
+def constants_that_differ(guards, names):
+    def differ(was, now):
+        return was not in (now,)
+
+    return not any(
+        differ(was, eval(source, {}, names)) if _is_there(kind, source, names) else not _holds(guard, names)
+        for guard in guards
+        for kind, source, was in [guard]
+    )
+
+
+def _is_there(kind, source, names):
+    return kind == "constant" and _holds((kind, source, 0), names, constant=lambda was, now: True)
+
+
+@exercise.mistake
+def any_sequence(guards, names):
+    """You compare the number of elements and not whether it is a list or a tuple. Both parts are promised:
+    the code was made for the methods of the one."""
+    return _all(guards, names, length=lambda was, now: len(was) == len(now))
+
+
+@exercise.mistake
+def the_same_list(guards, names):
+    """For a list you ask for more than its type and its length. The elements that were used have guards of
+    their own, and the list may be another."""
+    return _all(guards, names, length=lambda was, now: was is now)
+
+
+@exercise.mistake
+def the_same_object(guards, names):
+    """You ask for the same object, or for one that is equal to it. Of it only parts were used, and these have
+    guards of their own: another object of its type will do."""
+    return _all(guards, names, type=lambda was, now: was is now)
+
+
+@the_same_object.form
+def an_equal_object(guards, names):
+    return _all(guards, names, type=lambda was, now: type(was) is type(now) and was == now)
+
+
+@exercise.mistake
+def derived_types(guards, names):
+    """You allow derived types. A derived class may have another method or attribute where the code was made
+    for that of the base: the guard wants the type itself."""
+    return _all(guards, names, type=lambda was, now: isinstance(now, type(was)))
+
+
+@derived_types.variant
+def in_its_bases(guards, names):
+    def below(was, now):
+        return type(was) in type(now).__mro__
+
+    return not any(not _holds(guard, names, type=below) for guard in guards)
+
+
+@exercise.mistake
+def skips_the_grad_mode(guards, names):
+    """You leave out the grad mode. It is no argument, and it decides what has to be saved for backward: code
+    made with gradients is not used under `no_grad`."""
+    return _all([guard for guard in guards if guard[0] != "grad mode"], names)
+
+
+@exercise.mistake
+def raises_where_nothing_is(guards, names):
+    """You evaluate sources and let what that raises pass through. A source that leads nowhere is a guard that
+    does not hold."""
+    for kind, source, was in guards:
+        if kind == "grad mode":
+            good = torch.is_grad_enabled() == was
+        else:
+            good = _RULES[kind](was, eval(source, {}, names))
+        if not good:
+            return False
+    return True
+
+
+@exercise.mistake
+def only_missing_keys(guards, names):
+    """You expect a source to fail in one way only. A list can be too short (`IndexError`), a key or a name
+    can be missing, an attribute too, and what is there may not be subscriptable at all (`TypeError`)."""
+    try:
+        for kind, source, was in guards:
+            now = torch.is_grad_enabled() if kind == "grad mode" else eval(source, {}, names)
+            if not _RULES.get(kind, _constant)(was, now):
+                return False
+    except KeyError:
+        return False
+    return True
+
+
+@only_missing_keys.form
+def lookups_only(guards, names):
+    try:
+        return all(
+            torch.is_grad_enabled() == was
+            if kind == "grad mode"
+            else _RULES[kind](was, eval(source, {}, names))
+            for kind, source, was in guards
+        )
+    except (LookupError, NameError):
+        return False
+
+
+@exercise.mistake
+def one_will_do(guards, names):
+    """One guard that holds is enough for you. All of them have to."""
+    return not guards or any(_holds(guard, names) for guard in guards)
+
+
+@exercise.mistake
+def all_names_are_guarded(guards, names):
+    """You ask that every name of the call has a guard. What has none was not used by the code, so it may be
+    there or not, and be anything."""
+    guarded = {guard[1].split("[")[0].split(".")[0] for guard in guards}
+    return _all(guards, names) and all(name in guarded for name in names if name != "G")
+
+
+@exercise.mistake
+def writes_into_names(guards, names):
+    """`names` has a new entry, `__builtins__`. `eval(source, names)` takes the dict for the globals of the
+    expression, and Python puts what every module has into globals. Names that are only read go third."""
+    for kind, source, was in guards:
+        now = None
+        try:
+            now = torch.is_grad_enabled() if kind == "grad mode" else eval(source, names)
+        except _NOWHERE:
+            return False
+        if not _RULES.get(kind, _constant)(was, now):
+            return False
+    return True

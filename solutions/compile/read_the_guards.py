@@ -1,0 +1,90 @@
+"""Compiled code is right for every call that it cannot tell from the one it was made for. So a guard compares
+what the code depends on. For a constant that is its type and its value, since both are written into the code.
+For a tensor it is all that decides which kernels run and how they walk over storage: class, dtype, device,
+sizes, strides, and whether something has to be saved for backward. The elements go through the code.
+
+Containers and objects count as little as possible: their type, for a list its length, and then the parts that
+were used, each with a source of its own. A source that cannot be evaluated finds nothing that the code could
+work with."""
+
+from typing import Any
+
+import torch
+
+
+def read_the_guards(guards: list[tuple[str, str, Any]], names: dict[str, Any]) -> bool:
+    for kind, source, value in guards:
+        try:
+            now = torch.is_grad_enabled() if kind == "grad mode" else eval(source, {}, names)
+        except Exception:
+            return False
+        if type(now) is not type(value) or _promised(kind, now) != _promised(kind, value):
+            return False
+    return True
+
+
+def _promised(kind: str, value: Any) -> Any:
+    """What of a value the code was made for, besides its type."""
+    match kind:
+        case "tensor":
+            return value.dtype, value.device, value.size(), value.stride(), value.requires_grad
+        case "length":
+            return len(value)
+        case "type":
+            return None
+    return value
+
+
+# Other right answers
+
+
+def looks_for_a_broken_one(guards, names):
+    for kind, source, value in guards:
+        if kind == "grad mode":
+            if value != torch.is_grad_enabled():
+                return False
+            continue
+        try:
+            now = eval(source, {}, names)
+        except (LookupError, AttributeError, NameError, TypeError):
+            return False
+        if now.__class__ != value.__class__:
+            return False
+        match kind:
+            case "tensor":
+                parts = ("dtype", "device", "shape", "requires_grad")
+                if any(getattr(now, part) != getattr(value, part) for part in parts):
+                    return False
+                if now.stride() != value.stride():
+                    return False
+            case "constant" if now != value:
+                return False
+            case "length" if len(now) != len(value):
+                return False
+    return True
+
+
+def _of_tensor(x):
+    return str(x.dtype), str(x.device), *x.shape, *x.stride(), x.requires_grad
+
+
+def counts_those_that_hold(guards, names):
+    """One comparison for each kind."""
+    holds = {
+        "tensor": lambda was, now: _of_tensor(was) == _of_tensor(now),
+        "constant": lambda was, now: was == now,
+        "length": lambda was, now: len(was) == len(now),
+        "type": lambda was, now: True,
+        "grad mode": lambda was, now: was is now,
+    }
+    number = 0
+    for kind, source, was in guards:
+        try:
+            now = eval(source, {}, names) if source else torch.is_grad_enabled()
+            number += type(was) is type(now) and holds[kind](was, now)
+        except Exception:
+            break
+    return number == len(guards)
+
+
+also_right = [looks_for_a_broken_one, counts_those_that_hold]
