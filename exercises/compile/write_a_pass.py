@@ -1,0 +1,537 @@
+"""A backend that makes one operator of two
+
+Write a backend for `torch.compile` that turns `a * b + c` into `torch.addcmul(c, a, b)`, one operator that
+computes `c + a * b` without a tensor for the product. A backend is called with a `torch.fx.GraphModule` and a
+list of inputs, and returns what is called in place of the graph. Here: the module itself, changed (or its
+`forward`, or another module). The graph module may also come from `torch.fx.symbolic_trace`.
+
+- A product is a node with `operator.mul` or `torch.mul` as its target (`node.op` is `"call_function"`), or
+  the method `"mul"` (`"call_method"`); a sum has `operator.add`, `torch.add` or `"add"`. The product may be
+  the first or the second operand.
+- All operands that are nodes are tensors of float32. A product with a number, or a sum with one, stays as it
+  is. So may whatever has further arguments, such as `alpha`.
+- A product that anything else uses as well stays as it is, and so does the sum.
+- Operators in place are methods and functions whose names end in `_`, and the functions of `operator` such as
+  `setitem` and `iadd`. Results, and what was changed in place, are what they were before.
+
+Of `a * b + c * d` one product remains. Everything else that the graph computes is to be computed still.
+
+`torch.compile(lambda a, b, c: a * b + c, backend=write_a_pass)` runs one operator."""
+
+import operator
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, fx
+
+from course_utils import expect, measure
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=25,
+    hints=[
+        "Look for sums. Which of a sum's operands is a product, and who else reads it? `node.args` are the "
+        "operands, `node.users` those who read a node.",
+        "`with graph.inserting_before(node):` says where a new node goes. Then the sum's users get the new "
+        "node, and the two old ones can be erased, the reader before what it reads. A changed graph is not "
+        "yet changed code.",
+        "The new operator reads `a` and `b` where the sum stood. What if one of them was changed in place in "
+        "between? And what does `eliminate_dead_code` take for dead?",
+    ],
+)
+
+
+@exercise.starter
+def write_a_pass(gm: fx.GraphModule, example_inputs: list[Tensor]) -> Callable:
+    """The graph, with `addcmul` where it had a product and a sum"""
+    raise NotImplementedError
+
+
+def _inputs(count):
+    # Of several shapes: what broadcasts has to do so afterwards as well.
+    shapes = [(3, 4), (4,), (3, 1), (3, 4), (1, 4)]
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randn(shapes[i], generator=generator) for i in range(count)]
+
+
+def _expect_operators(answer, wanted):
+    """For each function how many operators of each kind are to run in its graph; None: however many."""
+    for text, counts in wanted.items():
+        t = expect.given(text)
+        eager, fused = (_inputs(t.f.__code__.co_argcount) for _ in range(2))
+        results = t.f(*eager)
+        with expect.situation(text, "g = write_a_pass(torch.fx.symbolic_trace(f), inputs)", "g(*inputs)"):
+            g = answer(torch.fx.symbolic_trace(t.f), list(fused))
+            told = f"`g` is of type {type(g).__name__}"
+            expect.true(callable(g), told, "expected: something that is called in place of the graph")
+            with measure.operators() as ran:
+                came = g(*fused)
+            expect.equal(came, results)
+            for name, one, other in zip(t.f.__code__.co_varnames, fused, eager, strict=False):
+                expect.equal(one, other, what=f"`{name}`, after the call")
+            if counts is None:
+                continue
+            found = tuple(ran.count(f"aten.{kind}") for kind in _KINDS)
+            told = [
+                f"`{kind}` ran {_times(there)}, expected {_times(right)}"
+                for kind, there, right in zip(_KINDS, found, counts, strict=True)
+                if there != right
+            ]
+            expect.true(found == counts, *told)
+
+
+_KINDS = ("addcmul", "mul", "add")
+
+
+def _times(number):
+    return "once" if number == 1 else f"{number} times"
+
+
+@exercise.check
+def spellings(write_a_pass):
+    """A product and a sum, however they are written"""
+    texts = (
+        "def f(a, b, c): return a * b + c",
+        "def f(a, b, c): return torch.add(torch.mul(a, b), c)",
+        "def f(a, b, c): return (a.mul(b) + c).tanh()",
+        "def f(a, b, c): return a.mul(b).add(c)",
+    )
+    _expect_operators(write_a_pass, dict.fromkeys(texts, (1, 0, 0)))
+
+
+@exercise.check
+def either_side(write_a_pass):
+    """The product is the second operand"""
+    texts = (
+        "def f(a, b, c): return c + a * b",
+        "def f(a, b): return a + a * b",
+        "def f(a, b, c): return torch.add(c, a.mul(b))",
+    )
+    _expect_operators(write_a_pass, dict.fromkeys(texts, (1, 0, 0)))
+
+
+@exercise.check
+def several(write_a_pass):
+    """Several products and sums in one graph"""
+    wanted = {
+        "def f(a, b, c, d): return a * b + c * d": (1, 1, 0),
+        "def f(a, b, c): return (a * b + c) * b + c": (2, 0, 0),
+        "def f(a, b, c, d, e): return a * b + (c * d + e)": (2, 0, 0),
+        "def f(a, b, c): return (a + b) * c": (0, 1, 1),
+        "def f(a, b, c): return a * b, a + c, (a - b) / c": (0, 1, 1),
+    }
+    _expect_operators(write_a_pass, wanted)
+
+
+@exercise.check
+def several_users(write_a_pass):
+    """A product that is used by something else as well"""
+    wanted = {
+        "def f(a, b, c): h = a * b; return (h + c) / h": (0, 1, 1),
+        "def f(a, b, c): h = a * b; return h, h + c": (0, 1, 1),
+        "def f(a, b): h = a * b; return h + h": (0, 1, 1),
+    }
+    _expect_operators(write_a_pass, wanted)
+
+
+@exercise.check
+def numbers(write_a_pass):
+    """Numbers, and an `alpha`"""
+    wanted = {
+        "def f(a, b): return a * 2 + b": (0, 1, 1),
+        "def f(a, b): return a * b + 2": (0, 1, 1),
+        "def f(a, b): return b + 3.0 * a": (0, 1, 1),
+        "def f(a, b, c): return torch.add(c, a * b, alpha=2)": None,
+        "def f(a, b, c): return (a * b).add(c, alpha=-1)": None,
+    }
+    _expect_operators(write_a_pass, wanted)
+
+
+@exercise.check
+def in_place(write_a_pass):
+    """Operators in place stay, and nothing is read after it was changed"""
+    wanted = {
+        "def f(a, b, c): c.mul_(2); y = a * b + c; a.sub_(1); return y": (1, 0, 0),
+        "def f(a, b, c): h = a * b; a.sub_(1); return h + c": None,
+        "def f(a, b, c): h = a * b; a[1:].sub_(1); return h + c": None,
+        "def f(a, b, c): h = a * b; torch.relu_(b); return h + c": None,
+    }
+    _expect_operators(write_a_pass, wanted)
+
+
+def _changing(a, b, c):
+    h = a * b
+    a[0] = 0.0
+    y = (h + c).tanh()
+    z = y
+    y += a * b
+    return z, b * y + c
+
+
+def _differentiable(a, b, c):
+    return torch.nn.functional.gelu(c + a * b).sum() + a.mul(b)
+
+
+def _as_backend(answer):
+    """The answer as a backend, and a list for what it gave back."""
+    given_back = []
+
+    def backend(gm, example_inputs):
+        given_back.append(answer(gm, example_inputs))
+        return given_back[-1] if callable(given_back[-1]) else gm
+
+    return backend, given_back
+
+
+def _expect_callable(given_back):
+    for one in given_back:
+        told = f"the backend gave back a {type(one).__name__}"
+        expect.true(callable(one), told, "expected: something that is called in place of the graph")
+
+
+@exercise.check(isolated=True)
+def as_a_backend(write_a_pass):
+    """As a backend, with changes in place and with gradients"""
+    backend, given_back = _as_backend(write_a_pass)
+    eager, fused = _inputs(3), _inputs(3)
+    body = "h = a * b; a[0] = 0.0; y = (h + c).tanh(); z = y; y += a * b; return z, b * y + c"
+    with expect.situation(f"def f(a, b, c): {body}", "torch.compile(f, backend=write_a_pass)(a, b, c)"):
+        with measure.operators() as ran:
+            came = torch.compile(_changing, backend=backend, fullgraph=True)(*fused)
+        _expect_callable(given_back)
+        expect.equal(came, _changing(*eager))
+        expect.equal(fused[0], eager[0], what="`a`, after the call")
+        number = ran.count("aten.addcmul")
+        expect.true(number == 1, f"`addcmul` ran {_times(number)}, expected once")
+    eager, fused = [[one.requires_grad_() for one in _inputs(3)] for _ in range(2)]
+    body = "return F.gelu(c + a * b).sum() + a.mul(b)"
+    code = (f"def f(a, b, c): {body}", "torch.compile(f, backend=write_a_pass)(a, b, c).sum().backward()")
+    with expect.situation(*code):
+        with measure.operators() as ran:
+            came = torch.compile(_differentiable, backend=backend, fullgraph=True)(*fused)
+        expect.equal(came, _differentiable(*eager))
+        number = ran.count("aten.addcmul")
+        # `a * b` there and `a.mul(b)` here are two products, and there is a sum of each.
+        expect.true(number == 2, f"`addcmul` ran {_times(number)}, expected 2 times")
+        came.sum().backward()
+        _differentiable(*eager).sum().backward()
+        for name, one, other in zip("abc", fused, eager, strict=True):
+            expect.equal(one.grad, other.grad, what=f"`{name}.grad`")
+
+
+# --- the mistakes ---------------------------------------------------------------------------------------
+
+_MUL, _ADD = (operator.mul, torch.mul, "mul"), (operator.add, torch.add, "add")
+
+
+def _is(node, targets):
+    return isinstance(node, fx.Node) and node.op.startswith("call_") and node.target in targets
+
+
+def _of_tensors(node):
+    return len(node.args) == 2 and not node.kwargs and all(isinstance(a, fx.Node) for a in node.args)
+
+
+def _writes(node):
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = node.op.startswith("call_") and name.endswith("_")
+    return in_place or node.target in (operator.setitem, operator.iadd, operator.imul, operator.isub)
+
+
+def _moved_over(product, total):
+    node = product.next
+    while node is not total:
+        if _writes(node):
+            return True
+        node = node.next
+    return False
+
+
+def _pass(
+    gm,
+    *,
+    muls=_MUL,
+    adds=_ADD,
+    sides=(0, 1),
+    users=1,
+    tensors=_of_tensors,
+    moved=_moved_over,
+    erase=True,
+    fused=lambda graph, a, b, c: graph.call_function(torch.addcmul, (c, a, b)),
+    most=10**6,
+    recompile=True,
+):
+    """The right pass, with an opening for each fault."""
+    for total in list(gm.graph.nodes):
+        if not _is(total, adds) or not tensors(total) or most == 0:
+            continue
+        for side in sides:
+            product, other = total.args[side], total.args[1 - side]
+            if not _is(product, muls) or not tensors(product) or product is other:
+                continue
+            if len(product.users) > users or moved(product, total):
+                continue
+            with gm.graph.inserting_before(total):
+                new = fused(gm.graph, *product.args, other)
+            total.replace_all_uses_with(new)
+            gm.graph.erase_node(total)
+            if erase and not product.users:
+                gm.graph.erase_node(product)
+            most -= 1
+            break
+    if recompile:
+        gm.recompile()
+    return gm
+
+
+@exercise.mistake
+def never_recompiles(gm, example_inputs):
+    """What runs is the graph as it came. Where you changed the graph, you did not change the code: a graph
+    module runs code that was written from its graph once, and `gm.recompile()` writes it anew."""
+    return _pass(gm, recompile=False)
+
+
+@never_recompiles.variant
+def changes_the_graph_only(gm, example_inputs):
+    graph = gm.graph
+    for node in list(graph.nodes):
+        if _is(node, _ADD) and _of_tensors(node):
+            found = [a for a in node.args if _is(a, _MUL) and _of_tensors(a) and len(a.users) == 1]
+            if found and node.args[0] is not node.args[1] and not _moved_over(found[0], node):
+                rest = node.args[1] if found[0] is node.args[0] else node.args[0]
+                with graph.inserting_after(node):
+                    fused = graph.create_node("call_function", torch.addcmul, (rest, *found[0].args))
+                node.replace_all_uses_with(fused)
+                graph.erase_node(node)
+                graph.erase_node(found[0])
+    return gm
+
+
+@never_recompiles.form
+def fuses_nothing(gm, example_inputs):
+    return gm
+
+
+@exercise.mistake
+def one_way_of_writing(gm, example_inputs):
+    """You know one way only in which a product or a sum is written in a graph. `a * b` is a call of
+    `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a method whose target is
+    the string `"mul"`."""
+    return _pass(gm, muls=(operator.mul,), adds=(operator.add,))
+
+
+@one_way_of_writing.form
+def no_methods(gm, example_inputs):
+    return _pass(gm, muls=(operator.mul, torch.mul), adds=(operator.add, torch.add))
+
+
+@one_way_of_writing.form
+def functions_of_torch(gm, example_inputs):
+    return _pass(gm, muls=(torch.mul,), adds=(torch.add,))
+
+
+@exercise.mistake
+def first_operand_only(gm, example_inputs):
+    """You look for the product in the first operand of the sum only. In `c + a * b` it is the second."""
+    return _pass(gm, sides=(0,))
+
+
+@first_operand_only.variant
+def looks_at_what_follows(gm, example_inputs):
+    for product in list(gm.graph.nodes):
+        if _is(product, _MUL) and _of_tensors(product) and len(product.users) == 1:
+            (total,) = product.users
+            if _is(total, _ADD) and _of_tensors(total) and total.args[0] is product is not total.args[1]:
+                if _moved_over(product, total):
+                    continue
+                with gm.graph.inserting_before(total):
+                    fused = gm.graph.call_function(torch.addcmul, (total.args[1], *product.args))
+                total.replace_all_uses_with(fused)
+                gm.graph.erase_node(total)
+                gm.graph.erase_node(product)
+    gm.recompile()
+    return gm.forward
+
+
+@exercise.mistake
+def shared_products(gm, example_inputs):
+    """You fuse a product that others use as well. It has to be computed for them anyway, so the new operator
+    computes it a second time."""
+    return _pass(gm, users=10**6)
+
+
+@exercise.mistake
+def erases_what_is_used(gm, example_inputs):
+    """You erase the product without asking who else reads it: `node.users`. Where there is somebody,
+    `erase_node` raises."""
+
+    for total in list(gm.graph.nodes):
+        if not _is(total, _ADD) or not _of_tensors(total):
+            continue
+        for product, other in (total.args, total.args[::-1]):
+            if _is(product, _MUL) and _of_tensors(product) and not _moved_over(product, total):
+                with gm.graph.inserting_before(total):
+                    new = gm.graph.call_function(torch.addcmul, (other, *product.args))
+                total.replace_all_uses_with(new)
+                gm.graph.erase_node(total)
+                gm.graph.erase_node(product)
+                break
+    gm.recompile()
+    return gm
+
+
+@exercise.mistake
+def factors_of_any_kind(gm, example_inputs):
+    """You fuse products with a number, or sums with one. An operand in `node.args` may be a Python number,
+    and `addcmul` takes tensors: ask whether it is a `torch.fx.Node`."""
+    return _pass(gm, tensors=lambda node: len(node.args) == 2 and not node.kwargs)
+
+
+@factors_of_any_kind.form
+def summands_of_any_kind(gm, example_inputs):
+    def enough(node):
+        return len(node.args) == 2 and not node.kwargs and (_of_tensors(node) or _is(node, _ADD))
+
+    return _pass(gm, tensors=enough)
+
+
+@factors_of_any_kind.form
+def products_with_numbers(gm, example_inputs):
+    def enough(node):
+        return len(node.args) == 2 and not node.kwargs and (_of_tensors(node) or _is(node, _MUL))
+
+    return _pass(gm, tensors=enough)
+
+
+@exercise.mistake
+def loses_alpha(gm, example_inputs):
+    """You look at `node.args` and not at `node.kwargs`. `torch.add(c, p, alpha=2)` keeps its factor there,
+    and it is lost."""
+    return _pass(gm, tensors=lambda node: all(isinstance(a, fx.Node) for a in node.args))
+
+
+@loses_alpha.variant
+def drops_keywords(gm, example_inputs):
+    for node in gm.graph.nodes:
+        if _is(node, _ADD) and _is_a_sum_of_nodes(node):
+            node.kwargs = {}
+    return _pass(gm)
+
+
+def _is_a_sum_of_nodes(node):
+    one_product = any(_is(a, _MUL) and _of_tensors(a) and len(a.users) == 1 for a in node.args)
+    return one_product and all(isinstance(a, fx.Node) for a in node.args)
+
+
+@exercise.mistake
+def moves_over_changes(gm, example_inputs):
+    """You move the product over an operator in place. It was computed before `a` was changed, and the new
+    operator, where the sum stood, reads `a` after that."""
+    return _pass(gm, moved=lambda product, total: False)
+
+
+@moves_over_changes.form
+def asks_the_factors_only(gm, example_inputs):
+    def changed(product, total):
+        for factor in product.args:
+            if any(_writes(user) and product < user < total for user in factor.users):
+                return True
+        return False
+
+    return _pass(gm, moved=changed)
+
+
+@moves_over_changes.form
+def asks_methods_only(gm, example_inputs):
+    def changed(product, total):
+        node = product.next
+        while node is not total:
+            if node.op == "call_method" and node.target.endswith("_"):
+                return True
+            node = node.next
+        return False
+
+    return _pass(gm, moved=changed)
+
+
+@exercise.mistake
+def sweeps_up(gm, example_inputs):
+    """Operators in place are gone: `eliminate_dead_code` takes a node for dead when nobody reads its result.
+    What `a.add_(1)` is there for is the change of `a`. Erase the nodes that you replaced, and no others."""
+    _pass(gm)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return gm
+
+
+@sweeps_up.form
+def erases_what_nobody_reads(gm, example_inputs):
+    _pass(gm)
+    for node in reversed(gm.graph.nodes):
+        if node.op.startswith("call_") and len(node.users) == 0:
+            gm.graph.erase_node(node)
+    gm.recompile()
+    return gm.forward
+
+
+@exercise.mistake
+def leaves_the_product(gm, example_inputs):
+    """The product is still computed: nobody reads it now, and a graph runs all of its nodes. Erase it."""
+    return _pass(gm, erase=False)
+
+
+@exercise.mistake
+def other_order(gm, example_inputs):
+    """The operands of `addcmul` are in another order: `torch.addcmul(c, a, b)` is `c + a * b`, what is added
+    comes first."""
+    return _pass(gm, fused=lambda graph, a, b, c: graph.call_function(torch.addcmul, (a, b, c)))
+
+
+@exercise.mistake
+def writes_into_the_summand(gm, example_inputs):
+    """You use `addcmul_`, which writes its result into `c`. Others may still read that, and the caller
+    does."""
+    return _pass(gm, fused=lambda graph, a, b, c: graph.call_method("addcmul_", (c, a, b)))
+
+
+@exercise.mistake
+def one_and_no_more(gm, example_inputs):
+    """You stop at the first sum that you replaced."""
+    return _pass(gm, most=1)
+
+
+@one_and_no_more.variant
+def returns_from_the_loop(gm, example_inputs):
+    for total in gm.graph.nodes:
+        for product in total.args[:2] if _is(total, _ADD) and _of_tensors(total) else ():
+            other = total.args[1] if product is total.args[0] else total.args[0]
+            fits = _is(product, _MUL) and _of_tensors(product) and len(product.users) == 1
+            if not fits or other is product or _moved_over(product, total):
+                continue
+            with gm.graph.inserting_before(total):
+                total.replace_all_uses_with(gm.graph.call_function(torch.addcmul, (other, *product.args)))
+            gm.graph.erase_node(total)
+            gm.graph.erase_node(product)
+            gm.recompile()
+            return gm
+    return gm
+
+
+@exercise.mistake
+def also_sums_in_place(gm, example_inputs):
+    """You take `operator.iadd` for a sum. `y += a * b` writes into `y`, and whoever else holds `y` sees it;
+    it is an operator in place, and stays."""
+    return _pass(gm, adds=(*_ADD, operator.iadd))
+
+
+@exercise.mistake
+def gives_no_function(gm, example_inputs):
+    """Your backend returns nothing that can be called: None, or the result of a call. It runs while the
+    function is being compiled, and what it returns is called later, with other inputs each time. Return the
+    module, also when you changed it where it was."""
+    _pass(gm)
+
+
+@gives_no_function.variant
+def gives_a_result(gm, example_inputs):
+    return _pass(gm)(*example_inputs)
