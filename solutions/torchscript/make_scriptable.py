@@ -1,0 +1,133 @@
+"""A script is compiled before any argument is there, so every type has to be known from the text: of the
+arguments, which would be tensors otherwise, and of the empty list, which would be one of tensors. What is
+`list[int] | None` can be used as a list only where an `if` on the name itself has ruled `None` out. The rest
+is a smaller language: a loop in place of the comprehension, and no truth of dicts.
+
+Nothing of this changes what Python does with it. A trace would have avoided every one of these questions, by
+not having the options at all.
+"""
+
+import torch
+from torch import Tensor, nn
+
+
+def make_scriptable(width: int, limit: float | None = None) -> nn.Module:
+    """A module that `torch.jit.script` takes"""
+
+    class Pool(nn.Module):
+        def __init__(self, width, limit):
+            super().__init__()
+            self.project = nn.Linear(width, width)
+            self.limit = limit
+
+        def forward(
+            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
+        ) -> dict[str, Tensor]:
+            x = self.project(x)
+            counts: list[int] = []
+            means = []
+            for i, row in enumerate(x):
+                count = lengths[i] if lengths is not None else len(row)
+                counts.append(count)
+                means.append(row[:count].mean(0))
+            found = {"mean": torch.stack(means), "count": torch.tensor(counts)}
+            if extra is not None:
+                for name, weight in extra.items():
+                    found[name] = (x * weight[..., None]).sum(1)
+            length = found["mean"].norm()
+            if self.limit is not None:  # noqa: SIM102
+                if length > self.limit:
+                    found["mean"] = found["mean"] * (self.limit / length)
+            return found
+
+    return Pool(width, limit)
+
+
+# Other right answers
+
+
+class _Masked(nn.Module):
+    """Without a loop over the rows, and without a branch on the length."""
+
+    def __init__(self, width: int, limit: float):
+        super().__init__()
+        self.project, self.limit = nn.Linear(width, width), limit
+
+    def forward(
+        self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        y = self.project(x)
+        if lengths is None:
+            lengths = [x.size(1)] * x.size(0)
+        count = torch.tensor(lengths)
+        counts = torch.arange(x.size(1)).unsqueeze(0) < count.unsqueeze(1)
+        mean = torch.where(counts.unsqueeze(2), y, torch.zeros_like(y)).sum(1) / count.unsqueeze(1)
+        mean = mean * torch.clamp(self.limit / mean.norm(), max=1.0)
+        found = {"mean": mean, "count": count}
+        if extra is not None:
+            for name in extra:
+                found[name] = torch.einsum("btw,bt->bw", y, extra[name])
+        return found
+
+
+def masks(width, limit=None):
+    return _Masked(width, float("inf") if limit is None else limit)
+
+
+def is_a_script_already(width, limit=None):
+    from typing import Dict, List, Optional  # noqa: UP035
+
+    class Pool(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(width, width)
+            self.limit: float = -1.0 if limit is None else limit
+
+        @torch.jit.export
+        def limited(self, mean: Tensor) -> Tensor:
+            if self.limit < 0 or float(mean.norm()) <= self.limit:
+                return mean
+            return nn.functional.normalize(mean.flatten(), dim=0).view_as(mean) * self.limit
+
+        def forward(
+            self,
+            x: Tensor,
+            lengths: Optional[List[int]] = None,  # noqa: UP006, UP045
+            extra: Optional[Dict[str, Tensor]] = None,  # noqa: UP006, UP045
+        ):
+            x = self.project(x)
+            means, counts = [], []
+            for i in range(x.shape[0]):
+                if lengths is None:
+                    means.append(x[i].mean(dim=0))
+                    counts.append(torch.tensor(x.shape[1]))
+                else:
+                    means.append(x[i, : lengths[i]].mean(dim=0))
+                    counts.append(torch.tensor(lengths[i]))
+            found = {"mean": self.limited(torch.stack(means)), "count": torch.stack(counts)}
+            weights: Dict[str, Tensor] = {}  # noqa: UP006
+            if extra is not None:
+                weights = extra
+            for name, weight in weights.items():
+                found[name] = (weight.unsqueeze(1) @ x).squeeze(1)
+            return found
+
+    return torch.jit.script(Pool())
+
+
+also_right = [masks, is_a_script_already]
+
+
+equivalent = {
+    "line 30: `length > self.limit` -> `length >= self.limit`": "at the limit the factor is 1",
+    "the result of `make_scriptable` detached": "the result is a module, in which nothing is changed",
+    "the result of `make_scriptable` of another dtype": "the result is a module, in which nothing is changed",
+}
+
+
+def generated(answer):
+    for limit in (None, 0.5, 1e3):
+        model = answer(4, limit)
+        for x in (torch.randn(3, 5, 4), torch.zeros(1, 2, 4)):
+            yield model(x)
+            yield model(x, [2] * len(x), {"a": torch.randn(x.shape[:2])})
