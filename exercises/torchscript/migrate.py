@@ -1,0 +1,472 @@
+"""From an old script to an exported program
+
+This model was scripted years ago, and only the file is left:
+
+```python
+class Router(nn.Module):
+    def __init__(self, width, threshold, steps):
+        super().__init__()
+        self.near = nn.Linear(width, width)
+        self.far = nn.Linear(width, width)
+        self.register_buffer("mean", torch.zeros(width))
+        self.threshold = threshold
+        self.steps = steps
+
+    def forward(self, x):
+        x = x - self.mean
+        if bool(x.norm() > self.threshold):
+            for _ in range(self.steps):
+                x = torch.tanh(self.far(x))
+        return self.near(x)
+```
+
+`migrate(old)` gets such a `torch.jit.ScriptModule`, as `torch.jit.load` returns it, and gives back a
+`torch.export.ExportedProgram` that computes the same. Both sides of the branch are in it, as the two
+functions of one `torch.cond`: which of them runs is decided when the program runs, and only that one does. It
+takes batches of any size, one row too.
+
+Weights, buffer, `old.threshold`, `old.steps`, the width and the dtype are those of the file at hand. The
+names in the program's `state_dict` are the old ones. `old` itself stays as it is.
+"""
+
+import contextlib
+import io
+import logging
+import re
+
+import torch
+from torch import nn
+
+from course_utils import evidence, expect
+from course_utils.exercise import Exercise
+
+exercise = Exercise(
+    minutes=25,
+    hints=[
+        "`torch.export` does not look into a script: its text is to be written as a module again, `old.code` "
+        "shows it. What has the new module to be given so that it holds the same numbers?",
+        "`torch.cond(predicate, if_true, if_false, (x,))` takes a tensor that is true or false, and two "
+        "functions of the same operands, methods for example. What comes out of a branch must be a new "
+        "tensor on either side.",
+        "The batch is a dimension with a name: `dynamic_shapes=({0: torch.export.Dim(...)},)`. The example "
+        "has two rows or more, and not as many as columns: 0 and 1 are constants for export, and two sizes "
+        "that are the same in the example may be one size for it.",
+    ],
+)
+
+
+@exercise.starter
+def migrate(old: torch.jit.ScriptModule) -> torch.export.ExportedProgram:
+    """The old router as an exported program"""
+    raise NotImplementedError
+
+
+class _Router(nn.Module):
+    def __init__(self, width: int, threshold: float, steps: int):
+        super().__init__()
+        self.near = nn.Linear(width, width)
+        self.far = nn.Linear(width, width)
+        self.register_buffer("mean", torch.linspace(-0.5, 1.0, width))
+        self.threshold = threshold
+        self.steps = steps
+
+    def forward(self, x):
+        x = x - self.mean
+        if bool(x.norm() > self.threshold):
+            for _ in range(self.steps):
+                x = torch.tanh(self.far(x))
+        return self.near(x)
+
+
+class ExportError(Exception):
+    """What came out of export, in one line that is the same for every way of writing it."""
+
+
+# A first export imports the compiler.
+DEADLINE = 60
+
+
+def _loaded(*arguments, dtype=torch.float64):
+    """A script as it comes out of a file."""
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(_Router(*arguments).to(dtype)), buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+def _migrated(migrate, width, threshold, steps, dtype=torch.float64):
+    """(old, the program) for a router with these numbers."""
+    old = _loaded(width, threshold, steps, dtype=dtype)
+    said = f"Router({width}, {threshold}, {steps}).to({dtype})"
+    t = expect.given(f"old = torch.jit.load(...)  # {said}", migrate=migrate, torch=_Stub(old))
+    try:
+        with _quiet():
+            program = t.call("migrate(old)")
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = lines[0] if lines else ""
+        if "Got graph break" in told and len(lines) > 1:
+            told = lines[1]
+        told = re.split(r"(?<=expression) |[.!] ", told)[0].replace("`", "'")
+        told = f"{type(error).__name__}: {told}"
+        raise ExportError(told).with_traceback(error.__traceback__) from None
+    right = isinstance(program, torch.export.ExportedProgram)
+    evidence.record("a program", right)
+    expect.true(right, f"the result is {expect.show(program)}, expected an ExportedProgram")
+    return old, program
+
+
+class _Stub:
+    """Stands in for `torch` in the line that is shown."""
+
+    def __init__(self, old):
+        self.jit = self
+        self._old = old
+
+    def load(self, _):
+        return self._old
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Export prints and logs half a graph before it raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _x(rows, width, scale, dtype=torch.float64):
+    """Small with the scale 0.01, whatever is subtracted: near; far with the scale 10."""
+    mean = torch.linspace(-0.5, 1.0, width, dtype=dtype)
+    return mean + scale * torch.linspace(-1, 1, rows * width, dtype=dtype).view(rows, width)
+
+
+def _compare(model, old, x, what):
+    """The program gives what the script gives. What it raises is told in one line."""
+    try:
+        with torch.no_grad(), _quiet():
+            came = model(x)
+    except Exception as error:
+        evidence.record("raised", what)
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise expect.Mismatch(f"{what} raised: {lines[0][:140]}") from None
+    with torch.no_grad():
+        expect.equal(came, old(x), what=what)
+
+
+@exercise.check(deadline=DEADLINE)
+def both_sides(migrate):
+    """It computes the same on both sides of the threshold"""
+    old, program = _migrated(migrate, 6, 2.0, 2)
+    model = program.module()
+    _compare(model, old, _x(3, 6, 10.0), "a far batch of 3 rows")
+    _compare(model, old, _x(3, 6, 0.01), "a near batch of 3 rows")
+
+
+@exercise.check(deadline=DEADLINE)
+def batches(migrate):
+    """It takes batches of one, two, five and thirty rows, far or near"""
+    old, program = _migrated(migrate, 6, 2.0, 2)
+    model = program.module()
+    for rows in ("1 row", "2 rows", "5 rows", "30 rows"):
+        count = int(rows.split()[0])
+        _compare(model, old, _x(count, 6, 10.0), f"a far batch of {rows}")
+        _compare(model, old, _x(count, 6, 0.01), f"a near batch of {rows}")
+
+
+@exercise.check(deadline=DEADLINE)
+def inside(migrate):
+    """Inside are one `torch.cond` and the old names; only the side that is taken runs"""
+    old, program = _migrated(migrate, 7, 2.0, 2)
+    before = {name: value.clone() for name, value in _loaded_state(old).items()}
+    nodes = list(program.graph.nodes)
+    conds = sum(node.target is torch.ops.higher_order.cond for node in nodes)
+    tanhs = sum("tanh" in str(node.target) for node in nodes)
+    evidence.record("decided in the graph", [min(conds, 1), min(tanhs, 1)])
+    if conds == 0:
+        raise expect.Mismatch("there is no `cond` in `program.graph`: no decision is taken when it runs")
+    if tanhs:
+        raise expect.Mismatch("`tanh` stands outside of the `cond`: it runs for every input, near ones too")
+    names = sorted(program.state_dict)
+    expect.equal(names, sorted(before), what="the names in the program's `state_dict`")
+    state = {name: value.detach() for name, value in program.state_dict.items()}
+    expect.equal(state, before, what="the program's `state_dict`")
+
+
+@exercise.check(deadline=DEADLINE)
+def other_numbers(migrate):
+    """Another file: another width, dtype, threshold and number of steps"""
+    old, program = _migrated(migrate, 11, 7.0, 3, dtype=torch.float32)
+    before = {name: value.clone() for name, value in _loaded_state(old).items()}
+    model = program.module()
+    for rows, scale, where in ((4, 20.0, "far"), (4, 0.5, "near"), (4, 1.5, "near")):
+        _compare(model, old, _x(rows, 11, scale, torch.float32), f"a {where} batch of {rows} rows")
+    expect.equal(_loaded_state(old), before, what="the state of `old`", rtol=0, atol=0)
+
+
+@exercise.check(deadline=DEADLINE)
+def saved_and_loaded(migrate):
+    """Saved and loaded by `torch.export`, it computes the same"""
+    old, program = _migrated(migrate, 6, 2.0, 1)
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    buffer.seek(0)
+    model = torch.export.load(buffer).module()
+    _compare(model, old, _x(3, 6, 10.0), "what was loaded, for a far batch of 3 rows,")
+    _compare(model, old, _x(5, 6, 0.01), "what was loaded, for a near batch of 5 rows,")
+
+
+def _loaded_state(old):
+    return {name: value.detach() for name, value in old.state_dict().items()}
+
+
+# --- the mistakes -----------------------------------------------------------------------------------------
+
+
+class _New(nn.Module):
+    """The old text as a module, for the mistakes to change."""
+
+    def __init__(self, old):
+        super().__init__()
+        (width,), dtype = old.mean.shape, old.mean.dtype
+        self.near, self.far = (nn.Linear(width, width, dtype=dtype) for _ in range(2))
+        self.register_buffer("mean", torch.zeros(width, dtype=dtype))
+        self.threshold, self.steps = old.threshold, old.steps
+        self.load_state_dict(old.state_dict())
+
+    def stepped(self, x):
+        for _ in range(self.steps):
+            x = torch.tanh(self.far(x))
+        return x
+
+    def forward(self, x):
+        x = x - self.mean
+        x = torch.cond(x.norm() > self.threshold, self.stepped, torch.clone, (x,))
+        return self.near(x)
+
+
+def _example(old, rows=3):
+    return (torch.ones(rows, *old.mean.shape, dtype=old.mean.dtype),)
+
+
+_DYNAMIC = ({0: torch.export.Dim("batch")},)
+
+
+def _exported(model, old):
+    return torch.export.export(model, _example(old), dynamic_shapes=_DYNAMIC)
+
+
+@exercise.mistake
+def leaves_the_if(old):
+    """You left the `if`. Export runs the model with tensors that have a shape and no values, so nobody can
+    say which branch is taken; `torch.cond` puts both into the graph, with the question."""
+
+    class New(_New):
+        def forward(self, x):
+            x = x - self.mean
+            if bool(x.norm() > self.threshold):
+                x = self.stepped(x)
+            return self.near(x)
+
+    return _exported(New(old), old)
+
+
+@leaves_the_if.variant
+def asks_for_the_number(old):
+    class New(_New):
+        def forward(self, x):
+            away = x - self.mean
+            distance = away.norm().item()
+            return self.near(self.stepped(away) if distance > self.threshold else away)
+
+    return torch.export.export(New(old), _example(old, 4), dynamic_shapes=_DYNAMIC)
+
+
+@exercise.mistake
+def exports_the_script(old):
+    """You handed the script to export: as it is, inside a module, or to be asked for a number in `forward`.
+    It is compiled already, and there is no Python left in it that export could follow. Its text has to be
+    written as a module again, and what it holds to be read before."""
+    return _exported(old, old)
+
+
+@exports_the_script.form
+def wraps_the_script(old):
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.old = old
+
+        def forward(self, x):
+            return self.old(x)
+
+    return _exported(Wrapped(), old)
+
+
+@exports_the_script.form
+def takes_its_layers(old):
+    class New(_New):
+        def __init__(self, old):
+            super().__init__(old)
+            self.near, self.far = old.near, old.far
+
+    return _exported(New(old), old)
+
+
+@exercise.mistake
+def gives_back_its_input(old):
+    """A branch of yours gives back the tensor that it was given. `torch.cond` refuses that, since nobody
+    could say afterwards whether the result shares the storage of the operand: give back a copy."""
+
+    class New(_New):
+        def forward(self, x):
+            x = x - self.mean
+            x = torch.cond(x.norm() > self.threshold, self.stepped, lambda x: x, (x,))
+            return self.near(x)
+
+    return _exported(New(old), old)
+
+
+@exercise.mistake
+def computes_both(old):
+    """The results are right, and both sides are computed for every input: `torch.where` chooses between two
+    results that are there already. With `torch.cond` only one side runs."""
+
+    class New(_New):
+        def forward(self, x):
+            x = x - self.mean
+            return self.near(torch.where(x.norm() > self.threshold, self.stepped(x), x))
+
+    return _exported(New(old), old)
+
+
+@computes_both.variant
+def weighs_both(old):
+    class New(_New):
+        def forward(self, x):
+            away = x - self.mean
+            far = (torch.linalg.vector_norm(away) > self.threshold).to(x.dtype)
+            return far * self.near(self.stepped(away)) + (1 - far) * self.near(away)
+
+    return _exported(New(old), old)
+
+
+@exercise.mistake
+def decides_with_the_example(old):
+    """You decided with the example which branch is exported. The program has one side of the branch, and
+    takes it for every input."""
+    (x,) = _example(old)
+
+    class New(_New):
+        taken = bool((x - old.mean).norm() > old.threshold)
+
+        def forward(self, x):
+            x = x - self.mean
+            return self.near(self.stepped(x) if self.taken else x)
+
+    return _exported(New(old), old)
+
+
+@decides_with_the_example.form
+def decides_for_far(old):
+    class New(_New):
+        def forward(self, x):
+            return self.near(self.stepped(x - self.mean))
+
+    return _exported(New(old), old)
+
+
+@exercise.mistake
+def fixes_the_batch(old):
+    """The number of rows of your example is a constant in the program: export takes every size for one unless
+    `dynamic_shapes` says otherwise, and a size of 1 even then."""
+    return torch.export.export(_New(old), _example(old))
+
+
+@fixes_the_batch.variant
+def says_none(old):
+    return torch.export.export(_New(old), _example(old, rows=3), dynamic_shapes={"x": None}, strict=False)
+
+
+@fixes_the_batch.form
+def exports_one_row(old):
+    automatic = {"x": {0: torch.export.Dim.AUTO}}
+    return torch.export.export(_New(old), _example(old, rows=1), dynamic_shapes=automatic)
+
+
+@exercise.mistake
+def writes_numbers_down(old):
+    """The threshold or the number of steps is one that you wrote down, not the one in the file. A script
+    keeps its numbers as attributes: `old.threshold`, `old.steps`."""
+    new = _New(old)
+    new.threshold, new.steps = 2.0, 2
+    return _exported(new, old)
+
+
+@writes_numbers_down.form
+def writes_the_threshold_down(old):
+    new = _New(old)
+    new.threshold = 2.0
+    return _exported(new, old)
+
+
+@exercise.mistake
+def forgets_the_weights(old):
+    """The new module has weights of its own: those of the file were never put into it. A new module begins
+    with random numbers, and `load_state_dict` brings the old ones."""
+    new = _New(old)
+    for layer in (new.near, new.far):
+        layer.reset_parameters()
+    return _exported(new, old)
+
+
+@exercise.mistake
+def forgets_the_buffer(old):
+    """The weights are those of the file, and the buffer is not. It is in no list of parameters: the state
+    dict has both."""
+    new = _New(old)
+    new.mean.zero_()
+    return _exported(new, old)
+
+
+@exercise.mistake
+def makes_the_weights_constants(old):
+    """The program computes the same, and its numbers are constants without a name: they are not in its
+    `state_dict`, where one looks for weights to load or to change. Tensors that `forward` takes from
+    elsewhere become constants; parameters and buffers of a module keep their names."""
+    state = {name: value.detach().clone() for name, value in old.state_dict().items()}
+    threshold, steps = old.threshold, old.steps
+
+    class New(nn.Module):
+        def stepped(self, x):
+            for _ in range(steps):
+                x = torch.tanh(nn.functional.linear(x, state["far.weight"], state["far.bias"]))
+            return x
+
+        def forward(self, x):
+            x = x - state["mean"]
+            x = torch.cond(x.norm() > threshold, self.stepped, torch.clone, (x,))
+            return nn.functional.linear(x, state["near.weight"], state["near.bias"])
+
+    return _exported(New(), old)
+
+
+@exercise.mistake
+def gives_back_a_module(old):
+    """What you give back runs, and is no exported program: `program.module()` is a module made from it. The
+    program is what is saved."""
+    return _exported(_New(old), old).module()
+
+
+@gives_back_a_module.variant
+def gives_back_its_graph(old):
+    return _exported(_New(old), old).graph_module
+
+
+@gives_back_a_module.form
+def gives_back_what_was_rewritten(old):
+    return _New(old)

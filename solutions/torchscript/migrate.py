@@ -1,0 +1,107 @@
+"""Export follows Python, and a script is none any more, so the text is written down once more as a module and
+the state dict of the file is loaded into it. The two numbers are attributes of the script.
+
+Export runs the module with tensors without values. An `if` cannot be answered then; `torch.cond` keeps the
+question and both answers, as two graphs inside the graph. The loop is no question: its number of steps is
+Python's, and it is written out. The side on which nothing happens gives back a copy, for a branch must not
+hand out its operand. The first dimension has a name, and the example more than one row, so that the size
+stays open.
+"""
+
+import torch
+from torch import nn
+
+
+def migrate(old: torch.jit.ScriptModule) -> torch.export.ExportedProgram:
+    """The old router as an exported program"""
+    state = old.state_dict()
+    width, dtype = len(state["mean"]), state["mean"].dtype
+    threshold, steps = old.threshold, old.steps
+
+    class Router(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.near = nn.Linear(width, width, dtype=dtype)
+            self.far = nn.Linear(width, width, dtype=dtype)
+            self.register_buffer("mean", torch.zeros(width, dtype=dtype))
+
+        def stepped(self, x):
+            for _ in range(steps):
+                x = torch.tanh(self.far(x))
+            return x
+
+        def forward(self, x):
+            x = x - self.mean
+            x = torch.cond(x.norm() > threshold, self.stepped, torch.clone, (x,))
+            return self.near(x)
+
+    router = Router()
+    router.load_state_dict(state)
+    example = torch.zeros(2, width, dtype=dtype)
+    return torch.export.export(router, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+
+
+# Other right answers
+
+
+class _Whole(nn.Module):
+    """Each side is the whole way to the result, and the parameters are the tensors of the file."""
+
+    def __init__(self, old):
+        super().__init__()
+        for name in ("near", "far"):
+            layer = nn.Module()
+            for part, value in getattr(old, name).named_parameters():
+                layer.register_parameter(part, nn.Parameter(value.detach().clone()))
+            self.add_module(name, layer)
+        self.register_buffer("mean", old.mean.clone())
+        self.square, self.steps = old.threshold**2, range(old.steps)
+
+    def forward(self, x):
+        def near(x):
+            return nn.functional.linear(x, self.near.weight, self.near.bias)
+
+        def far(x):
+            for _ in self.steps:
+                x = nn.functional.linear(x, self.far.weight, self.far.bias).tanh()
+            return near(x)
+
+        moved = x - self.mean
+        return torch.cond(moved.pow(2).sum() > self.square, far, near, [moved])
+
+
+def whole_sides(old):
+    example = torch.ones(2, old.near.weight.shape[1]).to(old.mean)
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC}}
+    return torch.export.export(_Whole(old), (example,), dynamic_shapes=shapes, strict=True)
+
+
+class _Turned(nn.Module):
+    """The question the other way round, as functions beside each other."""
+
+    def __init__(self, layers, mean, threshold, steps):
+        super().__init__()
+        self.near, self.far = layers
+        self.mean = nn.Buffer(mean)
+        self.threshold, self.steps = threshold, steps
+
+    def forward(self, x):
+        def stays(x):
+            return x * 1
+
+        def goes(x):
+            return nn.Sequential(*[self.far, nn.Tanh()] * self.steps)(x)
+
+        x = x - self.mean
+        return self.near(torch.cond(torch.linalg.vector_norm(x) <= self.threshold, stays, goes, (x,)))
+
+
+def automatic(old):
+    layers = [nn.Linear(*old.near.weight.T.shape).to(old.mean) for _ in range(2)]
+    new = _Turned(layers, torch.empty_like(old.mean), old.threshold, old.steps)
+    new.load_state_dict(old.state_dict())
+    shapes = [[torch.export.Dim.AUTO, None]]
+    return torch.export.export(new, (old.mean.expand(5, -1),), dynamic_shapes=shapes)
+
+
+also_right = [whole_sides, automatic]

@@ -1,0 +1,49 @@
+"""The file has to hold the code, for the program has none. Scripting compiles `forward` with both branches
+and takes the parameters, all buffers and the numbers along; a trace would take one branch, and a state dict
+or a pickle no code at all.
+
+The mode is an attribute of each module, and it goes into the file. The scripted module has modes of its own,
+so putting that one into evaluation mode leaves the model as it was.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+
+def run_in_cpp(model: nn.Module, example: Tensor, path: Path) -> None:
+    """Writes a TorchScript file from which C++ computes what `model` computes in evaluation mode"""
+    scripted = torch.jit.script(model)
+    scripted.eval()
+    scripted.save(path)
+
+
+# Other right answers
+
+
+def freezes_a_copy(model, example, path):
+    import copy
+
+    frozen = torch.jit.freeze(torch.jit.script(copy.deepcopy(model).eval()))
+    torch.jit.save(frozen, str(path))
+
+
+def writes_the_bytes(model, example, path):
+    compiled = torch.jit.script(model, example_inputs=None)
+    for module in compiled.modules():
+        module.train(False)
+    path.write_bytes(compiled.save_to_buffer())
+
+
+def puts_the_modes_back(model, example, path):
+    modes = {module: module.training for module in model.modules()}
+    try:
+        with path.open("wb") as file:
+            torch.jit.save(torch.jit.script(model.eval()), file)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+also_right = [freezes_a_copy, writes_the_bytes, puts_the_modes_back]
