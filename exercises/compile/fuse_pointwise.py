@@ -239,7 +239,7 @@ def one_kernel(fuse_pointwise):
         with evidence.silent():
             metrics.reset()
             fused, _ = _pair(fuse_pointwise(t.steps, t.x, inductor))
-            same = torch.allclose(fused(t.x), eager(t.x))
+            same = torch.allclose(fused(t.x), eager(t.x), rtol=1e-5, atol=1e-6)
             kernels = metrics.generated_kernel_count
         # How many more than one there are depends on the style of the answer.
         expect.true(kernels == 1, f"kernels: {kernels}, expected 1")
