@@ -297,7 +297,8 @@ def _in_words(lane: Lane) -> str:
     words = [f"rank {lane.rank} {lane.told}"]
     if calls:
         size = sum(flight.bytes for flight in calls)
-        words.append(f"{len(calls)} messages and collectives of {size:,} bytes")
+        what = "messages and collectives" if len(calls) > 1 else "message or collective"
+        words.append(f"{len(calls)} {what} of {size:,} bytes")
     if early:
         words.append(f"{len(early)} of them launched inside backward")
     if not math.isinf(lane.cut):

@@ -47,7 +47,8 @@ def compose(
         raise ValueError(f"no time to show: from {start * 1e3:g} to {stop * 1e3:g} ms")
     axis = _Axis(start, stop)
     told = "; ".join(str(recording).splitlines())
-    scene = Scene(f"{len(recording.lanes)} ranks on one time axis: {told}")
+    ranks = f"{len(recording.lanes)} rank{'s' * (len(recording.lanes) > 1)}"
+    scene = Scene(f"{ranks} on one time axis: {told}")
     y = 6.0
     for lane in recording.lanes:
         y = _lane(scene, axis, lane, y) + BETWEEN
