@@ -242,14 +242,16 @@ def does_not_wait(compress_hook, rank, device):
     store = dist.distributed_c10d._get_default_store()
 
     def late(state, bucket):
-        # Rank 1 begins when rank 0 has returned, or waits: nothing can have arrived before.
-        while rank == 1 and not (store.check(["returned"]) or store.check(["waits"])):
-            time.sleep(0.001)
-        with _told_of_waits(lambda: store.set("waits", "")) if rank == 0 else contextlib.nullcontext():
-            future = compress_hook(state, bucket)
-        if rank == 0:
+        if rank == 1:
+            # It begins when rank 0 has returned, or waits: nothing can have arrived before.
+            while not (store.check(["returned"]) or store.check(["waits"])):
+                time.sleep(0.001)
+            return compress_hook(state, bucket)
+        try:
+            with _told_of_waits(lambda: store.set("waits", "")):
+                return compress_hook(state, bucket)
+        finally:  # also where it raises: rank 1 would wait in vain
             store.set("returned", "")
-        return future
 
     run = _Run(late, rank, device, nn.Linear(2, 1, bias=False))
     run.backward(_ONE)
