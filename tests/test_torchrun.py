@@ -34,7 +34,7 @@ def test_a_job_of_the_command_survives_the_loss_of_two_workers(tmp_path):
     job.write_bytes(cloudpickle.dumps((exercise._worker, (reference, tmp_path))))
     script.write_text(SCRIPT.format(root=str(ROOT), job=str(job)))
     options = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=2"]
-    options += ["--monitor-interval=0.1", str(script)]
+    options += ["--monitor-interval=0.1", f"--log-dir={tmp_path}/logs", str(script)]
     command = [sys.executable, "-m", "torch.distributed.run", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
