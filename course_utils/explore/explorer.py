@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Scene, to_picture
 
 COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
@@ -22,9 +23,9 @@ class Explorer(widgets.VBox):
         """The picture that is shown."""
         raise NotImplementedError
 
-    def _still(self) -> Scene | None:
+    def _still(self) -> Picture | None:
         """The picture for where no kernel answers; None where there is none any more."""
-        return self.scene()
+        return to_picture(self.scene())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         """The widget, and beside it a picture: what is shown where no kernel answers."""
@@ -32,7 +33,7 @@ class Explorer(widgets.VBox):
         still = self._still()
         if still is None:
             return live, {}
-        data, metadata = to_picture(still)._repr_mimebundle_()
+        data, metadata = still._repr_mimebundle_()
         return {**live, **data}, metadata
 
     @contextmanager

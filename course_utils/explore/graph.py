@@ -11,6 +11,7 @@ from torch import Tensor
 from course_utils.draw.graph import Drawing
 from course_utils.draw.graph_fold import MOST
 from course_utils.draw.graph_nodes import read
+from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Scene, to_svg
 from course_utils.explore.controls import button
 from course_utils.explore.explorer import COLOUR, Explorer
@@ -122,8 +123,8 @@ class GraphExplorer(Explorer):
         self.drawing = self.gradient = None
         super().close()
 
-    def _still(self) -> Scene | None:
-        return None if self.drawing is None else self.scene()
+    def _still(self) -> Picture | None:
+        return None if self.drawing is None else super()._still()
 
     # --- after a change -----------------------------------------------------------------------------------
 
