@@ -117,11 +117,9 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[tup
             found.append((check, Place()))
             continue
         wanted = [need for need in check.needs if need in ("cuda", "mps")]
-        if not wanted:
-            wanted = devices
-            if check.ranks:
-                wanted = [name for name in devices if machine.serves(name, check.ranks)] or ["cpu"]
-        found += [(check, Place(device=name)) for name in wanted]
+        if check.ranks and not wanted:
+            wanted = [name for name in devices if machine.serves(name, check.ranks)] or ["cpu"]
+        found += [(check, Place(device=name)) for name in wanted or devices]
     return found
 
 
@@ -304,18 +302,11 @@ def combine_ranks(found: list[Outcome], check: Check, place: Place) -> Outcome:
     else:
         state = PASSED
     message: list[str] = []
+    examples: set[str] = set()
     if state != PASSED:
         order = sorted(range(len(found)), key=lambda rank: (found[rank].state != state, rank))
         for rank in order:
-            lines = _of_rank(rank, found[rank], state)
-            # An example that another rank's lines have shown is not shown again.
-            if (
-                len(lines) > 1
-                and _example_of(lines[0])
-                and _example_of(lines[0]) in map(_example_of, message)
-            ):
-                lines = [f"rank {rank}: {lines[1]}", *lines[2:]]
-            message += lines
+            message += _of_rank(rank, found[rank], state, examples)
     seen = [[o.state, _behaviour(o) if o.state not in (TIMED_OUT, DIED) else None] for o in found]
     behaviour: list[Any] = [("ranks", seen)]
     if state == TIMED_OUT:
@@ -329,21 +320,20 @@ def _cut_off(outcome: Outcome) -> Outcome:
     from course_utils.ranks import lost_connection
 
     if outcome.state == RAISED and lost_connection(" ".join(outcome.message)):
-        return replace(outcome, state=TIMED_OUT, message=["lost its connection"], evidence=[("stuck", True)])
+        return replace(outcome, state=TIMED_OUT, message=["lost its connection"])
     return outcome
 
 
-def _example_of(line: str) -> str | None:
-    """The example in `rank 0: for `f(x)``; None in other lines."""
-    _, of_rank, rest = line.partition(": for `")
-    return rest if of_rank else None
-
-
-def _of_rank(rank: int, outcome: Outcome, state: str) -> list[str]:
+def _of_rank(rank: int, outcome: Outcome, state: str, examples: set[str]) -> list[str]:
+    """What there is to say of a rank; without its example where that is one of `examples`, which grows."""
     if outcome.state == PASSED:
         # Worth a line only where somebody waits for it.
         return [f"rank {rank} has returned"] if state == TIMED_OUT else []
     head, *rest = outcome.message or [outcome.state]
+    if rest and head in examples:
+        head, *rest = rest
+    elif head.startswith("for `"):
+        examples.add(head)
     return [f"rank {rank}: {head}", *rest]
 
 

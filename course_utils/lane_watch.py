@@ -8,7 +8,7 @@ written at once. `lanes` reads the lines.
     ["gradient", t, name, bytes]            a parameter's gradient has arrived and is about to be accumulated
     ["launch", t, number, name, bytes, peer, backward]      a message or collective
     ["over", t, number]                     it is complete
-    ["wait", t, number] ["waited", t]       this rank stands still for it
+    ["wait", t, number] ["waited", t, over] this rank stands still for it; whether it was complete then
     ["cut", t]                              too much happened; operators are no longer noted
 
 Times are those of the monotonic clock, which all processes of a machine share.
@@ -47,7 +47,7 @@ class LaneWatch(CollectiveWatch):
     def __init__(self, fd: int) -> None:
         super().__init__()
         self.fd = fd
-        self.launches = self.operators = self.modules = 0
+        self.operators = self.modules = 0
         self.stepping = False
         self.phase = "other"
         self.known: dict[Any, Any] = {}
@@ -58,6 +58,7 @@ class LaneWatch(CollectiveWatch):
 
     def begin(self) -> None:
         """What came before does not count."""
+        self.operators = 0
         self.write("start", time.monotonic())
 
     def ran(self, func: Any, run: Callable[[], Any]) -> Any:
@@ -71,37 +72,43 @@ class LaneWatch(CollectiveWatch):
         self.operators += 1
         return out
 
-    def launched(self, call: Call, run: Callable[[], Any]) -> Any:
-        number, self.launches = self.launches, self.launches + 1
+    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
         self.write("launch", time.monotonic(), number, call.name, call.bytes, call.peer, call.backward)
         return run()
 
     def launched_as(self, number: int, work: Any) -> None:
         # On the CPU the future of a collective is complete when its last byte is there. A send or a receive
         # has none; nor is the host told when a GPU is done: for these, the end of waiting has to do.
+        if work is None or torch.distributed.get_backend() != "gloo":
+            return
         with contextlib.suppress(RuntimeError):
-            if work is not None and torch.distributed.get_backend() == "gloo":
-                self.under_way[number] = work
-                work.get_future().then(lambda _: self._complete(number))
+            self.under_way[number] = future = work.get_future()
+            future.then(lambda ended: self._ended(number, ended))
 
-    def _complete(self, number: int) -> None:
-        self.write("over", time.monotonic(), number)
+    def _ended(self, number: int, future: Any) -> None:
+        now = time.monotonic()
+        with contextlib.suppress(RuntimeError):
+            future.value()  # raises where it has failed: that will never be complete
+            self.write("over", now, number)
         self.under_way.pop(number, None)
 
     def settle(self) -> None:
         """Waits until all that is complete has been written down: another thread does that."""
         patience = time.monotonic() + 1.0
-        while any(work.is_completed() for work in list(self.under_way.values())):
+        while any(future.done() for future in list(self.under_way.values())):
             if time.monotonic() > patience:
                 return
             time.sleep(1e-4)
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         self.write("wait", time.monotonic(), number)
+        over = False
         try:
-            return wait()
+            found = wait()
+            over = True
+            return found
         finally:
-            self.write("waited", time.monotonic())
+            self.write("waited", time.monotonic(), over)
 
     # --- what is asked of torch's own hooks -------------------------------------------------------------
 

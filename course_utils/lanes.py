@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from course_utils.workers import Result
@@ -63,8 +63,8 @@ class Flight:
 class Lane:
     """One rank: what it computed and waited for, the gradients that arrived, what was under way.
 
-    `end`: when it returned, raised or was last seen. `state` is that of its `Result`; `told` says in words
-    what became of it.
+    `end`: when it returned, raised or was last seen. `cut`: from when on its operators were too many to be
+    noted. `state` is that of its `Result`; `told` says in words what became of it.
     """
 
     rank: int
@@ -72,6 +72,7 @@ class Lane:
     gradients: list[Gradient] = field(default_factory=list)
     flights: list[Flight] = field(default_factory=list)
     end: float = 0.0
+    cut: float = FOR_EVER
     state: str = "returned"
     told: str = ""
 
@@ -84,9 +85,12 @@ class Lane:
         if time > self.end and self.state != "timed out":
             return self.told
         doing = [span for span in self.spans if span.begin <= time < span.end]
-        words = _DOING[doing[-1].kind] if doing else "runs Python"
-        if doing and doing[-1].kind in ("waiting", "stuck") and math.isinf(doing[-1].end):
+        if not doing:
+            words = "runs Python" if time < self.cut else "runs, not recorded"
+        elif math.isinf(doing[-1].end):
             words = self.told
+        else:
+            words = _DOING[doing[-1].kind]
         under_way = [flight for flight in self.flights if flight.begin <= time < flight.end]
         if under_way:
             names = ", ".join(f"{flight.name} {flight.number}" for flight in under_way)
@@ -138,7 +142,7 @@ class Recording:
                 if not math.isinf(flight.end):
                     found.append((flight.end, lane.rank, f"{flight.name} {flight.number} is complete"))
             found.append((lane.end, lane.rank, lane.told))
-        return sorted(found)
+        return sorted(found, key=lambda moment: moment[:2])  # at one time as above: the end comes last
 
     def __str__(self) -> str:
         return "\n".join(map(_in_words, self.lanes))
@@ -159,10 +163,11 @@ def read(
     logs: Sequence[bytes],
     told: Sequence[str],
     report: str,
-    stopped: float = FOR_EVER,
+    stopped: float,
 ) -> Recording:
     """The recording that the ranks' logs give together with what became of each of them. `stopped`: when
-    those were ended that had not returned, on the monotonic clock; what others saw of that is no part of it.
+    those were ended that had not returned, on the monotonic clock (infinite: all had); what others saw of
+    that is no part of it.
     """
     logged = [[event for event in _events(log) if event[1] < stopped] for log in logs]
     events = [_from_the_start(each) for each in logged]
@@ -226,18 +231,22 @@ def _lane(rank: int, result: Result, events: list[list[Any]], told: str, zero: f
             waiting = [time, values[0]]
         elif kind == "waited" and waiting is not None:
             busy.append((waiting[0], time, "waiting"))
-            if waiting[1] is not None:
+            if values[0] and waiting[1] is not None:
                 over[waiting[1]] = min(over.get(waiting[1], time), time)
             waiting = None
         else:
             busy.append((time, time, ""))
+            if kind == "cut":
+                lane.cut = time
     for number, (begin, _, name, size, peer, backward) in sorted(launched.items()):
         end = over.get(number, FOR_EVER)
         if result.state == "returned" and not math.isinf(end):
             end = min(end, lane.end)  # another thread notes it, perhaps a little late
         lane.flights.append(Flight(number, name, size, peer, backward, begin, end))
-    lane.gradients = _into_buckets(lane)
-    lane.spans = _spans(busy, lane.flights)
+    # A backward is over when the next forward or the optimizer's step has begun.
+    follows = [begin for begin, _, kind in busy if kind in ("forward", "step")]
+    lane.gradients = _into_buckets(lane, follows)
+    lane.spans = _spans(busy, lane.flights, follows)
     if result.state == "timed out":
         begin = waiting[0] if waiting else lane.end
         waits = result.position is not None and result.position.meets_others
@@ -245,26 +254,30 @@ def _lane(rank: int, result: Result, events: list[list[Any]], told: str, zero: f
     return lane
 
 
-def _into_buckets(lane: Lane) -> list[Gradient]:
+def _into_buckets(lane: Lane, follows: list[float]) -> list[Gradient]:
     launches = [flight for flight in lane.flights if flight.backward]
     found = []
     for gradient in lane.gradients:
-        bucket = next((flight.number for flight in launches if flight.begin >= gradient.time), None)
-        found.append(Gradient(gradient.time, gradient.name, gradient.bytes, bucket))
+        over = _first(follows, gradient.time)
+        bucket = next((f.number for f in launches if gradient.time <= f.begin < over), None)
+        found.append(replace(gradient, bucket=bucket))
     return found
 
 
-def _spans(busy: list[tuple[float, float, str]], flights: list[Flight]) -> list[Span]:
+def _first(times: list[float], since: float) -> float:
+    return min((time for time in times if time >= since), default=FOR_EVER)
+
+
+def _spans(busy: list[tuple[float, float, str]], flights: list[Flight], follows: list[float]) -> list[Span]:
     """Stretches of operators of one phase, and of waiting. `DistributedDataParallel` waits where nothing can
     be noted, when a backward has launched its last bucket: there, a pause in which something that was under
     way was completed is one."""
     found: list[Span] = []
     before = -math.inf
     launches = [f.begin for f in flights if f.backward]
-    others = [begin for begin, _, kind in busy if kind in ("forward", "step")]
     for begin, end, kind in sorted(busy):
         if begin - before > PAUSE and kind != "waiting":
-            over = min((time for time in others if time >= begin), default=math.inf)
+            over = _first(follows, begin)
             arrived = [f.end for f in flights if f.begin <= before <= f.end <= begin + LATE]
             if arrived and not any(begin <= time < over for time in launches):
                 found.append(Span("waiting", before, min(begin, max(arrived))))
@@ -284,7 +297,10 @@ def _in_words(lane: Lane) -> str:
     words = [f"rank {lane.rank} {lane.told}"]
     if calls:
         size = sum(flight.bytes for flight in calls)
-        words.append(f"{len(calls)} messages and collectives of {size:,} bytes")
+        what = "messages and collectives" if len(calls) > 1 else "message or collective"
+        words.append(f"{len(calls)} {what} of {size:,} bytes")
     if early:
         words.append(f"{len(early)} of them launched inside backward")
+    if not math.isinf(lane.cut):
+        words.append(f"operators after {lane.cut * 1e3:.0f} ms were too many to be recorded")
     return "; ".join(words)

@@ -14,9 +14,9 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, Any, Literal, overload
+from typing import IO, Any
 
-from course_utils import lanes, processes
+from course_utils import lanes, machine, processes
 from course_utils.lanes import Recording
 from course_utils.rank_process import run_rank
 from course_utils.traces import Position, place
@@ -51,22 +51,6 @@ class RankError(RuntimeError):
         return f"{type(self).__name__}: {self}".splitlines()
 
 
-@overload
-def run_ranks(
-    function: Callable[..., Any],
-    world_size: int,
-    *args: Any,
-    deadline: float = DEADLINE,
-    record: Literal[False] = False,
-) -> list[Any]: ...
-@overload
-def run_ranks(
-    function: Callable[..., Any],
-    world_size: int,
-    *args: Any,
-    deadline: float = DEADLINE,
-    record: Literal[True],
-) -> Recording: ...
 def run_ranks(
     function: Callable[..., Any],
     world_size: int,
@@ -86,12 +70,10 @@ def run_ranks(
     """
     if record:
         recording, results = _recorded(function, world_size, args, deadline)
-        for rank, result in enumerate(results):
-            _print_labelled(rank, result)
+        _print_labelled(results)
         return recording
     results = ranks(function, world_size, *args, deadline=deadline)
-    for rank, result in enumerate(results):
-        _print_labelled(rank, result)
+    _print_labelled(results)
     if any(result.state != "returned" for result in results):
         raise RankError(describe(results, deadline), results)
     return [result.value for result in results]
@@ -101,36 +83,29 @@ def ranks(
     function: Callable[..., Any],
     world_size: int,
     *args: Any,
-    backend: str | None = None,
     deadline: float = DEADLINE,
-    memory: int | None = None,
     preload: Sequence[str] = (),
 ) -> list[Result]:
     """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each.
 
-    `backend` is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
+    The backend is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
     only wait for each other are "timed out", with their position, before the deadline. Nothing is left
-    running. `memory` (for each rank) and `preload` are those of `Worker`. Raises `TypeError` when the
-    function or an argument cannot be sent, `WorkersError` when no process could be started.
+    running. `preload` is that of `Worker`. Raises `TypeError` when the function or an argument cannot be
+    sent, `WorkersError` when no process could be started.
     """
-    _at_least_one(world_size)
-    backend = backend or _backend(world_size)
-    limits = {"memory": memory, "preload": (*PRELOAD, *preload)}
-    return once_more(lambda: _attempt(function, world_size, args, backend, deadline, limits)[0])
+    return once_more(lambda: _attempt(function, world_size, args, deadline, preload)[0])
 
 
 def _recorded(
     function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
 ) -> tuple[Recording, list[Result]]:
-    _at_least_one(world_size)
-
     def attempt() -> tuple[Recording, list[Result]]:
         with contextlib.ExitStack() as open_files:
             # Files without a name: whatever becomes of this process, nothing of them stays.
             logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
-            limits = {"memory": None, "preload": (*PRELOAD, "course_utils.lane_watch")}
-            backend = _backend(world_size)
-            results, stopped = _attempt(function, world_size, args, backend, deadline, limits, logs)
+            results, stopped = _attempt(
+                function, world_size, args, deadline, ("course_utils.lane_watch",), logs
+            )
             written = []
             for log in logs:
                 log.seek(0)
@@ -139,11 +114,6 @@ def _recorded(
         return lanes.read(results, written, told, describe(results, deadline), stopped), results
 
     return once_more(attempt)
-
-
-def _at_least_one(world_size: int) -> None:
-    if world_size < 1:
-        raise ValueError(f"world_size is {world_size}; at least one rank is needed")
 
 
 def _in_one_line(result: Result, results: Sequence[Result]) -> str:
@@ -165,11 +135,12 @@ def _attempt(
     function: Callable[..., Any],
     world_size: int,
     args: tuple[Any, ...],
-    backend: str,
     deadline: float,
-    limits: dict[str, Any],
+    preload: Sequence[str],
     logs: Sequence[IO[bytes]] = (),
 ) -> tuple[list[Result], float]:
+    if world_size < 1:
+        raise ValueError(f"world_size is {world_size}; at least one rank is needed")
     workers: list[Worker] = []
     try:
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -177,7 +148,8 @@ def _attempt(
             for rank in range(world_size):
                 hand_over = (listening.fileno(),) if rank == 0 else ()
                 hand_over += tuple(log.fileno() for log in logs[rank : rank + 1])
-                workers.append(Worker(**limits, hand_over=hand_over))
+                workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
+        backend = _backend(world_size)
         for rank, worker in enumerate(workers):
             worker.begin(run_rank, function, rank, world_size, args, backend, port, bool(logs))
         return _await_all(workers, deadline)
@@ -190,7 +162,8 @@ _DIED, _RAISED, _LATE, _CUT_OFF, _RETURNED = range(5)
 
 
 def _kind(result: Result, results: Sequence[Result]) -> int:
-    if result.state == "raised" and lost_connection(str(result.error)) and _anyone(results, "died"):
+    anyone_died = any(other.state == "died" for other in results)
+    if anyone_died and result.state == "raised" and lost_connection(str(result.error)):
         return _CUT_OFF
     return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
 
@@ -284,20 +257,13 @@ class _Stillness:
         return positions if all(at is not None and at.meets_others for at in positions.values()) else None
 
 
-def _print_labelled(rank: int, result: Result) -> None:
-    for line in result.output.splitlines():
-        print(f"[rank {rank}] {line}")
-    if result.output_cut:
-        print(f"[rank {rank}] … and {result.output_cut} more bytes")
+def _print_labelled(results: Sequence[Result]) -> None:
+    for rank, result in enumerate(results):
+        for line in result.output.splitlines():
+            print(f"[rank {rank}] {line}")
+        if result.output_cut:
+            print(f"[rank {rank}] … and {result.output_cut} more bytes")
 
 
 def _backend(world_size: int) -> str:
-    import torch
-
-    if torch.version.cuda is None or not torch.distributed.is_nccl_available():
-        return "gloo"
-    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= world_size else "gloo"
-
-
-def _anyone(results: Sequence[Result], state: str) -> bool:
-    return any(result.state == state for result in results)
+    return "cpu:gloo,cuda:nccl" if machine.serves("cuda", world_size) else "gloo"

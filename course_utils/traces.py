@@ -22,7 +22,7 @@ _COURSE = str(Path(__file__).parent)
 # Parts of torch in which a process waits for other processes, or is about to.
 _MEETING_PLACES = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/", "torch/_tensor.py")
 # What stands for a wait that begins in a line of the reader's own, in a rank.
-_WAIT = (str(Path(__file__).parent / "rank_process.py"), "wait")
+_WAIT = (f"{_COURSE}/rank_process.py", "wait")
 # Wrappers that stand between the call that a reader wrote and the function it names.
 _WRAPPERS = ("wrapper", "inner", "decorate_context", "inner_fn")
 

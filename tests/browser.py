@@ -302,6 +302,20 @@ def press(widget: Locator, words: str) -> None:
     widget.get_by_role("button", name=words, exact=True).click()
 
 
+def widget(output: Locator) -> Locator:
+    """The explorer in the output of a cell, once its picture is there."""
+    found = output.locator(".widget-vbox").first
+    expect(found.locator("svg")).to_be_visible()
+    return found
+
+
+def assert_still(output: Locator) -> None:
+    """The picture in an output is shown in its size: two of its pixels for one of the page."""
+    still = output.locator("img")
+    until(lambda: still.evaluate("i => i.clientWidth > 600"), "the picture")
+    assert abs(still.evaluate("i => i.naturalWidth / i.clientWidth") - 2) < 0.01
+
+
 # Every piece of text in an element that can be seen, with the contrast (WCAG 2.1) between its colour and
 # what is painted under it: backgrounds of all elements around it, or the box of its cell in a drawing.
 CONTRASTS = """
@@ -369,10 +383,9 @@ svg => {
 
 def assert_drawn_well(explorer: Locator, least: int) -> None:
     """A widget shows at least so many pieces of text, all of them can be read and stay within their boxes,
-    and nothing is scaled down or cut off."""
+    and nothing is scaled down or cut off at the side."""
     assert_readable(explorer, least)
     assert explorer.locator("svg").evaluate(STICKING_OUT) == []
-    # Nothing is scaled down or cut off at the side.
     width, shown_width = explorer.locator("svg").evaluate("s => [s.viewBox.baseVal.width, s.clientWidth]")
     assert shown_width == width
     assert explorer.evaluate("e => e.scrollWidth <= e.clientWidth")

@@ -13,7 +13,7 @@ import browser
 import nbformat
 import pytest
 import torch
-from browser import DARK, LIGHT, Notebook, assert_drawn_well, press
+from browser import DARK, LIGHT, Notebook, assert_drawn_well, assert_still, press, widget
 from playwright.sync_api import Locator, expect
 
 pytest_plugins = ["browser_fixtures"]
@@ -48,12 +48,6 @@ def graph(lesson):
 @pytest.fixture(scope="module")
 def inplace(lesson):
     return widget(lesson.run(INPLACE))
-
-
-def widget(output: Locator) -> Locator:
-    found = output.locator(".widget-vbox").first
-    expect(found.locator("svg")).to_be_visible()
-    return found
 
 
 # Everything in a picture: its boxes, where its lines lead, and the words beside the boxes.
@@ -409,7 +403,4 @@ def test_a_write_is_readable(theme, inplace, page):
 
 
 def test_a_still_is_shown_in_its_size(lesson):
-    """The picture of a graph that a notebook keeps: an image with two of its pixels for one of the page."""
-    still = lesson.run(STILL).locator("img")
-    browser.until(lambda: still.evaluate("i => i.clientWidth > 600"), "the picture")
-    assert still.evaluate("i => i.naturalWidth / i.clientWidth") == pytest.approx(2, abs=0.01)
+    assert_still(lesson.run(STILL))

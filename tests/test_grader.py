@@ -150,9 +150,7 @@ def test_an_interrupt_is_not_swallowed():
 
 def test_an_answer_that_does_not_end():
     answer = typed("def answer(x):\n    while True:\n        time.sleep(0.01)\n")
-    started = time.monotonic()
     report = grader.grade(an_exercise(right, of_integers, deadline=0.2), answer)
-    assert time.monotonic() - started < 5
     assert report.state == TIMED_OUT
     assert report.outcomes[0].message == [
         "still running after 0.2 seconds; it is in the loop at your line 2 (`while True:`)"
@@ -246,12 +244,13 @@ def dies_on_one_rank(x):
 
 
 def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
-    exercise = an_exercise(on_two, ranks=2, deadline=3)
-    stuck, looping = (only(grader.grade(exercise, answer).outcomes) for answer in (deadlocks, loops))
+    exercise, patient = an_exercise(on_two, ranks=2, deadline=1.5), an_exercise(on_two, ranks=2)
+    looping = only(grader.grade(exercise, loops).outcomes)
+    stuck = only(grader.grade(patient, deadlocks).outcomes)
     assert (stuck.state, looping.state) == (TIMED_OUT, TIMED_OUT)
     assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
-    assert looping.message[0].startswith("rank 0: still running after 3 seconds; it is in the loop at")
-    assert grader.alike(stuck, only(grader.grade(exercise, deadlocks).outcomes))
+    assert looping.message[0].startswith("rank 0: still running after 1.5 seconds; it is in the loop at")
+    assert grader.alike(stuck, only(grader.grade(patient, deadlocks).outcomes))
     assert not grader.alike(stuck, looping)
 
 
@@ -354,15 +353,18 @@ def test_a_device_check_runs_once_for_each_device():
     assert seen[2:] == machine.devices()
 
 
-def test_a_check_on_ranks_uses_a_device_of_which_each_has_one():
+def test_a_check_on_ranks_uses_a_device_of_which_each_has_one(monkeypatch):
     def on_ranks(mean, device, rank):
-        expect.true(True)
+        """Never run"""
 
-    exercise = an_exercise(on_ranks, ranks=2)
-    gpus = torch.cuda.device_count()
-    places = [place.device for _, place in grader.visits(exercise, devices=["cpu", "cuda", "mps"])]
-    assert places == (["cpu", "cuda"] if gpus >= 2 else ["cpu"])
-    assert [place.device for _, place in grader.visits(exercise, devices=["mps"])] == ["cpu"]
+    def places(*devices):
+        return [place.device for _, place in grader.visits(an_exercise(on_ranks, ranks=2), devices)]
+
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    for gpus, served in ((1, ["cpu"]), (2, ["cpu", "cuda"])):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert places("cpu", "cuda", "mps") == served
+    assert places("mps") == ["cpu"]
 
 
 def test_a_folder_is_there_for_the_check_and_gone_afterwards():
@@ -778,7 +780,7 @@ def test_looking_for_a_diagnosis_takes_a_bounded_time(monkeypatch):
     started = time.monotonic()
     found = diagnose(lambda x: x.sum(), mistakes=[*map(slow, range(20)), forgets_to_divide])
     assert found is None
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60  # all twenty would take ten minutes
 
 
 def test_mistakes_are_tried_quietly_and_once(capsys):
@@ -893,6 +895,19 @@ def test_a_changed_starter_is_an_attempt(number, old, new):
     assert not grader.is_starter(exercise, make(source.replace(old, new), name))
 
 
+def test_long_jumps_do_not_make_an_answer_another_one():
+    """Of a name that is imported and one that a cell defines, calls take more and fewer instructions; around
+    enough of them a jump needs an instruction more."""
+    for calls in range(20, 60):
+        body = "\n".join(f"        math.sqrt(math.sqrt(x + {n}))" for n in range(calls))
+        source = f"def answer(x):\n    for _ in range(x):\n{body}\n    return x\n"
+        from_a_file = compile(f"import math\n{source}", "a file", "exec")
+        namespace = {}
+        exec(from_a_file, namespace)
+        typed_in = typed(source, math=math)
+        assert grader.fingerprint(typed_in) == grader.fingerprint(namespace["answer"])
+
+
 # --- one check, conducted --------------------------------------------------------------------------
 
 
@@ -920,19 +935,3 @@ def test_a_recipe_is_made_inside_the_check():
     assert conduct(Check("right", "Right", right), Recipe()).state == PASSED
     outcome = conduct(Check("right", "Right", right), Broken())
     assert (outcome.state, outcome.message[0]) == (RAISED, "`SyntaxError: cell 3`")
-
-
-# --- equal to the starter ------------------------------------------------------------------------------
-
-
-def test_long_jumps_do_not_make_an_answer_another_one():
-    """Of a name that is imported and one that a cell defines, calls take more and fewer instructions; around
-    enough of them a jump needs an instruction more."""
-    for calls in range(20, 60):
-        body = "\n".join(f"        math.sqrt(math.sqrt(x + {n}))" for n in range(calls))
-        source = f"def answer(x):\n    for _ in range(x):\n{body}\n    return x\n"
-        from_a_file = compile(f"import math\n{source}", "a file", "exec")
-        namespace = {}
-        exec(from_a_file, namespace)
-        typed_in = typed(f"{source}", math=math)
-        assert grader.fingerprint(typed_in) == grader.fingerprint(namespace["answer"])

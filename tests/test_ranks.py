@@ -3,18 +3,13 @@
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import textwrap
 import time
-from pathlib import Path
 
-import psutil
 import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import processes
 from course_utils.ranks import STUCK, RankError, describe, ranks, run_ranks
 from course_utils.traces import place
 from course_utils.workers import Worker
@@ -271,25 +266,6 @@ def test_an_error_shows_no_frames_in_a_notebook_and_can_travel():
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def starts_a_child(rank, world_size, folder):
-    if os.fork() == 0:
-        os.setsid()
-        (folder / f"{rank}.child").write_text(str(os.getpid()))
-        time.sleep(1000)
-    (folder / f"{rank}.rank").write_text(str(os.getpid()))
-    while len(list(folder.iterdir())) < 2 * world_size:
-        time.sleep(0.01)
-    if rank == 0:
-        dist.barrier()
-
-
-def test_nothing_is_left_of_any_rank(tmp_path):
-    assert states(ranks(starts_a_child, 2, tmp_path, deadline=LONG)) == ["timed out", "returned"]
-    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
-    assert len(pids) == 4
-    assert not processes.alive(pids)
-
-
 def test_results_describe_themselves():
     results = ranks(reduces, 2, deadline=LONG)
     assert describe(results).splitlines()[1:] == ["rank 0 has returned", "rank 1 has returned"]
@@ -391,36 +367,3 @@ def test_in_a_notebook_torchscript_finds_the_source(notebook):
     (value,) = notebook[3]
     assert "torch.add(x, x)" in value.data["text/plain"]
     assert "tensor([2.])" in value.data["text/plain"]
-
-
-CLIENT = """
-import sys
-sys.path.insert(0, {tests!r})
-from pathlib import Path
-import test_ranks
-test_ranks.ranks(test_ranks.starts_a_child_and_waits, 2, Path({folder!r}), deadline=1000)
-"""
-
-
-def starts_a_child_and_waits(rank, world_size, folder):
-    starts_a_child(rank, world_size, folder)
-    time.sleep(1000)
-
-
-def test_nothing_is_left_when_the_client_is_killed_while_ranks_run(tmp_path):
-    code = CLIENT.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
-    client = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    try:
-        patience = time.monotonic() + 60
-        while len(pids := [path.read_text() for path in tmp_path.iterdir()]) < 4 or "" in pids:
-            assert time.monotonic() < patience
-            time.sleep(0.02)
-        pids = [*map(int, pids), *(child.pid for child in psutil.Process(client.pid).children())]
-        assert len(processes.alive(pids)) == len(pids) == 5
-    finally:
-        client.kill()
-        client.wait()
-    patience = time.monotonic() + 20
-    while processes.alive(pids):
-        assert time.monotonic() < patience
-        time.sleep(0.01)

@@ -1,9 +1,7 @@
 """The reference of `survive_a_lost_worker` in a job of the command `torchrun`. Its check does without: there
 the same agent runs in a warm process and forks its workers, so that nothing is imported six times."""
 
-import importlib.util
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,38 +21,21 @@ function(*args)
 """
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
-def load(path, name):
-    found = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    cloudpickle.register_pickle_by_value(module)
-    found.loader.exec_module(module)
-    return module
-
-
 def test_a_job_of_the_command_survives_the_loss_of_two_workers(tmp_path):
     name = "survive_a_lost_worker"
     course = catalog.load(ROOT)
-    topic = course.lesson_of(name).topic
-    exercise = load(ROOT / "exercises" / topic / f"{name}.py", "the_exercise")
-    reference = getattr(load(ROOT / "solutions" / topic / f"{name}.py", "the_solution"), name)
+    reference = course.solution(name).reference
+    exercise = sys.modules[f"exercises.{course.lesson_of(name).topic}.{name}"]
+    for module in (exercise, sys.modules[reference.__module__]):
+        cloudpickle.register_pickle_by_value(module)  # it is loaded from a file that nobody can import
     for folder in ("job", "told"):
         (tmp_path / folder).mkdir()
     job, script = tmp_path / "job.pkl", tmp_path / "worker.py"
     job.write_bytes(cloudpickle.dumps((exercise._worker, (reference, tmp_path))))
     script.write_text(SCRIPT.format(root=str(ROOT), job=str(job)))
-    options = [
-        "--nproc-per-node=2",
-        "--max-restarts=2",
-        "--monitor-interval=0.1",
-        f"--master-port={free_port()}",
-    ]
-    command = [sys.executable, "-m", "torch.distributed.run", *options, str(script)]
+    options = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=2"]
+    options += ["--monitor-interval=0.1", f"--log-dir={tmp_path}/logs", str(script)]
+    command = [sys.executable, "-m", "torch.distributed.run", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as agent:

@@ -101,6 +101,22 @@ def test_waiting_for_a_future_is_seen_too():
         assert set(order[5:]) == {"wait"}
 
 
+def calls_that_raise(rank, world_size):
+    x = torch.ones(2)
+    with measure.traffic() as t:
+        try:
+            dist.all_gather([torch.empty(5), torch.empty(5)], x)
+        except RuntimeError as error:
+            t.note(type(error).__name__)
+        dist.all_reduce(x)
+    return t.order
+
+
+def test_a_call_that_raises_is_counted_as_one():
+    for order in run_ranks(calls_that_raise, 2, deadline=LONG):
+        assert order == ["all_gather 0", "RuntimeError", "all_reduce 1", "wait 1"]
+
+
 def inside_one_another(rank, world_size):
     x, before = torch.ones(2), Work.wait
     with measure.traffic() as outer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture
@@ -15,8 +16,8 @@ from course_utils.lanes import Flight, Lane, Recording, Span
 LEFT, RIGHT = 62, 10
 COMPUTE, FILLING, FLIGHT, GAP, BETWEEN = 24.0, 20.0, 17.0, 4.0, 14.0
 TINY, SMALL = 10.5, 11.5
-FILLS = {"forward": "rank", "other": "rank", "backward": "gradient", "step": "storage", "stuck": "odd"}
-NAMES = {"other": "computes", "step": "step", "waiting": "waits", "stuck": "never returns"}
+FILLS = {"forward": "rank", "other": "rank", "backward": "gradient", "step": "storage"}  # of what ended
+NAMES = {"other": "computes", "waiting": "waits", "stuck": "never returns"}
 # How much longer than all that has happened the picture is where something never ends.
 OPEN = 1.3
 
@@ -45,7 +46,9 @@ def compose(
     if not start < stop:
         raise ValueError(f"no time to show: from {start * 1e3:g} to {stop * 1e3:g} ms")
     axis = _Axis(start, stop)
-    scene = Scene(_described(recording))
+    told = "; ".join(str(recording).splitlines())
+    ranks = f"{len(recording.lanes)} rank{'s' * (len(recording.lanes) > 1)}"
+    scene = Scene(f"{ranks} on one time axis: {told}")
     y = 6.0
     for lane in recording.lanes:
         y = _lane(scene, axis, lane, y) + BETWEEN
@@ -89,68 +92,69 @@ def _lane(scene: Scene, axis: _Axis, lane: Lane, y: float) -> float:
     for row in rows:
         scene.boxes += [_flight(axis, lane, flight, y) for flight in row]
         y += FLIGHT + 1
-    if lane.state != "returned":
-        for line in textwrap.wrap(f"rank {lane.rank} {lane.told}", 96):
+    told = [lane.told] if lane.state != "returned" else []
+    if not math.isinf(lane.cut):
+        told.append(
+            f"ran more operators than are recorded: those after {lane.cut * 1e3:.0f} ms are not drawn"
+        )
+    for one in told:
+        for line in textwrap.wrap(f"rank {lane.rank} {one}", 96):
             scene.words.append(Words(LEFT, y + 11, line, SMALL + 0.5, bold=True))
             y += 17
     return y
 
 
 def _span(axis: _Axis, lane: Lane, span: Span, number: int, y: float) -> Box:
-    left, right = axis.x(span.begin), axis.x(span.end)
-    width = max(right - left, 1.0)
     for_ever = math.isinf(span.end)
     name = NAMES.get(span.kind, span.kind)
     if span.kind == "waiting" and for_ever:
         name = "waits for ever"
     fill = "odd" if for_ever else FILLS.get(span.kind, "")
-    words = (Words(left + width / 2, y + COMPUTE / 2, name, SMALL, "middle"),) if _fits(name, width) else ()
     ended = "never ended" if for_ever else f"{(span.end - span.begin) * 1e3:.2f} ms"
     more = f"rank {lane.rank}, {name}: from {span.begin * 1e3:.2f} ms, {ended}"
-    thin = 0.4 if width < 4 else 0.9
     key = f"{lane.rank}.{number}"
-    return Box(left, y, width, COMPUTE, fill, words, more, thin, span.kind == "waiting", span.kind, key)
+    how = dict(fill=fill, more=more, dashed=span.kind == "waiting", part=span.kind, key=key)
+    return _bar(axis, span.begin, span.end, y, COMPUTE, (name,), SMALL, **how)
+
+
+def _bar(
+    axis: _Axis,
+    begin: float,
+    end: float,
+    y: float,
+    height: float,
+    texts: Sequence[str] = (),
+    pixels: float = TINY,
+    **how: Any,
+) -> Box:
+    """A box from `begin` to `end`, with the first of `texts` that fits into it."""
+    left, right = axis.x(begin), axis.x(end)
+    width = max(right - left, 1.0)
+    text = next((text for text in texts if LETTER * pixels * len(text) + 10 <= width), "")
+    words = (Words(left + width / 2, y + height / 2, text, pixels, "middle"),) if text else ()
+    thin = 0.9 if texts and width >= 4 else 0.4
+    return Box(left, y, width, height, words=words, line=thin, **how)
 
 
 def _buckets(scene: Scene, axis: _Axis, lane: Lane, y: float) -> None:
     """Each bucket as stairs: a step up for each gradient, by its bytes, as high as the row when launched."""
     launched = {flight.number: flight for flight in lane.flights}
-    for bucket in sorted({g.bucket for g in lane.gradients if g.bucket is not None}):
-        inside = [g for g in lane.gradients if g.bucket == bucket]
-        total, held = sum(g.bytes for g in inside), 0
-        ends = [g.time for g in inside[1:]] + [launched[bucket].begin]
-        for gradient, end in zip(inside, ends, strict=True):
-            held += gradient.bytes
-            if not axis.shows(gradient.time, end):
-                continue
-            left, right = axis.x(gradient.time), axis.x(end)
-            height = max(FILLING * held / max(total, 1), 1.5)
-            more = (
-                f"rank {lane.rank}: the gradient of {gradient.name} has arrived, {held:,} of {total:,} bytes "
-                f"of {launched[bucket].name} {bucket}"
-            )
-            box = Box(
-                left,
-                y + FILLING - height,
-                max(right - left, 1.0),
-                height,
-                "gradient",
-                (),
-                more,
-                0.4,
-                False,
-                "bucket",
-                f"{lane.rank}.{bucket}.{gradient.name}",
-            )
-            scene.boxes.append(box)
     for gradient in lane.gradients:
-        if gradient.bucket is None and axis.shows(gradient.time, gradient.time):
-            more = f"rank {lane.rank}: the gradient of {gradient.name} has arrived, and nothing sends it"
-            x = axis.x(gradient.time)
-            key = f"{lane.rank}.none.{gradient.name}"
-            scene.boxes.append(
-                Box(x, y + FILLING / 2, 1.0, FILLING / 2, "gradient", (), more, 0.4, True, "bucket", key)
-            )
+        inside = [g for g in lane.gradients if g.bucket == gradient.bucket]
+        place = inside.index(gradient) + 1
+        if gradient.bucket is None:
+            end, height, said = gradient.time, FILLING / 2, "and nothing sends it"
+        else:
+            flight = launched[gradient.bucket]
+            end = inside[place].time if place < len(inside) else flight.begin
+            held, total = sum(g.bytes for g in inside[:place]), sum(g.bytes for g in inside)
+            height = max(FILLING * held / max(total, 1), 1.5)
+            said = f"{held:,} of {total:,} bytes of {flight.name} {flight.number}"
+        if axis.shows(gradient.time, end):
+            more = f"rank {lane.rank}: the gradient of {gradient.name} has arrived, {said}"
+            key = f"{lane.rank}.{gradient.bucket}.{gradient.name}"
+            how = dict(fill="gradient", more=more, dashed=gradient.bucket is None, part="bucket", key=key)
+            scene.boxes.append(_bar(axis, gradient.time, end, y + FILLING - height, height, **how))
 
 
 def _in_rows(axis: _Axis, flights: Sequence[Flight]) -> list[list[Flight]]:
@@ -169,23 +173,18 @@ def _in_rows(axis: _Axis, flights: Sequence[Flight]) -> list[list[Flight]]:
 
 
 def _flight(axis: _Axis, lane: Lane, flight: Flight, y: float) -> Box:
-    left, right = axis.x(flight.begin), axis.x(flight.end)
-    width = max(right - left, 1.0)
     full = f"{flight.name} {flight.number}"
     if flight.peer is not None:
         full = f"{flight.name} {'to' if flight.name == 'send' else 'from'} {flight.peer}"
     texts = (f"{full} · {_size(flight.bytes)}", full, str(flight.number))
-    text = next((text for text in texts if _fits(text, width, TINY)), "")
-    words = (Words(left + width / 2, y + FLIGHT / 2, text, TINY, "middle"),) if text else ()
     ended = "never complete"
     if not math.isinf(flight.end):
         ended = f"complete after {(flight.end - flight.begin) * 1e3:.2f} ms"
     at = f"at {flight.begin * 1e3:.2f} ms" + (", inside backward" if flight.backward else "")
     more = f"rank {lane.rank}: {full}, {flight.bytes:,} bytes, launched {at}, {ended}"
-    dashed = math.isinf(flight.end)
-    thin = 0.4 if width < 4 else 0.9
     key = f"{lane.rank}.{flight.number}"
-    return Box(left, y, width, FLIGHT, "flight", words, more, thin, dashed, "flight", key)
+    how = dict(fill="flight", more=more, dashed=math.isinf(flight.end), part="flight", key=key)
+    return _bar(axis, flight.begin, flight.end, y, FLIGHT, texts, **how)
 
 
 def _ticks(scene: Scene, axis: _Axis, y: float) -> None:
@@ -209,24 +208,7 @@ def _round_step(step: float) -> float:
     return next(n * power for n in (1, 2, 5, 10) if n * power >= step * 0.999)
 
 
-def _fits(text: str, width: float, pixels: float = SMALL) -> bool:
-    return LETTER * pixels * len(text) + 10 <= width
-
-
 def _size(count: int) -> str:
     if count < 1_000:
         return f"{count} B"
     return f"{count / 1e3:.3g} kB" if count < 1_000_000 else f"{count / 1e6:.3g} MB"
-
-
-def _described(recording: Recording) -> str:
-    parts = []
-    for lane in recording.lanes:
-        words = f"rank {lane.rank} {lane.told}"
-        early = [flight for flight in lane.flights if flight.backward]
-        if lane.flights:
-            words += f", {len(lane.flights)} messages and collectives"
-        if early:
-            words += f", {len(early)} launched inside backward"
-        parts.append(words)
-    return f"{len(recording.lanes)} ranks on one time axis: " + "; ".join(parts)

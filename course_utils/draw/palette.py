@@ -1,8 +1,9 @@
 """The colours of every picture in the course: one colour for one thing.
 
-The hues are those of Okabe and Ito, which readers with any common form of colour blindness can tell apart.
-What has a fill carries dark text (`INK`); what stands beside it is written in a grey that can be read on a
-white page and on a dark one (`TEXT`). A colour is never the only sign: see where these are used.
+The hues are those of Okabe and Ito, and two that keep their distance from them (`FLIGHT`, `ODD`): readers
+with any common form of colour blindness can tell them apart. What has a fill carries dark text (`INK`); what
+stands beside it is written in a grey that can be read on a white page and on a dark one (`TEXT`). A colour is
+never the only sign: see where these are used.
 """
 
 STORAGE = "#C3C7CE"  # memory that is there, read or not

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 import ipywidgets as widgets
 from torch import Tensor
@@ -13,10 +11,11 @@ from torch import Tensor
 from course_utils.draw.graph import Drawing
 from course_utils.draw.graph_fold import MOST
 from course_utils.draw.graph_nodes import read
-from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import Scene, to_svg
 from course_utils.explore.controls import button
+from course_utils.explore.explorer import COLOUR, Explorer
 
-COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
 # A picture that is higher than this follows the step, so that the controls stay in sight.
 WINDOW = 640.0
 
@@ -38,7 +37,7 @@ def graph(
     return GraphExplorer(outputs, params, gradient, most, names)
 
 
-class GraphExplorer(widgets.VBox):
+class GraphExplorer(Explorer):
     """The widget. `step` is the number of steps of the backward that are shown; None before one was asked
     for. It keeps the graph alive until it is closed."""
 
@@ -53,7 +52,6 @@ class GraphExplorer(widgets.VBox):
         self.drawing: Drawing | None = Drawing(read(outputs, params, names), most=most)
         self.gradient = gradient
         self.step: int | None = None
-        self._quiet = False
 
         self.back_button = button("◀ Back", self.back)
         self.forward_button = button("Step ▶", self.forward)
@@ -125,13 +123,8 @@ class GraphExplorer(widgets.VBox):
         self.drawing = self.gradient = None
         super().close()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
-        """The widget, and beside it a picture: what is shown where no kernel answers."""
-        live = super()._repr_mimebundle_(**kwargs) or {}
-        if self.drawing is None:
-            return live, {}
-        data, metadata = to_picture(self.scene())._repr_mimebundle_()
-        return {**live, **data}, metadata
+    def _still(self) -> Picture | None:
+        return None if self.drawing is None else super()._still()
 
     # --- after a change -----------------------------------------------------------------------------------
 
@@ -184,12 +177,3 @@ class GraphExplorer(widgets.VBox):
         drawing = self._open()
         drawing.show_saved = change["new"]
         self.redraw()
-
-    @contextmanager
-    def _silent(self) -> Iterator[None]:
-        """Controls that are set here do nothing."""
-        was, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = was

@@ -9,7 +9,8 @@ import ipywidgets as widgets
 
 from course_utils.draw.inplace import scene_of
 from course_utils.draw.inplace_program import Program, Run
-from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.draw.shapes import Scene, to_svg
+from course_utils.explore.explorer import Explorer
 
 
 def inplace(lines: str | Sequence[str], operation: str, **given: Any) -> InplaceExplorer:
@@ -23,7 +24,7 @@ def inplace(lines: str | Sequence[str], operation: str, **given: Any) -> Inplace
     return InplaceExplorer(lines, operation, given)
 
 
-class InplaceExplorer(widgets.VBox):
+class InplaceExplorer(Explorer):
     """The widget. `result` is what came of the run that is shown."""
 
     def __init__(self, lines: str | Sequence[str], operation: str, given: dict[str, Any]) -> None:
@@ -66,9 +67,3 @@ class InplaceExplorer(widgets.VBox):
     def scene(self) -> Scene:
         """The picture that is shown."""
         return scene_of(self.result)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
-        """The widget, and beside it a picture: what is shown where no kernel answers."""
-        data, metadata = to_picture(self.scene())._repr_mimebundle_()
-        live = super()._repr_mimebundle_(**kwargs) or {}
-        return {**live, **data}, metadata

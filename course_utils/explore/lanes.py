@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import escape
-from typing import Any
 
 import ipywidgets as widgets
 
 from course_utils.draw.lanes import compose, whole
-from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.draw.shapes import Scene, to_svg
 from course_utils.explore.controls import button
+from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.lanes import Recording
 
-COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
 # A window never shows less than this part of the recording.
 CLOSEST = 1 / 200
 
@@ -25,7 +22,7 @@ def lanes(recording: Recording) -> LanesExplorer:
     return LanesExplorer(recording)
 
 
-class LanesExplorer(widgets.VBox):
+class LanesExplorer(Explorer):
     """The widget. `step` is the number of the event that is shown, from 0; None before one was asked for.
     `window` is the time that is shown, (start, stop) in milliseconds."""
 
@@ -34,7 +31,6 @@ class LanesExplorer(widgets.VBox):
         self.moments = recording.moments()
         self.step: int | None = None
         self.length = whole(recording) * 1e3
-        self._quiet = False
 
         self.back_button = button("◀ Back", self.back)
         self.forward_button = button("Step ▶", self.forward)
@@ -114,12 +110,6 @@ class LanesExplorer(widgets.VBox):
         start, stop = self.window
         return compose(self.recording, start / 1e3, stop / 1e3, cursor)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
-        """The widget, and beside it a picture: what is shown where no kernel answers."""
-        live = super()._repr_mimebundle_(**kwargs) or {}
-        data, metadata = to_picture(self.scene())._repr_mimebundle_()
-        return {**live, **data}, metadata
-
     def _show(self) -> None:
         self.picture.value = to_svg(self.scene(), f"lanes-{self.model_id}")
         self.message.value = self._said()
@@ -148,12 +138,3 @@ class LanesExplorer(widgets.VBox):
     def _zoomed(self, change: dict) -> None:
         if not self._quiet:
             self._show()
-
-    @contextmanager
-    def _silent(self) -> Iterator[None]:
-        """Controls that are set here do nothing."""
-        was, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = was

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import escape
-from typing import Any
 
 import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.draw import palette
+from course_utils.draw.picture import Picture
 from course_utils.explore.controls import button, move, slider_of, spread, wrapped
+from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.explore.goal import Goal
 from course_utils.explore.journey import Journey
 from course_utils.explore.layout import MOST_DIMENSIONS, Layout, same_storage
@@ -20,7 +19,6 @@ from course_utils.explore.render import to_picture, to_svg
 from course_utils.explore.scene import Scene, compose
 
 MONO = 'font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace'
-COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
 # Above this many elements a slider through all of them has no use.
 MOST_WALKED = 100_000
 
@@ -35,7 +33,7 @@ def strides(x: Tensor, goal: Tensor | None = None, name: str = "x") -> StrideExp
     return StrideExplorer(x, goal, name)
 
 
-class StrideExplorer(widgets.VBox):
+class StrideExplorer(Explorer):
     """The widget. `tensor` is the tensor that is shown, `code` the expression that made it, `index` the lit
     element (None where there are no elements)."""
 
@@ -44,7 +42,6 @@ class StrideExplorer(widgets.VBox):
         self.goal = Goal(goal, x) if goal is not None else None
         self.index: tuple[int, ...] | None = None
         self._drawn = x
-        self._quiet = False
 
         self.line = widgets.HTML(layout=widgets.Layout(flex="1 1 auto", min_width="0"))
         self.undo_button = button("Undo", self.undo)
@@ -142,12 +139,8 @@ class StrideExplorer(widgets.VBox):
             title=title,
         )
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
-        """The widget, and beside it a picture: what is shown where no kernel answers."""
-        still = to_picture(self.scene(title=True))
-        data, metadata = still._repr_mimebundle_()
-        live = super()._repr_mimebundle_(**kwargs) or {}
-        return {**live, **data}, metadata
+    def _still(self) -> Picture:
+        return to_picture(self.scene(title=True))
 
     # --- after a change -----------------------------------------------------------------------------------
 
@@ -195,15 +188,6 @@ class StrideExplorer(widgets.VBox):
 
     def _open(self, name: str) -> None:
         self.panel.children = [self.panels[name].box]
-
-    @contextmanager
-    def _silent(self) -> Iterator[None]:
-        """Controls that are set here do nothing."""
-        was, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = was
 
     # --- what is said -------------------------------------------------------------------------------------
 

@@ -54,8 +54,8 @@ class Call:
     """One message or collective that this rank took part in.
 
     `bytes`: of the tensors that it brought (for `recv`, and for `broadcast` on all ranks but one: that it
-    received into; for `barrier`: 0). `peer`: the
-    other rank of a `send` or `recv`, None where it was not said. `backward`: autograd's engine called it.
+    received into; for `barrier`: 0). `peer`: the other rank of a `send` or `recv`, None where it was not
+    said. `backward`: autograd's engine called it.
     """
 
     name: str
@@ -119,8 +119,8 @@ class CollectiveWatch(Watch):
     Subclasses say what is noted. While it is entered, waiting for a `Work` or a `Future` goes through it.
     """
 
-    def launched(self, call: Call, run: Callable[[], Any]) -> Any:
-        """Called instead of the call: calls `run()` once and returns what it returns."""
+    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
+        """Called instead of call `number`, from 0: calls `run()` once and returns what it returns."""
         raise NotImplementedError
 
     def launched_as(self, number: int, work: Any) -> None:
@@ -147,12 +147,14 @@ class CollectiveWatch(Watch):
         return super().__exit__(*error)
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        call = call_of(func, args)
+        call = _call_of(func, args)
         if call is None:
             return self.ran(func, run)
-        out = self.launched(call, run)
-        self._works.append(work_of(out))
-        self.launched_as(len(self._works) - 1, self._works[-1])
+        number = len(self._works)
+        self._works.append(None)  # a call that raises has a number too
+        out = self.launched(number, call, run)
+        self._works[number] = _work_of(out)
+        self.launched_as(number, self._works[number])
         return out
 
     def ran(self, func: Any, run: Callable[[], Any]) -> Any:
@@ -177,7 +179,7 @@ class CollectiveWatch(Watch):
         return next((i for i, work in enumerate(self._works) if work is waited_for), None)
 
 
-def call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
+def _call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
     """The message or collective that this operator is; None for all others."""
     if getattr(func, "namespace", None) not in ("c10d", "_c10d_functional"):
         return None
@@ -190,7 +192,7 @@ def call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
     return Call(name, size, args[2] if has_peer else None, in_backward())
 
 
-def work_of(out: Any) -> Any:
+def _work_of(out: Any) -> Any:
     """The `Work` that a call gave, the same object that Python code gets; None where there is none."""
     last = out[-1] if isinstance(out, (tuple, list)) and out else out
     kind = _work()
@@ -210,8 +212,8 @@ class _Recorder(CollectiveWatch):
         super().__init__()
         self.found = found
 
-    def launched(self, call: Call, run: Callable[[], Any]) -> Any:
-        self.found.note(f"{call.name} {len(self.found.calls)}")
+    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
+        self.found.note(f"{call.name} {number}")
         self.found.calls.append(call)
         return run()
 

@@ -67,7 +67,6 @@ model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Line
 model[2].weight = model[1].weight
 model[3].weight.requires_grad_(False)"""
 _BUCKETS = ["3.bias", "2.bias", "1.bias"], ["1.weight", "0.bias"], ["0.weight"]
-_BATCH = """x, y = torch.randn({n}, 3), torch.randn({n}, 2)"""
 _CALL = "nn.functional.mse_loss(ddp(x), y).backward()"
 _LAUNCH = "launch"
 
@@ -89,7 +88,7 @@ def _given(BucketedDDP, setup, limit, rank, device, n=2, more=""):
         with mock.patch.object(DistributedDataParallel, "__init__", _refused):
             return BucketedDDP(module, bucket_bytes)
 
-    lines = [setup, _BATCH.format(n=4 * n)]
+    lines = [setup, f"x, y = torch.randn({4 * n}, 3), torch.randn({4 * n}, 2)"]
     if device.type != "cpu":
         lines.append(f"model, x, y = (one.to('{device.type}') for one in (model, x, y))")
     if BucketedDDP is not None:
@@ -266,31 +265,24 @@ model.forward = lambda x, *, order: model[order[2]](model[order[1]](model[order[
     _expect_early(seen, [[f"{i}.bias", f"{i}.weight"] for i in (2, 1, 0)])
 
 
-def _step(model, speed):
-    """One step of SGD with momentum. (`torch.optim` would be imported for seconds in every process.)"""
-    for name, p in model.named_parameters():
-        if p.grad is not None:
-            speed[name] = 0.9 * speed.get(name, 0) + p.grad
-            p.data -= 0.1 * speed[name]
-
-
 @exercise.check(ranks=3, deadline=10)
 def five_steps(BucketedDDP, rank, device):
     """Three ranks, five steps with momentum: after each all have the parameters of one process"""
     t, oracle = _given(BucketedDDP, _MODEL, 80, rank, device, n=3), _one_process(_MODEL, device, n=3)
     wanted = dict(oracle.model.named_parameters())
     expect.true(t.ddp.module is t.model, "`ddp.module` is another module", "expected: `model` itself")
-    speeds = {}, {}
+    optimizers = [
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) for model in (t.model, oracle.model)
+    ]
     for k in range(1, 6):
         _backward(t)
         F.mse_loss(oracle.model(oracle.x), oracle.y).backward()
-        for model, speed in zip((t.model, oracle.model), speeds, strict=True):
-            _step(model, speed)
-            model.zero_grad(set_to_none=k % 2 == 0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=k % 2 == 0)
         for name, p in t.model.named_parameters():
-            expect.equal(
-                p.detach(), wanted[name].detach(), what=f"`{name}` after step {k}", rtol=1e-4, atol=1e-6
-            )
+            what = f"`{name}` after step {k}"
+            expect.equal(p.detach(), wanted[name].detach(), what=what, rtol=1e-4, atol=1e-6)
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------

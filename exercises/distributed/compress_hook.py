@@ -15,7 +15,8 @@ is. `state` is a dict that belongs to this hook on this rank, empty at first, fo
 `bucket.parameters()` and `bucket.gradients()` are lists in one order, that of the buffer, where each gradient
 takes up `numel()` elements. After the first backward the model sorts the parameters anew, into other buckets
 and another order. The hook does not wait: it returns when its messages are on the way. Gradients may be zero
-everywhere. torch's own hooks send two bytes for each element, which is not enough here.
+everywhere. Where a gradient holds NaN on some rank, the average of that gradient holds NaN on every rank.
+torch's own hooks send two bytes for each element, which is not enough here.
 
 With `[127., 0.6]` on rank 0 and `[0., -254.]` on rank 1 the scales are 1 and 2, and the average is
 `[63.5, -126.5]`; rank 0 keeps `[0., -0.4]`."""
@@ -81,7 +82,8 @@ class _Run:
             f"net = {_code(self.model.module)}" + ("" if dtype == torch.float32 else f".to({dtype})"),
             "model = DistributedDataParallel(net)",
             "model.register_comm_hook({}, compress_hook)",
-            f"x = torch.tensor({values[self.rank]}, dtype={dtype})  # rank {self.rank}",
+            f"x = torch.tensor({values[self.rank]}, dtype={dtype})".replace("nan", "torch.nan")
+            + f"  # rank {self.rank}",
             "model(x).sum().backward()" + (f"  # number {self.backwards}" if self.backwards > 1 else ""),
         ]
         inputs = [torch.tensor(of_rank, dtype=dtype, device=self.parameters[0].device) for of_rank in values]
@@ -157,20 +159,15 @@ def three_ranks(compress_hook, rank, device):
 @exercise.check(ranks=2)
 def bytes_sent(compress_hook, rank, world_size, device):
     """One byte for each element"""
-    net = nn.Linear(40, 25)
+    net = nn.Linear(4, 100)
     run = _Run(compress_hook, rank, device, net)
-    traffic = run.backward([[[0.5 + i + of for i in range(40)]] for of in (0, 7)])
+    traffic = run.backward([[[0.5, 1.5, -2.5, 3.5]], [[7.5, -1.5, 4.5, 0.5]]])
     number = sum(p.numel() for p in net.parameters())
     # What is received does not count. Of `world_size` ranks that see a broadcast, one brings it.
     brought = traffic.bytes(backward=True) - traffic.bytes("recv", backward=True)
     brought -= traffic.bytes("broadcast", backward=True) * (world_size - 1) // world_size
     with expect.situation(*run.code):
-        expect.at_most(
-            brought,
-            number + 16,
-            f"for {number:,} elements, this rank brings",
-            unit="bytes",
-        )
+        expect.at_most(brought, number + 16, f"for {number:,} elements, this rank brings", unit="bytes")
     run.expect_close()
 
 
@@ -212,6 +209,19 @@ def zeros(compress_hook, rank, device):
 
 
 @exercise.check(ranks=2)
+def not_a_number(compress_hook, rank, device):
+    """A NaN in the gradients of one rank is in the average, on both"""
+    run = _Run(compress_hook, rank, device, nn.Linear(2, 1, bias=False))
+    run.backward([[[0.5, -2.0]], [[torch.nan, 1.0]]])
+    with expect.situation(*run.code):
+        expect.true(
+            bool(run.model.module.weight.grad.isnan().any()),
+            "the gradient of `weight` holds no NaN; that of rank 1 held one before it was sent",
+            "expected: it does, so that nobody trains on without having noticed",
+        )
+
+
+@exercise.check(ranks=2)
 def double_precision(compress_hook, rank, device):
     """The future brings a tensor like the buffer, of single and of double precision"""
     for dtype in (torch.float32, torch.float64) if device.type != "mps" else (torch.float32,):
@@ -232,14 +242,16 @@ def does_not_wait(compress_hook, rank, device):
     store = dist.distributed_c10d._get_default_store()
 
     def late(state, bucket):
-        # Rank 1 begins when rank 0 has returned, or waits: nothing can have arrived before.
-        while rank == 1 and not (store.check(["returned"]) or store.check(["waits"])):
-            time.sleep(0.001)
-        with _told_of_waits(lambda: store.set("waits", "")) if rank == 0 else contextlib.nullcontext():
-            future = compress_hook(state, bucket)
-        if rank == 0:
+        if rank == 1:
+            # It begins when rank 0 has returned, or waits: nothing can have arrived before.
+            while not (store.check(["returned"]) or store.check(["waits"])):
+                time.sleep(0.001)
+            return compress_hook(state, bucket)
+        try:
+            with _told_of_waits(lambda: store.set("waits", "")):
+                return compress_hook(state, bucket)
+        finally:  # also where it raises: rank 1 would wait in vain
             store.set("returned", "")
-        return future
 
     run = _Run(late, rank, device, nn.Linear(2, 1, bias=False))
     run.backward(_ONE)
@@ -532,6 +544,30 @@ def divides_by_zero(state, bucket):
         return numbers.nan_to_num(0.0).to(torch.int8), scale + 0 * numbers[:1]
 
     return _right(state, bucket, rounded=rounded)
+
+
+@exercise.mistake
+def hides_nan(state, bucket):
+    """A NaN among the gradients is sent as a whole number, for `int8` has no NaN, and the scale beside it is
+    an ordinary number: the other ranks hear nothing of it. A comparison with NaN is false, and
+    `max(1e-12, nan)` is 1e-12. Let the scale be NaN then."""
+
+    def rounded(wanted):
+        scale = wanted.abs().max().reshape(1) / 127
+        scale = torch.where(scale > 0, scale, 1)
+        return torch.round(wanted / scale).to(torch.int8), scale
+
+    return _right(state, bucket, rounded=rounded)
+
+
+@hides_nan.variant
+def python_takes_the_larger(state, bucket):
+    wanted = _wanted(state, bucket)
+    top = max(1e-30, wanted.abs().max().item())
+    numbers = (wanted / top * 127).round().nan_to_num(0).char()
+    scale = wanted.new_full((1,), top / 127)
+    _keep(state, bucket, wanted - numbers * scale)
+    return _gather(numbers, scale).then(_mean)
 
 
 @exercise.mistake

@@ -88,6 +88,9 @@ def _expect_result(t, found, wanted):
         for what, came, value in zip(("the accuracy", "the mean loss"), found, wanted, strict=True):
             expect.equal(came, value, what=what, rtol=1e-5, atol=1e-6)
     except expect.Mismatch as mismatch:
+        if isinstance(came, torch.Tensor):
+            mismatch.lines.append("a tensor is no float: take the number out of it with `item`")
+            raise
         sampler = t.loader.sampler
         reads, ranks, n = len(sampler), sampler.num_replicas, len(t.data)
         repeated = sampler.rank + (reads - 1) * ranks >= n
@@ -229,10 +232,10 @@ def only_repeated(evaluate_exactly, device):
 
 
 @contextlib.contextmanager
-def _evaluating(model):
+def _evaluating(model, grad_mode=torch.no_grad):
     was = [(module, module.training) for module in model.modules()]
     model.eval()
-    with torch.no_grad():
+    with grad_mode():
         yield
     for module, training in was:
         module.training = training
@@ -257,8 +260,8 @@ def _batches(model, loader, left=None):
     return found
 
 
-def _rows(model, loader, left=None):
-    with _evaluating(model):
+def _rows(model, loader, left=None, grad_mode=torch.no_grad):
+    with _evaluating(model, grad_mode):
         return torch.cat(_batches(model, loader, left))
 
 
@@ -276,8 +279,7 @@ def _gathered(x):
 
 
 def _pair(x):
-    right, loss = x.tolist()
-    return right, loss
+    return tuple(x.tolist())
 
 
 @exercise.mistake
@@ -550,11 +552,10 @@ def leaves_without_examples(model, loader):
     return _pair(_added(_rows(model, loader).sum(0)) / len(loader.dataset))
 
 
-def _evaluated(model, loader, runs=contextlib.nullcontext):
-    """A right answer that leaves it to `runs` how the model runs, and to its caller what becomes of it."""
-    with runs():
-        rows = torch.cat(_batches(model, loader))
-    return _pair(_added(rows.detach().sum(0)) / len(loader.dataset))
+@torch.no_grad
+def _evaluated(model, loader):
+    """A right answer that leaves the modes of the model to its caller."""
+    return _pair(_added(torch.cat(_batches(model, loader)).sum(0)) / len(loader.dataset))
 
 
 @exercise.mistake
@@ -562,7 +563,7 @@ def left_in_eval(model, loader):
     """You leave the model in eval mode. The training that goes on afterwards has no dropout, and BatchNorm
     learns no statistics any more."""
     model.eval()
-    return _evaluated(model, loader, torch.no_grad)
+    return _evaluated(model, loader)
 
 
 @left_in_eval.variant
@@ -578,7 +579,7 @@ def trains_all_of_it(model, loader):
     """`model.train()` puts every module into training mode, also one that was in eval mode before: a frozen
     BatchNorm, say. Note the mode of each module, and put it back."""
     model.eval()
-    result = _evaluated(model, loader, torch.no_grad)
+    result = _evaluated(model, loader)
     model.train()
     return result
 
@@ -597,19 +598,15 @@ def puts_back_the_mode_of_the_model(model, loader):
 def never_in_eval(model, loader):
     """The model ran in the mode in which it came. In training mode dropout is on, and BatchNorm normalises
     with the batch and changes its running statistics: `no_grad` switches none of this off."""
-    return _evaluated(model, loader, torch.no_grad)
+    return _evaluated(model, loader)
 
 
 @exercise.mistake
 def with_a_graph(model, loader):
     """Eval mode does not stop autograd. Each forward records a graph and keeps what its backward would need.
     `torch.no_grad()` or `torch.inference_mode()` stops it."""
-    was = [(module, module.training) for module in model.modules()]
-    model.eval()
-    result = _evaluated(model, loader)
-    for module, training in was:
-        module.training = training
-    return result
+    rows = _rows(model, loader, grad_mode=contextlib.nullcontext)
+    return _pair(_added(rows.detach().sum(0)) / len(loader.dataset))
 
 
 @with_a_graph.variant
@@ -632,13 +629,5 @@ def grad_mode_left_off(model, loader):
     """`torch.set_grad_enabled(False)` stays in force after the function has returned. As a `with` block it
     ends by itself, as `no_grad` does."""
     torch.set_grad_enabled(False)
-    return _pair(_added(_own_rows(model, loader).sum(0)) / len(loader.dataset))
-
-
-def _own_rows(model, loader):
-    was = [(module, module.training) for module in model.modules()]
-    model.eval()
-    rows = torch.cat(_batches(model, loader))
-    for module, training in was:
-        module.training = training
-    return rows
+    rows = _rows(model, loader, grad_mode=contextlib.nullcontext)
+    return _pair(_added(rows.sum(0)) / len(loader.dataset))

@@ -197,6 +197,10 @@ def _step(w, x, y):
     return w - 0.125 * grad
 
 
+def _own_step(w, x, y):
+    return w - 0.125 * (x.t() @ (x @ w - y))
+
+
 def _own(w, x, y):
     return torch.stack(((x @ w - y).square().sum(), torch.tensor(float(len(y)))))
 
@@ -207,17 +211,35 @@ def _of_all(w, x, y):
     return (total[0] / total[1]).item()
 
 
+def _of_its_own(w, x, y):
+    total, count = _own(w, x, y)
+    return (total / count).item()
+
+
 def _note(log, loss):
     if dist.get_rank() == 0:
         log.append(loss)
 
 
+def _trained(w, train, valid, epochs, log, step=_step, loss=_of_all, note=_note):
+    """A right answer with holes: `step(w, x, y)`, `loss(w, x, y)` and `note(log, loss)`."""
+    best = float("inf")
+    for _ in range(epochs):
+        w = step(w, *train)
+        found = loss(w, *valid)
+        note(log, found)
+        if found >= best:
+            break
+        best = found
+    return w
+
+
 @exercise.mistake
 def only_rank_zero_comes_to_it(w, train, valid, epochs, log):
-    """On two ranks one still waits in a collective that the other does not come to. As long as `mean_loss`
-    stands under `if rank == 0`, its `all_reduce` is called on one rank alone, and meets whatever the other
-    calls next. A barrier for the other is another collective, and sleeping gives it no reason to call this
-    one."""
+    """On two ranks one still waits in a collective that the other does not come to. What stands under
+    `if rank == 0` is called on one rank alone, and meets whatever the other calls next: so it is with the
+    `all_reduce` in `mean_loss`, and with a barrier. A barrier for the other rank is another collective, and
+    sleeping gives it no reason to call this one."""
     best = float("inf")
     for _ in range(epochs):
         w = _step(w, *train)
@@ -294,16 +316,7 @@ def each_looks_at_its_own(w, train, valid, epochs, log):
     """The collective is gone from the validation, and each rank computes the loss of its own examples.
     That is not the loss of all, and it rises at another time on each rank: one leaves the loop, and the
     others wait for it."""
-    best = float("inf")
-    for _ in range(epochs):
-        w = _step(w, *train)
-        total, count = _own(w, *valid)
-        loss = (total / count).item()
-        _note(log, loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+    return _trained(w, train, valid, epochs, log, loss=_of_its_own)
 
 
 @each_looks_at_its_own.variant
@@ -327,10 +340,10 @@ def decides_by_its_own(w, train, valid, epochs, log):
     for _ in range(epochs):
         w = _step(w, *train)
         _note(log, _of_all(w, *valid))
-        total, count = _own(w, *valid)
-        if total / count >= best:
+        own = _of_its_own(w, *valid)
+        if own >= best:
             break
-        best = total / count
+        best = own
     return w
 
 
@@ -338,17 +351,13 @@ def decides_by_its_own(w, train, valid, epochs, log):
 def rank_zero_decides_for_all(w, train, valid, epochs, log):
     """Rank 0 validates with its own examples and tells the others. All end together, by the loss of some
     of the examples: those of the other ranks count for nothing."""
-    best = float("inf")
-    for _ in range(epochs):
-        w = _step(w, *train)
-        total, count = _own(w, *valid)
-        loss = total / count
-        dist.broadcast(loss, src=0)
-        _note(log, loss.item())
-        if loss.item() >= best:
-            break
-        best = loss.item()
-    return w
+
+    def loss(w, x, y):
+        total, count = _own(w, x, y)
+        dist.broadcast(mean := total / count, src=0)
+        return mean.item()
+
+    return _trained(w, train, valid, epochs, log, loss=loss)
 
 
 @rank_zero_decides_for_all.variant
@@ -358,8 +367,7 @@ def tells_the_others(w, train, valid, epochs, log):
         w = _step(w, *train)
         end = torch.zeros(())
         if rank == 0:
-            total, count = _own(w, *valid)
-            log.append((total / count).item())
+            log.append(_of_its_own(w, *valid))
             end += log[-1] >= best
             best = log[-1]
         dist.all_reduce(end)
@@ -382,15 +390,7 @@ def never_stops(w, train, valid, epochs, log):
 def logs_on_every_rank(w, train, valid, epochs, log):
     """Every rank notes the loss. That all have to compute it together does not make all of them write it
     down: what stays under `if rank == 0` is the log."""
-    best = float("inf")
-    for _ in range(epochs):
-        w = _step(w, *train)
-        loss = _of_all(w, *valid)
-        log.append(loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+    return _trained(w, train, valid, epochs, log, note=list.append)
 
 
 @exercise.mistake
@@ -412,64 +412,41 @@ def validates_before_the_step(w, train, valid, epochs, log):
 def averages_the_means(w, train, valid, epochs, log):
     """Your loss is a mean of the means of the ranks. A rank with one example then weighs as much as one with
     many, and one without any makes it NaN. Add up the squares and their number."""
-    best = float("inf")
-    for _ in range(epochs):
-        w = _step(w, *train)
-        total, count = _own(w, *valid)
-        mean = total / count
-        dist.all_reduce(mean)
-        loss = mean.item() / dist.get_world_size()
-        _note(log, loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+
+    def loss(w, x, y):
+        total, count = _own(w, x, y)
+        dist.all_reduce(mean := total / count)
+        return mean.item() / dist.get_world_size()
+
+    return _trained(w, train, valid, epochs, log, loss=loss)
 
 
 @averages_the_means.form
 def zero_where_there_is_none(w, train, valid, epochs, log):
-    best = float("inf")
-    for _ in range(epochs):
-        w = _step(w, *train)
-        total, count = _own(w, *valid)
-        mean = total / count.clamp(min=1)
-        dist.all_reduce(mean)
-        loss = mean.item() / dist.get_world_size()
-        _note(log, loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+    def loss(w, x, y):
+        total, count = _own(w, x, y)
+        dist.all_reduce(mean := total / count.clamp(min=1))
+        return mean.item() / dist.get_world_size()
+
+    return _trained(w, train, valid, epochs, log, loss=loss)
 
 
 @exercise.mistake
 def trains_on_its_own(w, train, valid, epochs, log):
     """The gradient is that of this rank alone: its all-reduce is gone, and every rank trains a model of its
     own."""
-    best, (x, y) = float("inf"), train
-    for _ in range(epochs):
-        w = w - 0.125 * (x.t() @ (x @ w - y))
-        loss = _of_all(w, *valid)
-        _note(log, loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+    return _trained(w, train, valid, epochs, log, step=_own_step)
 
 
 @exercise.mistake
 def divides_the_gradient(w, train, valid, epochs, log):
     """The gradient is divided by the number of ranks. It is a sum over the examples here, not a mean: that
     of all examples is the sum of what the ranks have, and with a mean the steps are too short."""
-    best = float("inf")
-    for _ in range(epochs):
-        w = w + (_step(w, *train) - w) / dist.get_world_size()
-        loss = _of_all(w, *valid)
-        _note(log, loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+
+    def step(w, x, y):
+        return w + (_step(w, x, y) - w) / dist.get_world_size()
+
+    return _trained(w, train, valid, epochs, log, step=step)
 
 
 @exercise.mistake
@@ -494,14 +471,5 @@ def gathers_the_examples(w, train, valid, epochs, log):
     the weights."""
     seen = [None] * dist.get_world_size()
     dist.all_gather_object(seen, (train, valid))
-    (x, y), held_out = (tuple(map(torch.cat, zip(*part, strict=True))) for part in zip(*seen, strict=True))
-    best = float("inf")
-    for _ in range(epochs):
-        w = w - 0.125 * (x.t() @ (x @ w - y))
-        total, count = _own(w, *held_out)
-        loss = (total / count).item()
-        _note(log, loss)
-        if loss >= best:
-            break
-        best = loss
-    return w
+    train, valid = (tuple(map(torch.cat, zip(*part, strict=True))) for part in zip(*seen, strict=True))
+    return _trained(w, train, valid, epochs, log, step=_own_step, loss=_of_its_own)

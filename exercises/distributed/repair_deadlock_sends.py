@@ -63,24 +63,23 @@ def repair_deadlock_sends(x: Tensor, steps: int = 1) -> Tensor:
 
 def _given(answer, rank, rows, more=""):
     """The block of this rank: of the rows of a table of squares, whose neighbours tell."""
-    begin = 3 * sum(rows[:rank])
-    lines = (
-        f"x = torch.arange({begin}., {begin + 3 * rows[rank]}.).view({rows[rank]}, 3).square()  # rank {rank}"
-    )
-    return expect.given(f"{lines}\n{more}", repair_deadlock_sends=answer)
+    begin, end = 3 * sum(rows[:rank]), 3 * sum(rows[: rank + 1])
+    block = f"torch.arange({begin}., {end}.).view({rows[rank]}, 3).square()"
+    return expect.given(f"x = {block}  # rank {rank}\n{more}", repair_deadlock_sends=answer)
 
 
-def _table(rows, steps, dtype=torch.float64):
+def _table(rows, steps):
     """The oracle: the whole table in one process."""
-    table = torch.arange(0.0, 3 * sum(rows), dtype=torch.float64).view(-1, 3).square().to(dtype)
+    table = torch.arange(0.0, 3 * sum(rows), dtype=torch.float64).view(-1, 3).square()
     for _ in range(steps):
         table = (table.roll(1, 0) + 2 * table + table.roll(-1, 0)) / 4
     return table.split(rows)
 
 
 def _ran(t, call):
-    """What the answer gives and what it sent. No message is dropped before all ranks are through, whether
-    or not somebody waits for it: what comes of such an answer would be chance."""
+    """What the answer gives, what it sent, and the names of the messages that it did not wait for. None is
+    dropped before all ranks are through, whether or not somebody waits for it: else it might never be sent.
+    """
     with measure.traffic() as sent:
         came = t.call(call)
         calls = list(sent.calls)
@@ -88,13 +87,24 @@ def _ran(t, call):
             order = sent.order
         dist.barrier()
     sent.calls[:] = calls
-    return came, sent, order
+    return came, sent, [call.name for i, call in enumerate(calls) if f"wait {i}" not in order]
+
+
+def _expect_waited_for(rank, sent, never):
+    launched = len(sent.calls)
+    expect.true(
+        not never,
+        f"messages of rank {rank}: {launched}, waited for: {launched - len(never)}, expected all",
+        f"the first that nobody waits for is a `{(never or [''])[0]}`",
+    )
 
 
 def _expect_rows(answer, rank, rows, steps, more=""):
     t = _given(answer, rank, rows, more)
     before = t.x.clone()
-    came, _, _ = _ran(t, f"repair_deadlock_sends(x, {steps})" if steps != 1 else "repair_deadlock_sends(x)")
+    call = f"repair_deadlock_sends(x, {steps})" if steps != 1 else "repair_deadlock_sends(x)"
+    came, sent, never = _ran(t, call)
+    _expect_waited_for(rank, sent, never)  # what came without that would be chance
     expect.equal(came, _table(rows, steps)[rank].to(t.x.dtype), what=f"the block of rank {rank}")
     expect.unchanged(t.x, before, what="`x`")
 
@@ -103,14 +113,8 @@ def _expect_rows(answer, rank, rows, steps, more=""):
 def waited_for(repair_deadlock_sends, rank):
     """It comes to an end on two ranks, and every message that was launched is waited for"""
     t = _given(repair_deadlock_sends, rank, [2, 2])
-    _, sent, order = _ran(t, "repair_deadlock_sends(x, 2)")
-    never = [call.name for i, call in enumerate(sent.calls) if f"wait {i}" not in order]
-    launched, waited = len(sent.calls), len(sent.calls) - len(never)
-    expect.true(
-        not never,
-        f"messages of rank {rank}: {launched}, waited for: {waited}, expected all",
-        f"the first that nobody waits for is a `{(never or [''])[0]}`",
-    )
+    _, sent, never = _ran(t, "repair_deadlock_sends(x, 2)")
+    _expect_waited_for(rank, sent, never)
 
 
 @exercise.check(ranks=2, deadline=10)
@@ -160,30 +164,23 @@ def four_ranks(repair_deadlock_sends, rank):
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
-def _neighbours():
-    rank, size = dist.get_rank(), dist.get_world_size()
-    return (rank - 1) % size, (rank + 1) % size
-
-
-def _buffers(x):
-    first, last = x[:1].contiguous(), x[-1:].contiguous()
-    return first, last, torch.empty_like(last), torch.empty_like(first)
-
-
 def _mixed(x, above, below):
     return (torch.cat((above, x[:-1])) + 2 * x + torch.cat((x[1:], below))) / 4
 
 
-def _exchanged(x):
-    """The row above and the row below."""
-    up, down = _neighbours()
-    first, last, above, below = _buffers(x)
-    launched = [dist.isend(last, down), dist.isend(first, up)]
-    dist.recv(above, up)
-    dist.recv(below, down)
-    for work in launched:
-        work.wait()
+def _bordered(x, exchange):
+    """The rows above and below: `exchange(up, down, first, last, above, below)` does what fills them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    first, last = x[:1].contiguous(), x[-1:].contiguous()
+    above, below = torch.empty_like(last), torch.empty_like(first)
+    exchange((rank - 1) % size, (rank + 1) % size, first, last, above, below)
     return above, below
+
+
+def _stepped(x, steps, exchange):
+    for _ in range(steps):
+        x = _mixed(x, *_bordered(x, exchange))
+    return x
 
 
 @exercise.mistake
@@ -191,30 +188,27 @@ def all_do_the_same_first(x, steps=1):
     """On two ranks each still waits for the other, or for a message that never comes. That is so as long
     as both do the same thing first, be it that both send or that both receive. To sleep, to meet at a
     barrier or to exchange the two sends changes nothing of it."""
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+
+    def exchange(up, down, first, last, above, below):
         dist.barrier()
         dist.send(last, down)
         dist.send(first, up)
         dist.barrier()
         dist.recv(above, up)
         dist.recv(below, down)
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
 
 
 @all_do_the_same_first.variant
 def all_receive_first(x, steps=1):
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+    def exchange(up, down, first, last, above, below):
         dist.recv(above, up)
         dist.send(last, down)
         dist.recv(below, down)
         dist.send(first, up)
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
 
 
 @exercise.mistake
@@ -222,9 +216,8 @@ def parity_of_the_rank(x, steps=1):
     """Two ranks come through, three do not: two neighbours in the ring do the same thing first, and each of
     them waits for the other. To share out by even and odd ranks does not help, since in a ring of three
     ranks 2 and 0 are neighbours. Take turns in one direction after the other, or send without waiting."""
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+
+    def exchange(up, down, first, last, above, below):
         if dist.get_rank() % 2 == 0:
             dist.send(last, down)
             dist.send(first, up)
@@ -235,54 +228,67 @@ def parity_of_the_rank(x, steps=1):
             dist.recv(below, down)
             dist.send(last, down)
             dist.send(first, up)
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
 
 
 @parity_of_the_rank.variant
 def pairs_of_ranks(x, steps=1):
-    rank, (up, down) = dist.get_rank(), _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+    even = dist.get_rank() % 2 == 0
+
+    def exchange(up, down, first, last, above, below):
         order = [(down, last, below), (up, first, above)]
-        for peer, out, into in order if rank % 2 == 0 else reversed(order):
-            if rank % 2 == 0:
+        for peer, out, into in order if even else reversed(order):
+            if even:
                 dist.send(out, peer)
                 dist.recv(into, peer)
             else:
                 dist.recv(into, peer)
                 dist.send(out, peer)
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
 
 
 @exercise.mistake
 def receives_in_another_order(x, steps=1):
     """On two ranks your row above and your row below are exchanged. Both come from the same rank there, and
     what it sent first is what arrives first: receive in the order in which the neighbour sends."""
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+
+    def exchange(up, down, first, last, above, below):
         launched = [dist.isend(last, down), dist.isend(first, up)]
         dist.recv(below, down)
         dist.recv(above, up)
         for work in launched:
             work.wait()
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
 
 
 @receives_in_another_order.variant
 def in_one_batch(x, steps=1):
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+    def exchange(up, down, first, last, above, below):
         wanted = [(dist.irecv, above, up), (dist.irecv, below, down)]
         messages = [(dist.isend, first, up), (dist.isend, last, down), *wanted]
         for work in dist.batch_isend_irecv([dist.P2POp(*message) for message in messages]):
             work.wait()
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
+
+
+@exercise.mistake
+def tags_of_its_own(x, steps=1):
+    """Your tags say on which side of a rank the other one is, and the two ends of a message do not agree on
+    that: what goes up for its sender comes from below for its receiver. On two ranks the rows are exchanged,
+    on three each rank waits for a message that has another tag."""
+
+    def exchange(up, down, first, last, above, below):
+        above_tag, below_tag = 1, 2
+        wanted = [(dist.irecv, above, up, None, above_tag), (dist.irecv, below, down, None, below_tag)]
+        sent = [(dist.isend, first, up, None, above_tag), (dist.isend, last, down, None, below_tag)]
+        for work in dist.batch_isend_irecv([dist.P2POp(*message) for message in sent + wanted]):
+            work.wait()
+
+    return _stepped(x, steps, exchange)
 
 
 @exercise.mistake
@@ -305,7 +311,15 @@ def repeats_its_border(x, steps=1):
 def exchanges_once(x, steps=1):
     """You exchange rows once for all steps. After a step the neighbour's row is another one, and the next
     step needs that."""
-    above, below = _exchanged(x)
+
+    def exchange(up, down, first, last, above, below):
+        launched = [dist.isend(last, down), dist.isend(first, up)]
+        dist.recv(above, up)
+        dist.recv(below, down)
+        for work in launched:
+            work.wait()
+
+    above, below = _bordered(x, exchange)
     for _ in range(steps):
         x = _mixed(x, above, below)
     return x
@@ -315,23 +329,22 @@ def exchanges_once(x, steps=1):
 def gathers_the_table(x, steps=1):
     """The values are right, and every rank gets the rows of all others by a collective, to use two of them.
     What a rank receives then grows with the number of ranks. Two messages to the neighbours do not."""
-    rank = dist.get_rank()
+    rank, size = dist.get_rank(), dist.get_world_size()
     for _ in range(steps):
-        blocks = [None] * dist.get_world_size()
+        blocks = [None] * size
         dist.all_gather_object(blocks, x)
-        up, down = _neighbours()
-        x = _mixed(blocks[rank], blocks[up][-1:], blocks[down][:1])
+        x = _mixed(x, blocks[rank - 1][-1:], blocks[(rank + 1) % size][:1])
     return x
 
 
 @gathers_the_table.form
 def gathers_the_borders(x, steps=1):
-    size, (up, down) = dist.get_world_size(), _neighbours()
+    rank, size = dist.get_rank(), dist.get_world_size()
     for _ in range(steps):
         own = torch.cat((x[:1], x[-1:]))
         borders = [torch.empty_like(own) for _ in range(size)]
         dist.all_gather(borders, own)
-        x = _mixed(x, borders[up][1:], borders[down][:1])
+        x = _mixed(x, borders[rank - 1][1:], borders[(rank + 1) % size][:1])
     return x
 
 
@@ -341,43 +354,53 @@ def never_waits(x, steps=1):
     others: until `wait` returns, a tensor on its way out must be neither changed nor freed, one on its way
     in not read, and what `isend` gave must be kept. With gloo a message of which that is dropped too soon is
     never sent, and its receiver waits for ever."""
-    up, down = _neighbours()
     kept = []
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
-        kept += [dist.isend(last, down), dist.isend(first, up), first, last]
+
+    def exchange(up, down, first, last, above, below):
+        kept.extend((dist.isend(last, down), dist.isend(first, up), first, last))
         dist.recv(above, up)
         dist.recv(below, down)
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
 
 
 @never_waits.variant
 def waits_for_one(x, steps=1):
-    up, down = _neighbours()
     kept = []
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
-        kept += [dist.isend(last, down), first, last]
+
+    def exchange(up, down, first, last, above, below):
+        kept.extend((dist.isend(last, down), first, last))
         other = dist.isend(first, up)
         dist.recv(above, up)
         dist.recv(below, down)
         other.wait()
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)
+
+
+@never_waits.variant
+def waits_for_what_it_sends(x, steps=1):
+    kept = []
+
+    def exchange(up, down, first, last, above, below):
+        launched = [dist.isend(last, down), dist.isend(first, up)]
+        kept.extend((dist.irecv(above, up), dist.irecv(below, down), above, below))
+        for work in launched:
+            work.wait()
+
+    return _stepped(x, steps, exchange)
 
 
 @exercise.mistake
 def sends_the_other_border(x, steps=1):
     """The rows go to the wrong neighbours: the rank below needs your last row above its first one, and the
     rank above needs your first."""
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last, above, below = _buffers(x)
+
+    def exchange(up, down, first, last, above, below):
         launched = [dist.isend(first, down), dist.isend(last, up)]
         dist.recv(above, up)
         dist.recv(below, down)
         for work in launched:
             work.wait()
-        x = _mixed(x, above, below)
-    return x
+
+    return _stepped(x, steps, exchange)

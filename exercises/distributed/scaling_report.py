@@ -289,10 +289,6 @@ def _parts(run, seconds=None):
     return {"compute": compute / whole, "late": (inside - exchange) / whole, "exchange": exchange / whole}
 
 
-def _report(runs):
-    return _rows(runs)
-
-
 def _rows(runs, rate=_rate, label=_label, parts=_parts, base=min, efficiency=None):
     """The report, with one of its parts made in another way."""
     first = base(runs)
@@ -321,7 +317,7 @@ def averages_the_ranks(runs):
 
 @averages_the_ranks.variant
 def mean_seconds(runs):
-    rates, report = {}, _report(runs)
+    rates, report = {}, _rows(runs)
     for n, run in runs.items():
         seconds = samples = 0
         for steps in run:
@@ -467,7 +463,7 @@ def ratio_of_times(runs):
     def speedup(n):
         return _seconds(runs[min(runs)]) / _seconds(runs[n])
 
-    report = _report(runs)
+    report = _rows(runs)
     for n, row in report.items():
         row.update(speedup=speedup(n), efficiency=speedup(n) * min(runs) / n)
     return report
@@ -477,7 +473,7 @@ def ratio_of_times(runs):
 def takes_all_for_weak(runs):
     """You take every run for one whose work has grown with the processes. Where a step has as many samples as
     before (strong), that counts work that nobody did, and efficiencies come out above 1."""
-    report, fewest = _report(runs), min(runs)
+    report, fewest = _rows(runs), min(runs)
     for n, row in report.items():
         row["efficiency"] = _seconds(runs[fewest]) / _seconds(runs[n])
         row["speedup"] = row["efficiency"] * n / fewest
@@ -523,7 +519,7 @@ def all_is_exchange(runs):
 
 @all_is_exchange.variant
 def by_two_spans(runs):
-    report = _report(runs)
+    report = _rows(runs)
     for n, run in runs.items():
         everything = [step for steps in run for step in steps[1:]]
         whole = n * (max(s[3] for s in everything) - min(s[1] for s in everything))

@@ -10,9 +10,14 @@ state is another one on each rank. After each step keep in `folder` what it take
 0 alone writes**, with `torch.save` into a file, and has written before it calls `step` again. A worker may be
 lost at any moment, also while it writes.
 
-On every other start there may be a checkpoint in `folder`. Go on with the first step that was not kept: each
-rank with the weights, the buffers, the state of the optimizer and the random state that it had then. A job
-that had ended runs no step, and holds what it had in the end.
+On every other start there may be a checkpoint in `folder`. Go on with the first step that was not kept, each
+rank with what it had then:
+
+- the weights of `model` **and its buffers**, which a step may change as well;
+- the state of the optimizer;
+- the random state of this rank.
+
+A job that had ended runs no step, and holds what it had in the end.
 
 All ranks see the same `folder`, which is theirs alone and is there already. A process group exists, and the
 number of ranks stays the same. `model` and `optimizer` come as the script made them, the same on every rank,

@@ -333,6 +333,17 @@ def mean_of_squares(x, running_mean, running_var, weight, bias, momentum=0.1, ep
     return _mistaken(x, running_mean, running_var, weight, bias, momentum, eps, moments=moments)
 
 
+@mean_of_means.form
+def counts_for_the_variance(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    def moments(x, add):
+        mean = add(x.mean([0, *range(2, x.dim())])) / dist.get_world_size()
+        squares = _summed((x - _over_channels(mean, x)).square())
+        sums = add(torch.cat((squares, x.new_tensor([x.numel() / x.size(1)]))))
+        return sums[-1].detach(), mean, sums[:-1] / sums[-1].detach()
+
+    return _mistaken(x, running_mean, running_var, weight, bias, momentum, eps, moments=moments)
+
+
 @exercise.mistake
 def variance_within(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
     """You take the mean of the ranks' variances. Each of them is measured from its own rank's mean, so how
@@ -365,6 +376,16 @@ def mean_of_variances(x, running_mean, running_var, weight, bias, momentum=0.1, 
         own = x.var([dim for dim in range(x.dim()) if dim != 1], correction=0)
         sums = add(torch.cat((_summed(x), x.new_tensor([x.numel() / x.size(1)]))))
         return sums[-1].detach(), sums[:-1] / sums[-1].detach(), add(own) / dist.get_world_size()
+
+    return _mistaken(x, running_mean, running_var, weight, bias, momentum, eps, moments=moments)
+
+
+@variance_within.form
+def averages_both(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    def moments(x, add):
+        dims, ranks = [0, *range(2, x.dim())], dist.get_world_size()
+        mean, var = add(torch.stack((x.mean(dims), x.var(dims, correction=0)))) / ranks
+        return ranks * x.numel() / x.size(1), mean, var
 
     return _mistaken(x, running_mean, running_var, weight, bias, momentum, eps, moments=moments)
 
@@ -435,6 +456,68 @@ def averages_in_backward(x, running_mean, running_var, weight, bias, momentum=0.
     return _mistaken(x, running_mean, running_var, weight, bias, momentum, eps, add=Sum.apply)
 
 
+class _ByHand(torch.autograd.Function):
+    """What follows the statistics. Backward adds up over the elements by `add`, and divides by `count`."""
+
+    @staticmethod
+    def forward(ctx, x, mean, var, weight, bias, eps, add, count):
+        inverse = (var + eps).rsqrt()
+        normal = (x - _over_channels(mean, x)) * _over_channels(inverse, x)
+        ctx.save_for_backward(normal, weight * inverse)
+        ctx.add, ctx.count = add, count
+        return normal * _over_channels(weight, x) + _over_channels(bias, x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        normal, scale = ctx.saved_tensors
+        own = torch.stack((_summed(grad), _summed(grad * normal)))
+        plain, along = (_over_channels(one, grad) for one in ctx.add(own) / ctx.count)
+        of_x = _over_channels(scale, grad) * (grad - plain - normal * along)
+        return of_x, None, None, own[1], own[0], None, None, None
+
+
+def _by_hand(x, running_mean, running_var, weight, bias, momentum, eps, *, add=_Sum.apply, own_count=False):
+    with torch.no_grad():
+        count, mean, var = _moments(x, _Sum.apply)
+    _keep(running_mean, running_var, mean, var, count, momentum)
+    if own_count:
+        count = x.numel() / x.size(1) or 1
+    return _ByHand.apply(x, mean, var, weight, bias, eps, add, count)
+
+
+@exercise.mistake
+def backward_of_one_rank(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    """What comes back to mean and variance is that of this rank's outputs alone. They went into the outputs
+    of all ranks: in backward two sums for each channel are added up over the ranks as well, and divided by
+    the number of the elements of all."""
+    return _by_hand(x, running_mean, running_var, weight, bias, momentum, eps, add=lambda own: own)
+
+
+@backward_of_one_rank.form
+def as_one_rank_alone(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    return _by_hand(
+        x, running_mean, running_var, weight, bias, momentum, eps, add=lambda own: own, own_count=True
+    )
+
+
+@backward_of_one_rank.form
+def through_its_own_statistics(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    with torch.no_grad():
+        count, mean, var = _moments(x, _Sum.apply)
+    _keep(running_mean, running_var, mean, var, count, momentum)
+    if len(x):
+        own_var, own_mean = torch.var_mean(x, [0, *range(2, x.dim())], correction=0)
+        mean, var = own_mean + (mean - own_mean).detach(), own_var + (var - own_var).detach()
+    return _apply(x, mean, var, weight, bias, eps)
+
+
+@exercise.mistake
+def own_count_in_backward(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    """In backward you add up over all ranks, and divide by the number of this rank's own elements. Mean and
+    variance were divided by the number of all, so what comes back through them is divided by that too."""
+    return _by_hand(x, running_mean, running_var, weight, bias, momentum, eps, own_count=True)
+
+
 @exercise.mistake
 def unbiased_everywhere(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
     """You normalise by the unbiased variance, divided by one less than the count. Batch norm normalises by
@@ -443,6 +526,13 @@ def unbiased_everywhere(x, running_mean, running_var, weight, bias, momentum=0.1
     count, mean, var = _moments(x, _Sum.apply)
     _keep(running_mean, running_var, mean, var, count, momentum)
     return _apply(x, mean, var * count / (count - 1), weight, bias, eps)
+
+
+@exercise.mistake
+def momentum_of_the_old(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    """You give the old running statistics the weight `momentum`, and the new ones the rest. In batch norm
+    `momentum` is the weight of the new ones."""
+    return _mistaken(x, running_mean, running_var, weight, bias, 1 - momentum, eps)
 
 
 @exercise.mistake

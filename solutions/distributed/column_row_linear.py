@@ -55,12 +55,12 @@ class ColumnRowLinear(nn.Module):
         super().__init__()
         n, rank = dist.get_world_size(), dist.get_rank()
 
-        def share(whole: Tensor | None, dim: int) -> nn.Parameter | None:
+        def share(whole: Tensor | None, dim: int = 0) -> nn.Parameter | None:
             return None if whole is None else nn.Parameter(whole.tensor_split(n, dim)[rank].clone())
 
         self.first, self.second, self.activation = nn.Module(), nn.Module(), activation
-        self.first.weight = share(first.weight, 0)
-        self.first.bias = share(first.bias, 0)
+        self.first.weight = share(first.weight)
+        self.first.bias = share(first.bias)
         self.second.weight = share(second.weight, 1)
         self.second.bias = None if second.bias is None else nn.Parameter(second.bias.clone())
 
@@ -150,6 +150,7 @@ class InPlace(nn.Module):
 also_right = [WithHooks, InPlace]
 
 equivalent = {
+    "line 14: `x.view_as(x)` -> `x`": "of an input that forward returns, `apply` gives a view all the same",
     "line 18: `grad.clone()` -> `grad`": "what comes back from the first product was made for this sum alone",
     "line 28: `part.clone()` -> `part`": "the last product is read by nobody else",
 }

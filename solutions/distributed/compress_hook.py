@@ -24,7 +24,7 @@ def compress_hook(state: dict, bucket: dist.GradBucket) -> torch.futures.Future[
     residuals = [state.get(p, gradient.new_zeros(p.numel())) for p in parameters]
     wanted = gradient + torch.cat(residuals)
 
-    # Any positive number does where all elements are zero.
+    # Any positive number does where all elements are zero. A NaN stays: `int8` has none, but the scale does.
     scale = (wanted.abs().max() / 127).clamp(min=torch.finfo(wanted.dtype).tiny)
     rounded = torch.round(wanted / scale)
     lost = (wanted - rounded * scale).split([p.numel() for p in parameters])
@@ -106,7 +106,7 @@ def _broadcasts(state, bucket):
     pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
     wanted = torch.cat([g.flatten() + state.get(p, 0) for p, g in pairs])
     unit = wanted.abs().max() / 127
-    unit = torch.where(unit > 0, unit, 1)
+    unit = torch.where(unit == 0, 1, unit)
     numbers = (wanted / unit).round().to(torch.int8)
     place = 0
     for p in bucket.parameters():

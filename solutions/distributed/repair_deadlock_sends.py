@@ -41,6 +41,11 @@ def repair_deadlock_sends(x: Tensor, steps: int = 1) -> Tensor:
 # Other right answers
 
 
+def _neighbours():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    return (rank - 1) % size, (rank + 1) % size
+
+
 def _mixture(x, above, below):
     padded = torch.cat((above, x, below))
     return padded[:-2] / 4 + padded[1:-1] / 2 + padded[2:] / 4
@@ -48,29 +53,26 @@ def _mixture(x, above, below):
 
 def _one_direction_after_the_other(x, steps=1):
     """Even ranks send first, in each direction."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    up, down = (rank - 1) % size, (rank + 1) % size
+    up, down = _neighbours()
+    even = dist.get_rank() % 2 == 0
     for _ in range(steps):
-        above, below = torch.empty_like(x[:1]), torch.empty_like(x[:1])
-        above, below = above.contiguous(), below.contiguous()
+        above, below = x.new_empty(2, 1, x.shape[1])
         for row, to, into, source in ((x[-1:], down, above, up), (x[:1], up, below, down)):
-            both = [
-                lambda r=row, t=to: dist.send(r.contiguous(), t),
-                lambda i=into, s=source: dist.recv(i, s),
-            ]
-            for step in both if rank % 2 == 0 else reversed(both):
-                step()
+            if even:
+                dist.send(row.contiguous(), to)
+            dist.recv(into, source)
+            if not even:
+                dist.send(row.contiguous(), to)
         x = _mixture(x, above, below)
     return x
 
 
 def _rank_zero_breaks_the_ring(x, steps=1):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    up, down = (rank - 1) % size, (rank + 1) % size
+    up, down = _neighbours()
     for _ in range(steps):
-        above, below = x[:1].clone(memory_format=torch.contiguous_format), x[-1:].contiguous().clone()
         first, last = x[:1].contiguous(), x[-1:].contiguous()
-        if rank == 0:
+        above, below = torch.empty_like(last), torch.empty_like(first)
+        if dist.get_rank() == 0:
             dist.recv(above, up)
             dist.send(last, down)
             dist.recv(below, down)
@@ -85,8 +87,7 @@ def _rank_zero_breaks_the_ring(x, steps=1):
 
 
 def _in_one_batch(x, steps=1):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    up, down = (rank - 1) % size, (rank + 1) % size
+    up, down = _neighbours()
     for _ in range(steps):
         halo = x.new_empty(2, 1, x.shape[1])
         messages = [
@@ -103,8 +104,7 @@ def _in_one_batch(x, steps=1):
 
 def _receives_begin_first(x, steps=1):
     """With tags, the order of the messages does not matter."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    up, down = (rank - 1) % size, (rank + 1) % size
+    up, down = _neighbours()
     for _ in range(steps):
         above, below = (torch.zeros(1, x.shape[1], dtype=x.dtype) for _ in "ab")
         expected = [dist.irecv(below, down, tag=1), dist.irecv(above, up, tag=2)]

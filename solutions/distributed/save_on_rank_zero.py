@@ -13,6 +13,7 @@ device of each tensor: without it every rank would put its copy on the GPU of ra
 is what `torch.load` does by itself."""
 
 import os
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -27,9 +28,9 @@ def save_on_rank_zero(
     if dist.get_rank() == 0:
         bare = model.module if isinstance(model, DistributedDataParallel) else model
         kept = {"model": bare.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-        unfinished = f"{path}.unfinished"
+        unfinished = Path(f"{path}.unfinished")
         torch.save(kept, unfinished)
-        os.replace(unfinished, path)  # noqa: PTH105
+        unfinished.replace(path)
     dist.barrier()
     read = torch.load(path, map_location=device)
     dist.barrier()
@@ -42,7 +43,6 @@ def save_on_rank_zero(
 def _through_memory(model, optimizer, step, path, device):
     """Written by hand, from bytes; a message in place of a barrier."""
     import io
-    from pathlib import Path
 
     if isinstance(model, DistributedDataParallel):
         model = model.module
@@ -62,7 +62,6 @@ def _through_memory(model, optimizer, step, path, device):
 def _prefix_of_a_wrapper(model, optimizer, step, path, device):
     """Takes the prefix off where there is a wrapper, and moves after reading."""
     import tempfile
-    from pathlib import Path
 
     wrapped = isinstance(model, DistributedDataParallel)
     if dist.get_rank() == 0:
@@ -71,9 +70,8 @@ def _prefix_of_a_wrapper(model, optimizer, step, path, device):
         }
         with tempfile.NamedTemporaryFile(dir=Path(path).parent, delete=False) as file:
             torch.save({"model": state, "optimizer": optimizer.state_dict(), "step": step}, file)
-        os.replace(file.name, path)  # noqa: PTH105
-    meetings = [dist.barrier(async_op=True)]
-    meetings.pop().wait()
+        os.replace(file.name, path)  # noqa: PTH105 (the function that the hint names)
+    dist.barrier(async_op=True).wait()
     read = torch.load(path, map_location=lambda storage, place: storage, weights_only=True)
     dist.barrier()
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), read)
@@ -82,7 +80,6 @@ def _prefix_of_a_wrapper(model, optimizer, step, path, device):
 def _saved_into_memory(model, optimizer, step, path, device):
     """`torch.save` writes to memory, and the bytes go to a file at once."""
     import io
-    from pathlib import Path
 
     if dist.get_rank() == 0:
         memory = io.BytesIO()
