@@ -244,9 +244,24 @@ def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Ou
     _ship_by_value(check.function, answer)
     preload = PRELOAD_TO_COMPILE if "compiler" in check.needs else PRELOAD
     result = workers.isolated(
-        conduct, check, answer, place, deadline=deadline, preload=preload, on_output=_print
+        _conduct_alone, check, answer, place, deadline=deadline, preload=(*preload, *_wanted), on_output=_print
     )
+    if result.state == "returned" and isinstance(result.value, tuple):
+        result.value, imported = result.value
+        _wanted.update(dict.fromkeys(imported))
     return outcome_of(result, check, place, deadline)
+
+
+# Parts of torch that isolated checks have imported: importing them takes longer than most checks, so the
+# processes that come later have them from the start. In the order in which they were imported.
+_wanted: dict[str, None] = {}
+_SLOW_TO_IMPORT = ("torch._dynamo", "torch._inductor.compile_fx")
+
+
+def _conduct_alone(check: Check, answer: Any, place: Place) -> tuple[Outcome, list[str]]:
+    """What came of the check, and which of the slow imports it made."""
+    missing = [name for name in _SLOW_TO_IMPORT if name not in sys.modules]
+    return conduct(check, answer, place), [name for name in missing if name in sys.modules]
 
 
 def run_on_ranks(check: Check, answer: Any, place: Place, deadline: float) -> Outcome:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import catalog, expect, grader, machine, measure
+from course_utils import catalog, expect, grader, machine, measure, workers
 from course_utils.conduct import (
     COULD_NOT_CHECK,
     DIED,
@@ -192,6 +192,18 @@ def test_an_isolated_answer_that_does_not_end():
 
     report = grader.grade(an_exercise(right, of_integers, isolated=True, deadline=0.5), answer)
     assert [o.state for o in report.outcomes] == [TIMED_OUT, COULD_NOT_CHECK]
+
+
+def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
+    def compiled(mean):
+        there = "torch._dynamo" in sys.modules
+        torch.compile(mean, backend="eager")(torch.ones(3))
+        expect.true(there, "it was not there")
+
+    workers.shut_down()  # a new server has imported nothing that it was not asked for
+    exercise = an_exercise(compiled, isolated=True)
+    grader.grade(exercise, torch.mean)
+    assert grader.grade(exercise, torch.mean).state == PASSED
 
 
 def test_an_isolated_check_says_the_same_as_a_plain_one():
