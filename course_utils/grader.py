@@ -242,9 +242,9 @@ def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Ou
     from course_utils import workers
 
     _ship_by_value(check.function, answer)
-    preload = PRELOAD_TO_COMPILE if "compiler" in check.needs else PRELOAD
+    preload = (*(PRELOAD_TO_COMPILE if "compiler" in check.needs else PRELOAD), *_wanted)
     result = workers.isolated(
-        _conduct_alone, check, answer, place, deadline=deadline, preload=(*preload, *_wanted), on_output=_print
+        _conduct_alone, check, answer, place, deadline=deadline, preload=preload, on_output=_print
     )
     if result.state == "returned" and isinstance(result.value, tuple):
         result.value, imported = result.value
