@@ -104,6 +104,7 @@ def places(read_the_guards):
         "{'layers': [small, small]}": False,
     }
     _verdict(read_the_guards, setup, calls, small=small, large=large, empty=empty)
+    _verdict(read_the_guards, "guards = []", {"{}": True, "{'x': torch.ones(3)}": True})
 
 
 @exercise.check
@@ -120,12 +121,6 @@ def containers(read_the_guards):
         "{'sizes': [3, 4], 'options': [3]}": False,
     }
     _verdict(read_the_guards, setup, calls)
-
-
-@exercise.check
-def no_guards(read_the_guards):
-    """Code without guards serves every call"""
-    _verdict(read_the_guards, "guards = []", {"{}": True, "{'x': torch.ones(3)}": True})
 
 
 # --- judged by what torch does --------------------------------------------------------------------------
@@ -218,26 +213,21 @@ def _scaled(x, w, unused=None):
     return x * w
 
 
-@exercise.check(isolated=True)
-def tensors(read_the_guards):
-    """What torch does with other tensors"""
-    calls = [
-        "{'x': torch.ones(1, 4), 'w': torch.ones(4)}",
-        "{'x': torch.zeros(1, 4), 'w': torch.ones(4)}",
-        "{'x': torch.ones(3, 4)[2:], 'w': torch.zeros(9)[5:], 'unused': 3}",
-        "{'x': torch.ones(2, 4), 'w': torch.ones(4)}",
-        "{'x': torch.ones(4), 'w': torch.ones(4)}",
-        "{'x': torch.ones(1, 1), 'w': torch.ones(4)}",
-        "{'x': torch.ones(1, 8)[:, :4], 'w': torch.ones(4)}",
-        "{'x': torch.ones(1, 4), 'w': torch.ones(8)[::2]}",
-        "{'x': torch.ones(1, 4).double(), 'w': torch.ones(4)}",
-        "{'x': torch.ones(1, 4), 'w': torch.ones(4, requires_grad=True)}",
-        "{'x': nn.Parameter(torch.ones(1, 4), requires_grad=False), 'w': torch.ones(4)}",
-        "{'x': torch.ones(1, 4), 'w': 1.0}",
-    ]
-    code = ("def f(x, w, unused=None): return x * w",)
-    _expect_as_torch(read_the_guards, _scaled, code, calls)
-
+_SCALED = ("def f(x, w, unused=None): return x * w",)
+_TENSORS = [
+    "{'x': torch.ones(1, 4), 'w': torch.ones(4)}",
+    "{'x': torch.zeros(1, 4), 'w': torch.ones(4)}",
+    "{'x': torch.ones(3, 4)[2:], 'w': torch.zeros(9)[5:], 'unused': 3}",
+    "{'x': torch.ones(2, 4), 'w': torch.ones(4)}",
+    "{'x': torch.ones(4), 'w': torch.ones(4)}",
+    "{'x': torch.ones(1, 1), 'w': torch.ones(4)}",
+    "{'x': torch.ones(1, 8)[:, :4], 'w': torch.ones(4)}",
+    "{'x': torch.ones(1, 4), 'w': torch.ones(8)[::2]}",
+    "{'x': torch.ones(1, 4).double(), 'w': torch.ones(4)}",
+    "{'x': torch.ones(1, 4), 'w': torch.ones(4, requires_grad=True)}",
+    "{'x': nn.Parameter(torch.ones(1, 4), requires_grad=False), 'w': torch.ones(4)}",
+    "{'x': torch.ones(1, 4), 'w': 1.0}",
+]
 
 # A global that the compiled function uses.
 _SHIFT = 2
@@ -250,34 +240,37 @@ def _mixed(x, layer, items, options):
     return y + 1 if options["add"] else y
 
 
-@exercise.check(isolated=True)
-def everything(read_the_guards):
-    """What torch does with other objects, lists and dicts, and without gradients"""
-    calls = [
-        "{'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': Layer(3, 'b'), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': Layer(3.0), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': Other(3), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': [1, 2.0], 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': (1, 2.0), 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': [1, 2.0, 0], 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': [1], 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': [2.0, 1], 'options': adding, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': pair, 'options': {'add': True, 'name': 'a'}, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': pair, 'options': {'name': 'b', 'add': True}, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': pair, 'options': {'add': True}, 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': pair, 'options': OrderedDict(add=True), 'x': torch.ones(2)}",
-        "{'layer': layer, 'items': pair, 'options': {'add': False}, 'x': torch.ones(2)}",
-        "no_grad: {'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
-    ]
-    code = (
-        "layer, pair, adding = Layer(3), [1, 2.0], {'add': True, 'name': 'a'}",
-        "def f(x, layer, items, options):",
-        "y = x * layer.gain + SHIFT",
-        "for item in items: y = y + item",
-        'return y + 1 if options["add"] else y',
-    )
-    _expect_as_torch(read_the_guards, _mixed, code, calls)
+_MIXED = (
+    "layer, pair, adding = Layer(3), [1, 2.0], {'add': True, 'name': 'a'}",
+    "def f(x, layer, items, options):",
+    "y = x * layer.gain + SHIFT",
+    "for item in items: y = y + item",
+    'return y + 1 if options["add"] else y',
+)
+_OTHERS = [
+    "{'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': Layer(3, 'b'), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': Layer(3.0), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': Other(3), 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': [1, 2.0], 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': (1, 2.0), 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': [1, 2.0, 0], 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': [1], 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': [2.0, 1], 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': {'add': True, 'name': 'a'}, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': {'name': 'b', 'add': True}, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': {'add': True}, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': OrderedDict(add=True), 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': {'add': False}, 'x': torch.ones(2)}",
+    "no_grad: {'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
+]
+
+
+@exercise.check(isolated=True, deadline=60)
+def as_torch(read_the_guards):
+    """What torch does with other tensors, objects, lists and dicts, and without gradients"""
+    _expect_as_torch(read_the_guards, _scaled, _SCALED, _TENSORS)
+    _expect_as_torch(read_the_guards, _mixed, _MIXED, _OTHERS)
 
 
 # --- the mistakes ---------------------------------------------------------------------------------------
@@ -343,11 +336,6 @@ def no_element_differs(guards, names):
     return not [guard for guard in guards if not _holds(guard, names, tensor=alike)]
 
 
-@compares_elements.form
-def the_same_tensor(guards, names):
-    return _all(guards, names, tensor=lambda was, now: was is now)
-
-
 @exercise.mistake
 def forgets_strides(guards, names):
     """You leave out the strides. Two tensors of one size can lie differently in storage, and the compiled
@@ -357,15 +345,6 @@ def forgets_strides(guards, names):
     def alike(was, now):
         same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
         return same and was.size() == now.size()
-
-    return _all(guards, names, tensor=alike)
-
-
-@forgets_strides.form
-def contiguous_or_not(guards, names):
-    def alike(was, now):
-        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
-        return same and was.size() == now.size() and was.is_contiguous() == now.is_contiguous()
 
     return _all(guards, names, tensor=alike)
 
@@ -393,48 +372,6 @@ def any_number_of_rows(guards, names):
     return len(broken) == 0
 
 
-@any_size.form
-def any_first_size(guards, names):
-    def alike(was, now):
-        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
-        return same and was.size()[1:] == now.size()[1:] and was.stride() == now.stride()
-
-    return _all(guards, names, tensor=alike)
-
-
-@exercise.mistake
-def forgets_requires_grad(guards, names):
-    """You leave out `requires_grad`. Code for a tensor that needs a gradient has to save what backward will
-    want, code for another has not; so each is made for its own."""
-
-    def alike(was, now):
-        return type(was) is type(now) and was.dtype == now.dtype and _shape(was, now)
-
-    return _all(guards, names, tensor=alike)
-
-
-@exercise.mistake
-def forgets_the_class(guards, names):
-    """You leave out the class of a tensor. An `nn.Parameter` is another class than `Tensor`, and a class can
-    change what its operators do."""
-
-    def alike(was, now):
-        same = isinstance(now, torch.Tensor) and was.dtype == now.dtype
-        return same and was.requires_grad == now.requires_grad and _shape(was, now)
-
-    return _all(guards, names, tensor=alike)
-
-
-@exercise.mistake
-def forgets_the_dtype(guards, names):
-    """You leave out the dtype. Every kernel is made for one."""
-
-    def alike(was, now):
-        return type(was) is type(now) and was.requires_grad == now.requires_grad and _shape(was, now)
-
-    return _all(guards, names, tensor=alike)
-
-
 @exercise.mistake
 def equal_constants(guards, names):
     """You compare constants with `==` alone. `2 == 2.0` and `True == 1` hold in Python, and the code was made
@@ -459,20 +396,6 @@ def _is_there(kind, source, names):
 
 
 @exercise.mistake
-def any_sequence(guards, names):
-    """You compare the number of elements and not whether it is a list or a tuple. Both parts are promised:
-    the code was made for the methods of the one."""
-    return _all(guards, names, length=lambda was, now: len(was) == len(now))
-
-
-@exercise.mistake
-def the_same_list(guards, names):
-    """For a list you ask for more than its type and its length. The elements that were used have guards of
-    their own, and the list may be another."""
-    return _all(guards, names, length=lambda was, now: was is now)
-
-
-@exercise.mistake
 def the_same_object(guards, names):
     """You ask for the same object, or for one that is equal to it. Of it only parts were used, and these have
     guards of their own: another object of its type will do."""
@@ -485,39 +408,10 @@ def an_equal_object(guards, names):
 
 
 @exercise.mistake
-def derived_types(guards, names):
-    """You allow derived types. A derived class may have another method or attribute where the code was made
-    for that of the base: the guard wants the type itself."""
-    return _all(guards, names, type=lambda was, now: isinstance(now, type(was)))
-
-
-@derived_types.variant
-def in_its_bases(guards, names):
-    def below(was, now):
-        return type(was) in type(now).__mro__
-
-    return not any(not _holds(guard, names, type=below) for guard in guards)
-
-
-@exercise.mistake
 def skips_the_grad_mode(guards, names):
     """You leave out the grad mode. It is no argument, and it decides what has to be saved for backward: code
     made with gradients is not used under `no_grad`."""
     return _all([guard for guard in guards if guard[0] != "grad mode"], names)
-
-
-@exercise.mistake
-def raises_where_nothing_is(guards, names):
-    """You evaluate sources and let what that raises pass through. A source that leads nowhere is a guard that
-    does not hold."""
-    for kind, source, was in guards:
-        if kind == "grad mode":
-            good = torch.is_grad_enabled() == was
-        else:
-            good = _RULES[kind](was, eval(source, {}, names))
-        if not good:
-            return False
-    return True
 
 
 @exercise.mistake
@@ -534,43 +428,9 @@ def only_missing_keys(guards, names):
     return True
 
 
-@only_missing_keys.form
-def lookups_only(guards, names):
-    try:
-        return all(
-            torch.is_grad_enabled() == was
-            if kind == "grad mode"
-            else _RULES[kind](was, eval(source, {}, names))
-            for kind, source, was in guards
-        )
-    except (LookupError, NameError):
-        return False
-
-
-@exercise.mistake
-def one_will_do(guards, names):
-    """One guard that holds is enough for you. All of them have to."""
-    return not guards or any(_holds(guard, names) for guard in guards)
-
-
 @exercise.mistake
 def all_names_are_guarded(guards, names):
     """You ask that every name of the call has a guard. What has none was not used by the code, so it may be
     there or not, and be anything."""
     guarded = {guard[1].split("[")[0].split(".")[0] for guard in guards}
     return _all(guards, names) and all(name in guarded for name in names if name != "G")
-
-
-@exercise.mistake
-def writes_into_names(guards, names):
-    """`names` has a new entry, `__builtins__`. `eval(source, names)` takes the dict for the globals of the
-    expression, and Python puts what every module has into globals. Names that are only read go third."""
-    for kind, source, was in guards:
-        now = None
-        try:
-            now = torch.is_grad_enabled() if kind == "grad mode" else eval(source, names)
-        except _NOWHERE:
-            return False
-        if not _RULES.get(kind, _constant)(was, now):
-            return False
-    return True
