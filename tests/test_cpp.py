@@ -1,13 +1,17 @@
-"""Programs are built once, kept whole, and run without Python."""
+"""Programs are built once, kept whole, and run without Python.
+
+A build takes ten seconds and more, so two are made here: the program of the lesson, where it is not in the
+cache yet, and one that does not compile. For all else a step that takes no time stands in for cmake.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,10 +20,9 @@ import torch
 from course_utils import catalog, cpp, machine
 
 ROOT = Path(__file__).parent.parent
-# Without torch's headers, which take most of the time.
-SMALL = '#include <cstdio>\nint main(int n, char** words) {{ std::printf("{}"); return n - 1; }}\n'
+SH = Path("/bin/sh")
 
-pytestmark = pytest.mark.skipif(
+needs_a_compiler = pytest.mark.skipif(
     not (machine.has("compiler") and machine.has("cmake")), reason="needs a C++ compiler and cmake"
 )
 
@@ -31,25 +34,39 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def counted(monkeypatch):
-    """The steps of the builds that were made."""
+def steps(cache, monkeypatch):
+    """The steps of the builds that are made. In the place of cmake, the second makes the program: a script
+    of which the source is the text."""
     steps = []
-    call = cpp._call
-    monkeypatch.setattr(cpp, "_call", lambda command: (steps.append(command), call(command))[1])
+
+    def stand_in(command):
+        steps.append(command)
+        if "--build" in command:
+            made = Path(command[-1])
+            made.mkdir()
+            (made / "small").write_text("#!/bin/sh\n" + (made.parent / "main.cpp").read_text())
+            (made / "small").chmod(0o755)
+
+    monkeypatch.setattr(cpp, "_call", stand_in)
     return steps
 
 
-def test_a_program_is_built_once_and_kept_in_a_folder_of_its_own(cache, counted):
-    program = cpp.build(SMALL.format("one"), "small")
+# --- the cache ------------------------------------------------------------------------------------------
+
+
+def test_a_program_is_built_once_and_kept_in_a_folder_of_its_own(cache, steps):
+    program = cpp.build("printf one", "small")
     assert program.parent.parent == cache
-    assert len(counted) == 2
+    assert len(steps) == 2
     assert cpp.run(program) == cpp.Ran(0, "one", "")
-    assert cpp.build(SMALL.format("one"), "small") == program
-    assert len(counted) == 2
+    assert cpp.build("printf one", "small") == program
+    assert len(steps) == 2
     assert {path.name for path in program.parent.iterdir()} == {"small", "lock"}
+    assert cpp.build("printf two", "small") != program
+    assert len(steps) == 4
 
 
-def test_what_it_is_built_from_is_its_key(cache, monkeypatch):
+def test_what_it_is_built_from_is_its_key(monkeypatch):
     keys = [cpp._key("a", "x"), cpp._key("b", "x"), cpp._key("a", "y")]
     monkeypatch.setattr(torch, "__version__", "9.9.9")
     keys.append(cpp._key("a", "x"))
@@ -60,110 +77,59 @@ def test_what_it_is_built_from_is_its_key(cache, monkeypatch):
     assert len(set(keys)) == len(keys)
 
 
-def test_what_a_killed_build_left_is_not_taken_for_a_program(cache, counted):
-    source = SMALL.format("whole")
-    folder = cache / f"small-{cpp._key(source, 'small')}"
+def test_what_a_killed_build_left_is_not_taken_for_a_program(cache, steps):
+    folder = cache / f"small-{cpp._key('printf whole', 'small')}"
     (folder / "build-killed" / "made").mkdir(parents=True)
     (folder / "build-killed" / "made" / "small").write_text("half")
-    program = cpp.build(source, "small")
-    assert counted
+    program = cpp.build("printf whole", "small")
+    assert steps
     assert cpp.run(program).stdout == "whole"
     assert not (folder / "build-killed").exists()
 
 
 def test_a_build_that_is_killed_leaves_nothing_in_the_way(cache):
-    code = "from course_utils import cpp; cpp.build('#include <torch/script.h>\\nint main() {}', 'killed')"
-    child = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
+    code = (
+        "import time\nfrom course_utils import cpp\n"
+        "cpp._call = lambda command: time.sleep(120)\ncpp.build('printf killed', 'small')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     end = time.monotonic() + 120
-    while not list(cache.glob("killed-*/build-*/made/CMakeCache.txt")) and time.monotonic() < end:
+    while not list(cache.glob("small-*/build-*/CMakeLists.txt")) and time.monotonic() < end:
         time.sleep(0.05)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    (folder,) = cache.glob("killed-*")
-    assert not (folder / "killed").exists()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    (folder,) = cache.glob("small-*")
+    assert not (folder / "small").exists()
     with cpp._alone(folder):  # the lock went with the process
         pass
     assert not list(folder.glob("build-*/CMakeLists.txt"))
 
 
-def test_two_processes_that_build_the_same_make_one_program(cache):
-    code = (
-        "from course_utils import cpp\n"
-        f"program = cpp.build({SMALL.format('both')!r}, 'small')\n"
-        "print(cpp.run(program).stdout)"
-    )
-    children = [
-        subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE) for _ in range(2)
-    ]
-    assert [child.communicate()[0] for child in children] == [b"both\n"] * 2
-    (folder,) = cache.iterdir()
-    assert {path.name for path in folder.iterdir()} == {"small", "lock"}
+def test_two_that_build_the_same_at_once_make_one_program(cache, steps, monkeypatch):
+    quick = cpp._call
+    monkeypatch.setattr(cpp, "_call", lambda command: (time.sleep(0.2), quick(command)))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: cpp.build("printf both", "small"), range(2))
+    assert first == second
+    assert cpp.run(first).stdout == "both"
+    assert len(steps) == 2
+    assert {path.name for path in first.parent.iterdir()} == {"small", "lock"}
 
 
-def test_where_nothing_can_be_locked_it_is_built_all_the_same(cache, monkeypatch):
+def test_where_nothing_can_be_locked_it_is_built_all_the_same(steps, monkeypatch):
     import fcntl
 
     def refuse(*_):
         raise OSError("no locks here")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    program = cpp.build(SMALL.format("unlocked"), "small")
-    assert cpp.run(program).stdout == "unlocked"
-
-
-def test_what_the_compiler_says_is_raised(cache):
-    with pytest.raises(cpp.BuildError) as raised:
-        cpp.build("int main() { return nowhere; }", "broken")
-    lines = raised.value.lines
-    assert lines[0].startswith("main.cpp:1:21: error:")
-    assert "nowhere" in lines[0]
-    assert len(lines) <= cpp.ERROR_LINES
-    assert not list(cache.glob("*/broken"))
-
-
-def test_what_the_linker_says_is_raised(cache):
-    with pytest.raises(cpp.BuildError, match="nowhere"):
-        cpp.build("void nowhere(); int main() { nowhere(); }", "broken")
-
-
-def test_what_cmake_says_is_raised(cache, monkeypatch):
-    monkeypatch.setattr(cpp, "_FIND_TORCH", "find_package(Nonesuch REQUIRED)\n")
-    monkeypatch.setattr(cpp, "_NAME_LIBRARIES", "find_package(Nonesuch REQUIRED)\n")
-    with pytest.raises(cpp.BuildError, match="CMake Error"):
-        cpp.build(SMALL.format("never"), "small")
-
-
-def test_without_cmake_or_a_place_to_write_it_says_so(cache, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(cpp.BuildError, match="cmake"):
-        cpp.build(SMALL.format("never"), "small")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(cpp.BuildError, match="NotADirectoryError"):
-        cpp.build(SMALL.format("never"), "small")
-
-
-@pytest.mark.skipif(not shutil.which("make") or not shutil.which("ninja"), reason="needs make and ninja")
-def test_ninja_is_taken_where_nothing_else_is_asked_for(cache, counted, monkeypatch):
-    monkeypatch.delenv("CMAKE_GENERATOR", raising=False)
-    cpp.build(SMALL.format("ninja"), "small")
-    assert "Ninja" in counted[0]
-    monkeypatch.setenv("CMAKE_GENERATOR", "Unix Makefiles")
-    assert cpp.run(cpp.build(SMALL.format("make"), "small")).stdout == "make"
-    assert "Ninja" not in counted[2]
-
-
-def test_a_torch_for_gpus_needs_no_toolkit(cache, monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", "12.6")
-    assert "find_package" not in cpp.cmake_text("small")
-    source = '#include <c10/core/DeviceType.h>\n#include <cstdio>\nint main() { std::puts("found"); }\n'
-    assert cpp.run(cpp.build(source, "small")).stdout == "found\n"
+    assert cpp.run(cpp.build("printf unlocked", "small")).stdout == "unlocked"
 
 
 @pytest.mark.parametrize("name", ["", "two words", "a/b", "1st", "größe"])
-def test_names_that_are_none(cache, name):
+def test_names_that_are_none(name):
     with pytest.raises(ValueError, match="no name for a program"):
-        cpp.build(SMALL.format("never"), name)
+        cpp.build("", name)
 
 
 def test_a_relative_cache_folder_is_ignored(monkeypatch, tmp_path):
@@ -172,32 +138,87 @@ def test_a_relative_cache_folder_is_ignored(monkeypatch, tmp_path):
     assert cpp.cache_folder() == tmp_path / ".cache" / "pytorch-inside-out" / "cpp"
 
 
-def test_a_program_runs_in_an_empty_environment_and_says_how_it_ended(cache):
-    source = (
-        "#include <cstdio>\n#include <cstdlib>\n#include <string>\n#include <unistd.h>\n"
-        "extern char** environ;\n"
-        "int main(int n, char** words) {\n"
-        '  std::string what = n > 1 ? words[1] : "";\n'
-        '  if (what == "abort") std::abort();\n'
-        '  if (what == "hang") sleep(60);\n'
-        '  std::printf("%s", environ[0] ? environ[0] : "empty");\n'
-        '  std::fprintf(stderr, "%s", what.c_str());\n'
-        "  return n;\n"
-        "}\n"
-    )
-    program = cpp.build(source, "small")
-    assert cpp.run(program) == cpp.Ran(1, "empty", "")
-    assert cpp.run(program, "two words", 3) == cpp.Ran(3, "empty", "two words")
-    assert cpp.run(program, "abort").returncode == -signal.SIGABRT
-    with pytest.raises(TimeoutError, match=r"small was still running after 0\.2 seconds"):
-        cpp.run(program, "hang", timeout=0.2)
+# --- the steps of a build ---------------------------------------------------------------------------------
 
 
+def test_ninja_is_taken_where_nothing_else_is_asked_for(steps, monkeypatch):
+    monkeypatch.setattr(cpp.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.delenv("CMAKE_GENERATOR", raising=False)
+    cpp.build("printf ninja", "small")
+    assert "Ninja" in steps[0]
+    monkeypatch.setenv("CMAKE_GENERATOR", "Unix Makefiles")
+    cpp.build("printf make", "small")
+    assert "Ninja" not in steps[2]
+
+
+def test_what_a_step_says_is_raised_and_without_words_how_it_ended(monkeypatch):
+    with pytest.raises(cpp.BuildError, match="main.cpp:3: error: nowhere"):
+        cpp._call(["sh", "-c", "echo in /tmp/build-abc/main.cpp:3: error: nowhere; exit 1"])
+    with pytest.raises(cpp.BuildError, match="`sh` ended with exit code 4"):
+        cpp._call(["sh", "-c", "exit 4"])
+    cpp._call(["sh", "-c", "echo error: none"])
+
+
+@pytest.mark.parametrize(
+    ("said", "lines"),
+    [
+        ("a\nx: undefined reference to `f()'\ncollect2: error: ld\n", ["x: undefined", "collect2: error"]),
+        (
+            "-- a\nCMake Error at CMakeLists.txt:6 (find):\n\n  Not found\n--\n",
+            ["CMake Error", "Not found", "--"],
+        ),
+        ("one\ntwo\nthree\nfour\n", ["two", "three", "four"]),
+        ("x.cpp: error: 1\n" * 9, ["x.cpp: error: 1"] * cpp.ERROR_LINES),
+    ],
+)
+def test_the_first_lines_of_what_went_wrong(said, lines):
+    found = cpp._errors(said)
+    assert len(found) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
+
+
+def test_without_cmake_or_a_place_to_write_it_says_so(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(cpp.BuildError, match="cmake"):
+        cpp.build("never", "small")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(cpp.BuildError, match="NotADirectoryError"):
+        cpp.build("never", "small")
+
+
+def test_a_program_runs_in_an_empty_environment_and_says_how_it_ended(monkeypatch):
+    monkeypatch.setenv("LEFT_BY_READER", "1")
+    assert "LEFT_BY_READER" not in cpp.run(Path("/usr/bin/env")).stdout
+    assert cpp.run(SH, "-c", 'printf "$1" >&2; exit $2', "sh", "two words", 3) == cpp.Ran(3, "", "two words")
+    assert cpp.run(SH, "-c", "kill -ABRT $$").returncode == -signal.SIGABRT
+    with pytest.raises(TimeoutError, match=r"sh was still running after 0\.2 seconds"):
+        cpp.run(SH, "-c", "exec sleep 60", timeout=0.2)
+
+
+# --- with a compiler --------------------------------------------------------------------------------------
+
+
+@needs_a_compiler
+def test_what_does_not_compile_says_where_and_a_torch_for_gpus_needs_no_toolkit(cache, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    assert "find_package" not in cpp.cmake_text("broken")
+    # The header is torch's own: that it is no error shows that the torch was found.
+    with pytest.raises(cpp.BuildError) as raised:
+        cpp.build("#include <c10/core/DeviceType.h>\nint main() { return nowhere; }", "broken")
+    lines = raised.value.lines
+    assert lines[0].startswith("main.cpp:2:21: error:")
+    assert "nowhere" in lines[0]
+    assert len(lines) <= cpp.ERROR_LINES
+    assert not list(cache.glob("*/broken"))
+
+
+@needs_a_compiler
 def test_the_program_of_the_lesson_reads_a_module_and_nothing_else(tmp_path):
     course = catalog.load(ROOT)
     program = cpp.build(course.exercise("run_in_cpp").checks[0].function.__globals__["PROGRAM"], "reader")
     traced = torch.jit.trace(lambda x: x.sum(1, keepdim=True) / 3, torch.ones(1, 2, dtype=torch.float64))
-    traced.save(tmp_path / "module.pt")
+    torch.jit.save(traced, str(tmp_path / "module.pt"))
     ran = cpp.run(program, tmp_path / "module.pt", "1 2; 3 4", "-1e-3 0")
     assert ran.returncode == 0
     assert [float(word) for word in ran.stdout.split()] == [3 / 3, 7 / 3, -1e-3 / 3]
