@@ -502,6 +502,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The value with every tensor in it changed. What is no plain list, tuple or dict stays as it is, so the
+    parameters of a module do."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if type(value) in (list, tuple):
@@ -520,11 +522,14 @@ def _surround(function: Callable[..., Any], kind: str, detail: str, mark: Path) 
         given = {_storage(t) for t in _tensors([*args, *kwargs.values()])} - {None}
         if kind == "result":
             change, differs = _RESULTS[detail]
-            result = function(*args, **kwargs)
-            if not any(differs(t, given) for t in _tensors(result)):
-                return result
-            mark.touch()
-            return _mapped(result, lambda t: change(t) if differs(t, given) else t)
+
+            def one(t: torch.Tensor) -> torch.Tensor:
+                if not differs(t, given):
+                    return t
+                mark.touch()
+                return change(t)
+
+            return _mapped(function(*args, **kwargs), one)
         bound = signature.bind(*args, **kwargs)
         value = bound.arguments.get(detail)
         if not isinstance(value, torch.Tensor):

@@ -165,6 +165,14 @@ def test_a_copy_of_what_was_a_copy_is_no_change(tmp_path):
     assert mark.exists()
 
 
+def test_a_module_as_the_result_is_left_alone_and_that_is_no_change(tmp_path):
+    for change in ("detached", "cloned", "of another dtype"):
+        changed, mark = surrounded("result", change, lambda module: module, tmp_path)
+        module = changed(torch.nn.Linear(2, 2))
+        assert module.weight.requires_grad and module.weight.dtype == torch.float32
+        assert not mark.exists()
+
+
 def test_a_result_made_contiguous_or_of_another_dtype(tmp_path):
     changed, mark = surrounded("result", "made contiguous", lambda x: x.t(), tmp_path)
     assert changed(torch.ones(1, 1)).is_contiguous() and not mark.exists()
