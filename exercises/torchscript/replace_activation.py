@@ -142,7 +142,7 @@ def _listed(names):
 _LINEAR = {"linear": "nn.Linear(4, 4)"}
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def every_way_to_write_it(replace_activation):
     """Every ReLU is found, however it is written"""
     for line in (
@@ -166,7 +166,7 @@ def every_way_to_write_it(replace_activation):
             _expect_calls(result, 1)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def others_stay(replace_activation):
     """Other activations, other modules and other methods stay"""
     t = _Example(
@@ -183,7 +183,7 @@ def others_stay(replace_activation):
         _expect_calls(result, 0)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def shared_modules(replace_activation):
     """One module that is called in many places, and one inside another"""
     inner = "nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))"
@@ -209,7 +209,7 @@ def shared_modules(replace_activation):
         expect.true(same, "`model` has other modules than before", "expected: its own")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def read_later(replace_activation):
     """Who reads a tensor after a ReLU in place reads the new values, by whatever name"""
     for lines in (
@@ -226,7 +226,7 @@ def read_later(replace_activation):
             _expect_calls(result, sum(bool(re.search("relu|act", line)) for line in lines))
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def read_before(replace_activation):
     """Who reads a tensor before, or what a ReLU out of place was given, reads the old values"""
     for lines in (
@@ -241,7 +241,7 @@ def read_before(replace_activation):
             t.expect_values(t.replace(replace_activation))
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def sound_graph(replace_activation):
     """The graph passes its lint, names and order stay, and so does what is noted in `meta`"""
     t = _Example(
@@ -281,7 +281,7 @@ def _noted(module):
     return [(node.name, node.meta.get("number")) for node in module.graph.nodes]
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def model_unchanged(replace_activation):
     """The model is the same afterwards, module or graph, and gradients flow in the new one"""
     lines = "y = self.linear(x)", "z = self.act(y)", "return y + F.relu(z, inplace=True)"
@@ -347,24 +347,22 @@ def _redirect(gm, node, new):
     _source(node).replace_all_uses_with(new, delete_user_cb=lambda user: user in later)
 
 
-def _finish(gm, unused=True, code=True):
-    if unused:
-        gm.delete_all_unused_submodules()
-    if code:
-        gm.recompile()
+def _finish(gm):
+    gm.delete_all_unused_submodules()
+    gm.recompile()
     return gm
 
 
-def _replace(model, activation, wanted=_is_relu, in_place=_in_place, **options):
+def _replace(model, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True):
     """As it should be done; each mistake changes one thing."""
     gm = _copied(model)
     for node in list(gm.graph.nodes):
         if wanted(gm, node):
-            new = _put(gm, node, activation, options.get("keep_meta", True))
+            new = _put(gm, node, activation, keep_meta)
             if in_place(gm, node):
                 _redirect(gm, node, new)
             gm.graph.erase_node(node)
-    return _finish(gm, options.get("unused", True), options.get("code", True))
+    return _finish(gm)
 
 
 @exercise.mistake
@@ -390,22 +388,6 @@ def with_a_transformer(model, activation):
             return found
 
     return Replacing(gm).transform()
-
-
-@forgets_what_was_changed.form
-def knows_the_modules(model, activation):
-    def in_place(gm, node):
-        return node.op == "call_module" and _in_place(gm, node)
-
-    return _replace(model, activation, in_place=in_place)
-
-
-@forgets_what_was_changed.form
-def knows_the_underscore(model, activation):
-    def in_place(gm, node):
-        return node.target in (torch.relu_, "relu_")
-
-    return _replace(model, activation, in_place=in_place)
 
 
 @exercise.mistake
@@ -469,19 +451,6 @@ def modules_alone(model, activation):
     return _replace(model, activation, lambda gm, node: node.op == "call_module" and _is_relu(gm, node))
 
 
-@modules_alone.form
-def without_methods(model, activation):
-    return _replace(model, activation, lambda gm, node: node.op != "call_method" and _is_relu(gm, node))
-
-
-@modules_alone.form
-def without_torchs_own(model, activation):
-    def wanted(gm, node):
-        return node.target not in (torch.relu, torch.relu_) and _is_relu(gm, node)
-
-    return _replace(model, activation, wanted)
-
-
 @exercise.mistake
 def whatever_is_called_relu(model, activation):
     """You go by the name. `relu6` and `leaky_relu` have it in theirs, and a parameter may be called so."""
@@ -517,91 +486,7 @@ def by_position(model, activation):
 
 
 @exercise.mistake
-def keeps_the_arguments(model, activation):
-    """You turn the node into a call of `activation` and leave its arguments as they are. One of them may be
-    `inplace`; `activation` takes a tensor and nothing else."""
-    gm = _copied(model)
-    for node in list(gm.graph.nodes):
-        if _is_relu(gm, node):
-            in_place = _in_place(gm, node)
-            node.op, node.target = "call_function", activation
-            if in_place:
-                _redirect(gm, node, node)
-    return _finish(gm)
-
-
-@exercise.mistake
-def not_compiled_again(model, activation):
-    """You change the graph and not the code. What runs is the code that was made from the graph before, with
-    every ReLU in it. Call `recompile()`."""
-    return _replace(model, activation, unused=False, code=False)
-
-
-@exercise.mistake
-def leaves_the_modules(model, activation):
-    """You replace the calls and keep the modules. They are used by nothing, and who looks for a ReLU among
-    the modules finds one."""
-    return _replace(model, activation, unused=False)
-
-
-@exercise.mistake
 def without_meta(model, activation):
     """You make a new node and leave `meta` behind. Shapes, stack traces and what other passes have noted
     stand in it; take it over from the node whose place it takes."""
     return _replace(model, activation, keep_meta=False)
-
-
-@without_meta.form
-def traces_again(model, activation):
-    return _replace(fx.symbolic_trace(copy.deepcopy(model)), activation)
-
-
-@exercise.mistake
-def in_the_graph_that_was_given(model, activation):
-    """You change the graph of the graph module that was given. Copy it: `copy.deepcopy` copies the module and
-    its graph, `fx.GraphModule(model, graph)` takes the graph it is given."""
-    gm = model if isinstance(model, fx.GraphModule) else fx.symbolic_trace(model)
-    for node in list(gm.graph.nodes):
-        if _is_relu(gm, node):
-            new = _put(gm, node, activation)
-            if _in_place(gm, node):
-                _redirect(gm, node, new)
-            gm.graph.erase_node(node)
-    return _finish(gm)
-
-
-@in_the_graph_that_was_given.form
-def around_its_graph(model, activation):
-    graph = model.graph if isinstance(model, fx.GraphModule) else fx.Tracer().trace(model)
-    gm = fx.GraphModule(model, graph)
-    for node in list(graph.nodes):
-        if _is_relu(gm, node):
-            new = _put(gm, node, activation)
-            if _in_place(gm, node):
-                _redirect(gm, node, new)
-            graph.erase_node(node)
-    return _finish(gm)
-
-
-@exercise.mistake
-def cleans_up_first(model, activation):
-    """You remove what seems unused before you look. Nobody reads what a ReLU in place returns where the
-    tensor is read by its old name, so `eliminate_dead_code` takes it for dead and drops it."""
-    gm = _copied(model)
-    gm.graph.eliminate_dead_code()
-    return _replace(gm, activation)
-
-
-@exercise.mistake
-def swaps_the_modules(model, activation):
-    """You set other modules in the model that was given: it computes something else from now on."""
-
-    class Activation(nn.Module):
-        def forward(self, input):
-            return activation(input)
-
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.ReLU):
-                setattr(parent, name, Activation())
-    return _replace(model, activation)

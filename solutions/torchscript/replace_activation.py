@@ -117,20 +117,3 @@ def _turns_nodes_into_others(model, activation):
 
 
 also_right = [_writes_a_new_graph, _turns_nodes_into_others]
-
-_A_MODULE = "the result is a module: no tensor that could be changed on its way back"
-equivalent = {
-    "the result of `replace_activation` cloned": _A_MODULE,
-    "the result of `replace_activation` detached": _A_MODULE,
-    "the result of `replace_activation` of another dtype": _A_MODULE,
-}
-
-
-def generated(replace_activation):
-    for in_place in (False, True):
-        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(in_place), nn.Linear(4, 2), nn.ReLU(in_place))
-        for activation in (F.gelu, torch.tanh):
-            new = replace_activation(model, activation)
-            yield new(torch.randn(5, 3))
-            yield new.code
-            yield dict(new.named_parameters())
