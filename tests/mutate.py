@@ -576,14 +576,17 @@ def digest(mutant: Mutant) -> str:
     return hashlib.sha256(f"{mutant.description}\n{mutant.source}".encode()).hexdigest()[:16]
 
 
-def build(mutant: Mutant, answer_name: str, mark: Path) -> Any:
-    """The mutant as an answer. Its source can be found by `inspect`, as that of a cell can."""
+def build(mutant: Mutant, answer_name: str, mark: Path, *, importable: bool = False) -> Any:
+    """The mutant as an answer. Its source can be found by `inspect`, as that of a cell can. `importable`: its
+    module can be found by its name, as the compiler does; not where it is sent to another process."""
     file = f"<mutant {digest(mutant)}>"
     linecache.cache[file] = (len(mutant.source), None, mutant.source.splitlines(keepends=True), file)
     module = types.ModuleType("mutant")
     module.__file__ = file
     module._seen_by_others = functools.partial(_seen_by_others, mark)
     module._changeable = functools.partial(_changeable, mark)
+    if importable:
+        sys.modules[module.__name__] = module
     exec(compile(mutant.source, file, "exec", dont_inherit=True), module.__dict__)
     answer = module.__dict__[answer_name]
     if mutant.around:
@@ -760,7 +763,7 @@ def _try(
     by_name = {check.name: check for check in exercise.checks}
     passed = False
     try:
-        answer = build(mutant, exercise.answer_name, mark)
+        answer = build(mutant, exercise.answer_name, mark, importable=True)
     except Exception:  # a class body that raises, say
         return "", RAISED
     for check, deadline in checks:
@@ -776,7 +779,7 @@ def _agrees(root: Path, name: str, mutant: Mutant, mark: Path) -> bool:
     exercise, solution = course.exercise(name), course.solution(name)
     generated = _solution_module(exercise.topic, name).generated
     seen = []
-    for answer in (solution.reference, build(mutant, exercise.answer_name, mark)):
+    for answer in (solution.reference, build(mutant, exercise.answer_name, mark, importable=True)):
         torch.manual_seed(0)
         seen.append([evidence.snapshot(value) for value in generated(answer)])
     return bool(seen[0]) and evidence.same(*seen)

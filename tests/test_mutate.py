@@ -354,6 +354,13 @@ def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tri
         ]
 
 
+def test_a_mutant_is_found_by_the_name_of_its_module(course):
+    source = "import importlib\ndef ramp(n):\n    return importlib.import_module(__name__).numbers(n)\n"
+    source += "def numbers(n):\n    return list(range(n))\n"
+    with mutate.Bench(course(), "ramp") as bench:
+        assert bench.try_mutant(mutate.Mutant("by its name", source)).state == mutate.SURVIVED
+
+
 def test_a_reference_that_fails_is_said(course):
     root = course(EXERCISE + STRICT, SOLUTION.replace("i < n", "i < n - 1"))
     with pytest.raises(RuntimeError, match="the reference"), mutate.Bench(root, "ramp"):
