@@ -137,7 +137,7 @@ def _x(batch, time, width, scale=1.0):
     return scale * torch.linspace(-1, 2, batch * time * width).view(batch, time, width)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def in_python(make_scriptable):
     """In Python it computes what the starter computes"""
     t, wanted = _made(make_scriptable, 4, 1.0)
@@ -146,7 +146,7 @@ def in_python(make_scriptable):
         _compare(t.model, wanted, arguments, f"`model({_shown(arguments)})`")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def as_a_script(make_scriptable):
     """The compiler takes it, and without options it computes the same"""
     t, wanted = _made(make_scriptable, 4, None)
@@ -154,7 +154,7 @@ def as_a_script(make_scriptable):
     _compare(scripted, wanted, (_x(2, 5, 4),), "`scripted(x)`")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def lists(make_scriptable):
     """As a script it takes lengths, or `None`, for other batches and times too"""
     t, wanted = _made(make_scriptable, 3, None)
@@ -163,7 +163,7 @@ def lists(make_scriptable):
         _compare(scripted, wanted, arguments, f"`scripted({_shown(arguments)})`")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def dictionaries(make_scriptable):
     """As a script it takes extra weights under any names, no weights, or `None`"""
     t, wanted = _made(make_scriptable, 3, None)
@@ -175,7 +175,7 @@ def dictionaries(make_scriptable):
         _compare(scripted, wanted, arguments, f"`scripted({_shown(arguments)})`")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def branches(make_scriptable):
     """As a script it scales what is longer than the limit, and nothing else"""
     t, wanted = _made(make_scriptable, 4, 1.0)
@@ -185,7 +185,7 @@ def branches(make_scriptable):
     _compare(scripted, wanted, (_x(2, 5, 4), [1, 2]), "`scripted(x, [1, 2])`")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def saved_and_loaded(make_scriptable):
     """The script can be saved, and what is loaded computes the same"""
     t, wanted = _made(make_scriptable, 4, 1.0)
@@ -309,26 +309,6 @@ def lets_the_list_be_guessed(width, limit=None):
     return Pool(width, limit)
 
 
-@lets_the_list_be_guessed.variant
-def guesses_in_a_loop(width, limit=None):
-    class Pool(_Scriptable):
-        def forward(
-            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
-        ):
-            projected = self.project(x)
-            counted = []
-            for i in range(x.shape[0]):
-                if lengths is None:
-                    counted.append(x.shape[1])
-                else:
-                    counted.append(lengths[i])
-            found = self.pooled(projected, lengths)
-            found["count"] = torch.tensor(counted)
-            return self.limited(self.weighted(found, projected, extra))
-
-    return Pool(width, limit)
-
-
 @exercise.mistake
 def does_not_refine(width, limit=None):
     """You asked for `None` too far away from where the value is used. The compiler learns that it is a list
@@ -345,24 +325,6 @@ def does_not_refine(width, limit=None):
             for i in range(len(x)):
                 counts.append(lengths[i] if given else x.shape[1])
             return self.limited(self.weighted(self.pooled(x, counts), x, extra))
-
-    return Pool(width, limit)
-
-
-@does_not_refine.variant
-def asks_outside(width, limit=None):
-    class Pool(_Scriptable):
-        def forward(
-            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
-        ):
-            x, everything = self.project(x), lengths is None
-            rows: list[int] = []
-            for i, row in enumerate(x):
-                if everything:
-                    rows.append(len(row))
-                else:
-                    rows.append(lengths[i])
-            return self.limited(self.weighted(self.pooled(x, rows), x, extra))
 
     return Pool(width, limit)
 
@@ -385,38 +347,6 @@ def asks_for_the_truth(width, limit=None):
     return Pool(width, limit)
 
 
-@asks_for_the_truth.variant
-def asks_a_list(width, limit=None):
-    class Pool(_Scriptable):
-        def forward(
-            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
-        ):
-            projected = self.project(x)
-            if not lengths:
-                lengths = [x.shape[1]] * x.shape[0]
-            return self.limited(self.weighted(self.pooled(projected, lengths), projected, extra))
-
-    return Pool(width, limit)
-
-
-@exercise.mistake
-def keeps_what_is_pythons(width, limit=None):
-    """You left something that only Python has: here, a dict that is merged into another. The compiler takes a
-    part of the language, and a loop in place of the rest."""
-
-    class Pool(_Scriptable):
-        def forward(
-            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
-        ):
-            x = self.project(x)
-            found = self.pooled(x, lengths)
-            if extra is not None:
-                found |= {name: (x * weight[..., None]).sum(1) for name, weight in extra.items()}
-            return self.limited(found)
-
-    return Pool(width, limit)
-
-
 @exercise.mistake
 def leaves_it_to_python(width, limit=None):
     """You marked a method as Python's own. The script calls back into Python then, which works as long as
@@ -434,42 +364,6 @@ def leaves_it_to_python(width, limit=None):
         ) -> dict[str, Tensor]:
             projected = self.project(x)
             return self.limited(self.weighted(self.in_python(projected, lengths), projected, extra))
-
-    return Pool(width, limit)
-
-
-@leaves_it_to_python.variant
-def ignores_the_sums(width, limit=None):
-    class Pool(_Scriptable):
-        @torch.jit.ignore
-        def sums(self, x: Tensor, extra: dict[str, Tensor] | None) -> dict[str, Tensor]:
-            return {name: (x * weight[..., None]).sum(1) for name, weight in (extra or {}).items()}
-
-        def forward(
-            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
-        ):
-            x = self.project(x)
-            found = self.limited(self.pooled(x, lengths))
-            found.update(self.sums(x, extra))
-            return found
-
-    return Pool(width, limit)
-
-
-@leaves_it_to_python.form
-def ignores_what_calls_the_script(width, limit=None):
-    class Pool(_Scriptable):
-        @torch.jit.ignore
-        def finished(
-            self, found: dict[str, Tensor], x: Tensor, extra: dict[str, Tensor] | None
-        ) -> dict[str, Tensor]:
-            return self.limited(self.weighted(found, x, extra))
-
-        def forward(
-            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
-        ):
-            x = self.project(x)
-            return self.finished(self.pooled(x, lengths), x, extra)
 
     return Pool(width, limit)
 
@@ -515,29 +409,9 @@ def leaves_out_what_is_refused(width, limit=None):
 
 @exercise.mistake
 def takes_no_none(width, limit=None):
-    """You gave an argument a type without `None`. An empty dict as the default is refused, since calls could
-    change it; without a default it can no longer be left out. `dict[str, Tensor] | None = None` says both."""
+    """You gave an argument a type without `None`. `list[int] = None` is a list for the compiler, and `None`
+    is no list: it is refused as the default. `list[int] | None = None` says both."""
 
-    class Pool(_Scriptable):
-        def forward(self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] = {}):  # noqa: B006
-            x = self.project(x)
-            return self.limited(self.weighted(self.pooled(x, lengths), x, extra))
-
-    return Pool(width, limit)
-
-
-@takes_no_none.form
-def asks_for_everything(width, limit=None):
-    class Pool(_Scriptable):
-        def forward(self, x: Tensor, lengths: list[int], extra: dict[str, Tensor]) -> dict[str, Tensor]:
-            projected = self.project(x)
-            return self.limited(self.weighted(self.pooled(projected, lengths), projected, extra))
-
-    return Pool(width, limit)
-
-
-@takes_no_none.form
-def has_a_none_of_another_type(width, limit=None):
     class Pool(_Scriptable):
         def forward(self, x: Tensor, lengths: list[int] = None, extra: dict[str, Tensor] = None):
             x = self.project(x)

@@ -120,8 +120,6 @@ also_right = [masks, is_a_script_already]
 
 equivalent = {
     "line 30: `length > self.limit` -> `length >= self.limit`": "at the limit the factor is 1",
-    "the result of `make_scriptable` detached": "the result is a module, in which nothing is changed",
-    "the result of `make_scriptable` of another dtype": "the result is a module, in which nothing is changed",
 }
 
 
