@@ -125,21 +125,3 @@ def _with_a_transformer(model):
 
 
 also_right = [_with_torchs_arithmetic, _with_a_transformer]
-
-_A_MODULE = "the result is a module: no tensor that could be changed on its way back"
-equivalent = {
-    "the result of `fuse_conv_bn` detached": _A_MODULE,
-    "the result of `fuse_conv_bn` of another dtype": _A_MODULE,
-}
-
-
-def generated(fuse_conv_bn):
-    for kind in (nn.Conv1d, nn.Conv2d):
-        norm = nn.BatchNorm1d if kind is nn.Conv1d else nn.BatchNorm2d
-        for bias in (True, False):
-            model = nn.Sequential(kind(3, 4, 3, bias=bias), norm(4), nn.ReLU()).eval()
-            x = torch.randn(2, *[3, 6, 5][: 1 + len(model[0].kernel_size)])
-            fused = fuse_conv_bn(model)
-            yield fused(x)
-            yield fused.code
-            yield dict(fused.named_parameters())
