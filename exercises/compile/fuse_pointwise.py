@@ -17,6 +17,7 @@ Return `(fused, speedup)`.
 `fuse_pointwise([torch.sin, torch.relu], x, "inductor")` → a function that computes
 `torch.relu(torch.sin(x))`, and a number such as 1.7."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +75,23 @@ class _Counting:
         return gm
 
 
-@exercise.check(isolated=True)
+@contextlib.contextmanager
+def _wrappers_made():
+    """A list that grows with each call of `torch.compile` inside."""
+    made, real = [], torch.compile
+
+    def noting(*args, **kwargs):
+        made.append(1)
+        return real(*args, **kwargs)
+
+    torch.compile = noting
+    try:
+        yield made
+    finally:
+        torch.compile = real
+
+
+@exercise.check(isolated=True, deadline=60)
 def one_graph(fuse_pointwise):
     """All steps in one graph, compiled once"""
     counting = _Counting()
@@ -85,14 +102,18 @@ def one_graph(fuse_pointwise):
     t = expect.given(code[0])
     x = torch.linspace(-3, 3, 24).view(4, 6)
     with expect.situation(*code):
-        fused, _ = _pair(fuse_pointwise(t.steps, x, counting))
-        for one in (x, x.neg()):
-            wanted = torch.sqrt(torch.relu(torch.sin(one) * 2 + 1))
-            expect.equal(fused(one), wanted, what="`fused(x)`")
+        with expect.left_alone(x, what="`x`"):
+            fused, _ = _pair(fuse_pointwise(t.steps, x, counting))
+        with _wrappers_made() as made:
+            for one in (x, x.neg()):
+                wanted = torch.sqrt(torch.relu(torch.sin(one) * 2 + 1))
+                expect.equal(fused(one), wanted, what="`fused(x)`")
         # By how many parts a chain falls apart follows from the number of its steps.
         evidence.record("graphs", counting.sizes)
         told = ", ".join(f"one of {size} operators" for size in counting.sizes) or "none"
         expect.true(counting.sizes == [5], f"graphs: {told}", "expected: one of 5 operators")
+        again = "`torch.compile` is called again in each call of `fused`"
+        expect.true(not made, again, "expected: a later call costs nothing but the run")
     x = torch.ones(3)
     with expect.situation("fused, speedup = fuse_pointwise([], x, backend)"):
         fused, _ = _pair(fuse_pointwise([], x, counting))
@@ -103,7 +124,7 @@ def one_graph(fuse_pointwise):
 
 
 class _Machine:
-    """A clock that goes on when something runs: 3 seconds for the two steps, 1 for the graph, 100 for
+    """A clock that goes on when something runs: 3 seconds for the two steps, 1 for their graph, 100 for
     compiling it. From call to call everything takes `slower` times as long; every `busy`th call takes 40
     seconds more."""
 
@@ -133,8 +154,10 @@ class _Machine:
         self.now += 100.0
         self.compiled_late = self.compiled_late or self.read
 
+        operators = sum(node.op.startswith("call") for node in gm.graph.nodes)
+
         def run(*args):
-            self.ran("fused", 1.0)
+            self.ran("fused", 0.5 * operators)
             return gm(*args)
 
         return run
@@ -162,7 +185,7 @@ def _expect_speedup(answer, machine, story):
         return speedup
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def without_compiling(fuse_pointwise):
     """The number leaves out what compiling takes"""
     found = _expect_speedup(
@@ -173,7 +196,7 @@ def without_compiling(fuse_pointwise):
     )
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def on_a_busy_machine(fuse_pointwise):
     """The number holds on a machine that becomes slower, and is busy now and then"""
     story = "3 seconds and 1; each call takes 4 % longer than the one before"
@@ -182,38 +205,7 @@ def on_a_busy_machine(fuse_pointwise):
     _expect_speedup(fuse_pointwise, _Machine(busy=7), story)
 
 
-# --- timed ----------------------------------------------------------------------------------------------
-
-
-@exercise.check(isolated=True)
-def nothing_but_the_run(fuse_pointwise):
-    """A later call costs nothing but the run"""
-    steps, x = [torch.sin, torch.relu], torch.ones(3)
-
-    def chain(t):
-        for step in steps:
-            t = step(t)
-        return t
-
-    with expect.situation('fused, speedup = fuse_pointwise(steps, torch.ones(3), "eager")', "fused(x)"):
-        # Nothing is noted down before it is decided: what cannot be decided says nothing of the answer.
-        with evidence.silent():
-            fused, _ = _pair(fuse_pointwise(steps, x, "eager"))
-            direct = torch.compile(chain, backend="eager")
-            fused(x)
-            ratio = _ratio_of(lambda: fused(x), lambda: direct(x), 4.0)
-        told = "a call takes more than four times as long as that of a compiled function"
-        expect.true(ratio < 4, told, "expected: nothing is compiled, looked up or made in it")
-
-
-def _ratio_of(a, b, target):
-    """How many times as long `a()` takes as `b()`, on this side of the target or on that for sure."""
-    for seconds in (0.5, 1.0, 2.0):
-        ratio = measure.time_ratio(a, b, target=target, seconds=seconds, most_pairs=201)
-        if ratio.enough:
-            return ratio.ratio
-    raise expect.CannotCheck("times on this machine vary too much in this moment")
-
+# --- kernels --------------------------------------------------------------------------------------------
 
 _STEPS = """steps = [lambda t: t * 1.5, torch.abs, torch.sqrt, lambda t: t - 0.5, torch.relu, torch.neg]
 x = torch.linspace(-1, 1, 1_000_000)"""
@@ -221,12 +213,16 @@ x = torch.linspace(-1, 1, 1_000_000)"""
 
 @exercise.check(isolated=True, needs="compiler", deadline=120)
 def one_kernel(fuse_pointwise):
-    """A million elements: one kernel, and half of the possible gain at least"""
+    """A million elements: one kernel, and little besides it"""
     from torch._inductor import metrics
     from torch._inductor.compile_fx import compile_fx
 
+    graphs = []
+
     def inductor(gm, example_inputs):
-        return compile_fx(gm, example_inputs)
+        graphs.append(gm)
+        # Where there is a second graph there is a second kernel, and no need to make one.
+        return compile_fx(gm, example_inputs) if len(graphs) == 1 else gm
 
     t = expect.given(_STEPS)
 
@@ -240,19 +236,18 @@ def one_kernel(fuse_pointwise):
             metrics.reset()
             fused, _ = _pair(fuse_pointwise(t.steps, t.x, inductor))
             same = torch.allclose(fused(t.x), eager(t.x), rtol=1e-5, atol=1e-6)
-            kernels = metrics.generated_kernel_count
+            kernels = max(metrics.generated_kernel_count, len(graphs))
         # How many more than one there are depends on the style of the answer.
         expect.true(kernels == 1, f"kernels: {kernels}, expected 1")
         expect.true(same, "`fused(x)` is something else than the steps give, one after another")
         with evidence.silent():
+            graphs.clear()
             direct = torch.compile(eager, backend=inductor)
             direct(t.x)
-            possible = _ratio_of(lambda: eager(t.x), lambda: direct(t.x), 1.2)
-            if possible < 1.2:
-                raise expect.CannotCheck("on this machine one kernel is not faster in this moment")
-            half = 1 + (possible - 1) / 2
-            found = _ratio_of(lambda: eager(t.x), lambda: fused(t.x), half)
-        expect.true(found > half, "`fused` has less than half of the gain that one kernel has")
+            # The kernel is the same, so only an answer that does more than run it is this much slower.
+            ratio = measure.time_ratio(lambda: fused(t.x), lambda: direct(t.x), target=4.0, seconds=0.2)
+        told = "`fused(x)` takes more than four times as long as its kernel"
+        expect.true(not (ratio.enough and ratio.ratio > 4), told, "expected: nothing but the run")
 
 
 # --- the mistakes ---------------------------------------------------------------------------------------
@@ -331,28 +326,6 @@ def a_break_in_the_middle(steps, x, backend, clock=time.perf_counter):
     return _measured(steps, torch.compile(run, backend=backend), x, clock)
 
 
-@a_break_in_the_middle.form
-def breaks_once(steps, x, backend, clock=time.perf_counter):
-    middle = len(steps) // 2
-
-    def first(t):
-        for step in steps[:middle]:
-            t = step(t)
-        return t
-
-    def second(t):
-        for step in steps[middle:]:
-            t = step(t)
-        return t
-
-    def run(t):
-        t = first(t)
-        torch._dynamo.graph_break()
-        return second(t)
-
-    return _measured(steps, torch.compile(run, backend=backend), x, clock)
-
-
 @exercise.mistake
 def compiles_in_each_call(steps, x, backend, clock=time.perf_counter):
     """You call `torch.compile` inside of the function, in each of its calls. What was compiled is found
@@ -389,19 +362,6 @@ def times_the_first_call(steps, x, backend, clock=time.perf_counter):
     return fused, float(sum(slow) / (sum(fast) or 1.0))
 
 
-@times_the_first_call.variant
-def all_calls_in_one(steps, x, backend, clock=time.perf_counter):
-    fused = torch.compile(backend=backend)(_chain(steps))
-    plain = compiled = 0.0
-    for _ in range(8):
-        begin = clock()
-        _chain(steps)(x)
-        middle = clock()
-        fused(x)
-        plain, compiled = plain + middle - begin, compiled + clock() - middle
-    return fused, float(plain / compiled) if compiled else 1.0
-
-
 @exercise.mistake
 def one_after_the_other(steps, x, backend, clock=time.perf_counter):
     """You time all runs of the one, then all of the other. A machine that becomes slower in the meantime,
@@ -423,55 +383,9 @@ def takes_the_mean(steps, x, backend, clock=time.perf_counter):
     return fused, float(sum(slow) / (sum(fast) or 1.0))
 
 
-@takes_the_mean.variant
-def one_long_time(steps, x, backend, clock=time.perf_counter):
-    fused, run = torch.compile(_chain(steps), backend=backend), _chain(steps)
-    fused(x)
-    totals = [0.0, 0.0]
-    for _ in range(15):
-        for i, function in enumerate((run, fused)):
-            before = clock()
-            function(x)
-            totals[i] += clock() - before
-    return fused, float(totals[0] / totals[1]) if totals[1] else 1.0
-
-
 @exercise.mistake
 def upside_down(steps, x, backend, clock=time.perf_counter):
     """Your number is the other way round: the time of `fused` over that of the steps."""
     fused = torch.compile(_chain(steps), backend=backend)
     fused(x)
     return fused, _ratio((fused, _chain(steps)), x, clock)
-
-
-@exercise.mistake
-def too_few_runs(steps, x, backend, clock=time.perf_counter):
-    """You time each of the two once, or nearly so. A single time says little about anything; take five pairs
-    at least."""
-    fused, run = torch.compile(_chain(steps), backend=backend), _chain(steps)
-    fused(x)
-    slow, fast = _times((run, fused), x, clock, 1)
-    return fused, float(slow[0] / (fast[0] or 1.0))
-
-
-@exercise.mistake
-def a_difference(steps, x, backend, clock=time.perf_counter):
-    """You return how many seconds are saved, or what part of them. Asked for is how many times as long the
-    steps take."""
-    fused = torch.compile(_chain(steps), backend=backend)
-    fused(x)
-    slow, fast = _times((_chain(steps), fused), x, clock)
-    return fused, float(_middle(slow) - _middle(fast))
-
-
-@exercise.mistake
-def forgets_the_backend(steps, x, backend, clock=time.perf_counter):
-    """You do not hand on `backend`, so another one compiles than was asked for; or nothing is compiled at
-    all."""
-    return _measured(steps, _chain(steps), x, clock)
-
-
-@exercise.mistake
-def forgets_the_last_step(steps, x, backend, clock=time.perf_counter):
-    """One of the steps is missing in `fused`."""
-    return _measured(steps, torch.compile(_chain(steps[:-1]), backend=backend), x, clock)

@@ -149,19 +149,47 @@ def names(regional_compile):
         expect.true(not gone, *[f"`model.{name}` is another module than before" for name in gone[:1]])
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def one_graph(regional_compile):
-    """Twelve blocks, one graph of the size of a block"""
+    """One graph of the size of a block for all blocks, and a shorter first call"""
     block_class, model_class = _classes(_BLOCK, _STACK)
     size, counting = _size_of_a_block(block_class), _Counting()
-    with expect.situation("model = regional_compile(Model(12), Block, backend)", "model(x)", "model(x)"):
-        model = _compiled(regional_compile, model_class(12), block_class, counting)
+    with expect.situation("model = regional_compile(Model(3), Block, backend)", "model(x)", "model(x)"):
+        model = _compiled(regional_compile, model_class(3), block_class, counting)
         for _ in range(2):
             model(torch.ones(5, 3))
-        _expect_graphs(counting, size, [24])
+        _expect_graphs(counting, size, [6])
+    with expect.situation("model = regional_compile(Model(12), Block, backend)", "model(x)"):
+        # What is right takes about a quarter; so much room is there for a machine that is busy.
+        with evidence.silent():
+            sooner = _first_call_is_shorter(regional_compile, block_class, model_class)
+        told = "the first call takes about as long as that of a model that is compiled as a whole"
+        expect.true(sooner, told, "expected: less than half as long")
 
 
-@exercise.check(isolated=True)
+def _first_call_is_shorter(answer, block_class, model_class):
+    """Whether it takes less than 0.8 of that of the whole model compiled, in one of three tries."""
+
+    def whole(model, block_class, backend):
+        model.compile(backend=backend)
+
+    least = {}
+    for _ in range(3):
+        for kind in (answer, whole):
+            torch.compiler.reset()
+            model = model_class(12)
+            # Of the processor's time: what other programs take of the machine does not count.
+            start = time.process_time()
+            kind(model, block_class, _Counting())
+            model(torch.ones(5, 3))
+            took = time.process_time() - start
+            least[kind] = min(took, least.get(kind, took))
+        if least[answer] < 0.8 * least[whole]:
+            return True
+    return False
+
+
+@exercise.check(isolated=True, deadline=60)
 def wherever_they_stand(regional_compile):
     """Blocks in other modules, and of two widths"""
     block_class, model_class = _classes(_BLOCK, _NESTED)
@@ -173,7 +201,7 @@ def wherever_they_stand(regional_compile):
         _expect_graphs(counting, size, [3, 1])
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def results(regional_compile):
     """Results, gradients, a copy and another model"""
     block_class, model_class = _classes(_BLOCK, _STACK)
@@ -202,47 +230,6 @@ def results(regional_compile):
         expect.equal(twins[0](x), twins[1](x), what="`twin(x)`")
 
 
-@exercise.check(isolated=True, deadline=90)
-def cold_start(regional_compile):
-    """The first call takes less than half as long"""
-    block_class, model_class = _classes(_BLOCK, _STACK)
-
-    def whole(model):
-        model.compile(backend="eager")
-
-    def in_blocks(model):
-        for block in model.blocks:
-            block.compile(backend="eager")
-
-    def theirs(model):
-        regional_compile(model, block_class, "eager")
-
-    _size_of_a_block(block_class)  # the first compilation of a process imports much
-    with expect.situation('model = regional_compile(Model(12), Block, "eager")', "model(x)"):
-        seconds = {}
-        for _ in range(3):
-            for kind in (whole, in_blocks, theirs):
-                torch.compiler.reset()
-                model = model_class(12)
-                # Of the processor's time: what other programs take of the machine does not count.
-                start = time.process_time()
-                kind(model)
-                model(torch.ones(5, 3))
-                took = time.process_time() - start
-                seconds[kind] = min(took, seconds.get(kind, took))
-            # What takes long for a moment is measured again.
-            if seconds[in_blocks] < 0.4 * seconds[whole] and seconds[theirs] < 0.4 * seconds[whole]:
-                break
-        if seconds[in_blocks] > 0.4 * seconds[whole]:
-            raise expect.CannotCheck("on this machine the first call was not twice as fast in this moment")
-        gained = seconds[whole] - seconds[theirs] >= 0.5 * (seconds[whole] - seconds[in_blocks])
-        expect.true(
-            gained,
-            "the first call takes about as long as that of a model compiled as a whole",
-            "expected: less than half, and half of the gain that is possible at least",
-        )
-
-
 # --- the mistakes ---------------------------------------------------------------------------------------
 
 
@@ -251,20 +238,6 @@ def the_whole_model(model, block_class, backend):
     """You compile the model as a whole. Its graph holds the operators of every block, one after another, as
     if each were another, and the time to compile grows with their number."""
     model.compile(backend=backend)
-    return model
-
-
-@the_whole_model.variant
-def every_module(model, block_class, backend):
-    for module in model.modules():
-        # Inside of what is being compiled, what is compiled already counts for nothing.
-        module.compile(backend=backend)
-    return model
-
-
-@the_whole_model.form
-def its_forward(model, block_class, backend):
-    model.forward = torch.compile(model.forward, backend=backend)
     return model
 
 
@@ -331,34 +304,6 @@ def the_parts_of_blocks(model, block_class, backend):
 
 
 @exercise.mistake
-def all_layers(model, block_class, backend):
-    """You compile every module that has no others in it. A layer is one operator or two, so there is nothing
-    to fuse, and what the blocks do between their layers stays in Python."""
-    for module in model.modules():
-        if not list(module.children()):
-            module.compile(backend=backend)
-    return model
-
-
-@exercise.mistake
-def the_first_alone(model, block_class, backend):
-    """You compile the first block and no other. That one is compiled for one suffices is the compiler's part:
-    each block has to ask for compiled code when it is called."""
-    for module in model.modules():
-        if isinstance(module, block_class):
-            module.compile(backend=backend)
-            break
-    return model
-
-
-@the_first_alone.variant
-def next_of_them(model, block_class, backend):
-    block = next(module for module in model.modules() if type(module) is block_class)
-    block.compile(backend=backend)
-    return model
-
-
-@exercise.mistake
 def one_level_down(model, block_class, backend):
     """You look for blocks in some places of the model only. They may stand at any depth: `model.modules()`
     goes through all of them."""
@@ -366,16 +311,6 @@ def one_level_down(model, block_class, backend):
         for module in (child, *child.children()):
             if isinstance(module, block_class):
                 module.compile(backend=backend)
-    return model
-
-
-@one_level_down.form
-def in_lists(model, block_class, backend):
-    for container in model.modules():
-        if isinstance(container, (nn.ModuleList, nn.Sequential)):
-            for module in container:
-                if isinstance(module, block_class):
-                    module.compile(backend=backend)
     return model
 
 
@@ -390,51 +325,9 @@ def replaces_forward(model, block_class, backend):
     return model
 
 
-@replaces_forward.variant
-def compiles_what_is_bound(model, block_class, backend):
-    blocks = [module for module in model.modules() if isinstance(module, block_class)]
-    compiled = [torch.compile(backend=backend)(block.forward) for block in blocks]
-    for block, forward in zip(blocks, compiled, strict=True):
-        setattr(block, "forward", forward)  # noqa: B010
-    return model
-
-
 @exercise.mistake
 def changes_the_class(model, block_class, backend):
     """You compile `forward` of the class. That holds for every model with blocks of this class, those of
     others and those that come later included."""
     block_class.forward = torch.compile(block_class.forward, backend=backend)
     return model
-
-
-@exercise.mistake
-def a_copy(model, block_class, backend):
-    """You return another model and leave the one that you were given as it was. Optimizers and whoever else
-    holds its parameters do not know of the other."""
-    model = copy.deepcopy(model)
-    for module in model.modules():
-        if isinstance(module, block_class):
-            module.compile(backend=backend)
-    return model
-
-
-@a_copy.form
-def wraps_it_all(model, block_class, backend):
-    return torch.compile(model, backend=backend)
-
-
-@exercise.mistake
-def forgets_the_backend(model, block_class, backend):
-    """You do not hand on `backend`: the blocks are compiled by the default one."""
-    for module in model.modules():
-        if isinstance(module, block_class):
-            module.compile(backend="eager")
-    return model
-
-
-@exercise.mistake
-def gives_nothing(model, block_class, backend):
-    """You return nothing. The blocks are compiled; the caller wants the model back."""
-    for module in model.modules():
-        if isinstance(module, block_class):
-            module.compile(backend=backend)

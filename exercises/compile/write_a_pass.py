@@ -18,6 +18,8 @@ Of `a * b + c * d` one product remains. Everything else that the graph computes 
 
 `torch.compile(lambda a, b, c: a * b + c, backend=write_a_pass)` runs one operator."""
 
+import contextlib
+import io
 import operator
 from collections.abc import Callable
 
@@ -65,7 +67,7 @@ def _expect_operators(answer, wanted):
             told = f"`g` is of type {type(g).__name__}"
             expect.true(callable(g), told, "expected: something that is called in place of the graph")
             with measure.operators() as ran:
-                came = g(*fused)
+                came = _called(g, fused)
             expect.equal(came, results)
             for name, one, other in zip(t.f.__code__.co_varnames, fused, eager, strict=False):
                 expect.equal(one, other, what=f"`{name}`, after the call")
@@ -83,26 +85,29 @@ def _expect_operators(answer, wanted):
 _KINDS = ("addcmul", "mul", "add")
 
 
+def _called(g, inputs):
+    # Where a graph raises, its module prints the code to the standard error.
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return g(*inputs)
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else "no reason given"
+            told = f"the changed graph raised {type(error).__name__}: {why}"
+    raise expect.Mismatch(told, "expected: the results of `f`")
+
+
 def _times(number):
     return "once" if number == 1 else f"{number} times"
 
 
 @exercise.check
 def spellings(write_a_pass):
-    """A product and a sum, however they are written"""
+    """A product and a sum, however they are written, on either side"""
     texts = (
         "def f(a, b, c): return a * b + c",
         "def f(a, b, c): return torch.add(torch.mul(a, b), c)",
         "def f(a, b, c): return (a.mul(b) + c).tanh()",
         "def f(a, b, c): return a.mul(b).add(c)",
-    )
-    _expect_operators(write_a_pass, dict.fromkeys(texts, (1, 0, 0)))
-
-
-@exercise.check
-def either_side(write_a_pass):
-    """The product is the second operand"""
-    texts = (
         "def f(a, b, c): return c + a * b",
         "def f(a, b): return a + a * b",
         "def f(a, b, c): return torch.add(c, a.mul(b))",
@@ -189,7 +194,7 @@ def _expect_callable(given_back):
         expect.true(callable(one), told, "expected: something that is called in place of the graph")
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def as_a_backend(write_a_pass):
     """As a backend, with changes in place and with gradients"""
     backend, given_back = _as_backend(write_a_pass)
@@ -256,14 +261,11 @@ def _pass(
     users=1,
     tensors=_of_tensors,
     moved=_moved_over,
-    erase=True,
-    fused=lambda graph, a, b, c: graph.call_function(torch.addcmul, (c, a, b)),
-    most=10**6,
     recompile=True,
 ):
     """The right pass, with an opening for each fault."""
     for total in list(gm.graph.nodes):
-        if not _is(total, adds) or not tensors(total) or most == 0:
+        if not _is(total, adds) or not tensors(total):
             continue
         for side in sides:
             product, other = total.args[side], total.args[1 - side]
@@ -272,12 +274,11 @@ def _pass(
             if len(product.users) > users or moved(product, total):
                 continue
             with gm.graph.inserting_before(total):
-                new = fused(gm.graph, *product.args, other)
+                new = gm.graph.call_function(torch.addcmul, (other, *product.args))
             total.replace_all_uses_with(new)
             gm.graph.erase_node(total)
-            if erase and not product.users:
+            if not product.users:
                 gm.graph.erase_node(product)
-            most -= 1
             break
     if recompile:
         gm.recompile()
@@ -293,22 +294,16 @@ def never_recompiles(gm, example_inputs):
 
 @never_recompiles.variant
 def changes_the_graph_only(gm, example_inputs):
-    graph = gm.graph
-    for node in list(graph.nodes):
+    for node in list(gm.graph.nodes):
         if _is(node, _ADD) and _of_tensors(node):
             found = [a for a in node.args if _is(a, _MUL) and _of_tensors(a) and len(a.users) == 1]
             if found and node.args[0] is not node.args[1] and not _moved_over(found[0], node):
                 rest = node.args[1] if found[0] is node.args[0] else node.args[0]
-                with graph.inserting_after(node):
-                    fused = graph.create_node("call_function", torch.addcmul, (rest, *found[0].args))
+                with gm.graph.inserting_after(node):
+                    fused = gm.graph.create_node("call_function", torch.addcmul, (rest, *found[0].args))
                 node.replace_all_uses_with(fused)
-                graph.erase_node(node)
-                graph.erase_node(found[0])
-    return gm
-
-
-@never_recompiles.form
-def fuses_nothing(gm, example_inputs):
+                gm.graph.erase_node(node)
+                gm.graph.erase_node(found[0])
     return gm
 
 
@@ -318,16 +313,6 @@ def one_way_of_writing(gm, example_inputs):
     `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a method whose target is
     the string `"mul"`."""
     return _pass(gm, muls=(operator.mul,), adds=(operator.add,))
-
-
-@one_way_of_writing.form
-def no_methods(gm, example_inputs):
-    return _pass(gm, muls=(operator.mul, torch.mul), adds=(operator.add, torch.add))
-
-
-@one_way_of_writing.form
-def functions_of_torch(gm, example_inputs):
-    return _pass(gm, muls=(torch.mul,), adds=(torch.add,))
 
 
 @exercise.mistake
@@ -361,66 +346,10 @@ def shared_products(gm, example_inputs):
 
 
 @exercise.mistake
-def erases_what_is_used(gm, example_inputs):
-    """You erase the product without asking who else reads it: `node.users`. Where there is somebody,
-    `erase_node` raises."""
-
-    for total in list(gm.graph.nodes):
-        if not _is(total, _ADD) or not _of_tensors(total):
-            continue
-        for product, other in (total.args, total.args[::-1]):
-            if _is(product, _MUL) and _of_tensors(product) and not _moved_over(product, total):
-                with gm.graph.inserting_before(total):
-                    new = gm.graph.call_function(torch.addcmul, (other, *product.args))
-                total.replace_all_uses_with(new)
-                gm.graph.erase_node(total)
-                gm.graph.erase_node(product)
-                break
-    gm.recompile()
-    return gm
-
-
-@exercise.mistake
 def factors_of_any_kind(gm, example_inputs):
     """You fuse products with a number, or sums with one. An operand in `node.args` may be a Python number,
     and `addcmul` takes tensors: ask whether it is a `torch.fx.Node`."""
     return _pass(gm, tensors=lambda node: len(node.args) == 2 and not node.kwargs)
-
-
-@factors_of_any_kind.form
-def summands_of_any_kind(gm, example_inputs):
-    def enough(node):
-        return len(node.args) == 2 and not node.kwargs and (_of_tensors(node) or _is(node, _ADD))
-
-    return _pass(gm, tensors=enough)
-
-
-@factors_of_any_kind.form
-def products_with_numbers(gm, example_inputs):
-    def enough(node):
-        return len(node.args) == 2 and not node.kwargs and (_of_tensors(node) or _is(node, _MUL))
-
-    return _pass(gm, tensors=enough)
-
-
-@exercise.mistake
-def loses_alpha(gm, example_inputs):
-    """You look at `node.args` and not at `node.kwargs`. `torch.add(c, p, alpha=2)` keeps its factor there,
-    and it is lost."""
-    return _pass(gm, tensors=lambda node: all(isinstance(a, fx.Node) for a in node.args))
-
-
-@loses_alpha.variant
-def drops_keywords(gm, example_inputs):
-    for node in gm.graph.nodes:
-        if _is(node, _ADD) and _is_a_sum_of_nodes(node):
-            node.kwargs = {}
-    return _pass(gm)
-
-
-def _is_a_sum_of_nodes(node):
-    one_product = any(_is(a, _MUL) and _of_tensors(a) and len(a.users) == 1 for a in node.args)
-    return one_product and all(isinstance(a, fx.Node) for a in node.args)
 
 
 @exercise.mistake
@@ -428,30 +357,6 @@ def moves_over_changes(gm, example_inputs):
     """You move the product over an operator in place. It was computed before `a` was changed, and the new
     operator, where the sum stood, reads `a` after that."""
     return _pass(gm, moved=lambda product, total: False)
-
-
-@moves_over_changes.form
-def asks_the_factors_only(gm, example_inputs):
-    def changed(product, total):
-        for factor in product.args:
-            if any(_writes(user) and product < user < total for user in factor.users):
-                return True
-        return False
-
-    return _pass(gm, moved=changed)
-
-
-@moves_over_changes.form
-def asks_methods_only(gm, example_inputs):
-    def changed(product, total):
-        node = product.next
-        while node is not total:
-            if node.op == "call_method" and node.target.endswith("_"):
-                return True
-            node = node.next
-        return False
-
-    return _pass(gm, moved=changed)
 
 
 @exercise.mistake
@@ -462,76 +367,3 @@ def sweeps_up(gm, example_inputs):
     gm.graph.eliminate_dead_code()
     gm.recompile()
     return gm
-
-
-@sweeps_up.form
-def erases_what_nobody_reads(gm, example_inputs):
-    _pass(gm)
-    for node in reversed(gm.graph.nodes):
-        if node.op.startswith("call_") and len(node.users) == 0:
-            gm.graph.erase_node(node)
-    gm.recompile()
-    return gm.forward
-
-
-@exercise.mistake
-def leaves_the_product(gm, example_inputs):
-    """The product is still computed: nobody reads it now, and a graph runs all of its nodes. Erase it."""
-    return _pass(gm, erase=False)
-
-
-@exercise.mistake
-def other_order(gm, example_inputs):
-    """The operands of `addcmul` are in another order: `torch.addcmul(c, a, b)` is `c + a * b`, what is added
-    comes first."""
-    return _pass(gm, fused=lambda graph, a, b, c: graph.call_function(torch.addcmul, (a, b, c)))
-
-
-@exercise.mistake
-def writes_into_the_summand(gm, example_inputs):
-    """You use `addcmul_`, which writes its result into `c`. Others may still read that, and the caller
-    does."""
-    return _pass(gm, fused=lambda graph, a, b, c: graph.call_method("addcmul_", (c, a, b)))
-
-
-@exercise.mistake
-def one_and_no_more(gm, example_inputs):
-    """You stop at the first sum that you replaced."""
-    return _pass(gm, most=1)
-
-
-@one_and_no_more.variant
-def returns_from_the_loop(gm, example_inputs):
-    for total in gm.graph.nodes:
-        for product in total.args[:2] if _is(total, _ADD) and _of_tensors(total) else ():
-            other = total.args[1] if product is total.args[0] else total.args[0]
-            fits = _is(product, _MUL) and _of_tensors(product) and len(product.users) == 1
-            if not fits or other is product or _moved_over(product, total):
-                continue
-            with gm.graph.inserting_before(total):
-                total.replace_all_uses_with(gm.graph.call_function(torch.addcmul, (other, *product.args)))
-            gm.graph.erase_node(total)
-            gm.graph.erase_node(product)
-            gm.recompile()
-            return gm
-    return gm
-
-
-@exercise.mistake
-def also_sums_in_place(gm, example_inputs):
-    """You take `operator.iadd` for a sum. `y += a * b` writes into `y`, and whoever else holds `y` sees it;
-    it is an operator in place, and stays."""
-    return _pass(gm, adds=(*_ADD, operator.iadd))
-
-
-@exercise.mistake
-def gives_no_function(gm, example_inputs):
-    """Your backend returns nothing that can be called: None, or the result of a call. It runs while the
-    function is being compiled, and what it returns is called later, with other inputs each time. Return the
-    module, also when you changed it where it was."""
-    _pass(gm)
-
-
-@gives_no_function.variant
-def gives_a_result(gm, example_inputs):
-    return _pass(gm)(*example_inputs)

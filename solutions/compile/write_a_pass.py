@@ -19,26 +19,26 @@ SUMS = (operator.add, torch.add, "add")
 def write_a_pass(gm: fx.GraphModule, example_inputs: list[Tensor]) -> Callable:
     graph = gm.graph
     for node in list(graph.nodes):
-        product, other = _summands(node)
-        if product is None:
-            continue
-        with graph.inserting_before(node):
-            fused = graph.call_function(torch.addcmul, (other, *product.args))
-        node.replace_all_uses_with(fused)
-        graph.erase_node(node)
-        graph.erase_node(product)
+        for product, other in _summands(node)[:1]:
+            with graph.inserting_before(node):
+                fused = graph.call_function(torch.addcmul, (other, *product.args))
+            node.replace_all_uses_with(fused)
+            graph.erase_node(node)
+            graph.erase_node(product)
     gm.recompile()
     return gm
 
 
-def _summands(node: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
-    """The product that can be fused into this sum, and the other operand."""
-    if _is_call(node, SUMS):
-        for product, other in (node.args, node.args[::-1]):
-            alone = _is_call(product, PRODUCTS) and list(product.users) == [node] and product is not other
-            if alone and not _changes_between(product, node):
-                return product, other
-    return None, None
+def _summands(node: fx.Node) -> list[tuple[fx.Node, fx.Node]]:
+    """Each product that can be fused into this sum, and the other operand."""
+    if not _is_call(node, SUMS):
+        return []
+    return [
+        (product, other)
+        for product, other in (node.args, node.args[::-1])
+        if _is_call(product, PRODUCTS) and list(product.users) == [node] and product is not other
+        if not _changes_between(product, node)
+    ]
 
 
 def _is_call(node: fx.Node, targets: tuple) -> bool:
