@@ -95,6 +95,7 @@ def _count(stop_recompiles, calls, inner="eager"):
         expect.true(graphs > 0, "no graph was made: nothing was compiled", "expected: one or two graphs")
         # By how many it is too many depends on the style of the answer.
         evidence.record("too many", graphs > 2)
+        evidence.record("learned at two times", graphs == 3)
         evidence.record("more than the limit", graphs > _LIMIT)
         raised = f"the compiler stops after {_LIMIT} for one function, if its limit is left alone"
         expect.true(graphs <= _LIMIT, f"graphs made: {graphs}, expected at most 2", raised)
@@ -119,9 +120,9 @@ def _step(stop_recompiles, setup, lr, name, dtype):
     return t.update
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def the_same_results(stop_recompiles):
-    """The step and the log are what they were, call after call"""
+    """The step and the log are what they were, call after call, in double precision too"""
     setup = "weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])\ngradient = weight.flip(0) / 8"
     update = _step(stop_recompiles, setup, 0.1, "head", torch.float32)
     weight, gradient = torch.ones(3, 2).t().expand(4, 2, 3)[1], torch.arange(6.0).view(2, 3)
@@ -131,38 +132,27 @@ def the_same_results(stop_recompiles):
             found = update(weight, gradient, lr, name)
             expect.equal(found[0], weight * math.exp(-lr) - lr * gradient, what="the new weight")
             expect.equal(found[1], f"{name} updated", what="the line for the log")
-
-
-@exercise.check(isolated=True)
-def double_precision(stop_recompiles):
-    """Weights in double precision get a step in double precision"""
     setup = "weight = torch.arange(6).view(2, 3).double()\ngradient = weight / 7"
     _step(stop_recompiles, setup, 0.1, "head", torch.float64)
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def learning_rates(stop_recompiles):
     """A learning rate that changes with every call, compiled with `aot_eager`"""
-    _count(stop_recompiles, [(4, lr, "head") for lr in (0.1, 0.05, 0.2, 0.3)], "aot_eager")
+    _count(stop_recompiles, [(4, lr, "head") for lr in (0.1, 0.05, 0.2)], "aot_eager")
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def names(stop_recompiles):
     """A name that changes with every call"""
-    _count(stop_recompiles, [(4, 0.1, name) for name in ("head", "body", "tail", "bias")])
-
-
-@exercise.check(isolated=True)
-def sizes(stop_recompiles):
-    """A number of rows that changes with every call"""
-    _count(stop_recompiles, [(rows, 0.1, "head") for rows in (4, 6, 9, 5)])
+    _count(stop_recompiles, [(4, 0.1, name) for name in ("head", "body", "tail")])
 
 
 _MIXED = [(4, 0.1, "head"), (4, 0.2, "head"), (4, 0.2, "body"), (6, 0.2, "body"), (6, 0.3, "head")]
 _MORE = [(9, 0.4, "tail"), (2, 0.5, "bias"), (7, 0.6, "more"), (5, 0.7, "last"), (8, 0.8, "head")]
 
 
-@exercise.check(isolated=True)
+@exercise.check(isolated=True, deadline=60)
 def all_at_different_times(stop_recompiles):
     """Rates, names and sizes that begin to change one after another"""
     _count(stop_recompiles, _MIXED + _MORE)
@@ -191,19 +181,6 @@ def static_sizes(backend="inductor"):
     return _around(torch.compile(_formula, backend=backend, dynamic=False))
 
 
-@static_sizes.variant
-def one_for_each_size(backend="inductor"):
-    def update(weight, gradient, lr, name):
-        rate = weight.new_tensor(lr)
-        key = weight.size(0)
-        if key not in made:
-            made[key] = torch.compile(lambda w, g, r: w * (-r).exp() - g * r, backend=backend, dynamic=False)
-        return made[key](weight, gradient, rate), f"{name} updated"
-
-    made = {}
-    return update
-
-
 @exercise.mistake
 def raises_the_limit(backend="inductor"):
     """You raised the limit, and the function is compiled as often as before, or more often: it no longer
@@ -215,16 +192,6 @@ def raises_the_limit(backend="inductor"):
         return weight * math.exp(-lr) - lr * gradient, f"{name} updated"
 
     return update
-
-
-@raises_the_limit.variant
-def lifts_the_limit_around_it(backend="inductor"):
-    @torch.compile(backend=backend)
-    def update(weight, gradient, lr, name):
-        new = torch.sub(weight * math.exp(-lr), gradient, alpha=lr)
-        return new, name + " updated"
-
-    return torch._dynamo.config.patch(recompile_limit=64)(update)
 
 
 @exercise.mistake
@@ -241,18 +208,6 @@ def rate_stays_a_number(backend="inductor"):
     return lambda weight, gradient, lr, name: (step(weight, gradient, lr), f"{name} updated")
 
 
-@rate_stays_a_number.variant
-def rate_in_a_dictionary(backend="inductor"):
-    @torch.compile(backend=backend)
-    def step(weight, gradient, options):
-        return weight * math.exp(-options["lr"]) - gradient * options["lr"]
-
-    def update(weight, gradient, lr, name):
-        return step(weight, gradient, {"lr": lr}), f"{name} updated"
-
-    return update
-
-
 @rate_stays_a_number.form
 def rate_learned_too_late(backend="inductor"):
     @torch.compile(backend=backend)
@@ -263,15 +218,6 @@ def rate_learned_too_late(backend="inductor"):
         step(weight, gradient, math.exp(-lr), lr),
         f"{name} updated",
     )
-
-
-@rate_stays_a_number.form
-def tensor_made_inside(backend="inductor"):
-    @torch.compile(backend=backend, dynamic=True)
-    def step(weight, gradient, lr):
-        return _formula(weight, gradient, torch.tensor(lr, dtype=torch.float64))
-
-    return lambda weight, gradient, lr, name: (step(weight, gradient, lr), f"{name} updated")
 
 
 @exercise.mistake
@@ -289,42 +235,12 @@ def name_goes_in(backend="inductor"):
     return update
 
 
-@name_goes_in.variant
-def joins_the_line_inside(backend="inductor"):
-    def step(weight, gradient, lr, name):
-        line = " ".join([name, "updated"])
-        return weight * lr.neg().exp() - gradient * lr, line
-
-    compiled = torch.compile(step, backend=backend, dynamic=True)
-    return lambda weight, gradient, lr, name: compiled(weight, gradient, weight.new_tensor(lr), name)
-
-
-@exercise.mistake
-def rate_of_the_first_call(backend="inductor"):
-    """Every step is made with the learning rate of the first call. One graph for all calls has to be told the
-    rate of each: hand it in as a tensor, rather than keep it."""
-    step, rates = torch.compile(_formula, backend=backend), []
-
-    def update(weight, gradient, lr, name):
-        if not rates:
-            rates.append(torch.tensor(lr, dtype=torch.float64))
-        return step(weight, gradient, rates[0]), f"{name} updated"
-
-    return update
-
-
 @exercise.mistake
 def leaves_out_the_log(backend="inductor"):
     """The line for the log is gone, or has not all that was in it. It was in the way of the compiler, and
     it is part of the result: put it together outside of what is compiled."""
     step = _around(torch.compile(_formula, backend=backend))
     return lambda weight, gradient, lr, name: (step(weight, gradient, lr, name)[0], "")
-
-
-@leaves_out_the_log.form
-def logs_without_the_name(backend="inductor"):
-    step = _around(torch.compile(_formula, backend=backend))
-    return lambda weight, gradient, lr, name: (step(weight, gradient, lr, name)[0], "updated")
 
 
 @exercise.mistake
@@ -348,33 +264,9 @@ def rate_in_single_precision(backend="inductor"):
 
 @rate_in_single_precision.variant
 def default_dtype(backend="inductor"):
-    step = torch.compile(lambda w, g, r: w * torch.exp(r.neg()) - g * r, backend=backend, dynamic=True)
+    step = torch.compile(lambda w, g, r: w * torch.exp(r.neg()) - r * g, backend=backend, dynamic=True)
 
     def update(weight, gradient, lr, name):
         return step(weight, gradient, torch.full((), lr)), name + " updated"
 
     return update
-
-
-@exercise.mistake
-def rate_with_a_dimension(backend="inductor"):
-    """The new weight has another dtype than the weight. A tensor without dimensions does not decide the
-    dtype of a result, one with a dimension does: `torch.tensor([lr])` in double precision makes
-    everything double."""
-    step = torch.compile(_formula, backend=backend)
-
-    def update(weight, gradient, lr, name):
-        return step(weight, gradient, torch.tensor([lr], dtype=torch.float64)), f"{name} updated"
-
-    return update
-
-
-@exercise.mistake
-def steps_in_place(backend="inductor"):
-    """You write the step into `weight` itself. The caller still has that tensor and expects the old values in
-    it: return a new one."""
-
-    def step(weight, gradient, lr):
-        return weight.mul_(torch.exp(-lr)).sub_(lr * gradient)
-
-    return _around(torch.compile(step, backend=backend))

@@ -26,7 +26,6 @@ def predict_recompiles() -> dict:
         "modes": 2,
         # what is no tensor
         "numbers": 2,
-        "fractions": 2,
         "texts": 3,
         "many texts": 8,
         "lists": 3,

@@ -1,7 +1,7 @@
 """Each break stood where Python wanted something that is not there while the graph is made: `.item()` a
 number, `np.argmax` the same numbers, `if` and `math.isfinite` a decision, `print` a text. As tensors all
-of these go through the graph. The norms become one tensor, comparisons are tensors too, and `torch.where`
-takes from both cases what is right, element by element.
+of these go through the graph. The norms become one tensor, `isfinite` and `clamp` give tensors too, and
+`torch.where` takes from both cases what is right, element by element.
 
 It computes cases that it then throws away. That is the price, and for element-wise arithmetic it is a small
 one: compiled, all of it is one pass over the gradients. Where a case is expensive, `torch.cond` keeps both in
@@ -17,7 +17,7 @@ def remove_graph_breaks(gradients: list[Tensor], limit: float) -> tuple[list[Ten
     norms = torch.stack([g.norm() for g in gradients])
     norm = norms.norm()
     skipped = ~norm.isfinite()
-    factor = torch.where(norm > limit, limit / norm, 1.0)
+    factor = (limit / norm).clamp(max=1.0)  # zeros have no length: the quotient is infinite, the factor 1
     scaled = [torch.where(skipped, 0.0, g * factor) for g in gradients]
     return scaled, {"norm": norm, "largest": norms.argmax(), "skipped": skipped}
 
