@@ -82,6 +82,7 @@ def constants(read_the_guards):
         "{'power': 3, 'flag': True, 'mode': None}": False,
         "{'power': 2.0, 'flag': True, 'mode': None}": False,
         "{'power': 2, 'flag': 1, 'mode': None}": False,
+        "{'power': 2, 'flag': True, 'mode': 'same'}": False,
     }
     _verdict(read_the_guards, setup, calls)
 
@@ -96,6 +97,7 @@ def places(read_the_guards):
         "{'layers': [large, small], 'options': {'deep': {'on': False}}}": True,
         "{'layers': (small, small, large), 'options': {'name': 'a', 'deep': {'on': False, 'off': 1}}}": True,
         "{'layers': [small, large], 'options': {'deep': {'on': False}}}": False,
+        "{'layers': [small, small], 'options': {'deep': {}}}": False,
         "{'layers': [small], 'options': {'deep': {'on': False}}}": False,
         "{'layers': [small, empty], 'options': {'deep': {'on': False}}}": False,
         "{'layers': [small, small], 'options': {'deep': None}}": False,
@@ -115,6 +117,7 @@ def containers(read_the_guards):
         "{'sizes': [3, 4, 5], 'options': {'on': True}}": False,
         "{'sizes': [3], 'options': {'on': True}}": False,
         "{'sizes': (3, 4), 'options': {'on': True}}": False,
+        "{'sizes': 2, 'options': {'on': True}}": False,
         "{'sizes': [3, 4], 'options': [3]}": False,
     }
     _verdict(read_the_guards, setup, calls)
@@ -216,6 +219,7 @@ _TENSORS = [
     "{'x': torch.zeros(1, 4), 'w': torch.ones(4)}",
     "{'x': torch.ones(3, 4)[2:], 'w': torch.zeros(9)[5:], 'unused': 3}",
     "{'x': torch.ones(2, 4), 'w': torch.ones(4)}",
+    "{'x': torch.ones(4), 'w': torch.ones(4)}",
     "{'x': torch.ones(1, 1), 'w': torch.ones(4)}",
     "{'x': torch.ones(1, 8)[:, :4], 'w': torch.ones(4)}",
     "{'x': torch.ones(1, 4), 'w': torch.ones(8)[::2]}",
@@ -251,7 +255,11 @@ _OTHERS = [
     "{'layer': layer, 'items': [1, 2.0], 'options': adding, 'x': torch.ones(2)}",
     "{'layer': layer, 'items': (1, 2.0), 'options': adding, 'x': torch.ones(2)}",
     "{'layer': layer, 'items': [1, 2.0, 0], 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': [1], 'options': adding, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': [2.0, 1], 'options': adding, 'x': torch.ones(2)}",
     "{'layer': layer, 'items': pair, 'options': {'add': True, 'name': 'a'}, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': {'name': 'b', 'add': True}, 'x': torch.ones(2)}",
+    "{'layer': layer, 'items': pair, 'options': {'add': True}, 'x': torch.ones(2)}",
     "{'layer': layer, 'items': pair, 'options': OrderedDict(add=True), 'x': torch.ones(2)}",
     "{'layer': layer, 'items': pair, 'options': {'add': False}, 'x': torch.ones(2)}",
     "no_grad: {'layer': layer, 'items': pair, 'options': adding, 'x': torch.ones(2)}",
@@ -277,23 +285,30 @@ def _tensor(was, now):
     return same and was.device == now.device and _shape(was, now)
 
 
+def _constant(was, now):
+    return type(was) is type(now) and was == now
+
+
+def _length(was, now):
+    return type(was) is type(now) and len(was) == len(now)
+
+
 def _type(was, now):
     return type(was) is type(now)
 
 
-_RULES = {
-    "tensor": _tensor,
-    "constant": lambda was, now: _type(was, now) and was == now,
-    "length": lambda was, now: _type(was, now) and len(was) == len(now),
-    "type": _type,
-}
+def _grad_mode(was):
+    return torch.is_grad_enabled() is was
+
+
+_RULES = {"tensor": _tensor, "constant": _constant, "length": _length, "type": _type}
 _NOWHERE = (LookupError, AttributeError, NameError, TypeError)
 
 
 def _holds(guard, names, **other_rules):
     kind, source, was = guard
     if kind == "grad mode":
-        return torch.is_grad_enabled() is was
+        return other_rules.get("grad_mode", _grad_mode)(was)
     try:
         now = eval(source, {}, names)
     except _NOWHERE:
@@ -346,6 +361,17 @@ def any_size(guards, names):
     return _all(guards, names, tensor=alike)
 
 
+@any_size.variant
+def any_number_of_rows(guards, names):
+    def alike(was, now):
+        if type(was) is not type(now) or len(was.shape) != len(now.shape):
+            return False
+        return (was.dtype, was.requires_grad) == (now.dtype, now.requires_grad)
+
+    broken = [guard for guard in guards if not _holds(guard, names, tensor=alike)]
+    return len(broken) == 0
+
+
 @exercise.mistake
 def equal_constants(guards, names):
     """You compare constants with `==` alone. `2 == 2.0` and `True == 1` hold in Python, and the code was made
@@ -355,8 +381,18 @@ def equal_constants(guards, names):
 
 @equal_constants.variant
 def constants_that_differ(guards, names):
-    broken = [guard for guard in guards if not _holds(guard, names, constant=lambda was, now: was in (now,))]
-    return len(broken) == 0
+    def differ(was, now):
+        return was not in (now,)
+
+    return not any(
+        differ(was, eval(source, {}, names)) if _is_there(kind, source, names) else not _holds(guard, names)
+        for guard in guards
+        for kind, source, was in [guard]
+    )
+
+
+def _is_there(kind, source, names):
+    return kind == "constant" and _holds((kind, source, 0), names, constant=lambda was, now: True)
 
 
 @exercise.mistake
@@ -385,7 +421,7 @@ def only_missing_keys(guards, names):
     try:
         for kind, source, was in guards:
             now = torch.is_grad_enabled() if kind == "grad mode" else eval(source, {}, names)
-            if not _RULES.get(kind, _RULES["constant"])(was, now):
+            if not _RULES.get(kind, _constant)(was, now):
                 return False
     except KeyError:
         return False
