@@ -1,6 +1,7 @@
 """What holds for every test: the reader's record and settings are left alone."""
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -13,6 +14,9 @@ def pytest_configure(config):
     os.environ["COURSE_RECORD"] = f"{folder.name}/record.sqlite"
     for name in ("COURSE_ROOT", "COURSE_DEVICE"):
         os.environ.pop(name, None)
+    # Where a shell has started this in the background it ignores interrupts, and tests send some.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
