@@ -1,6 +1,7 @@
 """What holds for every test: the reader's record and settings are left alone."""
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -13,12 +14,22 @@ def pytest_configure(config):
     os.environ["COURSE_RECORD"] = f"{folder.name}/record.sqlite"
     for name in ("COURSE_ROOT", "COURSE_DEVICE"):
         os.environ.pop(name, None)
+    # Where a shell has started this in the background it ignores interrupts, and tests send some.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
-    """Tests that share what was costly to make run in one process: those of an exercise, of a lesson, of a
-    file with fixtures of its own."""
-    for item in items:
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        shared = given.get("label") or getattr(given.get("lesson"), "slug", None) or item.path.stem
-        item.add_marker(pytest.mark.xdist_group(shared))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests that share what was costly to make run in one process: those of an exercise, of a lesson, and
+    of any other file."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Sharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file, _, test = nodeid.partition("::")
+            if file.endswith(("test_laws.py", "test_notebooks.py")):
+                return file + test.partition("[")[2]
+            return file
+
+    return Sharing(config, log)

@@ -659,7 +659,7 @@ with workers.Worker() as idle:
     idle.call(test_workers.starts_a_program, Path({folder!r}) / "program", deadline=60)
     if os.fork() == 0:
         time.sleep(1000)  # a copy of the client that outlives it, with all its descriptors
-    while not Path({folder!r}, "daemon").exists():
+    while not test_workers.pids_in(Path({folder!r}, "daemon")):
         time.sleep(0.01)
     server = workers._current.process.pid
     print(server, idle.pid, *processes.children(server), flush=True)
