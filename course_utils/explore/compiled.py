@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from html import escape
-from typing import Any
 
 import ipywidgets as widgets
 
 from course_utils.compiled import NO_GRAPH, Call, Graph, Step, Watched, count, summary
 from course_utils.draw.compiled import compose
-from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.draw.shapes import Scene, to_svg
 from course_utils.explore.controls import button
-
-COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
+from course_utils.explore.explorer import COLOUR, Explorer
 
 
 def compiled(seen: Watched) -> CompiledExplorer:
@@ -24,13 +20,12 @@ def compiled(seen: Watched) -> CompiledExplorer:
     return CompiledExplorer(seen)
 
 
-class CompiledExplorer(widgets.VBox):
+class CompiledExplorer(Explorer):
     """The widget. `call` is the number of the call that is shown, from 1; None before one was asked for."""
 
     def __init__(self, seen: Watched) -> None:
         self.seen = seen
         self.call: int | None = None
-        self._quiet = False
 
         self.all_button = button("All", self.leave, width="52px")
         self.back_button = button("◀ Back", self.back)
@@ -90,12 +85,6 @@ class CompiledExplorer(widgets.VBox):
     def _graphs(self) -> list[Graph]:
         return [graph for graph in self.seen.graphs if graph.name == self.chosen.value]
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
-        """The widget, and beside it a picture: what is shown where no kernel answers."""
-        live = super()._repr_mimebundle_(**kwargs) or {}
-        data, metadata = to_picture(self.scene())._repr_mimebundle_()
-        return {**live, **data}, metadata
-
     def _show(self, guards: str | None = None) -> None:
         with self._silent():
             names = [graph.name for graph in self.seen.graphs]
@@ -133,15 +122,6 @@ class CompiledExplorer(widgets.VBox):
     def _changed(self, change: dict) -> None:
         if not self._quiet:
             self._draw()
-
-    @contextmanager
-    def _silent(self) -> Iterator[None]:
-        """Controls that are set here do nothing."""
-        was, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = was
 
 
 def overall(seen: Watched) -> list[str]:

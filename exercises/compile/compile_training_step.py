@@ -32,7 +32,7 @@ exercise = Exercise(
         "A Python number is written into a graph as a constant, and a guard watches it. What kind of object "
         "could the learning rate be, so that a schedule changes what is in it?",
         "`torch.optim.SGD` takes a tensor for `lr`, and a scheduler then writes into this tensor. Compile a "
-        "function that gives the loss and one that calls `optimizer.step()`.",
+        "function that gives the loss and one that does the update.",
     ],
 )
 

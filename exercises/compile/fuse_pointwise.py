@@ -148,7 +148,11 @@ class _Machine:
                 self.ran("steps", 3.0)
             return t * 2
 
-        return [first, torch.sin]
+        # A function of Python's as well, so that it is compiled by itself where the chain is left to Python.
+        def second(t):
+            return torch.sin(t)
+
+        return [first, second]
 
     def backend(self, gm, example_inputs):
         self.now += 100.0

@@ -19,10 +19,9 @@ The lines, with the function that is meant:
   parameter
 - `"numbers"`: `lambda x, n: x * n`, with `n` = 2, 3, 4, 5
 - `"texts"`: `lambda x, mode: x + 1 if mode == "up" else x - 1`, with "up", "down", "left", "up", "left"
-- `"many texts"`: the same, with twelve different texts
 - `"lists"`: `lambda tensors: sum(tensors)`, with lists of 2, 3, 4, 2 and 3 tensors like `x`
 - `"a global"`: `lambda x: x * SCALE`, where the global `SCALE` is 2, 3, 4 and 5 when `f(x)` is called
-- `"modes"`: `lambda x: x * 2`, with `x`, then twice under `torch.no_grad()`, then with `x` again
+- `"modes"`: `lambda x: x * 2`, with `x`, then twice under `torch.no_grad()`, then with `x` again.
 """
 
 import logging
@@ -41,8 +40,7 @@ exercise = Exercise(
         "that a size or a number among the arguments is another one, the compiler makes code in which it is "
         "a variable. That is how it learns, and there is nothing to learn from a text.",
         "Sizes 0 and 1 are always code of their own. A branch on a variable is decided when the code is "
-        "made, and guarded. Whole numbers from globals stay constants. And one function is compiled eight "
-        "times, then no more.",
+        "made, and guarded. Whole numbers from globals stay constants.",
     ],
 )
 
@@ -64,7 +62,6 @@ def predict_recompiles() -> dict:
         # what is no tensor
         "numbers": ...,
         "texts": ...,
-        "many texts": ...,
         "lists": ...,
         "a global": ...,
     }
@@ -74,8 +71,7 @@ SCALE = 1
 
 
 def _graphs(function, calls, **options):
-    """How many graphs are made. Each of the calls is a tuple of arguments, or a function to be called
-    first."""
+    """How many graphs are made in calls with these tuples of arguments."""
     made = []
 
     def backend(graph_module, example_inputs):
@@ -140,8 +136,6 @@ def _truth(line):
         return _graphs(_times, [(x, n) for n in (2, 3, 4, 5)])
     if line == "texts":
         return _graphs(_mode, [(x, mode) for mode in ("up", "down", "left", "up", "left")])
-    if line == "many texts":
-        return _graphs(_mode, [(x, str(number)) for number in range(12)])
     if line == "lists":
         return _graphs(_sum, [([x] * n,) for n in (2, 3, 4, 2, 3)])
     return _graphs(_scaled, _with_scales(x))
@@ -185,7 +179,7 @@ def other_tensors(predict_recompiles):
 @exercise.check(isolated=True, deadline=60)
 def no_tensors(predict_recompiles):
     """Numbers, texts, lists and a global"""
-    _compare(predict_recompiles(), "numbers", "texts", "many texts", "lists", "a global")
+    _compare(predict_recompiles(), "numbers", "texts", "lists", "a global")
 
 
 @exercise.check(isolated=True, deadline=60)
@@ -206,7 +200,6 @@ _ELSEWHERE = {
     "modes": 2,
     "numbers": 2,
     "texts": 3,
-    "many texts": 8,
     "lists": 3,
     "a global": 4,
 }
@@ -248,14 +241,7 @@ def forgets_what_it_made():
 def texts_become_variables():
     """You expect a text to become a variable, as a number does. There is nothing that a graph could compute
     with a text, so it stays a constant, and each gets code of its own."""
-    return {**_ELSEWHERE, "texts": 2, "many texts": 2}
-
-
-@exercise.mistake
-def no_limit():
-    """You expect twelve texts to be compiled twelve times. After eight times for one function the
-    compiler gives up: calls that find nothing then run without it."""
-    return {**_ELSEWHERE, "many texts": 12}
+    return {**_ELSEWHERE, "texts": 2}
 
 
 @exercise.mistake

@@ -42,7 +42,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def stop_recompiles(backend="inductor"):
+def stop_recompiles(backend):
     """A compiled update(weight, gradient, lr, name) -> (new weight, line for the log)"""
 
     @torch.compile(backend=backend)
@@ -175,14 +175,14 @@ def _around(step, dtype=torch.float64):
 
 
 @exercise.mistake
-def static_sizes(backend="inductor"):
+def static_sizes(backend):
     """Code is made for each size. `dynamic=False` does not stop the compiler from compiling: it forbids
     the one thing that would save it from doing so, code in which the size is a variable."""
     return _around(torch.compile(_formula, backend=backend, dynamic=False))
 
 
 @exercise.mistake
-def raises_the_limit(backend="inductor"):
+def raises_the_limit(backend):
     """You raised the limit, and the function is compiled as often as before, or more often: it no longer
     stops after eight. The limit is the symptom's; what has to change is what the compiled code depends on."""
     torch._dynamo.config.recompile_limit = 1000
@@ -195,7 +195,7 @@ def raises_the_limit(backend="inductor"):
 
 
 @exercise.mistake
-def rate_stays_a_number(backend="inductor"):
+def rate_stays_a_number(backend):
     """The learning rate goes into the compiled part as a Python number. The code is then made for this
     number, or made again once the compiler has seen that it varies; and where something needs its value
     (`alpha=`, `math.exp`, `torch.tensor`), for each number. A tensor without dimensions is not looked
@@ -209,7 +209,7 @@ def rate_stays_a_number(backend="inductor"):
 
 
 @rate_stays_a_number.form
-def rate_learned_too_late(backend="inductor"):
+def rate_learned_too_late(backend):
     @torch.compile(backend=backend)
     def step(weight, gradient, decay, lr):
         return weight * decay - gradient * lr
@@ -221,7 +221,7 @@ def rate_learned_too_late(backend="inductor"):
 
 
 @exercise.mistake
-def name_goes_in(backend="inductor"):
+def name_goes_in(backend):
     """The name goes into the compiled part. A text is a constant for the compiler: it is never a variable, so
     each name gets code of its own. Put the line for the log together outside."""
 
@@ -236,7 +236,7 @@ def name_goes_in(backend="inductor"):
 
 
 @exercise.mistake
-def leaves_out_the_log(backend="inductor"):
+def leaves_out_the_log(backend):
     """The line for the log is gone, or has not all that was in it. It was in the way of the compiler, and
     it is part of the result: put it together outside of what is compiled."""
     step = _around(torch.compile(_formula, backend=backend))
@@ -244,26 +244,32 @@ def leaves_out_the_log(backend="inductor"):
 
 
 @exercise.mistake
-def not_compiled(backend="inductor"):
+def not_compiled(backend):
     """No graph is made: nothing is compiled any more. That stops the recompilations, and it takes with
     them what the compiler was for."""
     return _around(_formula)
 
 
 @not_compiled.variant
-def disabled(backend="inductor"):
-    return torch.compiler.disable(_around(torch.compile(_formula, backend=backend)))
+def compiles_nothing(backend):
+    update = _around(torch.compile(_formula, backend=backend))
+
+    def without_the_compiler(*arguments):
+        with torch.compiler.set_stance("force_eager"):
+            return update(*arguments)
+
+    return without_the_compiler
 
 
 @exercise.mistake
-def rate_in_single_precision(backend="inductor"):
+def rate_in_single_precision(backend):
     """For weights in double precision the rate has too few digits: `torch.tensor(0.1)` is float32, and
     that is wrong in the ninth digit. Give the tensor the dtype of the weight, or always float64."""
     return _around(torch.compile(_formula, backend=backend), dtype=torch.float32)
 
 
 @rate_in_single_precision.variant
-def default_dtype(backend="inductor"):
+def default_dtype(backend):
     step = torch.compile(lambda w, g, r: w * torch.exp(r.neg()) - r * g, backend=backend, dynamic=True)
 
     def update(weight, gradient, lr, name):

@@ -161,10 +161,13 @@ def _compare(model, old, x, what):
 @exercise.check(isolated=True, deadline=DEADLINE)
 def both_sides(migrate):
     """It computes the same on both sides of the threshold"""
-    old, program = _migrated(migrate, 6, 2.0, 2)
+    old, program = _migrated(migrate, 7, 2.0, 2)
     model = program.module()
-    _compare(model, old, _x(3, 6, 10.0), "a far batch of 3 rows")
-    _compare(model, old, _x(3, 6, 0.01), "a near batch of 3 rows")
+    _compare(model, old, _x(3, 7, 10.0), "a far batch of 3 rows")
+    _compare(model, old, _x(3, 7, 0.01), "a near batch of 3 rows")
+    # The mean of seven columns has no rounding in it.
+    exactly = old.mean + torch.tensor([[2.0, 0, 0, 0, 0, 0, 0]], dtype=old.mean.dtype)
+    _compare(model, old, exactly, "a row exactly at the threshold")
 
 
 @exercise.check(isolated=True, deadline=DEADLINE)

@@ -6,8 +6,7 @@ there before compiles nothing: two dtypes in turn are two graphs.
 Sizes and numbers among the arguments are constants at first, and a variable from the second value on. So four
 sizes are two graphs, six with 1 and 0 among them four, and with `dynamic=True`, which begins with a variable,
 three. A branch on the size is decided while the graph is made: 2 (constant), 3 (variable, up to 3), 4
-(variable, above 3). Texts never become variables, nor do whole numbers in globals: code for each of them,
-eight times at most for one function.
+(variable, above 3). Texts never become variables, nor do whole numbers in globals: code for each of them.
 """
 
 
@@ -27,7 +26,6 @@ def predict_recompiles() -> dict:
         # what is no tensor
         "numbers": 2,
         "texts": 3,
-        "many texts": 8,
         "lists": 3,
         "a global": 4,
     }

@@ -16,7 +16,7 @@ import math
 import torch
 
 
-def stop_recompiles(backend="inductor"):
+def stop_recompiles(backend):
     """A compiled update(weight, gradient, lr, name) -> (new weight, line for the log)"""
 
     @torch.compile(backend=backend)
@@ -32,7 +32,7 @@ def stop_recompiles(backend="inductor"):
 # Other right answers
 
 
-def _variable_from_the_start(backend="inductor"):
+def _variable_from_the_start(backend):
     """One graph, for all sizes; the rate has the dtype of the weight."""
 
     def step(weight, gradient, rate):
@@ -47,7 +47,7 @@ def _variable_from_the_start(backend="inductor"):
     return update
 
 
-def _numbers_in_one_tensor(backend="inductor"):
+def _numbers_in_one_tensor(backend):
     """Python computes what Python can; both numbers travel in one tensor, and the rows are marked."""
 
     @torch.compile(backend=backend)
@@ -79,7 +79,7 @@ class _Kept:
         return self.step(weight, gradient), f"{name} updated"
 
 
-def _rate_is_kept(backend="inductor"):
+def _rate_is_kept(backend):
     return _Kept(backend)
 
 

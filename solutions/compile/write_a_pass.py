@@ -47,13 +47,15 @@ def _is_call(node: fx.Node, targets: tuple) -> bool:
 
 
 def _changes_between(start: fx.Node, end: fx.Node) -> bool:
-    node = start.next
-    while node is not end:
-        name = getattr(node.target, "__name__", node.target)
-        if name.endswith("_") or node.target in IN_PLACE:
-            return True
+    node = start
+    while node is not end and not _writes(node):
         node = node.next
-    return False
+    return node is not end
+
+
+def _writes(node: fx.Node) -> bool:
+    name = getattr(node.target, "__name__", node.target)
+    return name.endswith("_") or node.target in IN_PLACE
 
 
 IN_PLACE = (operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)

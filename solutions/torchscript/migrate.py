@@ -37,7 +37,7 @@ def migrate(old: torch.jit.ScriptModule) -> torch.export.ExportedProgram:
 
     router = Router()
     router.load_state_dict(state)
-    example = torch.zeros(2, width, dtype=dtype)
+    example = torch.stack([old.mean, old.mean])
     return torch.export.export(router, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
 
 
