@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import functools
-import itertools
 import linecache
 import marshal
 import os
@@ -33,7 +32,7 @@ from course_utils import expect, originals, processes
 from course_utils.clean_room import clean_room
 from course_utils.conduct import PASSED, RAISED, TIMED_OUT, WRONG, Outcome, Place, conduct, describe_error
 from course_utils.exercise import Check, Exercise
-from course_utils.grader import is_starter
+from course_utils.grader import imported_after, is_starter
 from course_utils.submission import Recipe
 
 # Seconds that a thread or process which an answer has started may take to end after the answer has.
@@ -184,20 +183,14 @@ def _run_one(name: str, recipe: Recipe, check: Check, place: Place) -> Seen:
         outcome.evidence = [*outcome.evidence, ("left running", left)]
     changed = any(kind == "disturbed" for kind, _ in outcome.evidence)
     disturbed = bool(left) or changed or outcome.state == TIMED_OUT
-    return Seen(outcome, starter_made(name, recipe), disturbed, _imported_after(modules))
-
-
-def _imported_after(modules: int) -> tuple[str, ...]:
-    """The parts of torch that were imported since there were so many modules, in that order."""
-    latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
-    return tuple(name for name in reversed(latest) if name.startswith("torch."))
+    return Seen(outcome, starter_made(name, recipe), disturbed, imported_after(modules))
 
 
 def run_alone(name: str, recipe: Recipe, check: str, place: Place) -> Seen:
     """One isolated check, in a process that nothing else will run in; whoever asked watches the time."""
     modules = len(sys.modules)
     outcome = conduct(_check(name, check), recipe, place, shared=False)
-    return Seen(outcome, starter=False, disturbed=True, imported=_imported_after(modules))
+    return Seen(outcome, starter=False, disturbed=True, imported=imported_after(modules))
 
 
 def run_mistake(name: str, mistake: int, form: int, check: str, place: Place, deadline: float) -> Outcome:

@@ -6,6 +6,7 @@ import bisect
 import contextlib
 import dis
 import io
+import itertools
 import sys
 import time
 import types
@@ -234,7 +235,8 @@ def _behaviour(outcome: Outcome) -> list[Any]:
 
 # What every check needs in its process: imported once, where the processes are forked from.
 PRELOAD = ("course_utils.grader", "course_utils.measure")
-PRELOAD_TO_COMPILE = (*PRELOAD, "torch._dynamo", "torch._inductor.compile_fx")
+READY_TO_COMPILE = "course_utils.ready_to_compile"
+PRELOAD_TO_COMPILE = (*PRELOAD, READY_TO_COMPILE, "torch._inductor.compile_fx")
 
 
 def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Outcome:
@@ -252,16 +254,25 @@ def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Ou
     return outcome_of(result, check, place, deadline)
 
 
-# Parts of torch that isolated checks have imported: importing them takes longer than most checks, so the
-# processes that come later have them from the start. In the order in which they were imported.
+# What isolated checks have imported of torch: that may take longer than the check, so the processes that come
+# later have it from the start. In the order in which it was imported.
 _wanted: dict[str, None] = {}
-_SLOW_TO_IMPORT = ("torch._dynamo", "torch._inductor.compile_fx")
 
 
-def _conduct_alone(check: Check, answer: Any, place: Place) -> tuple[Outcome, list[str]]:
-    """What came of the check, and which of the slow imports it made."""
-    missing = [name for name in _SLOW_TO_IMPORT if name not in sys.modules]
-    return conduct(check, answer, place), [name for name in missing if name in sys.modules]
+def _conduct_alone(check: Check, answer: Any, place: Place) -> tuple[Outcome, tuple[str, ...]]:
+    """What came of the check, and what later processes should import before they begin."""
+    modules = len(sys.modules)
+    return conduct(check, answer, place), imported_after(modules)
+
+
+def imported_after(modules: int) -> tuple[str, ...]:
+    """The parts of torch that were imported since there were so many modules, in that order; where the
+    compiler is among them, instead of its hundreds of parts what brings them all."""
+    latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
+    found = [name for name in reversed(latest) if name.startswith("torch.")]
+    if not any(name.startswith("torch._dynamo.") for name in found):
+        return tuple(found)
+    return (READY_TO_COMPILE, *(name for name in found if name == "torch._inductor.compile_fx"))
 
 
 def run_on_ranks(check: Check, answer: Any, place: Place, deadline: float) -> Outcome:

@@ -5,6 +5,7 @@ import linecache
 import math
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -196,7 +197,9 @@ def test_an_isolated_answer_that_does_not_end():
 
 def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
     def compiled(mean):
-        there = "torch._dynamo" in sys.modules
+        there = grader.READY_TO_COMPILE in sys.modules
+        names = [thread.name for thread in threading.enumerate()]
+        expect.equal(names, ["MainThread"], what="threads")
         torch.compile(mean, backend="eager")(torch.ones(3))
         expect.true(there, "it was not there")
 

@@ -16,6 +16,7 @@ the optimizer's update all run as compiled graphs.
 A step needs no more than six graphs."""
 
 import copy
+import logging
 from typing import Any
 
 import torch
@@ -85,6 +86,7 @@ _MADE = "step, optimizer = compile_training_step(model, loss_function, 0.1, back
 def _made(answer, backend, whose=True):
     """A model, its step and optimizer, and the same without the compiler. `whose`: the parameters that the
     optimizer holds are to be those of the model."""
+    torch._logging.set_logs(all=logging.CRITICAL)  # what it would log has the time in it
     t = expect.given(f"{_MODEL}\n{_LOSS}")
     with torch.no_grad():
         for i, parameter in enumerate(t.model.parameters()):

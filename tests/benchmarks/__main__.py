@@ -13,7 +13,9 @@ from course_utils import workers
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench")
     parser.add_argument(
-        "names", nargs="*", help="import, check, ranks, course_check, explore, peers (default: all but peers)"
+        "names",
+        nargs="*",
+        help="import, check, compiled, ranks, course_check, explore, peers (default: all but peers)",
     )
     names = parser.parse_args().names
     if not names:
