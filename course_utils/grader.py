@@ -245,9 +245,12 @@ def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Ou
 
     _ship_by_value(check.function, answer)
     preload = (*(PRELOAD_TO_COMPILE if "compiler" in check.needs else PRELOAD), *_wanted)
-    result = workers.isolated(
-        _conduct_alone, check, answer, place, deadline=deadline, preload=preload, on_output=_print
-    )
+    try:
+        result = workers.isolated(
+            _conduct_alone, check, answer, place, deadline=deadline, preload=preload, on_output=_print
+        )
+    except workers.CannotSendError as error:
+        return _cannot_be_sent(error, check, place)
     if result.state == "returned" and isinstance(result.value, tuple):
         result.value, imported = result.value
         _wanted.update(dict.fromkeys(imported))
@@ -277,17 +280,27 @@ def imported_after(modules: int) -> tuple[str, ...]:
 
 def run_on_ranks(check: Check, answer: Any, place: Place, deadline: float) -> Outcome:
     """The check in `check.ranks` processes that form one process group."""
-    from course_utils import ranks
+    from course_utils import ranks, workers
 
     _ship_by_value(check.function, answer)
-    results = ranks.ranks(
-        _conduct_rank, check.ranks, check, answer, place, deadline=deadline, preload=PRELOAD
-    )
+    try:
+        results = ranks.ranks(
+            _conduct_rank, check.ranks, check, answer, place, deadline=deadline, preload=PRELOAD
+        )
+    except workers.CannotSendError as error:
+        return _cannot_be_sent(error, check, place)
     return combine_ranks([outcome_of(result, check, place, deadline) for result in results], check, place)
 
 
 def _conduct_rank(rank: int, world_size: int, check: Check, answer: Any, place: Place) -> Outcome:
     return conduct(check, answer, Place(place.device, rank, world_size))
+
+
+def _cannot_be_sent(error: Exception, check: Check, place: Place) -> Outcome:
+    reason = str(error.__cause__ or error)
+    message = [f"your answer cannot be sent to the process of this check: {reason}"]
+    seen = [("raised", ["cannot be sent", None])]
+    return Outcome(check.name, check.title, RAISED, message, place.device, seen)
 
 
 def outcome_of(result: Any, check: Check, place: Place, deadline: float) -> Outcome:

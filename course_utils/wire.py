@@ -7,6 +7,7 @@ it has to be: functions and classes of a notebook, with the source lines of thei
 
 from __future__ import annotations
 
+import importlib
 import io
 import linecache
 import pickle
@@ -44,6 +45,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.CodeType):
             self.files.add(obj.co_filename)
+        elif isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType and _is_found(obj):
+            return importlib.import_module, (obj.__name__,)  # such as the settings of the compiler
         elif (path := _path_of_operator(obj)) is not None:
             return _operator, path
         elif self.to_cpu and _on_a_device(obj):
@@ -126,6 +129,10 @@ def _operator(*path: str) -> Any:
     for name in path:
         found = getattr(found, name)
     return found
+
+
+def _is_found(module: types.ModuleType) -> bool:
+    return sys.modules.get(module.__name__) is module
 
 
 def _on_a_device(obj: Any) -> bool:

@@ -48,6 +48,10 @@ class NeverStartedError(WorkersError):
     """The server ended before it had forked the worker."""
 
 
+class CannotSendError(TypeError):
+    """A function or an argument cannot be sent to another process."""
+
+
 @dataclass
 class Result:
     """How a call ended.
@@ -95,8 +99,8 @@ def isolated(
     """One call in a fresh process, of which nothing is left when this returns.
 
     `deadline` is in seconds from the moment the call begins; the limits and `preload` are those of `Worker`.
-    Raises `TypeError` when the function or an argument cannot be sent to another process, `WorkersError`
-    when no process could be started.
+    Raises `CannotSendError` when the function or an argument cannot be sent to another process,
+    `WorkersError` when no process could be started.
     """
 
     def attempt() -> Result:
@@ -199,7 +203,7 @@ class Worker:
         """Calls a function in the process and waits for it.
 
         After "timed out" or "died" the process and everything it had started are gone. Raises
-        `TypeError` when the function or an argument cannot be sent there, `WorkersError` after `close`.
+        `CannotSendError` when the function or an argument cannot be sent there, `WorkersError` after `close`.
         """
         with self._lock:
             self.begin(function, *args, on_output=on_output)
@@ -223,7 +227,7 @@ class Worker:
         try:
             data, sources = wire.dumps((function, args))
         except Exception as error:
-            raise TypeError(f"this cannot be sent to another process: {error}") from error
+            raise CannotSendError(f"this cannot be sent to another process: {error}") from error
         setup = _setup() if self._fresh else None
         self._fresh = False
         payload = pickle.dumps((setup, sources, data), protocol=pickle.HIGHEST_PROTOCOL)

@@ -209,6 +209,18 @@ def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
     assert grader.grade(exercise, torch.mean).state == PASSED
 
 
+def test_what_cannot_be_sent_to_another_process_is_said_in_the_report():
+    lock = threading.Lock()
+
+    def holds_a_lock_too(x):
+        return x if lock else x
+
+    exercise = an_exercise(right, mistakes=[holds_a_lock_too], isolated=True)
+    report = grader.grade(exercise, lambda x: x.mean() if lock else None)
+    assert report.outcomes[0].state == RAISED
+    assert "cannot be sent" in str(report) and "lock" in str(report)
+
+
 def test_an_isolated_check_says_the_same_as_a_plain_one():
     def answer(x):
         if not x.is_floating_point():

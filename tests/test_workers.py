@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from course_utils import processes, wire, worker_server, workers
-from course_utils.workers import Worker, WorkersError, isolated
+from course_utils.workers import CannotSendError, Worker, WorkersError, isolated
 
 SOON = 1.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
@@ -241,8 +241,17 @@ def test_a_result_that_cannot_travel_is_an_error_by_name():
 
 def test_a_function_that_cannot_travel_is_refused_here():
     lock = threading.Lock()
-    with pytest.raises(TypeError, match="cannot be sent to another process"):
+    with pytest.raises(CannotSendError, match="cannot be sent to another process"):
         isolated(lambda: lock, deadline=LONG)
+
+
+def settings():
+    return torch._dynamo.config
+
+
+def test_a_module_of_a_kind_of_its_own_travels_by_name():
+    assert settings() is wire.loads(wire.dumps(settings())[0])
+    assert isolated(settings, deadline=LONG).state == "returned"
 
 
 # --- code that is in no file ------------------------------------------------------------------------------
