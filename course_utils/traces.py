@@ -198,8 +198,9 @@ def parse_dump(text: str) -> Position | None:
 def is_readers(file: str) -> bool:
     """Whether code of this file was written by the reader."""
     if file.startswith("<"):
-        # Code made by Python or torch has names such as `<string>`; what a reader typed has lines to show.
-        return file == "<stdin>" or file in linecache.cache
+        # Code made by Python or torch has names such as `<string>`; what a reader typed has lines to show. So
+        # has what FX generates.
+        return file == "<stdin>" or file in linecache.cache and not file.startswith("<eval_with_key>")
     return _is_readers_file(file)
 
 

@@ -1,6 +1,8 @@
 """Grading: states, what counts as a pass, and which misunderstanding an answer behaves like."""
 
+import contextlib
 import importlib
+import io
 import linecache
 import math
 import os
@@ -139,6 +141,20 @@ def test_an_answer_that_raises(error, line):
     assert report.outcomes[0].message[0] == line
     assert report.outcomes[0].message[1] == "at your line 3 (`raise error  # here`)"
     assert isinstance(report.outcomes[0].error, BaseException)
+
+
+def test_a_line_that_fx_has_generated_is_not_the_readers():
+    class Seven(torch.nn.Module):
+        def forward(self, x):
+            return x.view(7)
+
+    def calls(mean):
+        expect.equal(mean()(torch.ones(3)), torch.ones(7))
+
+    with contextlib.redirect_stderr(io.StringIO()):  # torch prints what it generated
+        report = grader.grade(an_exercise(calls), lambda: torch.fx.symbolic_trace(Seven()))
+    assert report.outcomes[0].state == RAISED
+    assert "your line" not in str(report)
 
 
 def test_an_interrupt_is_not_swallowed():
