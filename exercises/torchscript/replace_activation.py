@@ -9,17 +9,19 @@ the place of every ReLU. A ReLU may be written as
 
 with its input by position or by keyword. All else stays, `nn.ReLU6` and `nn.LeakyReLU` for example.
 
-A ReLU in place changes its input, and who reads that tensor later, by whatever name, reads what was written.
-It has to read the result of `activation` then, and who reads it before has to read what was there.
-`activation` makes a new tensor and writes into nothing. (No model here reads a view of what is changed in
-place.)
+A ReLU in place changes its input, and who reads that tensor later reads what was written, by the name of the
+input or by that of the result. It has to read the result of `activation` then, and who reads it before has to
+read what was there. `activation` makes a new tensor and writes into nothing. (No model here gives such a
+tensor further names: there are no views of it, and nothing but ReLUs returns it again.)
 
-In what you return, each ReLU is one call of `activation` in the graph, with the `meta` of the node whose
-place it takes. The other nodes keep their names, their order and their `meta`, and the graph its output. No
-ReLU is left among the modules. The code is that of the graph, and gradients flow.
+In what you return, each ReLU is one node, which calls `activation` itself and has the `meta` of the node in
+whose place it stands. The other nodes keep their names, their order and their `meta`, none is added, none
+removed, and the graph keeps its output. No ReLU is left among the modules. The code is that of the graph, and
+gradients flow.
 
 `model` is an `nn.Module` that `fx.symbolic_trace` can trace, or an `fx.GraphModule`, whose nodes may carry
-`meta`. It is the same afterwards as before.
+`meta`. It is the same afterwards as before, its mode as well. (A constant that `fx.symbolic_trace` itself
+leaves on it does not count.)
 
 - `replace_activation(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), F.gelu)` → a graph that calls `0` and `gelu`
 """
@@ -37,7 +39,7 @@ from course_utils import evidence, expect, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=30,
+    minutes=40,
     hints=[
         "There are three kinds of node to look for: those that call a module, a function and a method. Which "
         "of them change their input, and how does a node say so?",
@@ -59,7 +61,7 @@ def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor])
 class _Example:
     """A model of these modules, given as code, whose `forward` has these lines."""
 
-    def __init__(self, *forward, traced=False, **parts):
+    def __init__(self, *forward, traced=False, activation=F.gelu, **parts):
         names = {"torch": torch, "nn": nn, "F": F}
         exec("\n    ".join(["def forward(self, x):", *forward]), names)
         self.model = type("Model", (nn.Module,), {"forward": names["forward"]})()
@@ -67,19 +69,25 @@ class _Example:
             setattr(self.model, name, eval(part, names))
         self.lines = [f"self.{name} = {part}" for name, part in parts.items()]
         self.lines += ["def forward(self, x):", *forward]
-        self.call = "new = replace_activation(model, F.gelu)"
+        self.activation = activation
+        if activation is _swish:
+            self.lines.append("def swish(x): return x * torch.sigmoid(x)")
         if traced:
             self.model = fx.symbolic_trace(self.model)
-            self.call = "new = replace_activation(fx.symbolic_trace(model), F.gelu)"
+            self.lines.append("model = fx.symbolic_trace(model)")
         self.x = torch.linspace(-2, 2, 12).view(3, 4)
 
     def shown(self):
         """Messages show the example."""
-        return expect.situation(*self.lines, self.call)
+        name = "F.gelu" if self.activation is F.gelu else "swish"
+        return expect.situation(*self.lines, f"new = replace_activation(model, {name})")
 
     def replace(self, replace_activation):
         """What the answer makes of it."""
-        result = replace_activation(self.model, F.gelu)
+        # Before the answer has the model: it may change it.
+        with _Instead(self.activation):
+            self.wanted = self.model(self.x.clone())
+        result = replace_activation(self.model, self.activation)
         evidence.record("graph module", isinstance(result, fx.GraphModule))
         if not isinstance(result, fx.GraphModule):
             raise expect.Mismatch(f"the result is {expect.show(result)}, expected an `fx.GraphModule`")
@@ -90,19 +98,40 @@ class _Example:
             said = str(error).partition("!")[0].replace("'", "`")
             evidence.record("lint", said)
             raise expect.Mismatch(f"`new.graph.lint()` raises: {said}", "expected: it passes") from None
+        is_code = result.code == result.graph.python_code("self").src
+        evidence.record("code of the graph", is_code)
+        expect.true(is_code, "`new.code` is not the code of `new.graph`", "expected: it is")
         return result
 
     def expect_values(self, result):
         """The result computes what the model does where every ReLU is intercepted."""
-        with _Instead():
-            wanted = self.model(self.x.clone())
         came = result(self.x.clone())
-        expect.equal(came, wanted, what="`new(x)`")
+        expect.equal(came, self.wanted, what="`new(x)`")
         return came
+
+    def expect_calls(self, result, number):
+        """So many calls of the activation in the graph, and no ReLU anywhere."""
+        nodes = [node for node in result.graph.nodes if node.op == "call_function"]
+        calls = sum(node.target is self.activation for node in nodes)
+        left = [str(node) for node in result.graph.nodes if _is_relu(result, node)]
+        evidence.record("calls", [calls, left])
+        if left:
+            raise expect.Mismatch(f"nodes that still call a ReLU: {_listed(left)}", "expected: none")
+        if calls != number:
+            raise expect.Mismatch(f"nodes that call `activation`: {calls}, expected {number}")
+
+
+def _swish(x):
+    """An activation that is written in Python: two operations."""
+    return x * torch.sigmoid(x)
 
 
 class _Instead(TorchFunctionMode):
-    """The oracle: whenever a ReLU is called, gelu runs instead, in place where the ReLU was."""
+    """The oracle: whenever a ReLU is called, the activation runs instead, in place where the ReLU was."""
+
+    def __init__(self, activation):
+        super().__init__()
+        self.activation = activation
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -110,23 +139,12 @@ class _Instead(TorchFunctionMode):
             return func(*args, **kwargs)
         x = kwargs.pop("input", args[0] if args else None)
         inplace = func in _IN_PLACE or kwargs.get("inplace", args[1] if len(args) > 1 else False)
-        value = F.gelu(x.clone())
+        value = self.activation(x.clone())
         return x.copy_(value) if inplace else value
 
 
 _OUT_OF_PLACE = F.relu, torch.relu, Tensor.relu
 _IN_PLACE = torch.relu_, F.relu_, Tensor.relu_
-
-
-def _expect_calls(result, number):
-    """So many calls of gelu in the graph, and no ReLU anywhere."""
-    calls = sum(node.op == "call_function" and node.target is F.gelu for node in result.graph.nodes)
-    left = [str(node) for node in result.graph.nodes if _is_relu(result, node)]
-    evidence.record("calls", [calls, left])
-    if left:
-        raise expect.Mismatch(f"nodes that still call a ReLU: {_listed(left)}", "expected: none")
-    if calls != number:
-        raise expect.Mismatch(f"nodes that call `activation`: {calls}, expected {number}")
 
 
 def _is_relu(module, node):
@@ -146,31 +164,32 @@ _LINEAR = {"linear": "nn.Linear(4, 4)"}
 def every_way_to_write_it(replace_activation):
     """Every ReLU is found, however it is written"""
     for line in (
-        "self.act(self.linear(x)) * 2",
+        "self.act(self.linear(x))",
         "self.act(input=self.linear(x)) * 2",
         "F.relu(self.linear(x)) * 2",
         "F.relu(input=self.linear(x), inplace=False) * 2",
         "torch.relu(self.linear(x)) * 2",
         "torch.relu(input=self.linear(x)) * 2",
-        "self.linear(x).relu() * 2",
+        "self.linear(x).relu()",
         "F.relu(self.linear(x), inplace=True) * 2",
         "F.relu(self.linear(x), True) * 2",
         "torch.relu_(self.linear(x)) * 2",
         "self.linear(x).relu_() * 2",
     ):
         act = {"act": "nn.ReLU()"} if "self.act" in line else {}
-        t = _Example(f"return {line}", **_LINEAR, **act)
+        t = _Example(f"return {line}", **_LINEAR, **act, activation=_swish if "torch" in line else F.gelu)
         with t.shown():
             result = t.replace(replace_activation)
+            t.expect_calls(result, 1)
             t.expect_values(result)
-            _expect_calls(result, 1)
 
 
 @exercise.check(deadline=60)
 def others_stay(replace_activation):
-    """Other activations, other modules and other methods stay"""
+    """Other activations, other modules and other methods stay, also in place"""
     t = _Example(
         "x = self.six(self.leaky(self.linear(x))).clamp(min=0.1)",
+        "x.mul_(3)",
         "return F.leaky_relu(F.relu6(x) + self.relu, 0.2)",
         **_LINEAR,
         six="nn.ReLU6()",
@@ -179,8 +198,8 @@ def others_stay(replace_activation):
     )
     with t.shown():
         result = t.replace(replace_activation)
+        t.expect_calls(result, 0)
         t.expect_values(result)
-        _expect_calls(result, 0)
 
 
 @exercise.check(deadline=60)
@@ -199,8 +218,8 @@ def shared_modules(replace_activation):
     before = dict(t.model.named_modules(remove_duplicate=False))
     with t.shown():
         result = t.replace(replace_activation)
+        t.expect_calls(result, 4)
         t.expect_values(result)
-        _expect_calls(result, 4)
         left = [name for name, module in result.named_modules() if isinstance(module, nn.ReLU)]
         evidence.record("left", left)
         expect.true(not left, f"modules of `new` that are a ReLU: {_listed(left)}", "expected: none")
@@ -211,8 +230,10 @@ def shared_modules(replace_activation):
 
 @exercise.check(deadline=60)
 def read_later(replace_activation):
-    """Who reads a tensor after a ReLU in place reads the new values, by whatever name"""
+    """Who reads a tensor after a ReLU in place reads the new values, by either name"""
     for lines in (
+        ("y = self.linear(x)", "y.relu_()", "return y"),
+        ("y = self.linear(x)", "y.relu_()", "return torch.cat([y, y * 2])"),
         ("y = self.linear(x)", "z = self.act(y)", "return y + z * 2"),
         ("y = self.linear(x)", "F.relu(y, inplace=True)", "return y * 2"),
         ("y = self.linear(x)", "y.relu_()", "z = y * 2", "torch.relu_(input=y)", "return y + z"),
@@ -222,8 +243,8 @@ def read_later(replace_activation):
         t = _Example(*lines, **_LINEAR, **act)
         with t.shown():
             result = t.replace(replace_activation)
+            t.expect_calls(result, sum(bool(re.search("relu|act", line)) for line in lines))
             t.expect_values(result)
-            _expect_calls(result, sum(bool(re.search("relu|act", line)) for line in lines))
 
 
 @exercise.check(deadline=60)
@@ -254,12 +275,12 @@ def sound_graph(replace_activation):
     )
     for number, node in enumerate(t.model.graph.nodes):
         node.meta["number"] = number
+    t.lines.append("for number, node in enumerate(model.graph.nodes): node.meta['number'] = number")
     before = _noted(t.model)
     # A ReLU's place in a graph is that of the activation.
     wanted = [(None if number in (2, 4) else name, number) for name, number in before]
     with t.shown():
         result = t.replace(replace_activation)
-        t.expect_values(result)
         found = [
             (None if node.target is F.gelu else node.name, node.meta.get("number"))
             for node in result.graph.nodes
@@ -275,6 +296,7 @@ def sound_graph(replace_activation):
                     f"`meta['number']` of {place} is {expect.show(number)}, expected {noted}, as before"
                 )
         expect.true(len(found) == len(wanted), f"nodes: {len(found)}, expected {len(wanted)}")
+        t.expect_values(result)
 
 
 def _noted(module):
@@ -289,13 +311,18 @@ def model_unchanged(replace_activation):
         t = _Example(*lines, traced=traced, **_LINEAR, act="nn.ReLU(inplace=True)")
         before = copy.deepcopy(t.model)
         code = t.model.code if traced else None
-        modules = list(t.model.modules())
+        t.model.linear.eval()
+        t.lines.append("model.linear.eval()")
+        modules, modes = list(t.model.modules()), _modes(t.model)
         with t.shown():
             result = t.replace(replace_activation)
             expect.equal(t.model(t.x.clone()), before(t.x.clone()), what="`model(x)` afterwards")
             still = list(t.model.modules())
             same = len(still) == len(modules) and all(a is b for a, b in zip(still, modules, strict=True))
             expect.true(same, "`model` has other modules than before", "expected: its own")
+            changed = [name for name, training in _modes(t.model).items() if training != modes[name]]
+            evidence.record("other mode", changed)
+            expect.true(not changed, f"in another mode than before: {_listed(changed)}", "expected: the same")
             if traced:
                 nodes = [node.name for node in t.model.graph.nodes]
                 wanted = [node.name for node in before.graph.nodes]
@@ -307,6 +334,10 @@ def model_unchanged(replace_activation):
                 value.sum().backward()
                 backwards = ran.count("aten.gelu_backward")
             expect.true(backwards == 2, f"derivatives of gelu that ran: {backwards}", "expected: 2")
+
+
+def _modes(model):
+    return {name or "model": module.training for name, module in model.named_modules()}
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -355,7 +386,10 @@ def _finish(gm):
 
 def _replace(model, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True):
     """As it should be done; each mistake changes one thing."""
-    gm = _copied(model)
+    return _replace_in(_copied(model), activation, wanted, in_place, keep_meta)
+
+
+def _replace_in(gm, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True):
     for node in list(gm.graph.nodes):
         if wanted(gm, node):
             new = _put(gm, node, activation, keep_meta)
@@ -402,6 +436,36 @@ def redirects_all(model, activation):
                 _source(node).replace_all_uses_with(new, delete_user_cb=lambda user, new=new: user is not new)
             gm.graph.erase_node(node)
     return _finish(gm)
+
+
+@redirects_all.form
+def redirects_all_and_lints(model, activation):
+    gm = redirects_all(model, activation)
+    gm.graph.lint()
+    return gm
+
+
+@exercise.mistake
+def overlooks_the_argument(model, activation):
+    """You take a ReLU with `inplace=True` for one out of place. Not only what ends in an underscore changes
+    its input: the module has an attribute `inplace`, and `F.relu` an argument."""
+    return _replace(model, activation, in_place=lambda gm, node: node.target in (torch.relu_, "relu_"))
+
+
+@overlooks_the_argument.form
+def overlooks_the_modules(model, activation):
+    def in_place(gm, node):
+        return node.op != "call_module" and _in_place(gm, node)
+
+    return _replace(model, activation, in_place=in_place)
+
+
+@overlooks_the_argument.form
+def overlooks_the_functions(model, activation):
+    def in_place(gm, node):
+        return node.target is not F.relu and _in_place(gm, node)
+
+    return _replace(model, activation, in_place=in_place)
 
 
 @exercise.mistake
@@ -490,3 +554,49 @@ def without_meta(model, activation):
     """You make a new node and leave `meta` behind. Shapes, stack traces and what other passes have noted
     stand in it; take it over from the node whose place it takes."""
     return _replace(model, activation, keep_meta=False)
+
+
+@exercise.mistake
+def not_recompiled(model, activation):
+    """You change the graph and leave the code as it was. A graph module runs the code that was made of its
+    graph; call `recompile()` after the last change."""
+    gm = _copied(model)
+    for node in list(gm.graph.nodes):
+        if _is_relu(gm, node):
+            _put(gm, node, activation)
+            gm.graph.erase_node(node)
+    return gm
+
+
+@exercise.mistake
+def traced_again(model, activation):
+    """You trace a graph module that is given. All nodes of the new trace are new, and what other passes have
+    noted in `meta` is lost; copy the graph that is there."""
+    return _replace(fx.symbolic_trace(model), activation)
+
+
+@traced_again.variant
+def traced_from_the_module(model, activation):
+    return _replace(fx.GraphModule(model, fx.Tracer().trace(copy.deepcopy(model))), activation)
+
+
+@exercise.mistake
+def changes_what_was_given(model, activation):
+    """You change the graph of the graph module that was given: it is itself what you return, or yours has the
+    same graph object. Copy the graph first."""
+    return _replace_in(model if isinstance(model, fx.GraphModule) else fx.symbolic_trace(model), activation)
+
+
+@changes_what_was_given.form
+def shares_the_graph(model, activation):
+    traced = model if isinstance(model, fx.GraphModule) else fx.symbolic_trace(model)
+    return _replace_in(copy.copy(traced), activation)
+
+
+@exercise.mistake
+def removes_what_nobody_reads(model, activation):
+    """You call `eliminate_dead_code`. It removes every node that nobody reads, and with it a change in place
+    whose result has no reader; who reads the tensor itself later reads the old values."""
+    gm = _replace(model, activation)
+    gm.graph.eliminate_dead_code()
+    return _finish(gm)
