@@ -49,8 +49,9 @@ def fold(conv: nn.Module, bn: nn.Module) -> None:
     if bn.affine:
         scale = scale * bn.weight
     shift = shift * scale + bn.bias if bn.affine else shift * scale
-    conv.weight = nn.Parameter(conv.weight * scale.view(-1, *[1] * (conv.weight.dim() - 1)))
-    conv.bias = nn.Parameter(shift)
+    weight = conv.weight * scale.view(-1, *[1] * (conv.weight.dim() - 1))
+    dtype = conv.weight.dtype
+    conv.weight, conv.bias = nn.Parameter(weight.to(dtype)), nn.Parameter(shift.to(dtype))
 
 
 # Other right answers
