@@ -2,7 +2,7 @@
 
 Run `model(*inputs)` through an `fx.Interpreter` and return two things: what the model returns, and a dict
 with the floating-point operations of every product of matrices and every convolution. Its keys are the names
-of nodes in `fx.symbolic_trace(model)`.
+of nodes in `fx.symbolic_trace(model)`, its values are of type `int`.
 
 A multiplication and an addition are two operations. The bias is not counted, nor is anything element by
 element: a node that is neither a product nor a convolution has no entry.
@@ -22,11 +22,13 @@ torch's `FlopCounterMode`, which is what the checks compare with and what you do
 """
 
 import contextlib
+import copy
 import re
 from unittest import mock
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
@@ -156,6 +158,8 @@ def linear_layers(count_flops):
     t = _Example("self.b(self.a(x).relu())", a="nn.Linear(4, 3)", b="nn.Linear(3, 5, bias=False)")
     t.expect_count(count_flops, (2, 4))
     t.expect_count(count_flops, (2, 6, 4))
+    t = _Example("self.net(self.net(x))", net="nn.Sequential(nn.Linear(4, 4), nn.ReLU())")
+    t.expect_count(count_flops, (2, 4))
     weights = {"w": "nn.Parameter(torch.randn(3, 4))", "v": "nn.Parameter(torch.randn(3))"}
     forward = "F.linear(bias=None, weight=self.w.t(), input=F.linear(x, self.w, self.v).relu())"
     t = _Example(forward, **weights)
@@ -198,6 +202,7 @@ def convolutions(count_flops):
     """Convolutions, as modules and as functions, with stride, groups, dilation and padding"""
     for conv, shape in (
         ("nn.Conv2d(3, 4, 3)", (2, 3, 7, 6)),
+        ("nn.Conv2d(3, 4, 3)", (3, 7, 6)),
         ("nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=1, groups=2, bias=False)", (2, 4, 7, 6)),
         ("nn.Conv1d(2, 4, 3, dilation=2, groups=2)", (3, 2, 9)),
         ("nn.Conv3d(2, 3, 2, stride=2)", (1, 2, 4, 5, 6)),
@@ -257,41 +262,48 @@ def _without_torchs_counter(count_flops, *arguments):
 
 
 class _Counts(nn.Module):
-    """A layer that counts its calls."""
+    """A layer with a batch norm, which counts its calls, and with dropout."""
 
     def __init__(self):
         super().__init__()
+        self.norm = nn.BatchNorm1d(3)
         self.linear = nn.Linear(3, 3)
         self.drop = nn.Dropout(0.5)
-        self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x):
-        self.calls.add_(1)
-        return self.drop(self.linear(x) @ self.linear(x).t())
+        return self.drop(self.linear(self.norm(x)) @ self.linear(x).t())
 
 
 @exercise.check(deadline=60)
 def runs_once(count_flops):
     """Everything runs once, without torch's counter, and gradients flow"""
-    model, x = _Counts(), torch.randn(4, 3)
-    code = "self.calls.add_(1)", "return self.drop(self.linear(x) @ self.linear(x).t())"
-    with expect.situation("def forward(self, x):", *code, "count_flops(model, torch.randn(4, 3))"):
+    model, x = _Counts(), torch.randn(4, 3, requires_grad=True)
+    parts = "self.norm = nn.BatchNorm1d(3)", "self.linear = nn.Linear(3, 3)", "self.drop = nn.Dropout(0.5)"
+    code = "def forward(self, x): return self.drop(self.linear(self.norm(x)) @ self.linear(x).t())"
+    call = "result, flops = count_flops(model, torch.randn(4, 3, requires_grad=True))"
+    with expect.situation(*parts, code, call):
         torch.manual_seed(2)
         with measure.operators() as once, evidence.silent():
             wanted = model(x)
         torch.manual_seed(2)
         with measure.operators() as ran, evidence.silent():
             result, _ = _pair(_without_torchs_counter(count_flops, model, x))
-        calls = int(model.calls) - 1
-        expect.true(calls == 1, f"times that `self.calls` was counted up: {calls}", "expected: 1")
         with evidence.silent():
-            own = once.matmuls()
-        number = ran.matmuls()
+            own, number = once.matmuls(), ran.matmuls()
+        # One of them was here.
+        calls = int(model.norm.num_batches_tracked) - 1
+        evidence.record("ran", [calls, number])
+        expect.true(calls == 1, f"calls that `model.norm` has counted: {calls}", "expected: 1")
         expect.true(
             number == own, f"products of matrices that ran: {number}, expected {own}, as in the model"
         )
         expect.equal(result, wanted, what="the first result")
         expect.in_graph(result, what="the first result", of="`model.linear.weight`")
+        leaves = {"x": x, "model.linear.weight": model.linear.weight}
+        grads = torch.autograd.grad(result.sum(), leaves.values(), allow_unused=True)
+        meant = torch.autograd.grad(wanted.sum(), leaves.values())
+        for name, grad, right in zip(leaves, grads, meant, strict=True):
+            expect.equal(grad, right, what=f"the gradient of `result.sum()` for `{name}`")
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -447,6 +459,16 @@ def one_matrix_of_the_batch(model, *inputs):
     return _count(Counting, model, inputs)
 
 
+@one_matrix_of_the_batch.form
+def one_matrix_in_matmul(model, *inputs):
+    class Counting(_Counting):
+        def of_function(self, name, result, args, kwargs):
+            number = super().of_function(name, result, args, kwargs)
+            return number if name not in ("mm", "bmm", "matmul") else number // result.shape[:-2].numel()
+
+    return _count(Counting, model, inputs)
+
+
 @exercise.mistake
 def named_after_the_target(model, *inputs):
     """Your entries have the names of modules and functions. One that is called twice has one `target` and
@@ -466,6 +488,21 @@ def runs_it_twice(model, *inputs):
     result as well."""
     result = model(*inputs)
     return result, _count(_Counting, model, inputs)[1]
+
+
+@runs_it_twice.variant
+def notes_the_shapes_first(model, *inputs):
+    traced = fx.symbolic_trace(model)
+    ShapeProp(traced).propagate(*inputs)
+    interpreter = _Counting(traced)
+    return interpreter.run(*inputs), interpreter.flops
+
+
+@exercise.mistake
+def runs_a_copy(model, *inputs):
+    """You run a copy of the model. What the model keeps of its calls is kept by the copy, and so are the
+    gradients. Nothing in the model is changed by an interpreter over its trace: no copy is needed."""
+    return _count(_Counting, copy.deepcopy(model), inputs)
 
 
 @exercise.mistake
