@@ -557,6 +557,23 @@ def without_meta(model, activation):
 
 
 @exercise.mistake
+def calls_it_on_a_proxy(model, activation):
+    """You call `activation` while you build the graph, and what it consists of is recorded in its place. A
+    function of torch is one node then; one that is written in Python is several, and its name is lost."""
+    gm = _copied(model)
+    for node in list(gm.graph.nodes):
+        if _is_relu(gm, node):
+            with gm.graph.inserting_before(node):
+                new = activation(fx.Proxy(_source(node))).node
+            new.meta = dict(node.meta)
+            node.replace_all_uses_with(new)
+            if _in_place(gm, node):
+                _redirect(gm, node, new)
+            gm.graph.erase_node(node)
+    return _finish(gm)
+
+
+@exercise.mistake
 def not_recompiled(model, activation):
     """You change the graph and leave the code as it was. A graph module runs the code that was made of its
     graph; call `recompile()` after the last change."""
