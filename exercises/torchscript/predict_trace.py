@@ -31,7 +31,7 @@ def big_number(x):  # x = torch.zeros(4)
     product = 1
     for i in range(1, 26):
         product = product * i  # a number of 26 digits in the end
-    return x + product % 7
+    return x + product / 1e25
 
 def summed(x):  # x = torch.arange(6.0)
     total = torch.zeros(())
@@ -268,6 +268,18 @@ def a_trace_is_for_one_shape():
 
 
 @exercise.mistake
+def arithmetic_makes_constants():
+    """You take a shape for a constant once something is computed from it. What is recorded stays recorded:
+    half of `x.shape[0]`, or one less, is an operator of its own, and may be a size or an index."""
+    return {**_ELSEWHERE, "in_pairs": "script", "last": "script"}
+
+
+@arithmetic_makes_constants.form
+def an_index_is_a_constant():
+    return {**_ELSEWHERE, "last": "script"}
+
+
+@exercise.mistake
 def len_is_the_shape():
     """You take `len(x)` for the same as `x.shape[0]`. Python insists that `len` gives a whole number of its
     own, so no tracer can hand out anything else: it becomes a constant, with a warning."""
@@ -295,6 +307,23 @@ def all_but_the_branch_that_was_answered():
     return _where(lambda line, answer: "both" if line in decided else answer)
 
 
+@traces_follow_python.form
+def loops_are_recorded():
+    return {**_ELSEWHERE, "halved": "both"}
+
+
+@traces_follow_python.form
+def dimensions_are_recorded():
+    return {**_ELSEWHERE, "by_dimension": "both"}
+
+
+@exercise.mistake
+def where_is_a_branch():
+    """You take `torch.where` for a branch. It is one operator: it is given both sides and chooses for every
+    element, each time that it runs, so a trace that holds it chooses anew."""
+    return {**_ELSEWHERE, "chosen": "script"}
+
+
 @exercise.mistake
 def items_are_recorded():
     """You expect `.item()` to be recorded. It gives a number of Python's own, and the trace divides by that
@@ -311,6 +340,18 @@ def scripts_are_python():
 
 
 @exercise.mistake
+def traces_get_it_wrong_too():
+    """You expect the trace to have another product than Python. The loop ran in Python while it was traced,
+    with numbers of any length, and the trace holds what came of it."""
+    return {**_ELSEWHERE, "big_number": "neither"}
+
+
+@traces_get_it_wrong_too.form
+def the_loop_is_lost():
+    return {**_ELSEWHERE, "big_number": "script"}
+
+
+@exercise.mistake
 def modes_reach_the_trace():
     """You expect `.train()` to reach the operators of a trace. Dropout did nothing while it was traced, and
     `training=False` is what was recorded. A script reads its flag each time it runs."""
@@ -318,10 +359,27 @@ def modes_reach_the_trace():
 
 
 @exercise.mistake
+def modes_are_read_once():
+    """You expect a script to stay in the mode that it was compiled in. The mode is an attribute of it, which
+    its own `.train()` changes, and its dropout asks for that each time it runs."""
+    return {**_ELSEWHERE, "all three: .train()": "neither"}
+
+
+@exercise.mistake
 def copies_own_their_weights():
-    """You expect the copies to have weights of their own. Trace and script hold the same parameters as the
-    model: a write into the tensor reaches all three, and only another tensor under the name does not."""
+    """You expect a copy to have weights of its own. Trace and script hold the same parameters as the model:
+    a write into the tensor reaches all three, and only another tensor under the name does not."""
     return {**_ELSEWHERE, "model.weight.data.mul_(3)": "neither"}
+
+
+@copies_own_their_weights.form
+def the_trace_owns_its_weights():
+    return {**_ELSEWHERE, "model.weight.data.mul_(3)": "script"}
+
+
+@copies_own_their_weights.form
+def the_script_owns_its_weights():
+    return {**_ELSEWHERE, "model.weight.data.mul_(3)": "trace"}
 
 
 @exercise.mistake
@@ -329,3 +387,26 @@ def copies_look_names_up():
     """You expect a copy to look at the model again. It was made from what the model held then: a number was
     read once, and a new parameter is a new tensor, of which the copy knows nothing."""
     return _where(lambda line, answer: "both" if line.startswith("model.") else answer)
+
+
+_PARAMETER = "model.weight = nn.Parameter(torch.full((4,), 3.0))"
+
+
+@copies_look_names_up.form
+def the_script_looks_names_up():
+    return {**_ELSEWHERE, _PARAMETER: "script", "model.factor = 3.0": "script"}
+
+
+@copies_look_names_up.form
+def they_look_for_the_parameter():
+    return {**_ELSEWHERE, _PARAMETER: "both"}
+
+
+@copies_look_names_up.form
+def they_look_for_the_number():
+    return {**_ELSEWHERE, "model.factor = 3.0": "both"}
+
+
+@copies_look_names_up.form
+def the_script_looks_for_the_number():
+    return {**_ELSEWHERE, "model.factor = 3.0": "script"}
