@@ -3,9 +3,9 @@
 `make_scriptable(width, limit)` makes a module that works in Python, and that `torch.jit.script` refuses.
 Rewrite it until it is taken, with the types that the comment names; the script is to compute all of it.
 
-- `x` is (batch, time, width), with at least one row. `lengths` says how many steps of each row count, at
-  least one; without it all do. `extra` holds weights (batch, time) by name. Both may be left out, or be
-  `None`.
+- `x` is (batch, time, width), with at least one row. `lengths` says for every row how many of its steps
+  count, at least one; without it all do. `extra` holds weights (batch, time) by name, none of them called
+  `mean` or `count`. Both may be left out, or be `None`.
 - What comes back is a dict of tensors: the means, how many steps counted (`int64`), and a weighted sum for
   each name in `extra`. With a `limit`, means that are longer together are scaled down to it.
 - In Python and as a script the results are those of the starter, and the weights have the same names. A
@@ -14,8 +14,10 @@ Rewrite it until it is taken, with the types that the comment names; the script 
 `torch.jit.script(make_scriptable(4))(torch.ones(2, 5, 4), [5, 3])["count"]` → `[5, 3]`
 """
 
+import copy
 import io
 import re
+from collections import Counter
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +26,11 @@ from course_utils import evidence, expect
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=20,
+    minutes=25,
     hints=[
-        "Let the compiler talk: `torch.jit.script(make_scriptable(4, 1.0))` names one line after another "
-        "that it does not take. Which type has an argument or a new list for it, when nobody says it?",
+        "Let the compiler talk: `torch.jit.script(make_scriptable(4))`, and then with a limit too, names one "
+        "line after another that it does not take. Which type has an argument or a new list for it, when "
+        "nobody says it?",
         "An argument without a type is a `Tensor`, and so is what an empty list or dict holds. In Python "
         "`lengths: list[int] | None = None` changes nothing; for the compiler it is another function.",
         "The truth of a list, a dict or `None` is Python's: ask `is not None` in the `if` itself, so that "
@@ -69,49 +72,82 @@ _in_python = exercise.starter_object
 
 # What the compiler says when it refuses, and what that means.
 _REFUSALS = {
-    "Mutable default": "a default of an argument that can be changed is not possible",
+    "Mutable default": "an empty list or dict can be no default; `None` can, with `| None` in the type",
     "Could not cast value of type": "it does not know what an `if` on such a value asks",
     "Expected a default value of type": "`None` is no default for an argument of this type",
     "because it was not annotated": "an argument without a type is taken for a tensor",
     "if-expression's true branch has type Tensor": "something without a type is taken for a tensor",
     "previously matched to type Tensor": "a list or dict without a type is taken for one of tensors",
+    "undefined value": "it sees what the module holds, and no values of a function around it",
+    "cannot be used as a value": "it sees what the module holds, and no values of a function around it",
+    "attribute": "for the compiler this attribute can be `None` here, whatever was asked before",
     "'Optional[": "it does not know that this is not `None` here",
+    "'NoneType'": "this is `None`, and the line is compiled all the same",
 }
-
-
-# What begins a message about overloads, and says nothing.
-_NOT_SAID = "Arguments for call", "The following variants"
 
 
 def _made(make_scriptable, width, limit):
     """(the answer's module, the starter's) with the same weights."""
-    given = f"{width}, {limit}" if limit is not None else f"{width}"
-    setup = f"torch.manual_seed(0)\nmodel = make_scriptable({given})"
-    t = expect.given(setup, make_scriptable=make_scriptable)
-    expect.true(isinstance(t.model, nn.Module), f"the result is {expect.show(t.model)}, expected a module")
+    setup = _setup(width, limit)
+    t = expect.given("\n".join(setup), make_scriptable=make_scriptable)
     wanted = _in_python(width, limit)
-    names = list(t.model.state_dict())
-    expect.equal(names, list(wanted.state_dict()), what="the names in its state dict")
+    with expect.situation(*setup):
+        expect.true(
+            isinstance(t.model, nn.Module), f"the result is {expect.show(t.model)}, expected a module"
+        )
+        names = list(t.model.state_dict())
+        expect.equal(names, list(wanted.state_dict()), what="the list of names in its state dict")
     wanted.load_state_dict(t.model.state_dict())
     return t, wanted
 
 
+def _setup(width, limit):
+    given = f"{width}, {limit}" if limit is not None else f"{width}"
+    return "torch.manual_seed(0)", f"model = make_scriptable({given})"
+
+
 def _scripted(t):
     """The module as a script. What the compiler refuses is told with the line that it is about."""
+    _forget(t.model)
     try:
         return t.call("torch.jit.script(model)")
     except Exception as error:
         text = str(error)
+        place, expression = _marked(text.splitlines())
         kind = next((kind for kind in _REFUSALS if kind in text), "something else")
+        if kind in ("'Optional[", "'NoneType'") and "self." in expression:
+            kind = "attribute"
         evidence.record("refused", kind)
-        lines = [line.strip() for line in text.splitlines()]
-        said = [
-            line for line in lines if re.match(r"[A-Z'a-z][^(]* ", line) and "Arguments for call" not in line
-        ]
-        told = [f"the compiler refuses: {_shortened(said[0].rstrip(':'))}"] if said else ["it is refused"]
-        marks = [i for i, line in enumerate(lines) if line.endswith("<--- HERE")]
-        told += [f"at `{lines[i - 1]}`" for i in marks[:1]]
+        told = [f"the compiler refuses: {_shortened(said)}" if (said := _said(text)) else "it is refused"]
+        if place and kind != "Mutable default":  # there it marks the end of the function
+            told.append(f"at `{place}`")
         raise expect.Mismatch(*told, *([_REFUSALS[kind]] if kind in _REFUSALS else [])) from None
+
+
+def _forget(model):
+    """The compiler begins anew with a class that it has refused before; it would speak of what is left."""
+    known = torch.jit._recursive.concrete_type_store.type_store
+    for module in model.modules():
+        if not type(module).__module__.startswith("torch."):
+            known.pop(type(module), None)
+
+
+def _said(text):
+    """The one line of the message that says why."""
+    lines = [line.strip() for line in text.splitlines()]
+    if "The following variants are available:" in lines:  # a reason for each of them
+        reasons = [line for line in lines if re.match(r"Expected a value|Argument |Keyword argument", line)]
+        lines = [line for line, _ in Counter(reasons).most_common(1)] or lines
+    said = [line for line in lines if re.match(r"[A-Z'a-z][^(]* ", line) and "Arguments for call" not in line]
+    return said[0].rstrip(":") if said else ""
+
+
+def _marked(lines):
+    """The line of the answer that is meant, and the part of it that is underlined."""
+    for above, line in zip(lines, lines[1:], strict=False):
+        if line.endswith("<--- HERE"):
+            return above.strip(), above[line.find("~") : line.rfind("~") + 1]
+    return "", ""
 
 
 def _shortened(line):
@@ -121,6 +157,9 @@ def _shortened(line):
 
 def _compare(model, wanted, arguments, what):
     """The results for these arguments, (x, lengths, extra) or fewer."""
+    with torch.no_grad():
+        expected = wanted(*arguments)
+    given = [copy.copy(value) for value in arguments[1:]]
     try:
         with torch.no_grad():
             came = model(*arguments)
@@ -130,7 +169,15 @@ def _compare(model, wanted, arguments, what):
         said = [line for line in lines if re.match(r"[\w.]*Error: ", line)] or lines
         raise expect.Mismatch(f"{what} raised: {_shortened(said[0])}") from None
     with torch.no_grad():
-        expect.equal(came, wanted(*arguments), what=what)
+        expect.equal(came, expected, what=what)
+    for name, now, was in zip(("lengths", "extra"), arguments[1:], given, strict=False):
+        expect.true(_is_still(now, was), f"{what} has changed `{name}`, which is the caller's")
+
+
+def _is_still(now, was):
+    if isinstance(was, dict):
+        return [*now] == [*was] and all(now[name] is was[name] for name in was)
+    return now == was
 
 
 def _x(batch, time, width, scale=1.0):
@@ -142,8 +189,10 @@ def in_python(make_scriptable):
     """In Python it computes what the starter computes"""
     t, wanted = _made(make_scriptable, 4, 1.0)
     x, extra = _x(2, 5, 4), {"last": torch.eye(5)[[4, 4]], "all": torch.ones(2, 5)}
-    for arguments in ((x,), (x, [5, 3]), (x, None, extra), (x, [1, 4], extra), (x, None, {})):
-        _compare(t.model, wanted, arguments, f"`model({_shown(arguments)})`")
+    with expect.situation(*_setup(4, 1.0)):
+        for arguments in ((x,), (x, [5, 3]), (x, None, extra), (x, [1, 4], extra), (x, None, {})):
+            _compare(t.model, wanted, arguments, f"`model({_shown(arguments)})`")
+        expect.in_graph(t.model(x)["mean"], what="`model(x)['mean']`", of="the weight")
 
 
 @exercise.check(deadline=60)
@@ -183,6 +232,8 @@ def branches(make_scriptable):
     for name, scale in (("x", 1.0), ("1000 * x", 1000.0), ("0 * x", 0.0)):
         _compare(scripted, wanted, (_x(2, 5, 4, scale),), f"`scripted({name})`")
     _compare(scripted, wanted, (_x(2, 5, 4), [1, 2]), "`scripted(x, [1, 2])`")
+    t, wanted = _made(make_scriptable, 4, 0.0)
+    _compare(_scripted(t), wanted, (_x(2, 5, 4),), "`scripted(x)`")
 
 
 @exercise.check(deadline=60)
@@ -389,6 +440,24 @@ def marks_it_unused(width, limit=None):
     return Pool(width, limit)
 
 
+@leaves_it_to_python.form
+def marks_all_of_it(width, limit=None):
+    class Pool(_Scriptable):
+        @torch.jit.ignore
+        def in_python(
+            self, x: Tensor, lengths: list[int] | None, extra: dict[str, Tensor] | None
+        ) -> dict[str, Tensor]:
+            x = self.project(x)
+            return self.limited(self.weighted(self.pooled(x, lengths), x, extra))
+
+        def forward(
+            self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
+        ) -> dict[str, Tensor]:
+            return self.in_python(x, lengths, extra)
+
+    return Pool(width, limit)
+
+
 @exercise.mistake
 def leaves_out_what_is_refused(width, limit=None):
     """In Python it does everything, as a script it leaves something out: `torch.jit.is_scripting()` is true
@@ -418,3 +487,72 @@ def takes_no_none(width, limit=None):
             return self.limited(self.weighted(self.pooled(x, lengths), x, extra))
 
     return Pool(width, limit)
+
+
+class _Typed(_Scriptable):
+    """The same, taken by the compiler."""
+
+    def forward(
+        self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        x = self.project(x)
+        return self.limited(self.weighted(self.pooled(x, lengths), x, extra))
+
+
+@exercise.mistake
+def compares_with_none(width, limit=None):
+    """You compare with `self.limit` where it is, or may be, `None` for the compiler. Both sides of an `and`
+    are compiled, and no `if` says anything about an attribute that is declared `float | None`. Without a
+    declaration an `if self.limit is not None` of its own around the comparison will do; with one, put the
+    attribute into a variable and ask that."""
+
+    class Pool(_Typed):
+        def limited(self, found: dict[str, Tensor]) -> dict[str, Tensor]:
+            length = found["mean"].norm()
+            if self.limit is not None and length > self.limit:
+                found["mean"] = found["mean"] * (self.limit / length)
+            return found
+
+    return Pool(width, limit)
+
+
+@compares_with_none.variant
+def compares_beside_the_question(width, limit=None):
+    class Pool(_Typed):
+        def limited(self, found: dict[str, Tensor]) -> dict[str, Tensor]:
+            mean = found["mean"]
+            if not (self.limit is None or bool(mean.norm() <= self.limit)):
+                found["mean"] = mean / mean.norm() * self.limit
+            return found
+
+    return Pool(width, limit)
+
+
+@compares_with_none.form
+def declares_the_attribute(width, limit=None):
+    class Pool(_Typed):
+        limit: float | None
+
+    return Pool(width, limit)
+
+
+@exercise.mistake
+def takes_zero_for_none(width, limit=None):
+    """You take a limit of 0.0 for no limit. Whether there is one is the question `is not None`, here as for
+    the arguments: zero is a number like any other, and scales all means to zero."""
+    return _Typed(width, limit or None)
+
+
+@takes_zero_for_none.variant
+def lets_zero_stand_for_none(width, limit=None):
+    class Pool(_Typed):
+        def __init__(self):
+            super().__init__(width, limit)
+            self.most: float = 0.0 if limit is None else limit
+
+        def limited(self, found: dict[str, Tensor]) -> dict[str, Tensor]:
+            if self.most > 0:
+                found["mean"] = found["mean"] * torch.clamp(self.most / found["mean"].norm(), max=1.0)
+            return found
+
+    return Pool()
