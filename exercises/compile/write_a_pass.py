@@ -12,13 +12,15 @@ list of inputs, and returns what is called in place of the graph. Here: the modu
   is. So may whatever has further arguments, such as `alpha`.
 - A product that anything else uses as well stays as it is, and so does the sum.
 - Operators in place are methods and functions whose names end in `_`, and the functions of `operator` such as
-  `setitem` and `iadd`. Results, and what was changed in place, are what they were before.
+  `setitem` and `iadd`. Results, and what was changed in place, are what they were before. A product and its
+  sum may both stay where an operator in place comes between them.
 
 Of `a * b + c * d` one product remains. Everything else that the graph computes is to be computed still.
 
 `torch.compile(lambda a, b, c: a * b + c, backend=write_a_pass)` runs one operator."""
 
 import contextlib
+import functools
 import io
 import operator
 from collections.abc import Callable
@@ -30,7 +32,7 @@ from course_utils import expect, measure
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=25,
+    minutes=30,
     hints=[
         "Look for sums. Which of a sum's operands is a product, and who else reads it? `node.args` are the "
         "operands, `node.users` those who read a node.",
@@ -159,7 +161,7 @@ def in_place(write_a_pass):
         "def f(a, b, c): c.mul_(2); y = a * b + c; a.sub_(1); return y": (1, 0, 0),
         "def f(a, b, c): h = a * b; a.sub_(1); return h + c": None,
         "def f(a, b, c): h = a * b; a[1:].sub_(1); return h + c": None,
-        "def f(a, b, c): h = a * b; torch.relu_(b); return h + c": None,
+        "def f(a, b, c): h = a * b; torch.neg_(b); return h + c": None,
     }
     _expect_operators(write_a_pass, wanted)
 
@@ -237,18 +239,31 @@ def _of_tensors(node):
     return len(node.args) == 2 and not node.kwargs and all(isinstance(a, fx.Node) for a in node.args)
 
 
-def _writes(node):
+def _of_two(node):
+    return len(node.args) == 2 and not node.kwargs
+
+
+def _ends_in_a_line(node):
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_place = node.op.startswith("call_") and name.endswith("_")
-    return in_place or node.target in (operator.setitem, operator.iadd, operator.imul, operator.isub)
+    return node.op.startswith("call_") and name.endswith("_")
 
 
-def _moved_over(product, total):
+def _writes(node):
+    of_operator = (operator.setitem, operator.iadd, operator.imul, operator.isub)
+    return _ends_in_a_line(node) or node.target in of_operator
+
+
+def _moved_over(product, total, writes=_writes):
     node = product.next
     while node is not total:
-        if _writes(node):
+        if writes(node):
             return True
         node = node.next
+    return False
+
+
+def _never(product, total):
+    # Who makes a mistake in what is asked first has mostly not come to what is changed in place.
     return False
 
 
@@ -261,6 +276,9 @@ def _pass(
     users=1,
     tensors=_of_tensors,
     moved=_moved_over,
+    fused=lambda other, a, b: (other, a, b),
+    at_the_product=False,
+    erase=True,
     recompile=True,
 ):
     """The right pass, with an opening for each fault."""
@@ -273,11 +291,11 @@ def _pass(
                 continue
             if len(product.users) > users or moved(product, total):
                 continue
-            with gm.graph.inserting_before(total):
-                new = gm.graph.call_function(torch.addcmul, (other, *product.args))
+            with gm.graph.inserting_before(product if at_the_product else total):
+                new = gm.graph.call_function(torch.addcmul, fused(other, *product.args))
             total.replace_all_uses_with(new)
             gm.graph.erase_node(total)
-            if not product.users:
+            if erase and not product.users:
                 gm.graph.erase_node(product)
             break
     if recompile:
@@ -307,12 +325,50 @@ def changes_the_graph_only(gm, example_inputs):
     return gm
 
 
+@never_recompiles.form
+def never_recompiles_nor_looks_between(gm, example_inputs):
+    return _pass(gm, moved=_never, recompile=False)
+
+
 @exercise.mistake
 def one_way_of_writing(gm, example_inputs):
-    """You know one way only in which a product or a sum is written in a graph. `a * b` is a call of
+    """You do not know all ways in which a product or a sum is written in a graph. `a * b` is a call of
     `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a method whose target is
     the string `"mul"`."""
     return _pass(gm, muls=(operator.mul,), adds=(operator.add,))
+
+
+@one_way_of_writing.form
+def functions_of_operator(gm, example_inputs):
+    return _pass(gm, muls=(operator.mul,), adds=(operator.add,), moved=_never)
+
+
+@one_way_of_writing.form
+def functions_alone(gm, example_inputs):
+    return _pass(gm, muls=(operator.mul, torch.mul), adds=(operator.add, torch.add))
+
+
+@one_way_of_writing.form
+def functions_alone_everywhere(gm, example_inputs):
+    return _pass(gm, muls=(operator.mul, torch.mul), adds=(operator.add, torch.add), moved=_never)
+
+
+@one_way_of_writing.form
+def replaces_a_pattern(gm, example_inputs):
+    fx.replace_pattern(gm, lambda a, b, c: a * b + c, lambda a, b, c: torch.addcmul(c, a, b))
+    return gm
+
+
+@exercise.mistake
+def operands_in_order(gm, example_inputs):
+    """You give `addcmul` its operands in another order. `torch.addcmul(c, a, b)` computes `c + a * b`: what
+    is added comes first, and then the two that are multiplied."""
+    return _pass(gm, fused=lambda other, a, b: (a, b, other))
+
+
+@operands_in_order.form
+def operands_in_order_everywhere(gm, example_inputs):
+    return _pass(gm, fused=lambda other, a, b: (a, b, other), moved=_never)
 
 
 @exercise.mistake
@@ -338,6 +394,30 @@ def looks_at_what_follows(gm, example_inputs):
     return gm.forward
 
 
+@first_operand_only.form
+def first_operand_everywhere(gm, example_inputs):
+    return _pass(gm, sides=(0,), moved=_never)
+
+
+@exercise.mistake
+def where_the_product_stood(gm, example_inputs):
+    """You put the new node where the product stood. What is added to it may be computed after that, or
+    changed in place: where the sum stood, all three operands are there."""
+    return _pass(gm, at_the_product=True, moved=_never)
+
+
+@exercise.mistake
+def leaves_the_product(gm, example_inputs):
+    """The product is still computed, and nobody reads it. A node without users stays in the graph until it is
+    erased: first the sum, which reads it, then the product."""
+    return _pass(gm, erase=False)
+
+
+@leaves_the_product.form
+def leaves_the_product_everywhere(gm, example_inputs):
+    return _pass(gm, erase=False, moved=_never)
+
+
 @exercise.mistake
 def shared_products(gm, example_inputs):
     """You fuse a product that others use as well. It has to be computed for them anyway, so the new operator
@@ -345,18 +425,42 @@ def shared_products(gm, example_inputs):
     return _pass(gm, users=10**6)
 
 
+@shared_products.form
+def shared_products_everywhere(gm, example_inputs):
+    return _pass(gm, users=10**6, moved=_never)
+
+
 @exercise.mistake
 def factors_of_any_kind(gm, example_inputs):
     """You fuse products with a number, or sums with one. An operand in `node.args` may be a Python number,
     and `addcmul` takes tensors: ask whether it is a `torch.fx.Node`."""
-    return _pass(gm, tensors=lambda node: len(node.args) == 2 and not node.kwargs)
+    return _pass(gm, tensors=_of_two)
+
+
+@factors_of_any_kind.form
+def factors_of_any_kind_everywhere(gm, example_inputs):
+    return _pass(gm, tensors=_of_two, moved=_never)
 
 
 @exercise.mistake
 def moves_over_changes(gm, example_inputs):
     """You move the product over an operator in place. It was computed before `a` was changed, and the new
     operator, where the sum stood, reads `a` after that."""
-    return _pass(gm, moved=lambda product, total: False)
+    return _pass(gm, moved=_never)
+
+
+@moves_over_changes.form
+def moves_over_functions_of_operator(gm, example_inputs):
+    return _pass(gm, moved=functools.partial(_moved_over, writes=_ends_in_a_line))
+
+
+@moves_over_changes.form
+def moves_over_changes_of_views(gm, example_inputs):
+    def moved(product, total):
+        factors = product.args
+        return _moved_over(product, total, lambda node: _writes(node) and node.args[0] in factors)
+
+    return _pass(gm, moved=moved)
 
 
 @exercise.mistake
