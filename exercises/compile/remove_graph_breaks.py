@@ -11,22 +11,25 @@ cases. Nothing may be lost by that.
 - The results stay the same in each case, up to rounding: shapes and dtypes too. The gradients that came in
   are not changed. Where they were short enough, the result has their values, also where all are zeros.
 - What it prints today, it returns instead: the second result is a dict of tensors without dimensions, which
-  the caller can print. `"norm"` is the length of all gradients together, before anything is done to them;
-  `"largest"` the number of the gradient that is the longest, of the first one where several are (`int64`);
-  `"skipped"` is True where all were set to zero. Where they were, `"largest"` is not looked at.
+  the caller can print. `"norm"` is the length of all gradients together, before anything is done to them, in
+  any floating dtype; `"largest"` the number of the gradient that is the longest, of the first one where
+  several are (`int64`); `"skipped"` is True where all were set to zero. Where they were, `"largest"` is not
+  looked at.
 
-`gradients` is a list of one or more tensors of any shapes and one dtype. The arithmetic must be compiled: a
-function that the compiler leaves to Python has no break either.
+`gradients` is a list of one or more tensors of any shapes and one dtype, float32 or float64. The arithmetic
+must be compiled: a function that the compiler leaves to Python has no break either, and an operator of your
+own is a place where it does not look.
 """
 
 import contextlib
 import io
 import logging
 import math
+import types
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.overrides import TorchFunctionMode
 
 from course_utils import evidence, expect, measure
@@ -117,7 +120,10 @@ def _report(answer, setup, largest):
     if largest is not None:
         wanted["largest"] = torch.tensor(largest)
     for key, value in wanted.items():
-        expect.equal(report[key], value, what=f"`report[{key!r}]`")
+        found = report[key]
+        if key == "norm" and isinstance(found, Tensor) and found.is_floating_point():
+            found = found.to(value.dtype)
+        expect.equal(found, value, what=f"`report[{key!r}]`")
 
 
 class _Watch(TorchFunctionMode):
@@ -159,6 +165,8 @@ def edges(remove_graph_breaks):
     _gradients(remove_graph_breaks, _ZERO, "gradients = [torch.tensor(-4.0)]")
     _gradients(remove_graph_breaks, _ZERO, exactly, limit=5.0)
     _gradients(remove_graph_breaks, "gradients = [torch.ones(2, 3).t(), torch.zeros(0)]", limit=1.0)
+    small = "gradients = [torch.tensor([3e-6]), torch.tensor([[4e-6]])]"
+    _gradients(remove_graph_breaks, small, limit=1e-6, rtol=1e-4)
 
 
 @exercise.check
@@ -178,6 +186,16 @@ def the_report(remove_graph_breaks):
     _report(remove_graph_breaks, "gradients = [torch.ones(1), torch.ones(2), torch.ones(1, 2)]", 1)
 
 
+def _own_operators(graphs):
+    """What graphs call that is not torch's, by name: the compiler does not look into it."""
+    parts = [part for graph in graphs for part in graph.modules() if isinstance(part, fx.GraphModule)]
+    targets = [node.target for part in parts for node in part.graph.nodes if node.op == "call_function"]
+    overloads = [t for t in targets if isinstance(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))]
+    functions = [t for t in targets if isinstance(t, types.FunctionType)]
+    found = [str(t) for t in overloads if str(t).partition(".")[0] not in ("aten", "prims")]
+    return found + [t.__name__ for t in functions if t.__module__.partition(".")[0] != "torch"]
+
+
 @exercise.check(isolated=True, deadline=60)
 def one_graph(remove_graph_breaks):
     """One graph without a break serves all three cases"""
@@ -186,16 +204,27 @@ def one_graph(remove_graph_breaks):
     with expect.situation():
         cases = [expect.given(setup, math=math).gradients for setup in (_LONG, _SHORT, _NAN)]
     with expect.situation(*lines, "f(not_finite, 2.6)"), contextlib.redirect_stdout(io.StringIO()):
+        made = []
+
+        def backend(graph, inputs):
+            made.append(graph)
+            return graph.forward
+
         with measure.graphs_compiled() as compiled:
-            f = torch.compile(remove_graph_breaks, backend="eager")
+            f = torch.compile(remove_graph_breaks, backend=backend)
             found = [f(gradients, 2.6) for gradients in cases]
         with evidence.silent():  # how many more than one depends on the style of the answer
             graphs, breaks, skipped = compiled.graphs, compiled.breaks, compiled.skipped
         broken = [f"break: {reason}" for reason in compiled.reasons[:3]]
-        expect.true(breaks == 0, f"the graph ended {breaks} times before the function did", *broken)
+        evidence.record("told to leave it", any("disable" in reason for reason in compiled.reasons))
+        often = "once" if breaks == 1 else f"{breaks} times"
+        expect.true(breaks == 0, f"the graph ended {often} before the function did", *broken)
         compiles = graphs > 0 and not skipped
         expect.true(compiles, "no graph was made: what the function computes was left to Python")
         expect.true(graphs == 1, f"{graphs} graphs were made, expected one for all three cases")
+        own = _own_operators(made)
+        told = f"the graph calls {', '.join(f'`{name}`' for name in own)}, an operator of your own"
+        expect.true(not own, told, "expected: torch's. What yours computes is not compiled")
         for gradients, results in zip(cases, found, strict=True):
             pair = isinstance(results, (tuple, list)) and len(results) == 2
             expect.true(pair, "a call did not return two things")
@@ -309,6 +338,47 @@ def always_scales(gradients, limit):
     return [torch.where(report["skipped"], torch.zeros_like(g), g * factor) for g in gradients], report
 
 
+@always_scales.form
+def always_scales_but_zeros(gradients, limit):
+    norm, report = _looked_at(gradients)
+    zeros = report["skipped"] | (norm == 0)
+    return [torch.where(zeros, torch.zeros_like(g), g * (limit / norm)) for g in gradients], report
+
+
+@exercise.mistake
+def adds_an_epsilon(gradients, limit):
+    """You add a small number to the length before you divide, so the result is shorter than `limit`. A length
+    of zero needs no such help: the quotient is infinite, and the factor is never above 1."""
+    norm, report = _looked_at(gradients)
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    return [torch.where(report["skipped"], torch.zeros_like(g), g * factor) for g in gradients], report
+
+
+@exercise.mistake
+def zeros_in_part(gradients, limit):
+    """You make zeros only where something is infinite or not a number, and the rest goes into the step. One
+    such element is enough to make zeros of all gradients."""
+    norm, report = _looked_at(gradients)
+    factor = torch.where(report["skipped"], torch.ones_like(norm), (limit / norm).clamp(max=1.0))
+    return [torch.nan_to_num(g, 0.0, 0.0, 0.0) * factor for g in gradients], report
+
+
+@zeros_in_part.form
+def zeros_gradient_by_gradient(gradients, limit):
+    norm, report = _looked_at(gradients)
+    factor = torch.where(report["skipped"], torch.ones_like(norm), (limit / norm).clamp(max=1.0))
+    return [torch.where(g.norm().isfinite(), g * factor, torch.zeros_like(g)) for g in gradients], report
+
+
+@exercise.mistake
+def not_a_number_alone(gradients, limit):
+    """You ask for what is not a number, and a gradient that is infinite is not skipped. `isfinite` is False
+    for both."""
+    norm, report = _looked_at(gradients)
+    report["skipped"] = norm.isnan()
+    return _chosen(gradients, limit, norm, report), report
+
+
 @exercise.mistake
 def leaves_it_to_python(gradients, limit):
     """The compiler was told to leave your function alone, or to go on after each break. Then it runs as
@@ -320,6 +390,20 @@ def leaves_it_to_python(gradients, limit):
 def _before(gradients, limit):
     norm, report = _looked_at(gradients)
     return _chosen(gradients, limit, norm, report), report
+
+
+@leaves_it_to_python.form
+def leaves_the_numbers_to_python(gradients, limit):
+    return _as_it_was(gradients, limit)
+
+
+@torch.compiler.disable
+def _as_it_was(gradients, limit):
+    norm, report = _looked_at(gradients)
+    if not math.isfinite(norm.item()):
+        return [torch.zeros_like(g) for g in gradients], report
+    factor = limit / norm.item() if norm.item() > limit else 1.0
+    return [g * factor for g in gradients], report
 
 
 @exercise.mistake

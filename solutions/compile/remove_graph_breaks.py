@@ -54,4 +54,14 @@ def _one_long_vector(gradients, limit):
     return result, dict(norm=norm, largest=largest, skipped=~finite)
 
 
-also_right = [_both_in_the_graph, _one_long_vector]
+def _in_double_precision(gradients, limit):
+    """Reports the norm as it was printed, a number in double precision."""
+    norms = torch.stack(torch._foreach_norm(gradients)).double()
+    norm = norms.square().sum().sqrt()
+    skipped = ~norm.isfinite()
+    factor = torch.where(norm > limit, limit / norm, 1.0)
+    scaled = [(g * factor).to(g.dtype).masked_fill(skipped, 0) for g in gradients]
+    return scaled, {"norm": norm, "largest": norms.max(0).indices, "skipped": skipped}
+
+
+also_right = [_both_in_the_graph, _one_long_vector, _in_double_precision]
