@@ -25,17 +25,19 @@ class Router(nn.Module):
 functions of one `torch.cond`: which of them runs is decided when the program runs, and only that one does. It
 takes batches of any size, one row too.
 
-Weights, buffer, `old.threshold`, `old.steps`, the width and the dtype are those of the file at hand. The
-names in the program's `state_dict` are the old ones. `old` itself stays as it is.
+Weights, buffer, `old.threshold`, `old.steps` (at least one), the width and the dtype are those of the file at
+hand. The names in the program's `state_dict` are the old ones, and what was a parameter is one again. `old`
+itself stays as it is, also its modes.
 """
 
 import contextlib
 import io
 import logging
 import re
+import traceback
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from course_utils import evidence, expect
 from course_utils.exercise import Exercise
@@ -49,8 +51,7 @@ exercise = Exercise(
         "functions of the same operands, methods for example. What comes out of a branch must be a new "
         "tensor on either side.",
         "The batch is a dimension with a name: `dynamic_shapes=({0: torch.export.Dim(...)},)`. The example "
-        "has two rows or more, and not as many as columns: 0 and 1 are constants for export, and two sizes "
-        "that are the same in the example may be one size for it.",
+        "has two rows or more: a size of 1 is a constant for export, whatever `dynamic_shapes` says.",
     ],
 )
 
@@ -78,42 +79,66 @@ class _Router(nn.Module):
         return self.near(x)
 
 
-class ExportError(Exception):
-    """What came out of export, in one line that is the same for every way of writing it."""
-
-
 # A first export imports the compiler.
 DEADLINE = 60
 
 
-def _loaded(*arguments, dtype=torch.float64):
-    """A script as it comes out of a file."""
+def _saved(*arguments, dtype=torch.float64):
+    """A file with such a router, in modes that are not all the same."""
+    model = _Router(*arguments).to(dtype).eval()
+    model.near.train()
     buffer = io.BytesIO()
-    torch.jit.save(torch.jit.script(_Router(*arguments).to(dtype)), buffer)
-    buffer.seek(0)
-    return torch.jit.load(buffer)
+    torch.jit.save(torch.jit.script(model), buffer)
+    return buffer
+
+
+def _loaded(file):
+    file.seek(0)
+    return torch.jit.load(file)
 
 
 def _migrated(migrate, width, threshold, steps, dtype=torch.float64):
-    """(old, the program) for a router with these numbers."""
-    old = _loaded(width, threshold, steps, dtype=dtype)
+    """(old, the program, what was in the file) for a router with these numbers."""
+    file = _saved(width, threshold, steps, dtype=dtype)
+    old = _loaded(file)
     said = f"Router({width}, {threshold}, {steps}).to({dtype})"
     t = expect.given(f"old = torch.jit.load(...)  # {said}", migrate=migrate, torch=_Stub(old))
     try:
         with _quiet():
             program = t.call("migrate(old)")
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = lines[0] if lines else ""
-        if "Got graph break" in told and len(lines) > 1:
-            told = lines[1]
-        told = re.split(r"(?<=expression) |[.!] ", told)[0].replace("`", "'")
-        told = f"{type(error).__name__}: {told}"
-        raise ExportError(told).with_traceback(error.__traceback__) from None
+        if not _of_export(error):
+            raise
+        short = type(type(error).__name__, (Exception,), {})(_reason(str(error)))
+        raise short.with_traceback(error.__traceback__) from None
     right = isinstance(program, torch.export.ExportedProgram)
     evidence.record("a program", right)
     expect.true(right, f"the result is {expect.show(program)}, expected an ExportedProgram")
-    return old, program
+    return old, program, _loaded(file)
+
+
+def _of_export(error):
+    """Whether it is export that raised, and not something before it or inside the model."""
+    *_, last = traceback.walk_tb(error.__traceback__)
+    places = "torch/export/", "torch/_export/", "torch/_dynamo/"
+    kinds = "torch.export", "torch._export", "torch._dynamo", "torch.fx"
+    return type(error).__module__.startswith(kinds) or any(
+        place in last[0].f_code.co_filename for place in places
+    )
+
+
+def _reason(text):
+    """What export says, in one line that is the same for every way of writing it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    for line in lines:  # with the size, and without the name that the dimension was given
+        if found := re.search(r"You marked \w+ (as dynamic but your code specialized it .*?\))", line):
+            return f"You marked a dimension {found[1]}"
+        if found := re.search(r"export 0/1 specialized due to hint of \d+", line):
+            return found[0]
+    if found := re.search(r"""got \w+\((["'])(.*?)\1\)""", text, re.DOTALL):  # an operator's own words
+        return " ".join(found[2].split())[:150]
+    told = lines[1] if "Got graph break" in lines[0] and len(lines) > 1 else lines[0]
+    return re.split(r"(?<=expression) |[.!] ", told)[0].replace("`", "'")
 
 
 class _Stub:
@@ -146,7 +171,7 @@ def _x(rows, width, scale, dtype=torch.float64):
 
 
 def _compare(model, old, x, what):
-    """The program gives what the script gives. What it raises is told in one line."""
+    """The program gives what the file gives. What it raises is told in one line."""
     try:
         with torch.no_grad(), _quiet():
             came = model(x)
@@ -161,54 +186,65 @@ def _compare(model, old, x, what):
 @exercise.check(isolated=True, deadline=DEADLINE)
 def both_sides(migrate):
     """It computes the same on both sides of the threshold"""
-    old, program = _migrated(migrate, 7, 2.0, 2)
+    _, program, file = _migrated(migrate, 7, 2.5, 2)
     model = program.module()
-    _compare(model, old, _x(3, 7, 10.0), "a far batch of 3 rows")
-    _compare(model, old, _x(3, 7, 0.01), "a near batch of 3 rows")
+    _compare(model, file, _x(6, 7, 10.0), "a far batch of 6 rows")
+    _compare(model, file, _x(6, 7, 0.01), "a near batch of 6 rows")
     # The mean of seven columns has no rounding in it.
-    exactly = old.mean + torch.tensor([[2.0, 0, 0, 0, 0, 0, 0]], dtype=old.mean.dtype)
-    _compare(model, old, exactly, "a row exactly at the threshold")
+    exactly = file.mean + torch.tensor([[2.5, 0, 0, 0, 0, 0, 0]], dtype=file.mean.dtype)
+    _compare(model, file, exactly, "a row exactly at the threshold")
+    together = file.mean + torch.full((6, 7), 0.5, dtype=file.mean.dtype)
+    _compare(model, file, together, "a batch that is far as a whole, with rows that are near,")
 
 
 @exercise.check(isolated=True, deadline=DEADLINE)
 def batches(migrate):
-    """It takes batches of one, two, five and thirty rows"""
-    old, program = _migrated(migrate, 6, 2.0, 2)
+    """It takes batches of one, two, five and a thousand rows"""
+    _, program, file = _migrated(migrate, 6, 2.5, 2)
     model = program.module()
-    for rows in ("1 row", "2 rows", "5 rows", "30 rows"):
+    for rows in ("1000 rows", "1 row", "2 rows", "5 rows"):
         count = int(rows.split()[0])
-        _compare(model, old, _x(count, 6, 10.0), f"a far batch of {rows}")
+        _compare(model, file, _x(count, 6, 10.0), f"a far batch of {rows}")
 
 
 @exercise.check(isolated=True, deadline=DEADLINE)
 def inside(migrate):
     """Inside are one `torch.cond` and the old names; only the side that is taken runs"""
-    old, program = _migrated(migrate, 7, 2.0, 2)
-    nodes = list(program.graph.nodes)
-    conds = sum(node.target is torch.ops.higher_order.cond for node in nodes)
-    tanhs = sum("tanh" in str(node.target) for node in nodes)
-    evidence.record("decided in the graph", [min(conds, 1), min(tanhs, 1)])
+    old, program, _ = _migrated(migrate, 7, 2.5, 2)
+    graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
+    conds = sum(node.target is torch.ops.higher_order.cond for graph in graphs for node in graph.nodes)
+    tanhs = sum("tanh" in str(node.target) for node in program.graph.nodes)
+    evidence.record("decided in the graph", [min(conds, 2), min(tanhs, 1)])
     if conds == 0:
         raise expect.Mismatch("there is no `cond` in `program.graph`: no decision is taken when it runs")
     if tanhs:
         raise expect.Mismatch("`tanh` stands outside of the `cond`: it runs for every input, near ones too")
+    expect.true(conds == 1, f"there are {conds} `cond` in the program, expected one for all the steps")
     names = sorted(program.state_dict)
-    expect.equal(names, sorted(old.state_dict()), what="the names in the program's `state_dict`")
+    expect.equal(names, sorted(old.state_dict()), what="the list of names in the program's `state_dict`")
+    names = sorted(name for name, _ in program.named_parameters())
+    wanted = sorted(name for name, _ in old.named_parameters())
+    expect.equal(names, wanted, what="the list of the program's parameters")
 
 
 @exercise.check(isolated=True, deadline=DEADLINE)
 def other_numbers(migrate):
     """Another file: another width, dtype, threshold and number of steps"""
-    old, program = _migrated(migrate, 11, 7.0, 3, dtype=torch.float32)
-    before = {name: value.clone() for name, value in _loaded_state(old).items()}
+    old, program, file = _migrated(migrate, 11, 7.0, 3, dtype=torch.float32)
     model = program.module()
-    for rows, scale, where in ((4, 20.0, "far"), (4, 0.5, "near"), (4, 1.5, "near")):
-        _compare(model, old, _x(rows, 11, scale, torch.float32), f"a {where} batch of {rows} rows")
-    expect.equal(_loaded_state(old), before, what="the state of `old`", rtol=0, atol=0)
+    for rows, scale, where in ((6, 20.0, "far"), (6, 0.5, "near"), (6, 1.3, "near")):
+        _compare(model, file, _x(rows, 11, scale, torch.float32), f"a {where} batch of {rows} rows")
+    expect.equal(_state(old), _state(file), what="the state of `old`", rtol=0, atol=0)
+    changed = [name or "old" for name, mode in _modes(old).items() if mode != _modes(file)[name]]
+    expect.true(not changed, f"`migrate` has changed the mode of {', '.join(changed)}")
 
 
-def _loaded_state(old):
+def _state(old):
     return {name: value.detach() for name, value in old.state_dict().items()}
+
+
+def _modes(old):
+    return {name: part.training for name, part in old.named_modules()}
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
@@ -249,8 +285,9 @@ def _exported(model, old):
 
 @exercise.mistake
 def leaves_the_if(old):
-    """You left the `if`. Export runs the model with tensors that have a shape and no values, so nobody can
-    say which branch is taken; `torch.cond` puts both into the graph, with the question."""
+    """You asked in Python which side is taken, with an `if`, a `bool` or an `.item()`. Export runs the model
+    with tensors that have a shape and no values, so nobody can say; `torch.cond` takes the question itself,
+    a tensor, and puts both sides into the graph."""
 
     class New(_New):
         def forward(self, x):
@@ -271,6 +308,17 @@ def asks_for_the_number(old):
             return self.near(self.stepped(away) if distance > self.threshold else away)
 
     return torch.export.export(New(old), _example(old, 4), dynamic_shapes=_DYNAMIC)
+
+
+@leaves_the_if.variant
+def asks_before_the_cond(old):
+    class New(_New):
+        def forward(self, x):
+            x = x - self.mean
+            far = bool(x.norm() > self.threshold)
+            return self.near(torch.cond(far, self.stepped, torch.clone, (x,)))
+
+    return torch.export.export(New(old), _example(old, 2), dynamic_shapes=_DYNAMIC)
 
 
 @exercise.mistake
@@ -326,7 +374,7 @@ def decides_with_the_example(old):
 
 @exercise.mistake
 def fixes_the_batch(old):
-    """The number of rows of your example is a constant in the program: export takes every size for one unless
+    """The number of rows of your example became a constant: export takes every size for one unless
     `dynamic_shapes` says otherwise, and a size of 1 even then."""
     return torch.export.export(_New(old), _example(old))
 
@@ -336,12 +384,23 @@ def says_none(old):
     return torch.export.export(_New(old), _example(old, rows=3), dynamic_shapes={"x": None}, strict=False)
 
 
+@fixes_the_batch.form
+def shows_one_row(old):
+    return torch.export.export(_New(old), _example(old, 1), dynamic_shapes=_DYNAMIC)
+
+
+@fixes_the_batch.form
+def shows_one_row_as_dynamic(old):
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    return torch.export.export(_New(old), _example(old, 1), dynamic_shapes=shapes)
+
+
 @exercise.mistake
 def writes_numbers_down(old):
     """The threshold or the number of steps is one that you wrote down, not the one in the file. A script
     keeps its numbers as attributes: `old.threshold`, `old.steps`."""
     new = _New(old)
-    new.threshold, new.steps = 2.0, 2
+    new.threshold, new.steps = 2.5, 2
     return _exported(new, old)
 
 
@@ -352,3 +411,35 @@ def forgets_the_buffer(old):
     new = _New(old)
     new.mean.zero_()
     return _exported(new, old)
+
+
+@exercise.mistake
+def asks_each_row(old):
+    """You asked whether one row, or one element, is far away. `x.norm()` is a single number for all elements
+    of the batch together: many rows that are each near can be far as a whole."""
+
+    class New(_New):
+        def forward(self, x):
+            x = x - self.mean
+            far = (x.norm(dim=1) > self.threshold).any()
+            return self.near(torch.cond(far, self.stepped, torch.clone, (x,)))
+
+    return _exported(New(old), old)
+
+
+@asks_each_row.variant
+def asks_the_largest_element(old):
+    class New(_New):
+        def forward(self, x):
+            away = x - self.mean
+            side = torch.cond(away.abs().max() <= self.threshold, torch.clone, self.stepped, (away,))
+            return self.near(side)
+
+    return torch.export.export(New(old), _example(old, 4), dynamic_shapes=_DYNAMIC)
+
+
+@exercise.mistake
+def forgets_the_dtype(old):
+    """Your program is in single precision, whatever the file is in. `nn.Linear` makes float32, and
+    `load_state_dict` converts what it loads to what is there; ask the old tensors for their dtype."""
+    return torch.export.export(_New(old).float(), (torch.ones(3, len(old.mean)),), dynamic_shapes=_DYNAMIC)
