@@ -37,7 +37,7 @@ from course_utils import evidence, expect
 from course_utils.exercise import Exercise
 
 exercise = Exercise(
-    minutes=15,
+    minutes=20,
     hints=[
         "Which of what a tensor carries (class, dtype, sizes, strides, elements, offset, requires_grad) "
         "decides what has to run, and what only goes through it?",
@@ -227,6 +227,7 @@ _TENSORS = [
     "{'x': torch.ones(1, 4), 'w': torch.ones(4, requires_grad=True)}",
     "{'x': nn.Parameter(torch.ones(1, 4), requires_grad=False), 'w': torch.ones(4)}",
     "{'x': torch.ones(1, 4), 'w': 1.0}",
+    "{'x': torch.ones(1, 4), 'w': torch.ones(4, device='meta')}",
 ]
 
 # A global that the compiled function uses.
@@ -280,9 +281,15 @@ def _shape(was, now):
     return was.size() == now.size() and was.stride() == now.stride()
 
 
+_PARTS = ("dtype", "device", "requires_grad")
+
+
+def _alike(was, now, parts=_PARTS):
+    return type(was) is type(now) and all(getattr(was, part) == getattr(now, part) for part in parts)
+
+
 def _tensor(was, now):
-    same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
-    return same and was.device == now.device and _shape(was, now)
+    return _alike(was, now) and _shape(was, now)
 
 
 def _constant(was, now):
@@ -342,11 +349,54 @@ def forgets_strides(guards, names):
     code walks over storage: it was made for the strides that it saw, those of dimensions of size 1
     included."""
 
+    return _all(guards, names, tensor=lambda was, now: _alike(was, now) and was.size() == now.size())
+
+
+@forgets_strides.form
+def forgets_strides_and_device(guards, names):
     def alike(was, now):
-        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
-        return same and was.size() == now.size()
+        return _alike(was, now, ("dtype", "requires_grad")) and was.size() == now.size()
 
     return _all(guards, names, tensor=alike)
+
+
+def _without(*parts, any_class=False):
+    """A rule for tensors that leaves something out."""
+    asked = [part for part in _PARTS if part not in parts]
+
+    def alike(was, now):
+        if any_class and isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
+            now = now.as_subclass(type(was))
+        return _alike(was, now, asked) and _shape(was, now)
+
+    return alike
+
+
+@exercise.mistake
+def forgets_a_part(guards, names):
+    """You leave out something of a tensor that the code was made for. Besides sizes and strides that is its
+    class, its dtype, its device, and whether it requires a gradient."""
+    return _all(guards, names, tensor=_without("requires_grad"))
+
+
+@forgets_a_part.form
+def forgets_the_device(guards, names):
+    return _all(guards, names, tensor=_without("device"))
+
+
+@forgets_a_part.form
+def forgets_the_gradient_and_the_device(guards, names):
+    return _all(guards, names, tensor=_without("requires_grad", "device"))
+
+
+@forgets_a_part.form
+def forgets_the_dtype_and_the_device(guards, names):
+    return _all(guards, names, tensor=_without("dtype", "device"))
+
+
+@forgets_a_part.form
+def forgets_the_class(guards, names):
+    return _all(guards, names, tensor=_without(any_class=True))
 
 
 @exercise.mistake
@@ -354,9 +404,13 @@ def any_size(guards, names):
     """You allow other sizes. The code of a first call is made for the sizes that it saw; it is the second
     compilation that leaves a size open, and its guards would say so."""
 
+    return _all(guards, names, tensor=lambda was, now: _alike(was, now) and was.dim() == now.dim())
+
+
+@any_size.form
+def any_size_and_device(guards, names):
     def alike(was, now):
-        same = type(was) is type(now) and was.dtype == now.dtype and was.requires_grad == now.requires_grad
-        return same and was.dim() == now.dim()
+        return _alike(was, now, ("dtype", "requires_grad")) and was.dim() == now.dim()
 
     return _all(guards, names, tensor=alike)
 
@@ -366,7 +420,7 @@ def any_number_of_rows(guards, names):
     def alike(was, now):
         if type(was) is not type(now) or len(was.shape) != len(now.shape):
             return False
-        return (was.dtype, was.requires_grad) == (now.dtype, now.requires_grad)
+        return (was.dtype, was.requires_grad, was.device) == (now.dtype, now.requires_grad, now.device)
 
     broken = [guard for guard in guards if not _holds(guard, names, tensor=alike)]
     return len(broken) == 0
@@ -396,6 +450,28 @@ def _is_there(kind, source, names):
 
 
 @exercise.mistake
+def identical_constants(guards, names):
+    """You compare constants with `is`. Two floats of one value are two objects; that small integers and short
+    texts are not is a habit of Python's. The promise is about type and value."""
+    return _all(guards, names, constant=lambda was, now: was is now)
+
+
+@exercise.mistake
+def subclasses_too(guards, names):
+    """You let a subclass pass. An `OrderedDict` is a dict for `isinstance`, and may do all that the code does
+    in another way: the promise is about the class itself, `type(x)`."""
+    return _all(guards, names, type=_instance, length=_instance_of_length)
+
+
+def _instance(was, now):
+    return isinstance(now, type(was))
+
+
+def _instance_of_length(was, now):
+    return isinstance(now, type(was)) and len(was) == len(now)
+
+
+@exercise.mistake
 def the_same_object(guards, names):
     """You ask for the same object, or for one that is equal to it. Of it only parts were used, and these have
     guards of their own: another object of its type will do."""
@@ -415,17 +491,37 @@ def skips_the_grad_mode(guards, names):
 
 
 @exercise.mistake
-def only_missing_keys(guards, names):
-    """You expect a source to fail in one way only. A list can be too short (`IndexError`), a key or a name
-    can be missing, an attribute too, and what is there may not be subscriptable at all (`TypeError`)."""
+def some_errors_only(guards, names):
+    """You do not catch all that a source can raise that leads nowhere. A list can be too short
+    (`IndexError`), a key or a name can be missing, an attribute too, and what is there may not be
+    subscriptable at all (`TypeError`)."""
+    return _catching(guards, names, KeyError)
+
+
+def _catching(guards, names, *errors):
     try:
         for kind, source, was in guards:
             now = torch.is_grad_enabled() if kind == "grad mode" else eval(source, {}, names)
             if not _RULES.get(kind, _constant)(was, now):
                 return False
-    except KeyError:
+    except errors:
         return False
     return True
+
+
+@some_errors_only.form
+def catches_nothing(guards, names):
+    return _catching(guards, names)
+
+
+@some_errors_only.form
+def catches_what_is_not_in_it(guards, names):
+    return _catching(guards, names, KeyError, IndexError)
+
+
+@some_errors_only.form
+def catches_attributes_too(guards, names):
+    return _catching(guards, names, KeyError, IndexError, AttributeError)
 
 
 @exercise.mistake
