@@ -164,7 +164,12 @@ def _build_in(folder: Path, source: str, name: str) -> None:
 def _call(command: list[str]) -> None:
     """Runs a step of the build. Where this is interrupted the compiler is too, with all that it started."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, process_group=0
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "LANGUAGE": "en"},  # `_errors` looks for the English word
+        process_group=0,
     ) as process:
         try:
             said = _text(process.communicate()[0])
@@ -178,7 +183,9 @@ def _call(command: list[str]) -> None:
 
 def _errors(said: str) -> list[str]:
     """The first lines that speak of an error, without the folder that nobody will find again."""
-    lines = [re.sub(r"\S*/build-[^/\s]*/", "", line).strip() for line in said.splitlines() if line.strip()]
+    # The name of a folder may have spaces in it.
+    folder = re.compile(r"/[^:'\"]*/build-[^/\s]*/")
+    lines = [folder.sub("", line).strip() for line in said.splitlines() if line.strip()]
     wanted = [i for i, line in enumerate(lines) if re.search(r"\berror\b|undefined", line, re.IGNORECASE)]
     if not wanted:
         return lines[-ERROR_LINES:]

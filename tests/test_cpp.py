@@ -29,8 +29,9 @@ needs_a_compiler = pytest.mark.skipif(
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "pytorch-inside-out" / "cpp"
+    folder = tmp_path / "two words"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "pytorch-inside-out" / "cpp"
 
 
 @pytest.fixture
@@ -159,6 +160,12 @@ def test_what_a_step_says_is_raised_and_without_words_how_it_ended(monkeypatch):
     cpp._call(["sh", "-c", "echo error: none"])
 
 
+def test_the_compiler_is_asked_for_english(monkeypatch):
+    monkeypatch.setenv("LANGUAGE", "fr")
+    with pytest.raises(cpp.BuildError, match="^error: en$"):
+        cpp._call(["sh", "-c", "echo error: $LANGUAGE; exit 1"])
+
+
 @pytest.mark.parametrize(
     ("said", "lines"),
     [
@@ -168,6 +175,11 @@ def test_what_a_step_says_is_raised_and_without_words_how_it_ended(monkeypatch):
             ["CMake Error", "Not found", "--"],
         ),
         ("one\ntwo\nthree\nfour\n", ["two", "three", "four"]),
+        (
+            "In file included from /a b/c d/build-x1/main.cpp:1:\n/a b/c d/build-x1/main.cpp:2:1: error: no\n"
+            "/usr/bin/ld: /a b/build-x1/main.o: undefined\n",
+            ["main.cpp:2:1: error", "/usr/bin/ld: main.o: undefined"],
+        ),
         ("x.cpp: error: 1\n" * 9, ["x.cpp: error: 1"] * cpp.ERROR_LINES),
     ],
 )
