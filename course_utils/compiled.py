@@ -5,7 +5,7 @@
     print(seen)
 
 The function is compiled and called as by `torch.compile`. Nothing of the process is reset, and nothing is
-listened to while no call is under way.
+listened to while no call is under way. Calls from several threads at once are not told apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import functools
 import inspect
 import re
 import sys
-import textwrap
 import traceback
 import types
 from collections.abc import Callable, Iterator
@@ -128,7 +127,13 @@ def watch_compile(f: Callable[..., Any], backend: Any = "eager", **options: Any)
     """Compiles a function or a module as `torch.compile(f, backend=backend, **options)` does, and writes down
     what becomes of it with each call.
 
-    A function is compiled as a copy, so that what was compiled of it before plays no part.
+    A function or a method is compiled as a copy, so that what was compiled of it before plays no part; all
+    else, such as a module, a partial or a decorated function, is compiled itself. Even of a copy torch knows
+    by its file and line which sizes have varied before, and leaves them open from the first call on:
+    `torch.compiler.reset()` makes it forget.
+
+    Where a function that is compiled calls what this gives, that is a part of the caller, as it is without a
+    record, and nothing is written down.
     """
     return Watched(f, backend, options)
 
@@ -165,6 +170,7 @@ class Watched:
         self._now: _Now | None = None
         self._part(self._entry)
         self._run = torch.compile(copied, backend=self._compile, **kept)
+        self._is_traced = torch.compiler.is_compiling
 
     # --- what readers look at ---------------------------------------------------------------------------
 
@@ -186,7 +192,8 @@ class Watched:
     # --- calls ------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._now is not None:  # it calls itself
+        # A call in which it calls itself is one call.
+        if self._is_traced() or self._now is not None:
             return self._run(*args, **kwargs)
         with self._listening(args, kwargs):
             return self._run(*args, **kwargs)
@@ -316,6 +323,8 @@ class Watched:
             part = _Part(code, own)
             if not own:
                 part.called = self._line_now()
+                inside = any(one.own and one.versions for one in self._parts.values())
+                part.wraps = part.called is None and not inside
             self._parts[id(code)] = part
         return self._parts[id(code)]
 
@@ -329,7 +338,7 @@ class Watched:
 
     def _begins(self, part: _Part) -> str:
         resumed = _RESUME.match(part.code.co_name)
-        if part.own or part.outermost:
+        if part.own or part.wraps:
             again = part.own and not resumed and part.code is not self._entry
             return f"after the break in line {resumed[2]}" if resumed else "from the top" + ", again" * again
         name = resumed[1] if resumed else part.code.co_qualname.rpartition("<locals>.")[2]
@@ -535,6 +544,9 @@ class _Part:
     name: str = ""
     piece: Piece | None = None
     called: int | None = None
+    # The function is entered through it: a decorator, or torch's own code of a module. What is called outside
+    # of the function later on, such as a hook of a module, is none.
+    wraps: bool = False
     versions: list[Graph] = field(default_factory=list)
     codes: dict[int, types.CodeType] = field(default_factory=dict)
     after: dict[int, list[_Part]] = field(default_factory=dict)  # what each version goes on with
@@ -662,7 +674,14 @@ def _source_of(f: Any) -> tuple[str, int, list[str]]:
         lines, first = inspect.getsourcelines(f)
     except (OSError, TypeError):  # made by `exec`: torch compiles it, and there is nothing to show
         lines = []
-    return file, first, textwrap.dedent("".join(lines)).splitlines(keepends=True)
+    return file, first, dedented(lines)
+
+
+def dedented(lines: list[str]) -> list[str]:
+    """The lines of a definition, moved to the margin by as much as the first: a comment or a text may stand
+    further left than the code."""
+    indent = re.match(r"[ \t]*", lines[0])[0] if lines else ""
+    return [line.removeprefix(indent) for line in lines]
 
 
 def _statements(source: str, first: int) -> dict[int, range]:

@@ -51,6 +51,7 @@ _BREAKS = (
     (r"Unsupported context manager", "the compiler does not know this context manager"),
     (r"Graph break under |graph break in .*with", "a break inside a `with` that it cannot leave"),
     (r"Tensor\.backward|autograd\.backward", "calls `backward`"),
+    (r"making fake tensor call[\s\S]*?got (\w+)\(", "the operation raises a `{0}` for these tensors"),
     (r"step_unsupported", "the compiler cannot break inside this statement"),
     (r"Observed exception", "an exception leaves the function"),
 )
@@ -78,6 +79,7 @@ _TENSOR = re.compile(
     r"device=(?P<device>\w+), requires_grad=(?P<grad>\w+), size=\[(?P<size>.*?)\], stride=\[(?P<stride>.*?)\]"
 )
 MOST_NAMES = 6
+# What nobody would think of replacing.
 _ALWAYS = ("torch", "iter", "range", "len", "isinstance", "super")
 _STATE = ("GLOBAL_STATE", "DEFAULT_DEVICE", "TORCH_FUNCTION_MODE_STACK", "GRAD_MODE", "SAVED_TENSORS")
 _OPEN = re.compile(r"2 <= (\S+?)\.(size|stride)\(\)\[(\d+)\]$")
@@ -133,9 +135,7 @@ def _of_identity(code: str) -> list[str]:
     if not found or "__import_" in found[1] or "_hooks" in found[1]:
         return []
     name = named(found[1])
-    return (
-        [] if BEFORE in name or name in ("torch", "iter", "range", "len", "isinstance", "super") else [name]
-    )
+    return [] if BEFORE in name or name in _ALWAYS else [name]
 
 
 def _of_guard(kind: str, code: str) -> list[str]:

@@ -18,7 +18,8 @@ def _compile_once() -> None:
     """Leaves no thread, which a fork would not take along, and nothing compiled."""
     progress_bar: Any = torch.hub.tqdm
     interval = getattr(progress_bar, "monitor_interval", None)
-    progress_bar.monitor_interval = 0
+    if interval is not None:
+        progress_bar.monitor_interval = 0
     try:
         with torch.no_grad():
             torch.compile(_one_more, backend="eager")(torch.ones(1))

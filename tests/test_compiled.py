@@ -421,6 +421,72 @@ def test_a_version_without_operators_is_a_step_too():
     assert marks(seen, 4) == [("A1", "hit")]
 
 
+def test_a_watched_function_that_a_compiled_one_calls_is_a_part_of_it():
+    inner = watch_compile(inlined)
+
+    def calls(x):
+        return inner(x + 1) - 1
+
+    seen = watch_compile(calls)
+    torch.testing.assert_close(seen(ones(4)), inlined(ones(4) + 1) - 1)
+    assert seen.breaks == []
+    assert [graph.operators for graph in seen.graphs] == [("add", "sin", "mul", "sub")]
+    assert inner.calls == []
+    inner(ones(4))
+    assert marks(inner, 1) == [("A1", "compiled")]
+
+
+def test_a_hook_of_a_module_is_a_piece_with_a_name():
+    def hook(module, inputs, output):
+        return output * 2
+
+    net = Net()
+    net.register_forward_hook(hook)
+    seen = watch_compile(net)
+    seen(ones(4, 8), True)
+    begins = [piece.begins for piece in seen.pieces]
+    assert begins == ["from the top", f"after the break in line {seen.breaks[0].line}", "`hook`"]
+
+
+def test_an_operation_that_fails_while_it_is_compiled():
+    def fails(x):
+        return x @ x.new_ones(7)
+
+    seen = watch_compile(fails)
+    with pytest.raises(RuntimeError):
+        seen(ones(4))
+    assert [one.reason for one in seen.breaks] == ["the operation raises a `RuntimeError` for these tensors"]
+
+
+def test_which_sizes_have_varied_is_known_until_a_reset():
+    def doubled(x):
+        return x * 2
+
+    def whats():
+        seen = watch_compile(doubled)
+        for n in (3, 4, 5):
+            seen(ones(n))
+        return [step.what for call in seen.calls for step in call.steps]
+
+    assert whats() == ["compiled", "recompiled", "hit"]
+    assert whats() == ["compiled", "hit", "hit"]
+    torch.compiler.reset()
+    assert whats() == ["compiled", "recompiled", "hit"]
+
+
+def test_a_text_at_the_margin_does_not_move_the_lines():
+    def margin(x):
+        text = """
+here"""
+        return (x
+                + len(text))  # fmt: skip
+
+    seen = watch_compile(margin)
+    seen(ones(4))
+    assert [line.text for line in seen.lines][:3] == ["def margin(x):", '    text = """', 'here"""']
+    assert pieces_of(seen, margin) == ["", "", "", "A", "A"]
+
+
 def test_after_a_reset_all_is_compiled_anew():
     seen = watch_compile(inlined)
     seen(ones(4))
@@ -674,10 +740,15 @@ def test_before_any_call_there_is_the_source():
         draw.compiled(seen)
     )
     explorer = explore.compiled(seen)
-    assert explorer.forward_button.disabled
+    explorer.forward_button.click()
+    assert explorer.call is None and explorer.slider.disabled
     seen(ones(4, 8), ones(8, 4))
-    explorer.go(1)
-    assert explorer.call == 1
+    explorer.forward_button.click()
+    assert explorer.call == 1 and not explorer.slider.disabled
+    seen(ones(4, 8), ones(8, 4))
+    assert not explorer.forward_button.disabled
+    explorer.forward_button.click()
+    assert explorer.call == 2
 
 
 # --- the widget -----------------------------------------------------------------------------------------
@@ -694,7 +765,8 @@ def test_the_explorer_steps_through_the_calls(recompiled):
         assert f"call {number} of 4: {', '.join(call.arguments)}" in said
         for step in call.steps:
             assert f"piece {step.piece}: " in said and step.why in said
-    assert explorer.forward_button.disabled
+    explorer.forward()
+    assert explorer.call == 4
     explorer.slider.value = 3
     assert explorer.call == 3
     assert "piece B: compiled anew as version 2, since `n` is 3, was 2" in html.unescape(

@@ -143,6 +143,57 @@ def test_a_number_that_fx_bakes_in_is_lit_and_one_that_python_writes_is_not():
     assert len(graph.told) == 1 and "2.5 was baked in" in graph.told[0]
 
 
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.steps = 2.5, 3
+
+    def forward(self, x):
+        for _ in range(self.steps):
+            x = x + 3
+        return torch.mul(x, other=self.scale) - 2.5
+
+
+def test_a_number_that_is_read_and_written_is_lit():
+    found = _taken(Twice(), torch.ones(2))
+    for name in ("traced", "FX graph"):
+        form = found[name]
+        lit = [form.lines[number] for number in sorted(form.lit)]
+        assert lit and all("2.5" in line or "CONSTANTS.c1" in line for line in lit)
+        assert not any("+ 3" in line for line in lit)
+        assert "Python reads it from `self.scale` in one place and writes it in another" in form.told[-1]
+    assert found["traced"].constants["c1"] == 2.5
+    assert found["scripted"].lit == set()
+
+
+class Big(nn.Module):
+    def forward(self, x):
+        return x * 1e20
+
+
+def test_digits_that_are_no_number_of_their_own():
+    assert _taken(Big(), torch.ones(2))["FX graph"].told == []
+    graph = _taken(nn.Sequential(nn.ReLU(), nn.ReLU()), torch.ones(2))["FX graph"]
+    assert any('"0"' in line for line in graph.lines)
+    assert graph.lit == set()
+
+
+class Margin(nn.Module):
+    def forward(self, x):
+        "Stands beside code."; text = """
+at the margin"""  # fmt: skip  # noqa: E702
+        return x.neg_() + len(text)
+
+
+def test_source_that_is_not_indented_as_usual_and_an_input_that_is_written_to():
+    x = torch.ones(2)
+    found = _taken(Margin(), x)
+    assert found["Python"].lines[0] == "def forward(self, x):"
+    assert "text = " in found["Python"].lines[1]
+    assert not any(form.refused for form in found.values())
+    assert torch.equal(x, torch.ones(2))
+
+
 def test_the_model_the_generator_and_the_output_are_left_alone(capsys):
     model, x = _above_zero()
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, jit, nn
 
+from course_utils.compiled import dedented
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
 from course_utils.draw.words import LETTER, Words
@@ -61,9 +62,9 @@ def forms(module: nn.Module, *inputs: Tensor) -> Picture:
 
 
 def take(module: nn.Module, *inputs: Tensor) -> list[Form]:
-    """The four forms of a module; the module is left as it is."""
+    """The four forms of a module; the module and the inputs are left as they are."""
     python, places = _python(module)
-    module = copy.deepcopy(module)
+    module, inputs = copy.deepcopy(module), tuple(map(_copy, inputs))
     made = [
         _made("traced", module, places, lambda: jit.trace(module, inputs, check_trace=False)),
         _made("scripted", module, places, lambda: jit.script(module)),
@@ -73,8 +74,12 @@ def take(module: nn.Module, *inputs: Tensor) -> list[Form]:
         tree = ast.parse("\n".join(python.lines)).body[0]
         for form in made:
             if not form.refused:
-                _compare(python, form, tree)
+                _compare(python, form, tree, module)
     return [python, *made]
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _python(module: nn.Module) -> tuple[Form, list[int]]:
@@ -83,11 +88,12 @@ def _python(module: nn.Module) -> tuple[Form, list[int]]:
         found, start = inspect.getsourcelines(inspect.unwrap(type(module).forward))
     except (OSError, TypeError):
         return Form("Python", refused="its source cannot be found"), []
-    text = textwrap.dedent("".join(found))
+    text = "".join(dedented(found))
     function = ast.parse(text).body[0]
     first, left_out = function.body[0], set()
     if ast.get_docstring(function) is not None and len(function.body) > 1:
         left_out = set(range(first.lineno - 1, first.end_lineno))
+        left_out -= {function.lineno - 1, function.body[1].lineno - 1}  # code may share a line with it
     lines = text.rstrip().splitlines()
     kept = [i for i, line in enumerate(lines) if line.strip() and i not in left_out]
     return Form("Python", [lines[i] for i in kept]), [start + i for i in kept]
@@ -176,7 +182,7 @@ _KEPT = {
 }
 
 
-def _compare(python: Form, form: Form, tree: ast.FunctionDef) -> None:
+def _compare(python: Form, form: Form, tree: ast.FunctionDef, module: nn.Module) -> None:
     """Notes what the form has lost of the Python, and what it holds as a constant."""
     text = "\n".join(form.lines)
     nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.Call, ast.IfExp))]
@@ -185,7 +191,7 @@ def _compare(python: Form, form: Form, tree: ast.FunctionDef) -> None:
         if node.lineno - 1 in told:
             continue
         pattern, why = _KEPT.get(type(node), ("", ""))
-        if _prints(node):
+        if _calls(node, "print"):
             pattern, why = r"\bprint\(", "the print is gone; it ran once, while this form was made"
         if not pattern or re.search(pattern, text):
             continue
@@ -198,11 +204,11 @@ def _compare(python: Form, form: Form, tree: ast.FunctionDef) -> None:
             lines = f"line {first}" if first == last else f"lines {first} to {last}"
             why += f", and with it {lines}, whatever comes" if dropped else "; what ran once is kept"
         form.told.append(f"Python's line {node.lineno}: {why}")
-    _constants(form, tree)
+    _constants(form, tree, module)
 
 
-def _prints(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+def _calls(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def _dropped(form: Form, node: ast.If) -> range:
@@ -215,30 +221,58 @@ def _dropped(form: Form, node: ast.If) -> range:
 
 
 # A number on its own: no part of a name, and no digit of a longer one.
-_NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:e-?\d+)?(?![\w.])")
+_NUMBER = re.compile(r"(?<![\w.])\d+\.?\d*(?:e[-+]?\d+)?(?![\w.])")
+_TEXT = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
-def _constants(form: Form, tree: ast.FunctionDef) -> None:
-    """Lines that hold a number or a tensor that does not stand in the Python."""
+def _constants(form: Form, tree: ast.FunctionDef, module: nn.Module) -> None:
+    """Lines that hold a number or a tensor that does not stand in the Python, or that stands there and is
+    read from an attribute as well."""
     written = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and _is_number(n.value)}
+    read = _read(tree, module)
     lines: dict[str, list[int]] = {}
+    both: dict[str, str] = {}
     for number, line in enumerate(form.lines):
         for name in re.findall(r"\bCONSTANTS\.(c\d+)", line):
             value = form.constants.get(name)
             value = value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
-            if not _is_number(value) or value not in written:
-                lines.setdefault(f"CONSTANTS.{name} = {_short(value)}", []).append(number)
+            if not _is_number(value) or value not in written or value in read:
+                what = f"CONSTANTS.{name} = {_short(value)}"
+                lines.setdefault(what, []).append(number)
+                if _is_number(value) and value in written:
+                    both[what] = read[value]
         if form.name != "FX graph" or line.lstrip().startswith("def "):
             continue
         for name in re.findall(r"\bself\.(_tensor_constant\d+)", line):
             lines.setdefault(f"{name}, a tensor", []).append(number)
-        for found in _NUMBER.findall(line):
-            if float(found) not in written:
+        for found in _NUMBER.findall(_TEXT.sub("", line)):
+            if (value := float(found)) not in written or value in read:
                 lines.setdefault(found, []).append(number)
+                if value in written:
+                    both[found] = read[value]
     for what, numbers in lines.items():
         form.lit |= set(numbers)
         where = ", ".join(str(number + 1) for number in dict.fromkeys(numbers))
-        form.told.append(f"line {where}: {what} was baked in; Python reads or computes it on each call")
+        why = "Python reads or computes it on each call"
+        if what in both:
+            why = f"Python reads it from `{both[what]}` in one place and writes it in another"
+        form.told.append(f"line {where}: {what} was baked in; {why}")
+
+
+def _read(tree: ast.FunctionDef, module: nn.Module) -> dict[float, str]:
+    """The numbers that an operator or a function is given from an attribute, with the attribute."""
+    found: dict[float, str] = {}
+    for node in ast.walk(tree):
+        # What `range` is given is no number in a graph.
+        if not isinstance(node, (ast.BinOp, ast.AugAssign, ast.Call)) or _calls(node, "range"):
+            continue
+        for one in ast.iter_child_nodes(node):
+            one = one.value if isinstance(one, ast.keyword) else one
+            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "self":
+                value = getattr(module, one.attr, None)
+                if _is_number(value):
+                    found[value] = ast.unparse(one)
+    return found
 
 
 def _is_number(value: Any) -> bool:

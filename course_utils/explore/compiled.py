@@ -98,8 +98,8 @@ class CompiledExplorer(Explorer):
             self.slider.max = max(len(self.seen.calls), 2)
             self.slider.value = self.call or 1
             self.slider.disabled = not self.seen.calls
+        # Forward it can always go: another cell may have made more calls since.
         self.back_button.disabled = self.all_button.disabled = self.call is None
-        self.forward_button.disabled = not self.seen.calls or self.call == len(self.seen.calls)
         self._draw()
 
     def _draw(self) -> None:
