@@ -222,6 +222,9 @@ def inside(migrate):
     expect.true(conds == 1, f"there are {conds} `cond` in the program, expected one for all the steps")
     names = sorted(program.state_dict)
     expect.equal(names, sorted(old.state_dict()), what="the list of names in the program's `state_dict`")
+    dtypes = {name: value.dtype for name, value in program.state_dict.items()}
+    wanted = {name: value.dtype for name, value in old.state_dict().items()}
+    expect.equal(dtypes, wanted, what="`dtype` of `program.state_dict`")
     names = sorted(name for name, _ in program.named_parameters())
     wanted = sorted(name for name, _ in old.named_parameters())
     expect.equal(names, wanted, what="the list of the program's parameters")
@@ -358,8 +361,8 @@ def computes_both(old):
 
 @exercise.mistake
 def decides_with_the_example(old):
-    """You decided with the example which branch is exported. The program has one side of the branch, and
-    takes it for every input."""
+    """The program has one side of the branch, the one that you wrote down or that your example took, and
+    takes it for every input. Both belong into it, as two functions, with the question that chooses."""
     (x,) = _example(old)
 
     class New(_New):
