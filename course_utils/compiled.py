@@ -169,7 +169,13 @@ class Watched:
         self._made: dict[str, _Made] = {}  # by torch's name of the compilation that is under way
         self._now: _Now | None = None
         self._part(self._entry)
-        self._run = torch.compile(copied, backend=self._compile, **kept)
+
+        def compile_graph(*args: Any, **options: Any) -> Callable[..., Any]:
+            return self._compile(*args, **options)
+
+        # Torch's errors name the backend.
+        compile_graph.__name__ = backend if isinstance(backend, str) else _name_of(backend)
+        self._run = torch.compile(copied, backend=compile_graph, **kept)
         self._is_traced = torch.compiler.is_compiling
 
     # --- what readers look at ---------------------------------------------------------------------------
@@ -218,7 +224,7 @@ class Watched:
             self._made.clear()
             self.calls.append(call)
             if error is not None:
-                call.raised = f"{type(error).__name__}: {in_words.first_line(str(error))}".rstrip(": ")
+                call.raised = in_words.of_error(error)
             self._finish(now, error)
 
     # --- what torch tells while it compiles and runs ----------------------------------------------------
@@ -650,7 +656,7 @@ def _function_of(f: Any) -> Any:
         elif callable(f) and inspect.isfunction(type(f).__call__):
             f = type(f).__call__
         else:
-            raise TypeError(f"{getattr(f, '__name__', type(f).__name__)} is not written in Python")
+            raise TypeError(f"{_name_of(f)} is not written in Python")
 
 
 def _copy(f: Any) -> Any:
@@ -765,6 +771,10 @@ def _backend(torch: Any, backend: Any, options: dict[str, Any]) -> tuple[Callabl
 
 def _operator(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _name_of(thing: Any) -> str:
+    return getattr(thing, "__name__", type(thing).__name__)
 
 
 def _letter(number: int) -> str:

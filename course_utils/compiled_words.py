@@ -65,6 +65,13 @@ def of_break(reason: str) -> str:
     return first_line(reason)
 
 
+def of_error(error: BaseException) -> str:
+    """An error in a line; what a backend has raised stands in the second of torch's message."""
+    first, _, others = str(error).strip().partition("\n")
+    said = f"{first} {first_line(others)}" if first.endswith(":") else first
+    return f"{type(error).__name__}: {said}".rstrip(": ")
+
+
 def first_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[0].strip() if lines else ""
@@ -175,7 +182,8 @@ def _of_tensor(found: re.Match[str]) -> str:
     shape = f"({shape},)" if len(size) == 1 else f"({shape})"
     where = "the CPU" if found["device"] == "None" or "CPU" in found["keys"] else f"device {found['device']}"
     gradient = "with" if found["grad"] in ("True", "1") else "without"
-    words = f"{quoted(found['name'])} is a {found['dtype']} {kind} of shape {shape} on {where}"
+    article = "an" if found["dtype"].startswith("int") else "a"
+    words = f"{quoted(found['name'])} is {article} {found['dtype']} {kind} of shape {shape} on {where}"
     words += f", {gradient} gradient"
     stride = [part.strip() for part in found["stride"].split(",") if part.strip()]
     if not _contiguous(size, stride):

@@ -210,6 +210,7 @@ def test_why_a_piece_was_compiled_anew(recompiled):
         f"{step.piece}{step.version}": step.why for step in again
     }
     assert recompiled.calls[3].arguments == ("x int64 (4, 8)", "n = 3")
+    assert any(words.startswith("`x` is an int64 tensor of shape") for words in recompiled.graphs[-3].guards)
 
 
 def test_guards_are_said_in_words(recompiled):
@@ -458,6 +459,17 @@ def test_an_operation_that_fails_while_it_is_compiled():
     assert [one.reason for one in seen.breaks] == ["the operation raises a `RuntimeError` for these tensors"]
 
 
+def test_a_backend_that_fails_is_named():
+    def broken(module, inputs):
+        raise KeyError("nowhere")
+
+    seen = watch_compile(inlined, backend=broken)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed):
+        seen(ones(4))
+    assert seen.calls[0].raised == "BackendCompilerFailed: backend='broken' raised: KeyError: 'nowhere'"
+    assert seen.graphs == []
+
+
 def test_which_sizes_have_varied_is_known_until_a_reset():
     def doubled(x):
         return x * 2
@@ -586,6 +598,8 @@ def test_torch_says_more_than_we_have_words_for():
     assert in_words.of_failure("0/1: f(x) > 3  # x = y") == "`f(x) > 3` does not hold"
     assert in_words.of_guards("| +- NEW_KIND: check(L['x'].a) # what") == ("`check(x.a)`",)
     assert in_words.of_guards("nothing like a guard") == ()
+    assert in_words.of_error(ValueError()) == "ValueError"
+    assert in_words.of_error(ValueError("one\ntwo:\nthree")) == "ValueError: one"
 
 
 @pytest.mark.parametrize(
