@@ -26,6 +26,7 @@ The lines, with the function that is meant:
 
 import logging
 
+import numpy as np
 import torch
 
 from course_utils import expect
@@ -37,10 +38,10 @@ exercise = Exercise(
         "Code that was compiled is kept with its guards: what it assumed of its inputs and of what else it "
         "read. A call looks through all that is kept. For each line: what was assumed, does it still hold?",
         "The first time, everything but the elements of tensors is taken for a constant. The second time "
-        "that a size or a number among the arguments is another one, the compiler makes code in which it is "
-        "a variable. That is how it learns, and there is nothing to learn from a text.",
+        "that a size is another one, or a number among the arguments or in a closure, the compiler makes "
+        "code in which it is a variable. That is how it learns, and there is nothing to learn from a text.",
         "Sizes 0 and 1 are always code of their own. A branch on a variable is decided when the code is "
-        "made, and guarded. Whole numbers from globals stay constants.",
+        "made, and guarded. Whole numbers from globals stay constants, unlike those of a closure.",
     ],
 )
 
@@ -160,6 +161,8 @@ def _with_scales(x):
 def _compare(predictions, *lines):
     torch._logging.set_logs(dynamo=logging.CRITICAL)  # what it would log has the time in it
     truths = {line: _truth(line) for line in lines}
+    if type(predictions) is dict:  # an integer of NumPy's is the same prediction
+        predictions = {k: int(n) if isinstance(n, np.integer) else n for k, n in predictions.items()}
     expect.all_predicted(predictions, truths, names=exercise.starter_object())
 
 
@@ -207,10 +210,20 @@ _ELSEWHERE = {
 
 @exercise.mistake
 def a_graph_for_each_value():
-    """You expect code for each size and each number. When one of them is another than the first time, the
+    """You expect code for each size or for each number. When one of them is another than the first time, the
     compiler makes it a variable: the second graph serves all that follow, but for the sizes 0 and 1."""
     every = {"sizes": 4, "sizes to zero": 6, "sizes, a branch": 5, "numbers": 4}
     return {**_ELSEWHERE, **every}
+
+
+@a_graph_for_each_value.form
+def a_graph_for_each_value_always():
+    return {**a_graph_for_each_value(), "sizes, dynamic": 6}
+
+
+@a_graph_for_each_value.form
+def a_graph_for_each_number():
+    return {**_ELSEWHERE, "numbers": 4}
 
 
 @exercise.mistake
@@ -222,12 +235,34 @@ def variable_from_the_start():
     return {**_ELSEWHERE, **first}
 
 
+@variable_from_the_start.form
+def sizes_never_matter():
+    return {**variable_from_the_start(), "sizes to zero": 1, "sizes, dynamic": 1}
+
+
 @exercise.mistake
 def forgets_zero_and_one():
-    """You expect the sizes 0 and 1 to be sizes like others. A dimension of size 1 broadcasts and one of
+    """You expect the size 0 or 1 to be a size like others. A dimension of size 1 broadcasts and one of
     size 0 has nothing in it, so the code is another: these two are always constants, also with
     `dynamic=True`."""
     return {**_ELSEWHERE, "sizes to zero": 2, "sizes, dynamic": 1}
+
+
+@forgets_zero_and_one.form
+def forgets_them_with_dynamic():
+    return {**_ELSEWHERE, "sizes, dynamic": 1}
+
+
+@forgets_zero_and_one.form
+def forgets_one_of_them():
+    return {**_ELSEWHERE, "sizes to zero": 3, "sizes, dynamic": 2}
+
+
+@exercise.mistake
+def a_graph_for_each_side():
+    """You expect one graph for each side of the branch. The first call makes one in which the size is the
+    constant 2, and it serves that size alone; then each side gets one in which the size is a variable."""
+    return {**_ELSEWHERE, "sizes, a branch": 2}
 
 
 @exercise.mistake
@@ -238,10 +273,41 @@ def forgets_what_it_made():
 
 
 @exercise.mistake
-def texts_become_variables():
-    """You expect a text to become a variable, as a number does. There is nothing that a graph could compute
-    with a text, so it stays a constant, and each gets code of its own."""
+def texts_share_a_graph():
+    """You expect two texts to share a graph. A text never becomes a variable, since a graph cannot compute
+    with it; and the guard is on the text, not on the way that it leads through the `if`. So each gets code of
+    its own."""
     return {**_ELSEWHERE, "texts": 2}
+
+
+@exercise.mistake
+def a_global_becomes_a_variable():
+    """You expect one graph to serve several values of the global, or several lengths of a list. Among what is
+    no tensor, numbers become variables where they are arguments or belong to a closure. The length of a list
+    and a whole number in a global stay constants."""
+    return {**_ELSEWHERE, "a global": 2}
+
+
+@a_global_becomes_a_variable.form
+def a_global_is_read_each_time():
+    return {**_ELSEWHERE, "a global": 1}
+
+
+@a_global_becomes_a_variable.form
+def a_length_becomes_a_variable():
+    return {**_ELSEWHERE, "lists": 2}
+
+
+@a_global_becomes_a_variable.form
+def all_become_variables():
+    return {**_ELSEWHERE, "texts": 2, "lists": 2, "a global": 2}
+
+
+@exercise.mistake
+def gradients_do_not_matter():
+    """You expect one graph to serve calls with and without gradients. Both are guarded: whether a tensor
+    requires a gradient, and the grad mode, which decide whether anything is saved for a backward."""
+    return {**_ELSEWHERE, "gradients": 1, "modes": 1}
 
 
 @exercise.mistake
