@@ -160,6 +160,22 @@ def test_what_a_step_says_is_raised_and_without_words_how_it_ended(monkeypatch):
     cpp._call(["sh", "-c", "echo error: none"])
 
 
+def test_who_interrupts_a_step_ends_all_that_it_started(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    def interrupt():
+        with (tmp_path / "pipe").open() as pipe:  # waits until the step has opened it too
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGINT)
+            return pipe.read()  # to the end of all that could write
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cpp._call(["sh", "-c", f"(sleep 60; echo late) >'{tmp_path}/pipe' & wait"])
+    assert written.result() == ""
+
+
 def test_the_compiler_is_asked_for_english(monkeypatch):
     monkeypatch.setenv("LANGUAGE", "fr")
     with pytest.raises(cpp.BuildError, match="^error: en$"):
