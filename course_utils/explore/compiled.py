@@ -51,7 +51,7 @@ class CompiledExplorer(Explorer):
         self._show()
 
     def forward(self) -> None:
-        """To the next call."""
+        """To the next call, where there is one."""
         self.go(1 if self.call is None else self.call + 1)
 
     def back(self) -> None:
