@@ -15,7 +15,9 @@ compiled for the first one serves the others as well.
 With twelve blocks the first call is to take less than half of what it takes for the whole model."""
 
 import copy
+import sys
 import time
+import types
 from typing import Any
 
 import torch
@@ -49,8 +51,8 @@ _BLOCK = """class Block(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
-    def forward(self, x):
-        return x + self.down(torch.sin(self.up(self.norm(x))))
+    def forward(self, x, factor=2.0):
+        return x + factor * self.down(torch.sin(self.up(self.norm(x))))
 """
 _STACK = """class Model(nn.Module):
     def __init__(self, number):
@@ -62,7 +64,7 @@ _STACK = """class Model(nn.Module):
     def forward(self, x):
         x = torch.relu(self.stem(x))
         for block in self.blocks:
-            x = block(x)
+            x = block(x, factor=2.0)
         return self.head(x)
 """
 _NESTED = """class Model(nn.Module):
@@ -79,10 +81,13 @@ _NESTED = """class Model(nn.Module):
 
 def _classes(*codes):
     """The classes of these lines, made anew: an answer that changes a class changes no other check's."""
-    names = {"nn": nn, "torch": torch, "__name__": "model"}
+    module = types.ModuleType("model_of_this_check")
+    # The compiler imports it where it looks for what a `forward` of these classes uses.
+    sys.modules[module.__name__] = module
+    module.nn, module.torch = nn, torch
     for code in codes:
-        exec(compile(code, "<model>", "exec"), names)
-    return names["Block"], names["Model"]
+        exec(compile(code, "<model>", "exec"), vars(module))
+    return module.Block, module.Model
 
 
 class _Counting:
@@ -132,12 +137,13 @@ def _expect_graphs(counting, size, runs):
         expect.true(counting.runs == runs and set(counting.sizes) == {size}, *lines)
 
 
-@exercise.check
+@exercise.check(isolated=True)
 def names(regional_compile):
-    """The same modules, with the same names"""
+    """The same modules, with the same names and classes"""
     block_class, model_class = _classes(_BLOCK, _STACK)
     model = model_class(3)
     modules, keys = dict(model.named_modules()), list(model.state_dict())
+    classes = {name: type(module) for name, module in modules.items()}
     with expect.situation("model = regional_compile(Model(3), Block, backend)"):
         _compiled(regional_compile, model, block_class, _Counting())
         now = list(model.state_dict())
@@ -147,6 +153,9 @@ def names(regional_compile):
         same = {name for name, module in model.named_modules() if modules.get(name) is module}
         gone = sorted(set(modules) - same)
         expect.true(not gone, *[f"`model.{name}` is another module than before" for name in gone[:1]])
+        changed = [name for name, module in modules.items() if type(module) is not classes[name]]
+        told = [f"the class of `model.{name}` is another one than before" for name in changed[:1]]
+        expect.true(not changed, *told)
 
 
 @exercise.check(isolated=True, deadline=60)
@@ -293,13 +302,18 @@ def made_by_a_function(model, block_class, backend):
 
 
 @exercise.mistake
-def the_parts_of_blocks(model, block_class, backend):
-    """You compile what is in the blocks, layer by layer. Each layer becomes a graph of its own, too small for
-    anything to be fused, and all between them stays in Python."""
+def nothing_is_compiled(model, block_class, backend):
+    """No graph is made with `backend`: nothing is compiled, or with another backend than the one given, or
+    only layers of torch's own. `nn.Linear(2, 2).compile()` makes no graph when the layer is called from
+    Python: compile the whole block."""
+    return model
+
+
+@nothing_is_compiled.variant
+def only_the_layers(model, block_class, backend):
     for module in model.modules():
-        if isinstance(module, block_class):
-            for child in module.children():
-                child.compile(backend=backend)
+        if not list(module.children()):
+            module.compile(backend=backend)
     return model
 
 
@@ -311,6 +325,14 @@ def one_level_down(model, block_class, backend):
         for module in (child, *child.children()):
             if isinstance(module, block_class):
                 module.compile(backend=backend)
+    return model
+
+
+@one_level_down.form
+def children_only(model, block_class, backend):
+    for child in model.children():
+        if isinstance(child, block_class):
+            child.compile(backend=backend)
     return model
 
 

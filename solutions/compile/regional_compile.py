@@ -6,8 +6,10 @@ run one code on tensors of one size, so for the second to the twelfth all guards
 has no new names, and a deep copy leaves the compiled call behind. Blocks of another width are compiled once
 more."""
 
+import types
 from typing import Any
 
+import torch
 from torch import nn
 
 
@@ -41,4 +43,15 @@ def from_the_outside_in(model, block_class, backend):
     return model
 
 
-also_right = [by_apply, from_the_outside_in]
+def bound_methods(model, block_class, backend):
+    """One compiled function, as a method of each block. A deep copy of a method belongs to the copy."""
+    forward = torch.compile(
+        lambda self, *args, **more: type(self).forward(self, *args, **more), backend=backend
+    )
+    for module in model.modules():
+        if isinstance(module, block_class):
+            module.forward = types.MethodType(forward, module)
+    return model
+
+
+also_right = [by_apply, from_the_outside_in, bound_methods]
