@@ -1,10 +1,11 @@
 """Forward, backward and update, compiled
 
-Return `(step, optimizer)`. `step(x, y)` does one step of training and returns its loss; forward, backward and
-the optimizer's update all run as compiled graphs.
+Return `(step, optimizer)`. `step(x, y)` does one step of training and returns its loss as a tensor; forward,
+backward and the optimizer's update all run as compiled graphs. (The loss function may be compiled with the
+model, or stay outside.)
 
 - The optimizer is `torch.optim.SGD` with `lr` and a momentum of 0.9 over the parameters of `model`, which it
-  changes where they are.
+  changes where they are. It keeps its state, the buffers of momentum, as ever.
 - The loss is `loss_function(model(x), y)`, from before the update. What is returned holds no graph.
 - `backend` is for `torch.compile`. It gets forward graphs, backward graphs, and graphs without gradients,
   which is what an update is.
@@ -147,7 +148,7 @@ def three_kinds(compile_training_step):
         evidence.record("kinds", ran)
         missing = [kind for kind in ("forward", "backward", "update") if kind not in ran]
         # Where the forward is not compiled there is no graph of its backward either.
-        told = f"in the third step there ran graphs of these kinds: {', '.join(ran) or 'none'}"
+        told = f"in the third step ran graphs made with `backend`, of these kinds: {', '.join(ran) or 'none'}"
         expect.true(not missing, told, f"expected: of {', '.join(missing)} as well")
         with evidence.silent():
             expect.at_most(len(counting.graphs), 6, "graphs that were compiled in three steps")
@@ -159,6 +160,13 @@ def as_without(compile_training_step):
     made = _made(compile_training_step, "eager")
     with expect.situation(_MODEL, _MADE, "step(x, y)"):
         _expect_equal_steps(made, [_batch(1), _batch(2), _batch(3, rows=2)])
+        model, _, optimizer, plain, _, twin = made
+        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+            buffer = optimizer.state.get(one, {}).get("momentum_buffer")
+            wanted = twin.state[other]["momentum_buffer"]
+            told = "after three steps `optimizer.state` has no buffers of momentum"
+            expect.true(isinstance(buffer, torch.Tensor), told, "expected: one for each parameter")
+            expect.equal(buffer, wanted, what="the buffer of a parameter's momentum", rtol=1e-4, atol=1e-5)
 
 
 @exercise.check(isolated=True, deadline=60)
@@ -267,7 +275,7 @@ def only_the_model(model, loss_function, lr, backend):
 @exercise.mistake
 def only_the_update(model, loss_function, lr, backend):
     """Forward is not compiled, and so backward is not either: its graph is made from that of the forward.
-    Compile a function that gives the loss."""
+    Compile a function that gives the loss. (`model.compile()` makes no graph of an `nn.Sequential`.)"""
     optimizer = _sgd(model, lr)
     update = torch.compile(lambda: optimizer.step(), backend=backend)
     return _step(optimizer, lambda x, y: loss_function(model(x), y), update), optimizer
