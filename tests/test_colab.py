@@ -355,8 +355,8 @@ def test_failed_install_is_one_sentence_and_is_tried_again(colab, small):
 
 # --- what may have to be installed ----------------------------------------------------------------------
 
-# On Colab with torch (networkx), with matplotlib (PIL) and with its kernel; never ours to install.
-THERE = {"torch", "numpy", "networkx", "PIL", "IPython"}
+# On Colab with torch (functorch, networkx), with matplotlib (PIL) and with its kernel; never ours to install.
+THERE = {"torch", "functorch", "numpy", "networkx", "PIL", "IPython"}
 
 
 def test_needs_are_all_that_a_notebook_imports():
