@@ -7,9 +7,10 @@ Rewrite it until it is taken, with the types that the comment names; the script 
   count, at least one; without it all do. `extra` holds weights (batch, time) by name, none of them called
   `mean` or `count`. Both may be left out, or be `None`.
 - What comes back is a dict of tensors: the means, how many steps counted (`int64`), and a weighted sum for
-  each name in `extra`. With a `limit`, means that are longer together are scaled down to it.
+  each name in `extra`. With a `limit`, where the norm of all means together is larger, they are scaled
+  down to it.
 - In Python and as a script the results are those of the starter, and the weights have the same names. A
-  script that is saved and loaded in another process computes the same.
+  script that is saved and loaded computes the same.
 
 `torch.jit.script(make_scriptable(4))(torch.ones(2, 5, 4), [5, 3])["count"]` → `[5, 3]`
 """
@@ -34,7 +35,7 @@ exercise = Exercise(
         "An argument without a type is a `Tensor`, and so is what an empty list or dict holds. In Python "
         "`lengths: list[int] | None = None` changes nothing; for the compiler it is another function.",
         "The truth of a list, a dict or `None` is Python's: ask `is not None` in the `if` itself, so that "
-        "the compiler knows what is left inside. A loop can do what it takes no other way of writing for.",
+        "the compiler knows what is left inside. What it does not take in one line, a loop can do.",
     ],
 )
 
@@ -71,6 +72,7 @@ def make_scriptable(width: int, limit: float | None = None) -> nn.Module:
 _in_python = exercise.starter_object
 
 # What the compiler says when it refuses, and what that means.
+_FROM_OUTSIDE = "it sees what the module holds, and no values from outside, of a function around it or global"
 _REFUSALS = {
     "Mutable default": "an empty list or dict can be no default; `None` can, with `| None` in the type",
     "Could not cast value of type": "it does not know what an `if` on such a value asks",
@@ -78,12 +80,12 @@ _REFUSALS = {
     "because it was not annotated": "an argument without a type is taken for a tensor",
     "if-expression's true branch has type Tensor": "something without a type is taken for a tensor",
     "previously matched to type Tensor": "a list or dict without a type is taken for one of tensors",
-    "undefined value": "it sees what the module holds, and no values of a function around it",
-    "cannot be used as a value": "it sees what the module holds, and no values of a function around it",
-    "attribute": "for the compiler this attribute can be `None` here, whatever was asked before",
+    "undefined value": _FROM_OUTSIDE,
+    "cannot be used as a value": _FROM_OUTSIDE,
     "'Optional[": "it does not know that this is not `None` here",
     "'NoneType'": "this is `None`, and the line is compiled all the same",
 }
+_OF_ATTRIBUTE = "for the compiler this attribute can be `None` here, whatever was asked before"
 
 
 def _made(make_scriptable, width, limit):
@@ -115,17 +117,18 @@ def _scripted(t):
         text = str(error)
         place, expression = _marked(text.splitlines())
         kind = next((kind for kind in _REFUSALS if kind in text), "something else")
+        meant = _REFUSALS.get(kind)
         if kind in ("'Optional[", "'NoneType'") and "self." in expression:
-            kind = "attribute"
+            kind, meant = "attribute", _OF_ATTRIBUTE
         evidence.record("refused", kind)
         told = [f"the compiler refuses: {_shortened(said)}" if (said := _said(text)) else "it is refused"]
         if place and kind != "Mutable default":  # there it marks the end of the function
             told.append(f"at `{place}`")
-        raise expect.Mismatch(*told, *([_REFUSALS[kind]] if kind in _REFUSALS else [])) from None
+        raise expect.Mismatch(*told, *([meant] if meant else [])) from None
 
 
 def _forget(model):
-    """The compiler begins anew with a class that it has refused before; it would speak of what is left."""
+    # A class that was refused before leaves its type behind, and the compiler would complain of that instead.
     known = torch.jit._recursive.concrete_type_store.type_store
     for module in model.modules():
         if not type(module).__module__.startswith("torch."):
@@ -400,8 +403,8 @@ def asks_for_the_truth(width, limit=None):
 
 @exercise.mistake
 def leaves_it_to_python(width, limit=None):
-    """You marked a method as Python's own. The script calls back into Python then, which works as long as
-    there is one: it cannot be saved, or raises where it would be called."""
+    """You took a method away from the compiler. With `ignore` the script calls back into Python and cannot
+    be saved; with `unused` it can, and raises where the method would run."""
 
     class Pool(_Scriptable):
         @torch.jit.ignore
