@@ -134,7 +134,10 @@ def _expect_flops(found, wanted):
     evidence.record("flops", sorted(shown, key=str) if is_dict else None)
     if not is_dict:
         raise expect.Mismatch(f"the second result is {expect.show(found)}, expected a dict")
-    names = [str(name) for name in found]
+    if other := [key for key in found if not isinstance(key, str)]:
+        told = f"a key of the dict is of type {type(other[0]).__name__}"
+        raise expect.Mismatch(told, "expected: the name of a node, a `str`")
+    names = list(found)
     if missing := [name for name in wanted if name not in names]:
         told = f"there is no entry for the node `{missing[0]}`, expected {wanted[missing[0]]:,} operations"
         raise expect.Mismatch(told, f"entries: {_listed(names)}")
@@ -290,7 +293,7 @@ def runs_once(count_flops):
             result, _ = _pair(_without_torchs_counter(count_flops, model, x))
         with evidence.silent():
             own, number = once.matmuls(), ran.matmuls()
-        # One of them was here.
+        # The model itself was called once above.
         calls = int(model.norm.num_batches_tracked) - 1
         evidence.record("ran", [calls, number])
         expect.true(calls == 1, f"calls that `model.norm` has counted: {calls}", "expected: 1")
@@ -472,7 +475,7 @@ def one_matrix_in_matmul(model, *inputs):
 @exercise.mistake
 def named_after_the_target(model, *inputs):
     """Your entries have the names of modules and functions. One that is called twice has one `target` and
-    two nodes; the second call writes over the first. `node.name` is another for each."""
+    two nodes; the second call writes over the first. `node.name` is different for each."""
 
     class Counting(_Counting):
         def key(self, node):
