@@ -165,7 +165,7 @@ def _quiet():
 
 
 def _x(rows, width, scale, dtype=torch.float64):
-    """Small with the scale 0.01, whatever is subtracted: near; far with the scale 10."""
+    """Near with the scale 0.01, far with 10: the mean is added here and subtracted by the model."""
     mean = torch.linspace(-0.5, 1.0, width, dtype=dtype)
     return mean + scale * torch.linspace(-1, 1, rows * width, dtype=dtype).view(rows, width)
 
@@ -216,7 +216,7 @@ def inside(migrate):
     tanhs = sum("tanh" in str(node.target) for node in program.graph.nodes)
     evidence.record("decided in the graph", [min(conds, 2), min(tanhs, 1)])
     if conds == 0:
-        raise expect.Mismatch("there is no `cond` in `program.graph`: no decision is taken when it runs")
+        raise expect.Mismatch("there is no `cond` in `program.graph`: no side is left out when it runs")
     if tanhs:
         raise expect.Mismatch("`tanh` stands outside of the `cond`: it runs for every input, near ones too")
     expect.true(conds == 1, f"there are {conds} `cond` in the program, expected one for all the steps")
@@ -232,7 +232,7 @@ def inside(migrate):
 
 @exercise.check(isolated=True, deadline=DEADLINE)
 def other_numbers(migrate):
-    """Another file: another width, dtype, threshold and number of steps"""
+    """Another file: width, dtype, threshold and number of steps differ; `old` stays as it is"""
     old, program, file = _migrated(migrate, 11, 7.0, 3, dtype=torch.float32)
     model = program.module()
     for rows, scale, where in ((6, 20.0, "far"), (6, 0.5, "near"), (6, 1.3, "near")):
@@ -362,7 +362,7 @@ def computes_both(old):
 @exercise.mistake
 def decides_with_the_example(old):
     """The program has one side of the branch, the one that you wrote down or that your example took, and
-    takes it for every input. Both belong into it, as two functions, with the question that chooses."""
+    takes it for every input. Both belong in it, as two functions, with the question that chooses."""
     (x,) = _example(old)
 
     class New(_New):

@@ -1,5 +1,5 @@
-"""Export follows Python, and a script is none any more, so the text is written down once more as a module and
-the state dict of the file is loaded into it. The two numbers are attributes of the script.
+"""Export follows Python, and a script is no longer Python, so the text is written down once more as a module
+and the state dict of the file is loaded into it. The two numbers are attributes of the script.
 
 Export runs the module with tensors without values. An `if` cannot be answered then; `torch.cond` keeps the
 question and both answers, as two graphs inside the graph. The loop is no question: its number of steps is
