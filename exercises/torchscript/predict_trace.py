@@ -1,9 +1,9 @@
 """Predict: what a trace keeps, and what a script keeps
 
-Each function below is traced with `torch.ones(4)` and scripted, and each model is traced with it and scripted
-in evaluation mode, as it is at first. Then something changes: another input `x`, another mode, another value.
-All three are run once more, Python's original, the traced one and the scripted one, in the new situation.
-Which of the two copies gives what Python gives?
+Each function below is traced with `torch.ones(4)` and scripted; so is `Scale`, in evaluation mode. Then
+something changes: another input `x`, another mode, another value. All three are run once more, Python's
+original, the traced one and the scripted one, in the new situation. Which of the two copies gives what Python
+gives?
 
 - `"both"`, `"trace"` (only the traced one), `"script"` (only the scripted one), or `"neither"`.
 
@@ -295,8 +295,9 @@ def traces_keep_loops_over_rows():
 
 @exercise.mistake
 def traces_follow_python():
-    """You expect a trace to decide anew for every input. It is the list of the operators that ran once: which
-    branch was taken, how often a loop ran and what `.item()` gave is not in it, only what came of it."""
+    """You expect a decision that Python took, a branch or the end of a loop, to be taken again when the trace
+    runs. It is the list of the operators that ran once: which branch was taken, how often a loop ran and what
+    `.item()` gave is not in it, only what came of it."""
     decided = ("branch", "by_dimension", "halved", "by_the_largest", "summed", "mean_by_len")
     return _where(lambda line, answer: "both" if line in decided else answer)
 
