@@ -45,8 +45,8 @@ exercise = Exercise(
         "`node.all_input_nodes` are the nodes that a node reads, however they were passed, and `node.users` "
         "those that read it. How many nodes have this `target`? Whose modules are those of a graph module?",
         "Copy the model before you trace it. Give the copy of the convolution new parameters instead of "
-        "writing into the old ones; let those who read the batch norm read the convolution, erase the node, "
-        "and compile the graph again.",
+        "writing into the old ones; let those who read the batch norm read the convolution, erase the node. "
+        "What is left of the batch norm then, and what code does the graph module run?",
     ],
 )
 
@@ -470,7 +470,7 @@ def counts_the_batch_norm_alone(model):
 def torchs_own(model):
     """This is what torch's own `fuse` does, in `torch.fx.experimental.optimization`. It does not ask how
     often a module is called, so other calls get the batch norm too; it overlooks inputs given by keyword, and
-    stops at a model in training mode."""
+    raises for a model in training mode."""
     return fuse(model)
 
 
