@@ -153,7 +153,8 @@ def _torch_state(room: Room) -> Iterator[None]:
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     precision = torch.get_float32_matmul_precision()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    cudnn = {name: getattr(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic")}
+    cudnn_names = ("enabled", "benchmark", "deterministic", "allow_tf32")
+    cudnn = {name: getattr(torch.backends.cudnn, name) for name in cudnn_names}
     printing = vars(torch._tensor_str.PRINT_OPTS).copy()
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     try:
@@ -164,6 +165,7 @@ def _torch_state(room: Room) -> Iterator[None]:
         if deterministic:
             torch.use_deterministic_algorithms(False)
         torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False  # of 23 bits it would keep ten
         torch.autograd.set_detect_anomaly(False)
         torch.set_printoptions(profile="default", sci_mode=None)
         with (

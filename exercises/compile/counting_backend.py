@@ -200,8 +200,8 @@ class _Books:
 
 @exercise.mistake
 class CountsTheLast(_Books):
-    """Every run is counted for the graph that came last. Which graph is running must be known to the function
-    that you return: take its place when the graph is handed over, not when it runs."""
+    """Every run is counted for the graph that came last, or even runs it. Which graph is running must be
+    known to the function that you return: take its place when the graph is handed over, not when it runs."""
 
     def __call__(self, graph_module, example_inputs):
         self.note(graph_module)
@@ -239,8 +239,8 @@ class RunsTheLast(_Books):
 
 @exercise.mistake
 class SharesItsLists:
-    """Your lists belong to the class, so all backends write into the same ones. Make them in `__init__`: a
-    list in the body of a class, or as a default argument, is made once."""
+    """All backends write into the same lists. Make them in `__init__`: a list in the body of a class, or as a
+    default argument, is made once."""
 
     operators, runs = [], []
 
@@ -289,8 +289,8 @@ class CountsTheRunOnWhatItIsGiven(_Books):
 
 @exercise.mistake
 class CountsHandovers(_Books):
-    """You count how often a graph was handed over, and that is once. When the compiled function is called
-    again the backend is not: it is the function that you returned that is called, so count there."""
+    """You do not count runs. When the compiled function is called again, your backend is not called: the
+    function that you returned is, so count there."""
 
     def __call__(self, graph_module, example_inputs):
         self.runs[self.note(graph_module)] = 1

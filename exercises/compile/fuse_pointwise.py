@@ -8,11 +8,11 @@ Return `(fused, speedup)`.
 
 - `fused(x)` applies all steps. It is compiled with `backend`, as one graph, once and for all; a later call
   with a tensor like `x` costs nothing but the run.
-- `speedup` says how many times as long the steps take on `x` when they run one after another without the
-  compiler as `fused(x)` takes. `clock()` gives the time in seconds; compile before you read it first, since
-  what compiling takes does not count. Time each at least five times, and not more than 50 times.
+- `speedup` is the time that the steps take on `x`, one after another without the compiler, divided by that of
+  `fused(x)`. `clock()` gives the time in seconds; compile before you read it first, since what compiling
+  takes does not count. Time each at least five times, and not more than 50 times.
 - Other programs run on the machine as well. It becomes slower or faster while you measure, and now and then
-  something else is in between for a moment. Your number is to be off by no more than a tenth for that.
+  something else is in between for a moment. For all that, your number is to be off by no more than a tenth.
 
 `fuse_pointwise([torch.sin, torch.relu], x, "inductor")` → a function that computes
 `torch.relu(torch.sin(x))`, and a number such as 1.7."""
@@ -188,8 +188,9 @@ def _expect_speedup(answer, machine, story):
         with evidence.silent():
             expect.at_least(machine.calls.get("steps", 0), 5, "runs of the steps without the compiler")
             expect.at_least(machine.calls.get("fused", 0), 5, "runs of what was compiled")
-            expect.at_most(machine.calls["steps"], 50, "runs of the steps without the compiler")
-            expect.at_most(machine.calls["fused"], 51, "runs of what was compiled, the first included")
+            # A few runs that are not timed may come before.
+            expect.at_most(machine.calls["steps"], 55, "runs of the steps without the compiler")
+            expect.at_most(machine.calls["fused"], 55, "runs of what was compiled")
         late = "the graph was compiled after the clock had been read"
         expect.true(not machine.compiled_late, late, "expected: the first call comes before that")
         off = speedup / machine.alone
@@ -273,8 +274,10 @@ def one_kernel(fuse_pointwise):
             ratio = measure.time_ratio(
                 lambda: fused(t.x), lambda: graphs[0](*inputs), target=4.0, seconds=0.2
             )
+        if not ratio.enough:
+            raise expect.CannotCheck("times on this machine vary too much at the moment")
         told = "`fused(x)` takes more than four times as long as its kernel"
-        expect.true(not (ratio.enough and ratio.ratio > 4), told, "expected: nothing but the run")
+        expect.true(ratio.ratio <= 4, told, "expected: nothing but the run")
 
 
 # --- the mistakes ---------------------------------------------------------------------------------------
@@ -391,8 +394,8 @@ def returns_the_plain_one(steps, x, backend, clock=time.perf_counter):
 
 @exercise.mistake
 def times_the_first_call(steps, x, backend, clock=time.perf_counter):
-    """You time the first call of the compiled function. `torch.compile` itself compiles nothing: that is done
-    when the function is called first. Call it once before the clock runs."""
+    """The clock is read before the function has been compiled. `torch.compile` itself compiles nothing: that
+    is done when the function is called first. Call it once before the clock runs."""
     fused, run = torch.compile(_chain(steps), backend=backend), _chain(steps)
     slow, fast = _times((run, fused), x, clock, 8)
     return fused, float(sum(slow) / (sum(fast) or 1.0))
@@ -400,9 +403,9 @@ def times_the_first_call(steps, x, backend, clock=time.perf_counter):
 
 @exercise.mistake
 def one_after_the_other(steps, x, backend, clock=time.perf_counter):
-    """You time all runs of the one, then all of the other. A machine that becomes slower in the meantime,
-    since it gets warm or others use it, makes the second look worse. Time them in turns, and compare each
-    pair."""
+    """You time several runs of the one, then several of the other. A machine that becomes slower in the
+    meantime, since it gets warm or others use it, makes the second look worse. Time them in turns, one run
+    each, and compare each pair."""
     fused = torch.compile(_chain(steps), backend=backend)
     fused(x)
     (slow,), (fast,) = _times((_chain(steps),), x, clock, 11), _times((fused,), x, clock, 11)
@@ -411,7 +414,7 @@ def one_after_the_other(steps, x, backend, clock=time.perf_counter):
 
 @exercise.mistake
 def takes_the_mean(steps, x, backend, clock=time.perf_counter):
-    """You add up all times, or take their mean. One moment in which something else ran counts as much as all
+    """You add up all times, or take a mean. One moment in which something else ran counts as much as all
     the rest together. The middle one of the ratios, the median, does not notice it."""
     fused = torch.compile(_chain(steps), backend=backend)
     fused(x)

@@ -116,7 +116,7 @@ def _ones(*sizes):
 
 def _truth(line):
     """What the compiler does now."""
-    x, parameter = torch.ones(3), torch.ones(3, requires_grad=True)
+    x, parameter = torch.ones(3), torch.nn.Parameter(torch.ones(3))
     if line == "elements":
         return _graphs(_double, [(torch.ones(3),), (torch.zeros(3),), (torch.full((3,), 7.0),)])
     if line == "sizes":
@@ -211,7 +211,8 @@ _ELSEWHERE = {
 @exercise.mistake
 def a_graph_for_each_value():
     """You expect code for each size or for each number. When one of them is another than the first time, the
-    compiler makes it a variable: the second graph serves all that follow, but for the sizes 0 and 1."""
+    compiler makes it a variable: the second graph serves all that follow, but for the sizes 0 and 1 and for
+    another side of a branch."""
     every = {"sizes": 4, "sizes to zero": 6, "sizes, a branch": 5, "numbers": 4}
     return {**_ELSEWHERE, **every}
 
@@ -282,9 +283,9 @@ def texts_share_a_graph():
 
 @exercise.mistake
 def a_global_becomes_a_variable():
-    """You expect one graph to serve several values of the global, or several lengths of a list. Among what is
-    no tensor, numbers become variables where they are arguments or belong to a closure. The length of a list
-    and a whole number in a global stay constants."""
+    """You expect one graph to serve several values of the global, several lengths of a list, or several
+    texts. Among what is no tensor, numbers become variables where they are arguments or belong to a closure.
+    The length of a list and a whole number in a global stay constants."""
     return {**_ELSEWHERE, "a global": 2}
 
 

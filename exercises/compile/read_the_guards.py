@@ -23,8 +23,8 @@ leave `names` as it is.
 `read_the_guards([("constant", "power", 2)], {"x": torch.ones(3), "power": 3})` → `False`
 
 To look at guards yourself, give `torch.compile` the argument `options={"guard_filter_fn": look}`: it calls
-`look` with a list of entries, which have a `guard_type`, a `name` and a `value`, and wants a list of as many
-True back."""
+`look` with a list of entries, which have a `guard_type`, a `name` and a `value`, and wants back a list with
+a True for each."""
 
 import collections
 import types
@@ -179,8 +179,8 @@ def _guards_of(function, names):
 
 
 def _expect_as_torch(answer, function, code, calls):
-    """What the answer says of each call is what torch does with it; a line `statement; dict` runs first the
-    statement. The call that was compiled for is among them."""
+    """What the answer says of each call is what torch does with it; a line that begins with `no_grad: ` is
+    a call without gradients. The call that was compiled for is among them."""
     space = {"torch": torch, "nn": nn, **_OBJECTS}
     guards, compiled = _guards_of(function, eval(calls[0], dict(space)))
     served, wrong = [], []
@@ -242,7 +242,7 @@ def _mixed(x, layer, items, options):
 
 
 _MIXED = (
-    "layer, pair, adding = Layer(3), [1, 2.0], {'add': True, 'name': 'a'}",
+    "SHIFT, layer, pair, adding = 2, Layer(3), [1, 2.0], {'add': True, 'name': 'a'}",
     "def f(x, layer, items, options):",
     "y = x * layer.gain + SHIFT",
     "for item in items: y = y + item",
@@ -451,8 +451,8 @@ def _is_there(kind, source, names):
 
 @exercise.mistake
 def identical_constants(guards, names):
-    """You compare constants with `is`. Two floats of one value are two objects; that small integers and short
-    texts are not is a habit of Python's. The promise is about type and value."""
+    """You compare constants with `is`. Two floats of one value are two objects; it is a habit of Python's
+    that equal small integers or short texts are one. The promise is about type and value."""
     return _all(guards, names, constant=lambda was, now: was is now)
 
 
@@ -492,7 +492,7 @@ def skips_the_grad_mode(guards, names):
 
 @exercise.mistake
 def some_errors_only(guards, names):
-    """You do not catch all that a source can raise that leads nowhere. A list can be too short
+    """You do not catch everything that a source can raise when it leads nowhere. A list can be too short
     (`IndexError`), a key or a name can be missing, an attribute too, and what is there may not be
     subscriptable at all (`TypeError`)."""
     return _catching(guards, names, KeyError)

@@ -149,7 +149,8 @@ def names(regional_compile):
         now = list(model.state_dict())
         evidence.record("names", now)
         new = [key for key in now if key not in keys]
-        expect.true(now == keys, *[f"its `state_dict` has `{key}`, which was not there" for key in new[:1]])
+        told = [f"its `state_dict` has `{key}`, which was not there" for key in new[:1]]
+        expect.true(now == keys, *(told or ["names of its `state_dict` are missing, or in another order"]))
         same = {name for name, module in model.named_modules() if modules.get(name) is module}
         gone = sorted(set(modules) - same)
         expect.true(not gone, *[f"`model.{name}` is another module than before" for name in gone[:1]])

@@ -55,7 +55,7 @@ def stop_recompiles(backend):
     return update
 
 
-# What the compiler allows for one function: what it is when nobody has changed it.
+# How often torch compiles one function, where nobody has changed that.
 _LIMIT = 8
 
 
@@ -104,8 +104,8 @@ def _count(stop_recompiles, calls, inner="eager"):
     torch._logging.set_logs(dynamo=logging.CRITICAL)  # what it would log has the time in it
     counts = _Counting(inner)
     shown = [f"update(weight, gradient, {lr}, {name!r})  # {rows} rows" for rows, lr, name in calls[:4]]
-    more = [f"{len(calls) - 4} more calls"] if len(calls) > 4 else []
-    with expect.situation("update = stop_recompiles(backend)", *shown, *more):
+    shown[-1] += f", and {len(calls) - 4} more calls" if len(calls) > 4 else ""
+    with expect.situation("update = stop_recompiles(backend)", *shown):
         update = stop_recompiles(backend=counts)
         for rows, lr, name in calls:
             ones = torch.ones(rows, 3), torch.ones(rows, 3)
@@ -154,8 +154,8 @@ def the_same_results(stop_recompiles):
     update = _step(stop_recompiles, setup, 0.1, "head", torch.float32)
     weight, gradient = torch.ones(3, 2).t().expand(4, 2, 3)[1], torch.arange(6.0).view(2, 3)
     for lr, name in ((0.5, "head"), (0.25, "body"), (0.0, "tail"), (1.0, "tail")):
-        lines = "another call of the same `update`:", f"update(torch.ones(2, 3), gradient, {lr}, {name!r})"
-        with expect.situation(*lines):
+        call = f"update(torch.ones(2, 3), torch.arange(6.0).view(2, 3), {lr}, {name!r})"
+        with expect.situation(f"{call}  # the same update, called again"):
             found = update(weight, gradient, lr, name)
             expect.equal(found[0], weight * math.exp(-lr) - lr * gradient, what="the new weight")
             expect.equal(found[1], f"{name} updated", what="the line for the log")
@@ -238,9 +238,9 @@ def rate_made_a_tensor_inside(backend):
 
 @exercise.mistake
 def only_dynamic(backend):
-    """`dynamic=True` makes variables of the sizes, and of numbers as long as nothing needs their value. A
-    text stays a constant, and so does a rate that `math.exp` or `alpha=` gets: both still go in, and each
-    new one is compiled for."""
+    """`dynamic=True` is not enough. It makes variables of the sizes, and of numbers as long as nothing needs
+    their value. A text stays a constant, and so does a rate that `math.exp` or `alpha=` gets: both still go
+    in, and each new one is compiled for."""
 
     @torch.compile(backend=backend, dynamic=True)
     def update(weight, gradient, lr, name):
@@ -267,7 +267,8 @@ def name_goes_in(backend):
 @exercise.mistake
 def raises_the_limit(backend):
     """You raised the limit, and the function is compiled as often as before, or more often: it no longer
-    stops after eight. The limit is the symptom's; what has to change is what the compiled code depends on."""
+    stops after eight. A higher limit hides the symptom; what has to change is what the compiled code depends
+    on."""
     torch._dynamo.config.recompile_limit = 1000
 
     @torch.compile(backend=backend)
@@ -339,7 +340,7 @@ def default_dtype(backend):
 
 @exercise.mistake
 def leaves_out_the_log(backend):
-    """The line for the log is gone, or has not all that was in it. It was in the way of the compiler, and
+    """The line for the log is gone, or a part of it is missing. It was in the way of the compiler, and
     it is part of the result: put it together outside of what is compiled."""
     step = _around(torch.compile(_formula, backend=backend))
     return lambda weight, gradient, lr, name: (step(weight, gradient, lr, name)[0], "")

@@ -175,6 +175,12 @@ def _changing(a, b, c):
     return z, b * y + c
 
 
+def _remainder(a, b, c):
+    h = a * b
+    a %= 2
+    return h + c
+
+
 def _differentiable(a, b, c):
     return torch.nn.functional.gelu(c + a * b).sum() + a.mul(b)
 
@@ -202,7 +208,8 @@ def as_a_backend(write_a_pass):
     backend, given_back = _as_backend(write_a_pass)
     eager, fused = _inputs(3), _inputs(3)
     body = "h = a * b; a[0] = 0.0; y = (h + c).tanh(); z = y; y += a * b; return z, b * y + c"
-    with expect.situation(f"def f(a, b, c): {body}", "torch.compile(f, backend=write_a_pass)(a, b, c)"):
+    code = f"def f(a, b, c): {body}", "torch.compile(f, backend=write_a_pass)(a, b, c)"
+    with expect.situation(*code):
         with measure.operators() as ran:
             came = torch.compile(_changing, backend=backend, fullgraph=True)(*fused)
         _expect_callable(given_back)
@@ -210,6 +217,10 @@ def as_a_backend(write_a_pass):
         expect.equal(fused[0], eager[0], what="`a`, after the call")
         number = ran.count("aten.addcmul")
         expect.true(number == 1, f"`addcmul` ran {_times(number)}, expected once")
+    eager, fused = _inputs(3), _inputs(3)
+    with expect.situation("def f(a, b, c): h = a * b; a %= 2; return h + c", code[1]):
+        came = torch.compile(_remainder, backend=backend, fullgraph=True)(*fused)
+        expect.equal(came, _remainder(*eager))
     eager, fused = [[one.requires_grad_() for one in _inputs(3)] for _ in range(2)]
     body = "return F.gelu(c + a * b).sum() + a.mul(b)"
     code = (f"def f(a, b, c): {body}", "torch.compile(f, backend=write_a_pass)(a, b, c).sum().backward()")
@@ -332,8 +343,8 @@ def never_recompiles_nor_looks_between(gm, example_inputs):
 
 @exercise.mistake
 def one_way_of_writing(gm, example_inputs):
-    """You do not know all ways in which a product or a sum is written in a graph. `a * b` is a call of
-    `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a method whose target is
+    """Your pass does not know all ways in which a product or a sum is written in a graph. `a * b` is a call
+    of `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a method whose target is
     the string `"mul"`."""
     return _pass(gm, muls=(operator.mul,), adds=(operator.add,))
 

@@ -58,7 +58,12 @@ def _writes(node: fx.Node) -> bool:
     return name.endswith("_") or node.target in IN_PLACE
 
 
-IN_PLACE = (operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow)
+IN_PLACE = (
+    operator.setitem,
+    *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod),
+    *(operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor),
+    *(operator.ilshift, operator.irshift),
+)
 
 
 # Other right answers
