@@ -29,6 +29,9 @@ PRELOAD = ("torch._dynamo",)
 # Where all ranks that are not done wait for each other, or for one that is, nothing will happen any more.
 # That much is concluded from this many looks in a row, this many seconds apart, at which nothing had moved.
 LOOKS, LOOK_EVERY = 4, 0.25
+# Seconds beyond the deadline in which ranks that all wait then are looked at to the end: on a busy machine
+# they may have begun to wait just before it.
+LOOK_ON = 4.0
 # Seconds of processor time between two looks. Answering one takes less; clocks tick in hundredths.
 SPENT_ON_A_LOOK = 0.025
 STUCK = "nothing moved any more"
@@ -62,7 +65,8 @@ def run_ranks(
 
     Returns what the ranks return, in their order, tensors on the CPU. What they print is printed when all
     have ended, rank by rank. Raises `RankError` when a rank raises, dies or is not done after `deadline`
-    seconds; nothing is left running then.
+    seconds; nothing is left running then. Where all of them wait for each other just then, they are looked
+    at a little longer: whether that is for ever.
 
     `record`: returns a `Recording` of what each rank did when, for `draw.lanes` and `explore.lanes`, and
     raises nothing of what ranks did. `lanes.record_from_here()` in the function leaves out what came before.
@@ -203,19 +207,23 @@ def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], fl
     results: dict[int, Result] = {}
     stopped = math.inf
     stillness = _Stillness()
+    patience = deadline
     while True:
         busy = [worker for worker in workers if not worker.done]
-        attend(busy, min([LOOK_EVERY, *(worker.left(deadline) for worker in busy)]))
+        attend(busy, min([LOOK_EVERY, *(worker.left(patience) for worker in busy)]))
         for rank, worker in enumerate(workers):
             if rank not in results and worker.done:
                 results[rank] = worker.finish()
         waiting = {rank: worker for rank, worker in enumerate(workers) if rank not in results}
         if not waiting:
             break
-        late = all([worker.left(deadline) <= 0 for worker in waiting.values()])
+        late = all([worker.left(patience) <= 0 for worker in waiting.values()])
         if late or stillness.look(workers, waiting):
             # All of them say where they are before the first is ended: its end would change the others.
             positions = {rank: worker.position() for rank, worker in waiting.items()}
+            if late and patience == deadline and _all_meet(positions):
+                patience += LOOK_ON
+                continue
             stopped = time.monotonic()
             for rank, worker in waiting.items():
                 how = f"deadline of {deadline:g} s" if late else STUCK
@@ -243,7 +251,7 @@ class _Stillness:
         self._last = time.monotonic()
         return self._looks >= LOOKS
 
-    def _found(self, workers: list[Worker], waiting: dict[int, Worker]) -> dict[int, Position] | None:
+    def _found(self, workers: list[Worker], waiting: dict[int, Worker]) -> dict[int, Position | None] | None:
         """Where those wait that are not done; None where something moves."""
         if any(worker.begun is None for worker in waiting.values()):
             return None
@@ -254,7 +262,11 @@ class _Stillness:
         if any(map(processes.is_running, living)) or self._spent - spent > SPENT_ON_A_LOOK:
             return None
         positions = {rank: worker.position(attempts=1) for rank, worker in waiting.items()}
-        return positions if all(at is not None and at.meets_others for at in positions.values()) else None
+        return positions if _all_meet(positions) else None
+
+
+def _all_meet(positions: dict[int, Position | None]) -> bool:
+    return all(at is not None and at.meets_others for at in positions.values())
 
 
 def _print_labelled(results: Sequence[Result]) -> None:

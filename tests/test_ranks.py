@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import course_utils.ranks
 from course_utils.ranks import STUCK, RankError, describe, ranks, run_ranks
 from course_utils.traces import place
 from course_utils.workers import Worker
@@ -219,6 +220,12 @@ def test_a_wait_in_the_readers_own_line_is_seen():
         f"waits in wait at {place(error.results[0].position.frame)}"
     )
     assert error.results[0].position.frame.source == "work.wait()"
+
+
+def test_ranks_that_all_wait_at_the_deadline_are_looked_at_to_the_end(monkeypatch):
+    monkeypatch.setattr(course_utils.ranks, "LOOK_EVERY", 1.0)
+    monkeypatch.setattr(course_utils.ranks, "LOOK_ON", LONG)
+    assert failure(waits_itself, deadline=3).results[0].how == STUCK
 
 
 def dies(rank, world_size):
