@@ -115,15 +115,26 @@ class Study:
         exec(compile(self.exercise.starter_source, "<cell>", "exec", dont_inherit=True), names)
         return names[self.exercise.answer_name]
 
+    def few_that_fail_all(self) -> list[Answer]:
+        """Mistakes, as few as are easily found, of which every check that rejects any rejects one, once for
+        each way in which it does: the result is wrong, the answer raises, it does not end."""
+        left = {m.label: self._rejections([m]) for m in self.mistakes}
+        few = []
+        while any(left.values()):
+            most = max(self.mistakes, key=lambda m: len(left[m.label]))
+            few.append(most)
+            left = {label: rejections - left[most.label] for label, rejections in left.items()}
+        return few
+
     def idle_checks(self) -> list[str]:
         """The checks that reject no mistake in any of its forms."""
-        rejecting = {
-            outcome.check
-            for answer in self.wrong_answers
-            for outcome in self.report(answer).outcomes
-            if outcome.state in grader.FAILED
-        }
+        rejecting = {check for check, _ in self._rejections(self.wrong_answers)}
         return [check.name for check in self.exercise.checks if check.name not in rejecting]
+
+    def _rejections(self, answers: list[Answer]) -> set[tuple[str, str]]:
+        """The checks that reject one of the answers, and what became of them."""
+        outcomes = (outcome for answer in answers for outcome in self.report(answer).outcomes)
+        return {(outcome.check, outcome.state) for outcome in outcomes if outcome.state in grader.FAILED}
 
 
 @functools.cache
