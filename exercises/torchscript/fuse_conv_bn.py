@@ -348,6 +348,12 @@ def _drop(gm, source, node):
     gm.graph.erase_node(node)
 
 
+def _fold(gm, eps=None, **which):
+    for source, node, conv, bn in _pairs(gm, **which):
+        _refill(conv, bn, eps)
+        _drop(gm, source, node)
+
+
 def _finish(gm):
     gm.delete_all_unused_submodules()
     gm.recompile()
@@ -360,9 +366,7 @@ def folds_into_the_model(model):
     new weights in one of them are new weights in the model, and its batch norms are applied on top of them.
     Copy the model first."""
     gm = fx.symbolic_trace(model)
-    for source, node, conv, bn in _pairs(gm):
-        _refill(conv, bn)
-        _drop(gm, source, node)
+    _fold(gm)
     return _finish(gm)
 
 
@@ -438,9 +442,7 @@ def folds_what_others_read(model):
     """You fold a convolution whose result something else reads. That now reads the result after the batch
     norm. `node.users` says who reads a node; it has to be one."""
     gm = fx.symbolic_trace(copy.deepcopy(model))
-    for source, node, conv, bn in _pairs(gm, shared_output=True):
-        _refill(conv, bn)
-        _drop(gm, source, node)
+    _fold(gm, shared_output=True)
     return _finish(gm)
 
 
@@ -449,9 +451,7 @@ def folds_what_is_called_twice(model):
     """You fold where a module is called in two places. There is one convolution with one weight, so its other
     call gets the batch norm as well. Count the nodes with the same `target`."""
     gm = fx.symbolic_trace(copy.deepcopy(model))
-    for source, node, conv, bn in _pairs(gm, shared_modules=True):
-        _refill(conv, bn)
-        _drop(gm, source, node)
+    _fold(gm, shared_modules=True)
     return _finish(gm)
 
 
@@ -480,9 +480,7 @@ def folds_in_training_mode(model):
     no weights of a convolution do that. Look at the batch norm's own `training`: part of a model may be
     frozen."""
     gm = fx.symbolic_trace(copy.deepcopy(model))
-    for source, node, conv, bn in _pairs(gm, any_mode=True):
-        _refill(conv, bn)
-        _drop(gm, source, node)
+    _fold(gm, any_mode=True)
     return _finish(gm)
 
 
@@ -501,9 +499,7 @@ def without_eps(model):
     """You divide by the root of the variance alone. The batch norm adds its `eps` to it first, and that need
     not be small."""
     gm = fx.symbolic_trace(copy.deepcopy(model))
-    for source, node, conv, bn in _pairs(gm):
-        _refill(conv, bn, eps=0)
-        _drop(gm, source, node)
+    _fold(gm, eps=0)
     return _finish(gm)
 
 
@@ -538,9 +534,7 @@ def leaves_the_module(model):
     """You erase the call of the batch norm and keep the module: its parameters and statistics are still in
     the `state_dict`, are saved and moved with the rest, and are used by nothing."""
     gm = fx.symbolic_trace(copy.deepcopy(model))
-    for source, node, conv, bn in _pairs(gm):
-        _refill(conv, bn)
-        _drop(gm, source, node)
+    _fold(gm)
     gm.recompile()
     return gm
 
@@ -550,7 +544,5 @@ def not_recompiled(model):
     """You change the graph and leave the code as it was. A graph module runs the code that was made of its
     graph; call `recompile()` after the last change."""
     gm = fx.symbolic_trace(copy.deepcopy(model))
-    for source, node, conv, bn in _pairs(gm):
-        _refill(conv, bn)
-        _drop(gm, source, node)
+    _fold(gm)
     return gm

@@ -361,10 +361,14 @@ def _in_place(module, node):
     return node.target in (torch.relu_, "relu_") or written
 
 
-def _put(gm, node, activation, keep_meta=True):
+def _called(gm, node, activation):
+    return gm.graph.call_function(activation, (_source(node),))
+
+
+def _put(gm, node, activation, keep_meta=True, make=_called):
     """Another node in the place of this one."""
     with gm.graph.inserting_before(node):
-        new = gm.graph.call_function(activation, (_source(node),))
+        new = make(gm, node, activation)
     if keep_meta:
         new.meta = dict(node.meta)
     node.replace_all_uses_with(new)
@@ -384,15 +388,15 @@ def _finish(gm):
     return gm
 
 
-def _replace(model, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True):
+def _replace(model, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True, make=_called):
     """As it should be done; each mistake changes one thing."""
-    return _replace_in(_copied(model), activation, wanted, in_place, keep_meta)
+    return _replace_in(_copied(model), activation, wanted, in_place, keep_meta, make)
 
 
-def _replace_in(gm, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True):
+def _replace_in(gm, activation, wanted=_is_relu, in_place=_in_place, keep_meta=True, make=_called):
     for node in list(gm.graph.nodes):
         if wanted(gm, node):
-            new = _put(gm, node, activation, keep_meta)
+            new = _put(gm, node, activation, keep_meta, make)
             if in_place(gm, node):
                 _redirect(gm, node, new)
             gm.graph.erase_node(node)
@@ -536,17 +540,10 @@ def whatever_is_called_relu(model, activation):
 def by_position(model, activation):
     """You look for the input at `node.args[0]`. Where it was given by keyword, `args` is empty and it stands
     in `node.kwargs`."""
-    gm = _copied(model)
-    for node in list(gm.graph.nodes):
-        if _is_relu(gm, node):
-            with gm.graph.inserting_before(node):
-                new = gm.graph.call_function(activation, (node.args[0],))
-            new.meta = dict(node.meta)
-            node.replace_all_uses_with(new)
-            if _in_place(gm, node):
-                _redirect(gm, node, new)
-            gm.graph.erase_node(node)
-    return _finish(gm)
+    def make(gm, node, activation):
+        return gm.graph.call_function(activation, (node.args[0],))
+
+    return _replace(model, activation, make=make)
 
 
 @exercise.mistake
@@ -560,17 +557,9 @@ def without_meta(model, activation):
 def calls_it_on_a_proxy(model, activation):
     """You call `activation` while you build the graph, and what it consists of is recorded in its place. A
     function of torch is one node then; one that is written in Python is several, and its name is lost."""
-    gm = _copied(model)
-    for node in list(gm.graph.nodes):
-        if _is_relu(gm, node):
-            with gm.graph.inserting_before(node):
-                new = activation(fx.Proxy(_source(node))).node
-            new.meta = dict(node.meta)
-            node.replace_all_uses_with(new)
-            if _in_place(gm, node):
-                _redirect(gm, node, new)
-            gm.graph.erase_node(node)
-    return _finish(gm)
+    return _replace(
+        model, activation, make=lambda gm, node, activation: activation(fx.Proxy(_source(node))).node
+    )
 
 
 @exercise.mistake
