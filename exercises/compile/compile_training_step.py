@@ -80,7 +80,7 @@ class _Counting:
 
 
 _LOSS = "loss_function = torch.nn.functional.poisson_nll_loss"
-_MODEL = "model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))"
+_MODEL = "model = nn.Sequential(nn.Linear(3, 1), nn.Tanh())"
 _MADE = "step, optimizer = compile_training_step(model, loss_function, 0.1, backend)"
 
 
