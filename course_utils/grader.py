@@ -236,7 +236,8 @@ def _behaviour(outcome: Outcome) -> list[Any]:
 # What every check needs in its process: imported once, where the processes are forked from.
 PRELOAD = ("course_utils.grader", "course_utils.measure")
 READY_TO_COMPILE = "course_utils.ready_to_compile"
-PRELOAD_TO_COMPILE = (*PRELOAD, READY_TO_COMPILE, "torch._inductor.compile_fx")
+READY_TO_MAKE_KERNELS = "course_utils.ready_to_make_kernels"
+PRELOAD_TO_COMPILE = (*PRELOAD, READY_TO_COMPILE, "torch._inductor.compile_fx", READY_TO_MAKE_KERNELS)
 
 
 def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Outcome:

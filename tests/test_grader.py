@@ -225,6 +225,16 @@ def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
     assert grader.grade(exercise, torch.mean).state == PASSED
 
 
+def test_what_inductor_asks_of_the_machine_is_known_before_a_check_that_needs_a_compiler():
+    def compiled(mean):
+        from torch._inductor import cpu_vec_isa
+
+        expect.equal(cpu_vec_isa.valid_vec_isa_list.cache_info().currsize, 1, what="answers")
+
+    outcome = only(grader.grade(an_exercise(compiled, isolated=True, needs="compiler"), torch.mean).outcomes)
+    assert outcome.state == (PASSED if machine.has("compiler") else COULD_NOT_CHECK)
+
+
 def test_what_cannot_be_sent_to_another_process_is_said_in_the_report():
     lock = threading.Lock()
 
