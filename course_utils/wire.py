@@ -2,7 +2,8 @@
 
 A frame is a token, a length and a payload. The token is drawn for each worker, so that bytes which an
 answer happens to write to the connection are never taken for a result. A payload is pickled by value where
-it has to be: functions and classes of a notebook, with the source lines of theirs that exist in no file.
+it has to be: functions and classes of a notebook, with the source lines of theirs that exist in no file, and
+those of exercises and solutions, which are loaded from their files and cannot be imported by name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import struct
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.CodeType):
             self.files.add(obj.co_filename)
+        elif isinstance(obj, types.FunctionType) and (name := _by_value(obj)):
+            self.globals_ref.setdefault(id(obj.__globals__), _Globals(name, obj.__globals__.get("__file__")))
         elif isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType and _is_found(obj):
             return importlib.import_module, (obj.__name__,)  # such as the settings of the compiler
         elif (path := _path_of_operator(obj)) is not None:
@@ -54,6 +58,32 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(obj)
 
     proto = pickle.HIGHEST_PROTOCOL
+
+
+@dataclass(frozen=True)
+class _Globals:
+    """The globals of a module's functions, empty at first. Where they arrive they are those of a module of
+    the same name: the compiler asks for it when it goes into one of these functions."""
+
+    name: str
+    file: str | None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _globals_of, (self.name, self.file)
+
+
+def _globals_of(name: str, file: str | None) -> dict[str, Any]:
+    module = sys.modules.get(name)
+    if module is None:
+        module = sys.modules[name] = types.ModuleType(name)
+        module.__file__ = file
+    return vars(module)
+
+
+def _by_value(function: types.FunctionType) -> str | None:
+    """The name of its module, where that is one whose functions travel by value."""
+    name = function.__globals__.get("__name__")
+    return name if name in cloudpickle.list_registry_pickle_by_value() else None
 
 
 def dumps(value: Any, to_cpu: bool = False) -> tuple[bytes, Sources]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import sys
 from pathlib import Path
 
 import laws
@@ -21,6 +22,13 @@ every_exercise = pytest.mark.parametrize("label", LABELS)
 # Mutants of each exercise that are graded here; `make mutations` grades all of them.
 SAMPLE = 25
 every_course = pytest.mark.parametrize("root", laws.ROOTS)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_readers_kernel(monkeypatch):
+    """Nothing in the course's folder can be imported by name."""
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != laws.ROOTS["course"]]
+    monkeypatch.setattr(sys, "path", elsewhere)
 
 
 def test_both_courses_are_found():

@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import importlib.util
 import inspect
 import itertools
 import linecache
@@ -17,6 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cloudpickle
 import psutil
 import pytest
 import torch
@@ -816,6 +818,22 @@ def test_output_can_be_followed(tmp_path):
 def test_a_large_argument_and_a_large_result_travel():
     big = torch.arange(5_000_000)
     assert torch.equal(isolated(double, big, deadline=LONG).value, 2 * big)
+
+
+def test_the_compiler_goes_into_functions_of_a_module_that_cannot_be_imported(tmp_path):
+    path = tmp_path / "made_up.py"
+    path.write_text("FACTOR = 2\n\ndef times(x):\n    return x * FACTOR\n")
+    spec = importlib.util.spec_from_file_location("exercises.made_up", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        result = isolated(compiles, module.times, deadline=LONG)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+        del sys.modules[spec.name]
+    assert result.state == "returned", result.describe()
+    assert result.value == [2, 2]
 
 
 def test_sources_of_functions_in_files_are_found_too():
