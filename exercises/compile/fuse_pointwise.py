@@ -226,12 +226,12 @@ def on_a_busy_machine(fuse_pointwise):
 # --- kernels --------------------------------------------------------------------------------------------
 
 _STEPS = """steps = [lambda t: t * 1.5, torch.abs, torch.sqrt, lambda t: t - 0.5, torch.relu, torch.neg]
-x = torch.linspace(-1, 1, 1_000_000)"""
+x = torch.linspace(-1, 1, 4_000_000)"""
 
 
 @exercise.check(isolated=True, needs="compiler", deadline=120)
 def one_kernel(fuse_pointwise):
-    """A million elements: one kernel, and little besides it"""
+    """Four million elements: one kernel, and little besides it"""
     from torch._inductor import metrics
     from torch._inductor.compile_fx import compile_fx
 

@@ -540,6 +540,7 @@ def whatever_is_called_relu(model, activation):
 def by_position(model, activation):
     """You look for the input at `node.args[0]`. Where it was given by keyword, `args` is empty and it stands
     in `node.kwargs`."""
+
     def make(gm, node, activation):
         return gm.graph.call_function(activation, (node.args[0],))
 
