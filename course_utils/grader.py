@@ -159,7 +159,6 @@ def _behaves_alike(
     end: float,
 ) -> bool:
     pairs = list(zip(visits(exercise, devices), seen, strict=True))
-    rejected_alike = False
     for (check, place), theirs in sorted(pairs, key=_cost):
         if theirs.state == COULD_NOT_CHECK and not theirs.evidence:
             continue  # a missing need, or not run: it would be the same for the mistake
@@ -169,15 +168,9 @@ def _behaves_alike(
         # Where the answer did not end, less than the whole deadline could take slow for endless.
         enough = left if theirs.state == TIMED_OUT else PATIENCE * theirs.seconds
         deadline = min(check.deadline, max(enough, MISTAKE_DEADLINE))
-        its = _outcome_of_mistake(mistaken, check, place, runner, deadline)
-        if COULD_NOT_CHECK in (its.state, theirs.state):
-            if not _alike_until_undecided(its, theirs):
-                return False
-        elif not alike(its, theirs):
+        if not alike(_outcome_of_mistake(mistaken, check, place, runner, deadline), theirs):
             return False
-        else:
-            rejected_alike |= theirs.state in FAILED
-    return rejected_alike
+    return True
 
 
 def _cost(pair: tuple[tuple[Check, Place], Outcome]) -> tuple[bool, bool, bool]:
@@ -200,8 +193,8 @@ def _outcome_of_mistake(
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             outcome = runner.run(check, mistaken, place, deadline)
         outcome.error = None
-        if outcome.state == COULD_NOT_CHECK or (outcome.state == TIMED_OUT and deadline < check.deadline):
-            return outcome  # the next time it may be decided; perhaps only slow
+        if outcome.state == TIMED_OUT and deadline < check.deadline:
+            return outcome  # perhaps only slow
         _kept[key] = mistaken, outcome  # the answer too: its id must not become another's
     return _kept[key][1]
 
@@ -216,12 +209,6 @@ def alike(a: Outcome, b: Outcome) -> bool:
     return evidence.same(_behaviour(a), _behaviour(b))
 
 
-def _alike_until_undecided(a: Outcome, b: Outcome) -> bool:
-    """Whether two outcomes of one check show the same up to where one of them could not be decided."""
-    pairs = list(zip(_without_amounts(a), _without_amounts(b), strict=False))
-    return evidence.same([one for one, _ in pairs], [other for _, other in pairs])
-
-
 def _is_deadlock(outcome: Outcome) -> bool:
     return ("stuck", True) in outcome.evidence
 
@@ -234,10 +221,8 @@ _NOT_AMOUNTS = ("measure.same_storage", "measure.version")
 def _behaviour(outcome: Outcome) -> list[Any]:
     """The evidence of a check; where it passed, without amounts: by how much an answer stays within a
     limit is a matter of how it is written."""
-    return _without_amounts(outcome) if outcome.state == PASSED else outcome.evidence
-
-
-def _without_amounts(outcome: Outcome) -> list[Any]:
+    if outcome.state != PASSED:
+        return outcome.evidence
     return [
         (kind, value)
         for kind, value in outcome.evidence

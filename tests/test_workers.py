@@ -638,7 +638,8 @@ def starts_a_daemon_and_hangs(path):
     ],
 )
 def test_what_an_answer_has_started_ends_with_it(function, state, tmp_path):
-    result = isolated(function, tmp_path / "pids", deadline=SOON)
+    deadline = 5 * SOON if state == "timed out" else LONG  # it has to start the daemon before it hangs
+    result = isolated(function, tmp_path / "pids", deadline=deadline)
     assert result.state == state
     pids = pids_in(tmp_path / "pids")
     assert len(pids) == 1
