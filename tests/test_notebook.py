@@ -31,7 +31,7 @@ class Kernel:
         self.client.wait_for_ready(timeout=60)
         self.run("import torch\nfrom course_utils import check, hint, progress, show_error, solution")
 
-    def run(self, code: str, timeout: float = 60) -> str:
+    def run(self, code: str, timeout: float = 180) -> str:
         asked, shown = self.client.execute(code), []
         end = time.monotonic() + timeout
         while time.monotonic() < end:

@@ -3,8 +3,11 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from course_utils.ranks import STUCK, RankError, describe, ranks, run_ranks
 from course_utils.traces import place
 from course_utils.workers import Worker
 
+ROOT = Path(__file__).parent.parent
 SOON = 3.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
 
@@ -87,6 +91,56 @@ def test_a_ddp_step_gives_all_ranks_the_same():
 
 def draws(rank, world_size):
     return torch.rand(4).tolist()
+
+
+# A machine with no more of a network than itself, and a name server that takes questions and answers none.
+DEAF = """
+import contextlib, ctypes, fcntl, os, socket, struct, sys
+
+NEW_MOUNTS, NEW_USERS, NEW_NETWORK, PRIVATE, BIND = 0x20000, 0x10000000, 0x40000000, 0x44000, 0x1000
+libc = ctypes.CDLL(None)
+if libc.unshare(NEW_MOUNTS | NEW_NETWORK | (NEW_USERS if os.geteuid() else 0)):
+    sys.exit(77)
+assert libc.mount(b"none", b"/", None, PRIVATE, None) == 0
+assert libc.mount({resolv!r}, b"/etc/resolv.conf", None, BIND, None) == 0
+deaf = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(deaf, 0x8914, struct.pack("16sh14x", b"lo", 0x41))  # the interface is up
+deaf.bind(("127.0.0.1", 53))
+deaf.setblocking(False)
+
+def questions():
+    asked = 0
+    try:
+        while deaf.recv(512):
+            asked += 1
+    except BlockingIOError:
+        return asked
+
+with contextlib.suppress(socket.gaierror):
+    socket.getnameinfo(("::ffff:127.0.0.1", 80, 0, 0), socket.NI_NUMERICSERV)
+print(questions() > 0)
+
+from course_utils import run_ranks
+
+def total(rank, world_size):
+    import torch, torch.distributed as dist
+    dist.all_reduce(one := torch.ones(()))
+    return one.item()
+
+print(run_ranks(total, 2), questions())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a network of its own is a matter of Linux")
+def test_no_name_server_is_waited_for(tmp_path):
+    resolv = tmp_path / "resolv.conf"
+    resolv.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
+    script = DEAF.format(resolv=str(resolv).encode())
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip("this user may not make a network")
+    # The server is asked here, and by no rank.
+    assert done.stdout.splitlines() == ["True", "[2.0, 2.0] 0"], done.stderr
 
 
 def test_ranks_draw_different_numbers():
