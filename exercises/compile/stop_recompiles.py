@@ -185,6 +185,18 @@ def all_at_different_times(stop_recompiles):
     _count(stop_recompiles, _MIXED + _MORE)
 
 
+@exercise.check(isolated=True, deadline=60)
+def two_backends(stop_recompiles):
+    """Two calls of `stop_recompiles`, each with a backend of its own"""
+    first, second = _Counting(), _Counting()
+    lines = [f"{update} = stop_recompiles(backend={update}_backend)" for update in ("first", "second")]
+    with expect.situation(*lines, "# then each is called, with 4 rows, a rate of 0.1 and the name 'head'"):
+        for update in [stop_recompiles(backend=first), stop_recompiles(backend=second)]:
+            update(torch.ones(4, 3), torch.ones(4, 3), 0.1, "head")
+        ran = f"graphs of `first_backend` ran {first.runs} times, graphs of `second_backend` {second.runs} times"
+        expect.true((first.runs, second.runs) == (1, 1), ran, "expected: one graph of each")
+
+
 # --- the mistakes -----------------------------------------------------------------------------------------
 
 
@@ -351,3 +363,22 @@ def static_sizes(backend):
     """Code is made for each size. `dynamic=False` does not stop the compiler from compiling: it forbids
     the one thing that would save it from doing so, code in which the size is a variable."""
     return _around(torch.compile(_formula, backend=backend, dynamic=False))
+
+
+_kept = {}
+
+
+@exercise.mistake
+def keeps_the_first(backend):
+    """The compiled function is kept in a global: what comes later gets it too, with the backend of the
+    first call, and for its own backend nothing is compiled. What was done too often is done in the calls of
+    `update`; `stop_recompiles` itself may compile each time."""
+    step = _kept.setdefault("step", torch.compile(_formula, backend=backend))
+    return _around(step)
+
+
+@keeps_the_first.variant
+def keeps_the_update(backend):
+    if "update" not in _kept:
+        _kept["update"] = _around(torch.compile(_formula, backend=backend, dynamic=True))
+    return _kept["update"]
