@@ -92,12 +92,12 @@ def conduct(
     """
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
-    with clean_room(shared) as room, evidence.recording() as seen, _fixtures(check, place) as fixtures:
+    with clean_room(shared) as room, evidence.recording() as seen, fixtures(check, place) as given:
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if hasattr(answer, "make"):
                     answer = answer.make()
-                check.function(answer, **fixtures)
+                check.function(answer, **given)
             outcome.state = PASSED
         except expect.Mismatch as error:
             outcome.state, outcome.message = WRONG, getattr(error, "lines", [])
@@ -133,7 +133,8 @@ def _put_back(disturbed: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def _fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
+def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
+    """What a check takes beside the answer, by name; a folder for it is gone afterwards."""
     found: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         if "device" in check.wants:

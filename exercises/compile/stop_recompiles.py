@@ -188,13 +188,13 @@ def all_at_different_times(stop_recompiles):
 @exercise.check(isolated=True, deadline=60)
 def two_backends(stop_recompiles):
     """Two calls of `stop_recompiles`, each with a backend of its own"""
-    first, second = _Counting(), _Counting()
-    lines = [f"{update} = stop_recompiles(backend={update}_backend)" for update in ("first", "second")]
+    one, other = _Counting(), _Counting()
+    lines = [f"{update} = stop_recompiles(backend={update}_backend)" for update in ("one", "other")]
     with expect.situation(*lines, "# then each is called, with 4 rows, a rate of 0.1 and the name 'head'"):
-        for update in [stop_recompiles(backend=first), stop_recompiles(backend=second)]:
+        for update in [stop_recompiles(backend=one), stop_recompiles(backend=other)]:
             update(torch.ones(4, 3), torch.ones(4, 3), 0.1, "head")
-        ran = f"graphs of `first_backend` ran {first.runs} times, graphs of `second_backend` {second.runs} times"
-        expect.true((first.runs, second.runs) == (1, 1), ran, "expected: one graph of each")
+        ran = f"graphs of `one_backend` ran {one.runs} times, of `other_backend` {other.runs} times"
+        expect.true((one.runs, other.runs) == (1, 1), ran, "expected: one graph of each")
 
 
 # --- the mistakes -----------------------------------------------------------------------------------------
