@@ -8,6 +8,7 @@ those of exercises and solutions, which are loaded from their files and cannot b
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import linecache
@@ -51,6 +52,8 @@ class _Pickler(cloudpickle.Pickler):
             self.globals_ref.setdefault(id(obj.__globals__), _Globals(name, obj.__globals__.get("__file__")))
         elif isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType and _is_found(obj):
             return importlib.import_module, (obj.__name__,)  # such as the settings of the compiler
+        elif isinstance(obj, _Cached) and _is_by_value(obj):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
         elif (path := _path_of_operator(obj)) is not None:
             return _operator, path
         elif self.to_cpu and _on_a_device(obj):
@@ -84,6 +87,20 @@ def _by_value(function: types.FunctionType) -> str | None:
     """The name of its module, where that is one whose functions travel by value."""
     name = function.__globals__.get("__name__")
     return name if name in cloudpickle.list_registry_pickle_by_value() else None
+
+
+# What `functools.cache` and `lru_cache` make of a function: cloudpickle knows such a thing by name alone.
+_Cached = type(functools.cache(len))
+
+
+def _is_by_value(obj: Any) -> bool:
+    """Whether nobody who imports its module would find it."""
+    of_notebook = obj.__module__ == "__main__" or "<locals>" in obj.__qualname__
+    return of_notebook or obj.__module__ in cloudpickle.list_registry_pickle_by_value()
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
+    return functools.lru_cache(**parameters)(function)
 
 
 def dumps(value: Any, to_cpu: bool = False) -> tuple[bytes, Sources]:

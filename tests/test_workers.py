@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import functools
 import importlib.util
 import inspect
 import itertools
@@ -814,6 +815,15 @@ def test_output_can_be_followed(tmp_path):
 
     result = isolated(prints_slowly, tmp_path / "heard", deadline=LONG, on_output=listen)
     assert (result.state, "".join(heard), result.output) == ("returned", "first\nsecond\n", "first\nsecond\n")
+
+
+def test_a_function_that_keeps_its_results_travels_with_its_settings():
+    namespace = {"__name__": "__main__", "functools": functools}
+    fib = "def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)"
+    exec(f"@functools.lru_cache(maxsize=40, typed=True)\n{fib}", namespace)
+    fib = namespace["fib"]
+    assert isolated(fib, 60, deadline=LONG).value == 1548008755920
+    assert isolated(lambda: fib.cache_parameters(), deadline=LONG).value == {"maxsize": 40, "typed": True}
 
 
 def test_a_large_argument_and_a_large_result_travel():
