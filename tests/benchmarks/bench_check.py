@@ -1,5 +1,6 @@
 """What `check()` costs in the kernel, and what the engine adds to the checks' own work."""
 
+import functools
 import statistics
 import time
 import warnings
@@ -27,13 +28,10 @@ def rows() -> list[Row]:
             in_kernel.append(1000 * took)
         for one, place in grader.visits(exercise, ["cpu"]):
             if not one.isolated and not one.ranks and all(machine.has(need) for need in one.needs):
-                once = seconds(lambda c=one, a=reference, p=place: _bare(c, a, p))
-                bare, ours = interleaved(
-                    lambda c=one, a=reference, p=place: _bare(c, a, p),
-                    lambda c=one, a=reference, p=place: conduct(c, a, p, deadline=60),
-                    15 if once < 0.1 else 3,
-                )
-                added.append(1000 * (ours - bare))
+                bare = functools.partial(_bare, one, reference, place)
+                ours = functools.partial(conduct, one, reference, place, deadline=60)
+                without, with_it = interleaved(bare, ours, 15 if seconds(bare) < 0.1 else 3)
+                added.append(1000 * (with_it - without))
     return [
         Row(
             "engine's share of a plain check",
