@@ -12,6 +12,7 @@ import ast
 import functools
 import importlib.util
 import inspect
+import linecache
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from course_utils.exercise import Exercise, snake_case
+from course_utils.exercise import Exercise, Mistake, Wrong, snake_case
 
 SOURCE_NAME = re.compile(r"(\d\d)_(\w+)\.md")
 EXERCISE_FENCE = re.compile(r"^`{3,}\{exercise\}[ \t]+(\w+)[ \t]*$", re.MULTILINE)
@@ -50,13 +51,19 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer to one exercise: why it works, the reference, other right answers, its source text."""
+    """The answer to one exercise: why it works, the reference, other right answers, its source text.
+
+    For the course's own tests: `mistakes` that people make, and the mutants of the reference that are
+    `equivalent` to it, with the reason.
+    """
 
     why: str
     reference: Any
     also_right: list[Any]
     source: str
     path: Path
+    mistakes: list[Mistake]
+    equivalent: dict[str, str]
 
 
 @dataclass
@@ -171,8 +178,29 @@ def load_solution(path: Path, answer_name: str, topic: str) -> Solution:
     if not module.__doc__:
         raise CourseError(f"{path} does not say why it works: it has no docstring")
     source = _up_to_other_answers(path.read_text(encoding="utf-8"))
-    also_right = list(getattr(module, "also_right", []))
-    return Solution(inspect.cleandoc(module.__doc__), getattr(module, answer_name), also_right, source, path)
+    lists = {
+        name: getattr(module, name, empty)
+        for name, empty in (("also_right", []), ("mistakes", []), ("equivalent", {}))
+    }
+    why, reference = inspect.cleandoc(module.__doc__), getattr(module, answer_name)
+    return Solution(why=why, reference=reference, source=source, path=path, **lists)
+
+
+def edited(solution: Solution, exercise: Exercise, mistake: Mistake) -> Any:
+    """The mistake as an answer. Raises `CourseError` where an edit does not fit the reference."""
+    if isinstance(mistake, Wrong):
+        return mistake.answer
+    if (count := solution.source.count(mistake.old)) != 1:
+        raise CourseError(f"{solution.path}: {mistake.old!r} stands {count} times in the reference, not once")
+    source = solution.source.replace(mistake.old, mistake.new)
+    name = f"solutions.{exercise.topic}.{exercise.name}.{mistake.label}"
+    file = f"<{name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module
+    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    return getattr(module, exercise.answer_name)
 
 
 def _import(path: Path, name: str) -> ModuleType:

@@ -8,7 +8,7 @@ next exercise, and an exercise that failed in a process that others had used is 
 With `--json` the result is one object (schema: `check_schema.json` beside this file):
 
     {
-      "version": 1,
+      "version": 2,
       "notebooks": [
         {
           "notebook": "reader/01_tensors.ipynb",     as it was given
@@ -18,7 +18,8 @@ With `--json` the result is one object (schema: `check_schema.json` beside this 
               "name": "sliding_windows",
               "lesson": "01_tensors",
               "state": "wrong",
-              "diagnosis": "copies",                 the name of a mistake, or null
+              "told_by": "shares_storage",           the check whose why was told, or null
+              "symptom": null,                       or a sentence that is true of the answer
               "checks": [
                 {
                   "name": "right_values",
@@ -74,7 +75,7 @@ def run(notebooks: list[Path], as_json: bool = False, jobs: int | None = None) -
     with _Progress(len(notebooks)) as progress:
         graded = check_grading.grade_all(submitted, jobs, progress.one_done)
     if as_json:
-        print(json.dumps({"version": 1, "notebooks": [_as_data(one) for one in graded]}, indent=2))
+        print(json.dumps({"version": 2, "notebooks": [_as_data(one) for one in graded]}, indent=2))
     else:
         print("\n\n".join(_as_table(one) for one in graded))
         if len(graded) > 1:
@@ -93,7 +94,8 @@ def _as_data(one: Graded) -> dict[str, Any]:
             "name": report.exercise,
             "lesson": lesson,
             "state": report.state,
-            "diagnosis": report.diagnosis,
+            "told_by": report.told_by,
+            "symptom": report.symptom or None,
             "checks": [_check_as_data(outcome) for outcome in report.outcomes],
         }
         for report, lesson in zip(one.reports, one.lessons, strict=True)
@@ -125,10 +127,10 @@ def _as_table(one: Graded) -> str:
 
 
 def _in_a_sentence(report: Report) -> str:
-    """The diagnosis's first sentence; without one, what the first failing check asks for. Of a pass, what
-    could not be checked here."""
-    if report.diagnosis:
-        return _first_sentence(report.diagnosis_text)
+    """The symptom's first sentence; without one, what the first failing check asks for. Of a pass, what could
+    not be checked here."""
+    if report.symptom:
+        return _first_sentence(report.symptom)
     told = COULD_NOT_CHECK if report.state == PASSED else report.state
     titles = [outcome.title for outcome in report.outcomes if outcome.state == told]
     return (

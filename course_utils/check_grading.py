@@ -27,7 +27,6 @@ from course_utils.conduct import (
     PASSED,
     RAISED,
     STATES,
-    TIMED_OUT,
     WRONG,
     Outcome,
     Place,
@@ -110,17 +109,14 @@ def grade_all(
 
 
 class _Grading:
-    """What the notebooks of one run share: the exercises, the processes, and what their mistakes do."""
+    """What the notebooks of one run share: the exercises, the processes, and their limits."""
 
     def __init__(self, exercises: Collection[Exercise], notebooks: int, jobs: int) -> None:
         self.scripts = {exercise.name: check_process.script(exercise) for exercise in exercises}
         codes = [marshal.loads(script.code) for script in self.scripts.values()]
         self._names = frozenset(originals.names_used(codes))
         self.processes = _Processes(_imports_of(self.scripts.values()), self._names, spare=notebooks > 1)
-        self._one_at_a_time = threading.Lock()
         self._jobs = jobs
-        setting = Setting(tuple(self.scripts.values()), self._names)
-        self._mistakes = _MistakeRunner(self.processes, setting, exercises)
 
     def grade(self, one: Submitted) -> Graded:
         """Everything about one notebook; what cannot be graded says so in its `error`."""
@@ -153,16 +149,10 @@ class _Grading:
             runner.replace()
             runner.begin(given[:1])
             report = _attempt(exercise, recipe, runner)
-        if report.state in grader.FAILED:
-            with self._one_at_a_time:
-                found = grader.find_mistake(exercise, report.outcomes, self._mistakes)
-            if found is not None:
-                report.diagnosis, report.diagnosis_text = found.name, found.diagnosis
         return report
 
     def stop(self) -> None:
         """Ends every process that is left."""
-        self._mistakes.close()
         self.processes.stop()
 
 
@@ -183,7 +173,7 @@ def _attempt(exercise: Exercise, recipe: Recipe, runner: _AnswerRunner) -> Repor
             break
     if runner.is_starter(recipe):
         report.not_attempted, report.outcomes = True, []
-    return report
+    return grader.explained(report, exercise)
 
 
 def _imports_of(scripts: Iterable[Script]) -> list[str]:
@@ -447,7 +437,7 @@ def _whole(outcome: Outcome, check: Check, place: Place) -> Outcome:
     if outcome.check != check.name or outcome.device != place.device or outcome.state not in STATES:
         message = ["its process sent something that is not the outcome of this check"]
         return Outcome(check.name, check.title, DIED, message, place.device)
-    if outcome.state == PASSED and not outcome.evidence:
+    if outcome.state == PASSED and not outcome.looks:
         outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
     return outcome
 
@@ -459,41 +449,3 @@ def _with_line(frame: Any, answer: Recipe) -> Any:
         if piece.filename == frame.file and 0 <= frame.line - piece.first_line < len(lines):
             return replace(frame, source=lines[frame.line - piece.first_line].strip(), readers=True)
     return replace(frame, readers=False)
-
-
-class _MistakeRunner:
-    """Runs the course's own mistakes, in a process that never sees a reader's answer."""
-
-    def __init__(self, processes: _Processes, setting: Setting, exercises: Collection[Exercise]) -> None:
-        self._processes = processes
-        self._setting = setting
-        self._worker: workers.Worker | None = None
-        self._kernel = grader.KernelRunner()
-        # Where each mistaken answer stands: its exercise, which mistake, which of its forms.
-        self._standing = {
-            id(answer): (exercise.name, number, form)
-            for exercise in exercises
-            for number, mistake in enumerate(exercise.mistakes)
-            for form, answer in enumerate((mistake.answer, *mistake.forms))
-        }
-
-    def run(self, check: Check, answer: Any, place: Place, deadline: float) -> Outcome:
-        if check.isolated or check.ranks:
-            return self._kernel.run(check, answer, place, deadline)
-        function: Callable[..., Any] = check_process.run_mistake
-        arguments: tuple[Any, ...] = (*self._standing[id(answer)], check.name, place, deadline)
-        if self._worker is None or not self._worker.alive:
-            self.close()
-            self._worker = self._processes.take()
-            function, arguments = check_process.begin, (self._setting, function, *arguments)
-        result = self._worker.call(function, *arguments, deadline=deadline + UNWINDING)
-        outcome = grader.outcome_of(result, check, place, deadline)
-        if outcome.state in (TIMED_OUT, DIED):
-            self.close()
-        return outcome
-
-    def close(self) -> None:
-        """Ends its process."""
-        if self._worker is not None:
-            self._processes.give_back(self._worker)
-            self._worker = None

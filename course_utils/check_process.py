@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import psutil
 import torch
 
-from course_utils import expect, originals, processes
+from course_utils import originals, processes
 from course_utils.clean_room import clean_room
 from course_utils.conduct import PASSED, RAISED, TIMED_OUT, WRONG, Outcome, Place, conduct, describe_error
-from course_utils.exercise import Check, Exercise
+from course_utils.exercise import Check, Exercise, expect
 from course_utils.grader import imported_after, is_starter
 from course_utils.submission import Recipe
 
@@ -180,9 +180,7 @@ def _run_one(name: str, recipe: Recipe, check: Check, place: Place) -> Seen:
     left = _left_behind(native)
     if left and outcome.state == PASSED:
         outcome.state, outcome.message = WRONG, [f"your answer left {left} running"]
-        outcome.evidence = [*outcome.evidence, ("left running", left)]
-    changed = any(kind == "disturbed" for kind, _ in outcome.evidence)
-    disturbed = bool(left) or changed or outcome.state == TIMED_OUT
+    disturbed = bool(left) or outcome.disturbed or outcome.state == TIMED_OUT
     return Seen(outcome, starter_made(name, recipe), disturbed, imported_after(modules))
 
 
@@ -191,13 +189,6 @@ def run_alone(name: str, recipe: Recipe, check: str, place: Place) -> Seen:
     modules = len(sys.modules)
     outcome = conduct(_check(name, check), recipe, place, shared=False)
     return Seen(outcome, starter=False, disturbed=True, imported=imported_after(modules))
-
-
-def run_mistake(name: str, mistake: int, form: int, check: str, place: Place, deadline: float) -> Outcome:
-    """One plain check of the exercise on one of its mistakes: its answer (`form` 0) or one of its forms."""
-    found = _exercise(name).mistakes[mistake]
-    answer = (found.answer, *found.forms)[form]
-    return conduct(_check(name, check), answer, place, deadline, shared=False)
 
 
 def run_rank(

@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from course_utils import expect, machine, originals
+from course_utils import machine, originals
+from course_utils.exercise import expect
 
 SEED = 20_240_229
 

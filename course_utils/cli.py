@@ -1,4 +1,4 @@
-"""`course lab | check | progress | build | doctor`: what each takes, and who does it.
+"""`course lab | check | progress | build | prove | doctor`: what each takes, and who does it.
 
 What does it is imported only when it is asked for.
 """
@@ -55,6 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--solved", type=Path, metavar="DIR", help="write solved lessons into DIR")
     build.set_defaults(run=_build)
 
+    prove = commands.add_parser("prove", help="prove that an exercise's checks do what they should")
+    prove.add_argument("names", nargs="*", metavar="EXERCISE", help="(default: all exercises)")
+    prove.add_argument("--sample", type=_positive, metavar="N", help="only so many mutants of each reference")
+    prove.set_defaults(run=_prove)
+
     doctor = commands.add_parser("doctor", help="say what this machine can and cannot run")
     doctor.set_defaults(run=_doctor)
     return parser
@@ -91,6 +96,12 @@ def _build(given: argparse.Namespace) -> int:
     from course_utils import lessons
 
     return lessons.run_build(given.names, check=given.check, force=given.force, solved=given.solved)
+
+
+def _prove(given: argparse.Namespace) -> int:
+    from course_utils.proving import command
+
+    return command.run(given.names, sample=given.sample)
 
 
 def _doctor(given: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@ The same function runs in the reader's kernel and, for isolated checks and ranks
 from __future__ import annotations
 
 import contextlib
-import dis
 import re
 import signal
 import sys
@@ -16,14 +15,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 import torch
 
-from course_utils import evidence, expect, traces
+from course_utils import traces
 from course_utils.clean_room import Room, clean_room
-from course_utils.exercise import Check
+from course_utils.exercise import Check, expect
 
 PASSED, WRONG, RAISED = "passed", "wrong", "raised"
 TIMED_OUT, DIED, COULD_NOT_CHECK, NOT_ATTEMPTED = "timed out", "died", "could not check", "not attempted"
@@ -45,8 +44,10 @@ class DeadlinePassed(BaseException):
 class Outcome:
     """What came of one check.
 
-    `message` is what the reader is told, line by line, code in backticks. `device` is None for a check
-    that does not ask for one. `error` is the live exception, in the process where it was raised.
+    `message` is what the reader is told, line by line, code in backticks; `symptom`, a true sentence about
+    the answer, where one is known. `device` is None for a check that does not ask for one. `looks`: how often
+    it looked at something. `stuck`: it would never have ended. `disturbed`: the answer changed what decides
+    checks. `error` is the live exception, in the process where it was raised.
     """
 
     check: str
@@ -54,8 +55,11 @@ class Outcome:
     state: str
     message: list[str] = field(default_factory=list)
     device: str | None = None
-    evidence: list[Any] = field(default_factory=list)
+    symptom: str = ""
     seconds: float = 0.0
+    looks: int = 0
+    stuck: bool = False
+    disturbed: bool = False
     error: BaseException | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,7 +96,7 @@ def conduct(
     """
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
-    with clean_room(shared) as room, evidence.recording() as seen, fixtures(check, place) as given:
+    with clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if hasattr(answer, "make"):
@@ -101,6 +105,7 @@ def conduct(
             outcome.state = PASSED
         except expect.Mismatch as error:
             outcome.state, outcome.message = WRONG, getattr(error, "lines", [])
+            outcome.symptom = getattr(error, "symptom", "")
         except expect.CannotCheck as error:
             outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
         except DeadlinePassed as error:
@@ -111,14 +116,13 @@ def conduct(
         except BaseException as error:  # sys.exit() in an answer is an answer that raised
             outcome.state, outcome.error = RAISED, error
             outcome.message = describe_error(error, check, expect.example())
-            evidence.record("raised", [type(error).__name__, _torch_message(error, answer)])
     outcome.seconds = time.perf_counter() - started
     if room.disturbed:
         outcome.state, outcome.message = WRONG, [_put_back(sorted(set(room.disturbed)))]
-        seen.append(("disturbed", sorted(set(room.disturbed))))
-    if outcome.state == PASSED and not seen:
+        outcome.symptom, outcome.disturbed = "", True
+    if outcome.state == PASSED and not looks:
         outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
-    outcome.evidence = seen
+    outcome.looks = len(looks)
     return outcome
 
 
@@ -291,31 +295,6 @@ def _foreign_to(position: traces.Position, check: Check) -> set[tuple[str, str]]
 def steady(text: str) -> str:
     """The text without what changes from run to run."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
-
-
-def _torch_message(error: BaseException, answer: Any) -> str | None:
-    """The message for comparing two answers: None where the answer's author worded it."""
-    # Which call was one too many for the stack is chance, and Python's message says which kind it was.
-    if isinstance(error, RecursionError) or _was_raised_by_hand(error.__traceback__):
-        return None
-    text = steady(traces.raised(error).message)
-    # The answer's own name is not behaviour: "mean() missing 1 required positional argument", "function
-    # CubeBackward returned an incorrect number of gradients", "Output 0 of Cube is a view".
-    name = getattr(answer, "__name__", "")
-    if not name.isidentifier():
-        return text
-    called = rf"^[\w.<>]*\b{name}(?=(\.__init__)?\(\) (missing|takes|got) )"
-    as_node = rf"\b{name}(?=(Backward)+\b)|(?<=\d of ){name}(?=,? is (a view|at version)\b)"
-    return re.sub(f"{called}|{as_node}", "the answer", text)
-
-
-def _was_raised_by_hand(tb: TracebackType | None) -> bool:
-    """Whether the last thing that ran was a `raise` or an `assert` outside torch and the libraries."""
-    while tb is not None and tb.tb_next is not None:
-        tb = tb.tb_next
-    if tb is None or not traces.is_readers(tb.tb_frame.f_code.co_filename):
-        return False
-    return tb.tb_frame.f_code.co_code[tb.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def keep_for_debugger(error: BaseException, check: Check) -> None:

@@ -1,20 +1,17 @@
-"""An exercise and an answer in, a report out: which checks hold, and which misunderstanding it was."""
+"""An exercise and an answer in, a report out: which checks hold, and what the first that fails is about."""
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import dis
-import io
 import itertools
 import sys
-import time
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from course_utils import evidence, machine
+from course_utils import machine
 from course_utils.conduct import (
     COULD_NOT_CHECK,
     DIED,
@@ -29,15 +26,8 @@ from course_utils.conduct import (
     steady,
     still_running,
 )
-from course_utils.exercise import Check, Exercise, Mistake
+from course_utils.exercise import Check, Exercise
 from course_utils.report import Report
-
-# Looking for a diagnosis may take this many seconds, and `PATIENCE` times what the answer's own checks
-# took; one check of a mistake `PATIENCE` times what it took for the answer, and no less than this.
-DIAGNOSIS_BUDGET = 8.0
-MISTAKE_DEADLINE = 2.0
-PATIENCE = 3.0
-
 
 # What a check may need, in the words of a report.
 NEED = {"cuda": "CUDA device", "mps": "Apple GPU", "compiler": "C++ compiler", "cmake": "cmake"}
@@ -65,11 +55,10 @@ def grade(
     answer: Any,
     runner: Runner | None = None,
     *,
-    diagnose: bool = True,
     devices: Iterable[str] | None = None,
     on_outcome: Callable[[Outcome], None] | None = None,
 ) -> Report:
-    """Runs every check of the exercise on the answer, and names the mistake where one behaves alike.
+    """Runs every check of the exercise on the answer.
 
     `answer` is a function, a class, or a `Recipe`. `devices`: where checks that ask for a device run
     (default: every device of this machine).
@@ -77,11 +66,7 @@ def grade(
     runner = runner or KernelRunner()
     report = Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name)
     report.outcomes = list(outcomes(exercise, answer, runner, devices, on_outcome=on_outcome))
-    if diagnose and report.state in FAILED:
-        found = find_mistake(exercise, report.outcomes, runner, devices)
-        if found is not None:
-            report.diagnosis, report.diagnosis_text = found.name, found.diagnosis
-    return report
+    return explained(report, exercise)
 
 
 def outcomes(
@@ -128,106 +113,27 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
     return Outcome(check.name, check.title, COULD_NOT_CHECK, [why], place.device)
 
 
-# --- diagnosis -----------------------------------------------------------------------------------
+# --- what is told beside the messages ------------------------------------------------------------------
 
 
-def find_mistake(
-    exercise: Exercise, seen: list[Outcome], runner: Runner, devices: Iterable[str] | None = None
-) -> Mistake | None:
-    """The mistake that has, in one of its forms, the outcomes and evidence `seen`, in every check; or None.
+def explained(report: Report, exercise: Exercise) -> Report:
+    """The same report, with the why of the first failing check and the symptom that stands before it.
 
-    Each mistake is followed only as far as it behaves alike, and all of them together for a bounded
-    time (see `DIAGNOSIS_BUDGET`): without a match within that, there is no diagnosis.
+    The symptom is that check's own; where it has none, the last one that a later check found (later checks
+    look at more). Where the answer raised the same in every check it does not run at all: then the line
+    where it raised is all there is to say.
     """
-    took = sum(outcome.seconds for outcome in seen if outcome.state != TIMED_OUT)
-    end = time.monotonic() + DIAGNOSIS_BUDGET + PATIENCE * took
-    for mistake in exercise.mistakes:
-        if time.monotonic() > end:
-            return None
-        for answer in (mistake.answer, *mistake.forms):
-            if _behaves_alike(exercise, answer, seen, runner, devices, end):
-                return mistake
-    return None
-
-
-def _behaves_alike(
-    exercise: Exercise,
-    mistaken: Any,
-    seen: list[Outcome],
-    runner: Runner,
-    devices: Iterable[str] | None,
-    end: float,
-) -> bool:
-    pairs = list(zip(visits(exercise, devices), seen, strict=True))
-    for (check, place), theirs in sorted(pairs, key=_cost):
-        if theirs.state == COULD_NOT_CHECK and not theirs.evidence:
-            continue  # a missing need, or not run: it would be the same for the mistake
-        left = end - time.monotonic()
-        if left <= 0:
-            return False
-        # Where the answer did not end, less than the whole deadline could take slow for endless.
-        enough = left if theirs.state == TIMED_OUT else PATIENCE * theirs.seconds
-        deadline = min(check.deadline, max(enough, MISTAKE_DEADLINE))
-        if not alike(_outcome_of_mistake(mistaken, check, place, runner, deadline), theirs):
-            return False
-    return True
-
-
-def _cost(pair: tuple[tuple[Check, Place], Outcome]) -> tuple[bool, bool, bool]:
-    # What is cheap to compare comes first: most mistakes go no further than that.
-    (check, _), theirs = pair
-    return theirs.state == TIMED_OUT, theirs.seconds > 0.5, check.isolated or bool(check.ranks)
-
-
-# A mistake behaves the same every time (every check starts from the same state), so what came of it
-# is kept: the second wrong answer to an exercise is diagnosed at once.
-_kept: dict[tuple[int, str, str | None], tuple[Any, Outcome]] = {}
-
-
-def _outcome_of_mistake(
-    mistaken: Any, check: Check, place: Place, runner: Runner, deadline: float
-) -> Outcome:
-    key = (id(mistaken), check.name, place.device)
-    if key not in _kept:
-        quiet = io.StringIO()
-        with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
-            outcome = runner.run(check, mistaken, place, deadline)
-        outcome.error = None
-        if outcome.state == TIMED_OUT and deadline < check.deadline:
-            return outcome  # perhaps only slow
-        _kept[key] = mistaken, outcome  # the answer too: its id must not become another's
-    return _kept[key][1]
-
-
-def alike(a: Outcome, b: Outcome) -> bool:
-    """Whether two outcomes of one check show the same behaviour."""
-    if a.state != b.state:
-        return False
-    if a.state in (TIMED_OUT, DIED):
-        # How far each got before that is not behaviour; a deadlock is another one than a loop.
-        return _is_deadlock(a) == _is_deadlock(b)
-    return evidence.same(_behaviour(a), _behaviour(b))
-
-
-def _is_deadlock(outcome: Outcome) -> bool:
-    return ("stuck", True) in outcome.evidence
-
-
-# Amounts that were asked for: bytes, operators, graphs.
-_AMOUNTS = ("at_most", "at_least", "measure.")
-_NOT_AMOUNTS = ("measure.same_storage", "measure.version")
-
-
-def _behaviour(outcome: Outcome) -> list[Any]:
-    """The evidence of a check; where it passed, without amounts: by how much an answer stays within a
-    limit is a matter of how it is written."""
-    if outcome.state != PASSED:
-        return outcome.evidence
-    return [
-        (kind, value)
-        for kind, value in outcome.evidence
-        if not kind.startswith(_AMOUNTS) or kind in _NOT_AMOUNTS
-    ]
+    failed = [outcome for outcome in report.outcomes if outcome.state in FAILED]
+    if not failed:
+        return report
+    first = failed[0]
+    report.told_by = first.check
+    report.symptom = first.symptom or next((o.symptom for o in reversed(failed) if o.symptom), "")
+    errors = {tuple(outcome.message[-2:]) for outcome in report.outcomes if outcome.state == RAISED}
+    runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in report.outcomes)
+    if runs or len(report.outcomes) == 1:
+        report.why = next(check.why for check in exercise.checks if check.name == first.check)
+    return report
 
 
 # --- warm processes --------------------------------------------------------------------------------
@@ -300,8 +206,7 @@ def _conduct_rank(rank: int, world_size: int, check: Check, answer: Any, place: 
 def _cannot_be_sent(error: Exception, check: Check, place: Place) -> Outcome:
     reason = str(error.__cause__ or error)
     message = [f"your answer cannot be sent to the process of this check: {reason}"]
-    seen = [("raised", ["cannot be sent", None])]
-    return Outcome(check.name, check.title, RAISED, message, place.device, seen)
+    return Outcome(check.name, check.title, RAISED, message, place.device)
 
 
 def outcome_of(result: Any, check: Check, place: Place, deadline: float) -> Outcome:
@@ -315,12 +220,11 @@ def outcome_of(result: Any, check: Check, place: Place, deadline: float) -> Outc
 
         stuck = result.how == STUCK
         outcome.message = [still_running(None if stuck else deadline, result.position, check)]
-        outcome.evidence = [("stuck", stuck)]
+        outcome.stuck = stuck
     elif result.state == "raised":
         # `conduct` turns what an answer raises into an outcome; this is something that never reached it.
         outcome.state = RAISED
         outcome.message = [f"`{result.error.type}: {result.error.message}`"]
-        outcome.evidence = [("raised", [result.error.type, None])]
     elif result.state == "returned":
         outcome.message = ["its process sent something that is not the outcome of a check"]
     else:
@@ -342,17 +246,30 @@ def combine_ranks(found: list[Outcome], check: Check, place: Place) -> Outcome:
     else:
         state = PASSED
     message: list[str] = []
-    examples: set[str] = set()
     if state != PASSED:
-        order = sorted(range(len(found)), key=lambda rank: (found[rank].state != state, rank))
-        for rank in order:
-            message += _of_rank(rank, found[rank], state, examples)
-    seen = [[o.state, _behaviour(o) if o.state not in (TIMED_OUT, DIED) else None] for o in found]
-    behaviour: list[Any] = [("ranks", seen)]
-    if state == TIMED_OUT:
-        behaviour = [("stuck", all(_is_deadlock(o) for o in found if o.state == TIMED_OUT))]
-    seconds = max(outcome.seconds for outcome in found)
-    return Outcome(check.name, check.title, state, message, place.device, behaviour, seconds)
+        # What is the same on several ranks is told once, and only what comes first in full.
+        told: dict[tuple[str, ...], list[int]] = {}
+        for rank in sorted(range(len(found)), key=lambda rank: (found[rank].state != state, rank)):
+            example, said = _of_rank(found[rank], state)
+            if said:
+                message += [example] if example and not message else []
+                told.setdefault(said, []).append(rank)
+        for number, (said, ranks) in enumerate(told.items()):
+            message.append(f"{_ranks(ranks)}: {said[0]}")
+            message += said[1:] if number == 0 else []
+    joined = Outcome(check.name, check.title, state, message, place.device)
+    joined.seconds = max(outcome.seconds for outcome in found)
+    joined.looks = min(outcome.looks for outcome in found)
+    joined.symptom = next((outcome.symptom for outcome in found if outcome.symptom), "")
+    joined.stuck = state == TIMED_OUT and all(o.stuck for o in found if o.state == TIMED_OUT)
+    return joined
+
+
+def _ranks(ranks: list[int]) -> str:
+    """`rank 1`, `ranks 0 and 2`: what is the same on several is told once."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def _cut_off(outcome: Outcome) -> Outcome:
@@ -364,17 +281,14 @@ def _cut_off(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _of_rank(rank: int, outcome: Outcome, state: str, examples: set[str]) -> list[str]:
-    """What there is to say of a rank; without its example where that is one of `examples`, which grows."""
+def _of_rank(outcome: Outcome, state: str) -> tuple[str, tuple[str, ...]]:
+    """The example, and what there is to say of a rank: of one that passed, only where somebody waits."""
     if outcome.state == PASSED:
-        # Worth a line only where somebody waits for it.
-        return [f"rank {rank} has returned"] if state == TIMED_OUT else []
-    head, *rest = outcome.message or [outcome.state]
-    if rest and head in examples:
-        head, *rest = rest
-    elif head.startswith("for `"):
-        examples.add(head)
-    return [f"rank {rank}: {head}", *rest]
+        return "", ("has returned",) if state == TIMED_OUT else ()
+    said = outcome.message or [outcome.state]
+    if said[0].startswith("for") and len(said) > 1:
+        return said[0], tuple(said[1:])
+    return "", tuple(said)
 
 
 def _ship_by_value(*objects: Any) -> None:

@@ -51,7 +51,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
             report.state,
             report.passed,
             report.total,
-            diagnosis=report.diagnosis,
+            told_by=report.told_by,
         )
         report.notice = _record().news() or ""
     return report

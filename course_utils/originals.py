@@ -47,10 +47,7 @@ _COURSE = (
     "conduct",
     "clean_room",
     "check_process",
-    "derivatives",
-    "evidence",
-    "expect",
-    "many_cases",
+    "exercise",
     "measure",
 )
 _COURSE_MODULES = tuple(f"course_utils.{name}" for name in _COURSE)
@@ -248,7 +245,7 @@ def _watch_course() -> None:
     for name in names:
         if name.startswith(_COURSE_MODULES):
             _watch(sys.modules[name], ours=True)
-        if name == "course_utils.expect":
+        if name == "course_utils.exercise.expect":
             _watch(sys.modules[name].Mismatch, ours=True)
 
 

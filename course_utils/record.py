@@ -111,7 +111,7 @@ class Record:
         state: str,
         passed: int,
         total: int,
-        diagnosis: str | None = None,
+        told_by: str | None = None,
         source_digest: str | None = None,
     ) -> None:
         """Adds an attempt: the state it ended in, and how many of the exercise's checks passed."""
@@ -122,7 +122,7 @@ class Record:
             state=state,
             passed=passed,
             total=total,
-            diagnosis=diagnosis,
+            told_by=told_by,
             source_digest=source_digest,
         )
 

@@ -24,8 +24,8 @@ FAILED_SYMBOL, FAILED_COLOUR = "✗", "#d35f1a"
 class Report:
     """What came of one answer to one exercise.
 
-    `diagnosis` is the name of the mistake that the answer behaves like, or None. `hint` is the next one,
-    (number, of how many, text). `solution` is given once the answer has passed.
+    `told_by` is the check whose `why` is told, the first that failed, or None; `symptom` stands before it.
+    `hint` is the next one, (number, of how many, text). `solution` is given once the answer has passed.
     """
 
     exercise: str
@@ -33,8 +33,9 @@ class Report:
     title: str
     answer_name: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
-    diagnosis: str | None = None
-    diagnosis_text: str = ""
+    told_by: str | None = None
+    symptom: str = ""
+    why: str = ""
     not_attempted: bool = False
     hint: tuple[int, int, str] | None = None
     solution: Solution | None = None
@@ -115,9 +116,11 @@ def as_text(report: Report) -> str:
         lines.append("  The cell above still holds what it started with.")
     for outcome, message in _messages(report):
         lines.append(f"  {symbol(outcome.state)} {_line(outcome)}")
-        lines += [f"      {line}" for line in message]
-    if report.diagnosis:
-        lines += ["", f"What this looks like: {' '.join(report.diagnosis_text.split())}"]
+        lines += [f"      {line}" for entry in message for line in entry.splitlines()]
+    if report.symptom:
+        lines += ["", report.symptom]
+    if report.why:
+        lines += ["", f"Why: {' '.join(report.why.split())}"]
     if report.hint:
         lines += ["", f"Hint {report.hint[0]} of {report.hint[1]}: hint({report.answer_name})"]
     if report.solution:
@@ -137,8 +140,10 @@ def as_html(report: Report) -> str:
     if report.state == NOT_ATTEMPTED:
         parts.append("<div>The cell above still holds what it started with.</div>")
     parts += [_outcome(outcome, message) for outcome, message in _messages(report)]
-    if report.diagnosis:
-        parts.append(_below(f"<b>What this looks like</b>: {_inline(report.diagnosis_text)}"))
+    if report.symptom:
+        parts.append(_below(_inline(report.symptom)))
+    if report.why:
+        parts.append(_below(f"<b>Why</b>: {_inline(report.why)}"))
     if report.hint:
         number, total, text = report.hint
         parts.append(_fold(f"Hint {number} of {total}", markdown(text)))
@@ -169,14 +174,20 @@ def _line(outcome: Outcome) -> str:
 
 
 def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
-    """Each outcome with what is said of it. The same error at the same line of the reader's is told once."""
-    found, told = [], set()
+    """Each outcome with what is said of it: in full of the first failure, the example and the first
+    difference of the others. The same error at the same line of the reader's is told once."""
+    found, told, failed = [], set(), False
     for outcome in report.outcomes:
         message, error = outcome.message, tuple(outcome.message[-2:])
         if outcome.state == RAISED and error[-1:] and error[-1].startswith("at your line"):
             if error in told:
                 message = ["the same, at the same line"]
+            elif failed:
+                message = list(error)
             told.add(error)
+        elif failed and outcome.state == WRONG:
+            message = message[: 2 if message and message[0].startswith("for") else 1]
+        failed = failed or outcome.state in FAILED
         found.append((outcome, message))
     return found
 
@@ -186,8 +197,14 @@ def _outcome(outcome: Outcome, message: list[str]) -> str:
     if outcome.state in FAILED:
         title = f"<b>{title}</b>"
     sign = f'<span style="color:{colour(outcome.state)};font-weight:700">{symbol(outcome.state)}</span>'
-    lines = "".join(f'<div style="margin-left:1.6em">{_inline(line)}</div>' for line in message)
+    lines = "".join(f'<div style="margin-left:1.6em">{_message_line(line)}</div>' for line in message)
     return f'<div style="margin-left:.2em">{sign} {title}</div>{lines}'
+
+
+def _message_line(line: str) -> str:
+    """A line of a message; several lines of code under one word stand as in a cell."""
+    first, _, code = line.partition("\n")
+    return _inline(first) + (_code(code) if code else "")
 
 
 def _below(body: str) -> str:

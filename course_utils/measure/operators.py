@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from course_utils import evidence
 from course_utils.measure.modes import Watch, in_backward, packet
 from course_utils.measure.storage import tensors_in
 
@@ -66,42 +65,30 @@ class Operators:
 
     def count(self, *names: str, where: Where | None = None) -> int:
         """How often any of these ran: `"aten.add"` (every overload) or `"aten.add.Tensor"`."""
-        number = len(self._those(names, where))
-        evidence.record("measure.operators.count", (*names, where, number))
-        return number
+        return len(self._those(names, where))
 
     def matmuls(self, where: Where | None = None) -> int:
         """How many matrix products ran, of whatever kind; not convolutions, not fused attention."""
-        number = len(self._those(MATMULS, where))
-        evidence.record("measure.operators.matmuls", (where, number))
-        return number
+        return len(self._those(MATMULS, where))
 
     def total(self, where: Where | None = None) -> int:
         """How many operators ran, views and all."""
-        number = len(self._in(where))
-        evidence.record("measure.operators.total", (where, number))
-        return number
+        return len(self._in(where))
 
     @property
     def names(self) -> list[str]:
         """Their names without overloads, each once, sorted."""
-        names = sorted({_packet(call.name) for call in self.calls})
-        evidence.record("measure.operators.names", names)
-        return names
+        return sorted({_packet(call.name) for call in self.calls})
 
     @property
     def copies(self) -> int:
         """How many operators only moved values to other memory: clone, copy_, cat, indexing, ..."""
-        number = len(self._copies())
-        evidence.record("measure.operators.copies", number)
-        return number
+        return len(self._copies())
 
     @property
     def bytes_copied(self) -> int:
         """Bytes that `copies` wrote."""
-        number = sum(call.written for call in self._copies())
-        evidence.record("measure.operators.bytes_copied", number)
-        return number
+        return sum(call.written for call in self._copies())
 
     def __str__(self) -> str:
         lines = []
@@ -158,9 +145,7 @@ def flops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
     with FlopCounterMode(display=False) as counter:
         fn(*args, **kwargs)
-    number = int(counter.get_total_flops())
-    evidence.record("measure.flops", number)
-    return number
+    return int(counter.get_total_flops())
 
 
 def _packet(name: str) -> str:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from course_utils import evidence
 from course_utils.measure.storage import key, storages
 
 UNKNOWN = "?"
@@ -92,9 +91,7 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
         leaves = [getattr(node, "variable", None) for node in nodes]
         trained = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)]
         left_out = [*trained, *_parameters((fn, args, kwargs)), *_excluded(exclude)]
-        saved = _listed(_alive(held), names, {key(s) for t in left_out for s in storages(t)})
-    evidence.record("measure.saved_bytes", saved.total)
-    return saved
+        return _listed(_alive(held), names, {key(s) for t in left_out for s in storages(t)})
 
 
 def _alive(held: list[weakref.ref[_Held]]) -> list[_Held]:

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from course_utils import evidence
-
 
 def same_storage(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors share memory: writing to one can then show in the other.
@@ -18,23 +16,17 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
     Compares storages, not addresses: all empty tensors have address 0 and share nothing.
     """
     keys = {key(storage) for storage in storages(a)}
-    shared = any(key(storage) in keys for storage in storages(b))
-    evidence.record("measure.same_storage", shared)
-    return shared
+    return any(key(storage) in keys for storage in storages(b))
 
 
 def storage_bytes(t: Tensor) -> int:
     """Bytes that this tensor keeps alive: all of its storage, however little of it the tensor shows."""
-    size = sum(storage.nbytes() for storage in storages(t))
-    evidence.record("measure.storage_bytes", size)
-    return size
+    return sum(storage.nbytes() for storage in storages(t))
 
 
 def version(t: Tensor) -> int | None:
     """How many in-place operations autograd has noticed; None for an inference tensor, which counts none."""
-    count = None if t.is_inference() else t._version
-    evidence.record("measure.version", count)
-    return count
+    return None if t.is_inference() else t._version
 
 
 def storages(t: Tensor) -> list[torch.UntypedStorage]:

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from course_utils import evidence
 from course_utils.measure.modes import Watch, packet
 from course_utils.measure.storage import tensors_in
 from course_utils.traces import is_readers
@@ -95,16 +94,12 @@ class Syncs:
 
     def count(self, *kinds: str) -> int:
         """How many, of these kinds or of all."""
-        number = sum(not kinds or sync.kind in kinds for sync in self.found)
-        evidence.record("measure.syncs.count", (*kinds, number))
-        return number
+        return sum(not kinds or sync.kind in kinds for sync in self.found)
 
     @property
     def kinds(self) -> dict[str, int]:
         """How many of each kind."""
-        numbers = dict(sorted(Counter(sync.kind for sync in self.found).items()))
-        evidence.record("measure.syncs.kinds", numbers)
-        return numbers
+        return dict(sorted(Counter(sync.kind for sync in self.found).items()))
 
     @property
     def where(self) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from course_utils import evidence
 from course_utils.measure.modes import Watch, in_backward
 from course_utils.measure.storage import tensors_in
 
@@ -74,21 +73,16 @@ class Traffic:
     def count(self, *names: str, backward: bool | None = None) -> int:
         """How many of these were called; of all where none is named. `backward`: only there, or only
         elsewhere."""
-        number = len(self._those(names, backward))
-        evidence.record("measure.traffic.count", (*names, backward, number))
-        return number
+        return len(self._those(names, backward))
 
     def bytes(self, *names: str, backward: bool | None = None) -> int:
         """Bytes of this rank's tensors in these calls."""
-        number = sum(call.bytes for call in self._those(names, backward))
-        evidence.record("measure.traffic.bytes", (*names, backward, number))
-        return number
+        return sum(call.bytes for call in self._those(names, backward))
 
     @property
     def order(self) -> list[str]:
         """`"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
         (`"wait"`: for what is not known), and what was noted, in the order of this rank's program."""
-        evidence.record("measure.traffic.order", self._order)
         return list(self._order)
 
     def note(self, text: str) -> None:

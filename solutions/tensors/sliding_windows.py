@@ -23,6 +23,8 @@ def sliding_windows(x: Tensor, size: int, step: int = 1) -> Tensor:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _built_in(x, size, step=1):
     return x.unfold(0, size, step)
@@ -33,12 +35,22 @@ def _every_window_then_some(x, size, step=1):
     return every[::step]
 
 
-def _counts_the_starts(x, size, step=1):
-    count = 0
-    while count * step + size <= len(x):
-        count += 1
-    distances = [step * x.stride(-1), x.stride(-1)]
-    return torch.as_strided(x, [count, size], distances, x.storage_offset())
+also_right = [_built_in, _every_window_then_some]
 
 
-also_right = [_built_in, _every_window_then_some, _counts_the_starts]
+# Mistakes
+
+
+def _stacks(x, size, step=1):
+    return torch.stack([x[i : i + size] for i in range(0, len(x) - size + 1, step)])
+
+
+mistakes = [
+    Wrong(_stacks, told_by="shares_storage"),
+    Edit("forgets the step", "step * s", "s", told_by="right_values"),
+    Edit("one window too few", " // step + 1", " // step", told_by="right_values"),
+    Edit("rounds up", "(len(x) - size) // step + 1", "-(-(len(x) - size) // step) + 1", told_by="right_values"),
+    Edit("unit stride", "(step * s, s)", "(step, 1)", told_by="of_a_view"),
+    Edit("begins at 0", "(step * s, s))", "(step * s, s), 0)", told_by="of_a_view"),
+    Edit("leaves the graph", "x.as_strided", "x.detach().as_strided", told_by="gradients"),
+]

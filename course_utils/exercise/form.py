@@ -1,7 +1,7 @@
-"""An exercise: what the reader starts from, how an answer is checked, what goes wrong.
+"""What an exercise is made of: a starter, checks, hints; and the mistakes that its solution lists.
 
-A file in `exercises/` makes one `Exercise` and hangs a starter, checks and mistakes on it with the
-decorators below. Nothing here knows how a check is run; that is the grader's business.
+A file in `exercises/` makes one `Exercise` and hangs a starter and checks on it with the decorators below.
+Nothing here knows how a check is run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ NEEDS = ("cuda", "mps", "compiler", "cmake")
 class Check:
     """One check of an exercise.
 
-    `wants` are the names of the parameters after the answer; `ranks` is the number of processes the
-    check runs in (0: it is not a check on ranks); `deadline` is in seconds.
+    `why` is the rule of torch's that it is about, told where it is the first to fail. `wants` are the names
+    of the parameters after the answer; `ranks` is the number of processes the check runs in (0: it is not a
+    check on ranks); `deadline` is in seconds.
     """
 
     name: str
@@ -38,45 +39,45 @@ class Check:
     isolated: bool = False
     ranks: int = 0
     deadline: float = PLAIN_DEADLINE
+    why: str = ""
 
 
-@dataclass
-class Mistake:
-    """A wrong answer that people really give, with what to tell them.
+@dataclass(frozen=True)
+class Edit:
+    """A mistake as a small change of the reference: `old`, which stands there once, becomes `new`.
 
-    `answer` is the wrong answer itself (a function or a class), `variants` are the same
-    misunderstanding written in other ways. `forms` are wrong answers from the same misunderstanding that
-    do something else in some cases (one guards against empty tensors, say): an answer that behaves like
-    one of them is told the same.
+    `told_by` is the check that is the first to reject it.
     """
 
-    name: str
-    diagnosis: str
+    label: str
+    old: str
+    new: str
+    told_by: str
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A mistake as a whole answer, where no edit will do."""
+
     answer: Any
-    variants: list[Any] = field(default_factory=list)
-    forms: list[Any] = field(default_factory=list)
+    told_by: str
 
-    def variant(self, answer: Any) -> Any:
-        """Decorator: the same mistake, written independently, with the same behaviour."""
-        self.variants.append(answer)
-        return answer
+    @property
+    def label(self) -> str:
+        return self.answer.__name__
 
-    def form(self, answer: Any) -> Any:
-        """Decorator: a wrong answer of which the diagnosis is as true, though it behaves in another way."""
-        self.forms.append(answer)
-        return answer
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # A mistake that calls itself finds this object under its own name.
-        return self.answer(*args, **kwargs)
+Mistake = Edit | Wrong
 
 
 @dataclass
 class Exercise:
-    """One exercise. The fields after `hints` are filled in when its file is loaded."""
+    """One exercise. `core`: on the shortest way through its lesson. The fields after it are filled in when
+    its file is loaded."""
 
     minutes: int
     hints: list[str]
+    core: bool = False
     name: str = ""
     topic: str = ""
     path: Path = Path()
@@ -85,7 +86,6 @@ class Exercise:
     starter_object: Any = None
     starter_source: str = ""
     checks: list[Check] = field(default_factory=list)
-    mistakes: list[Mistake] = field(default_factory=list)
 
     @property
     def answer_name(self) -> str:
@@ -108,7 +108,8 @@ class Exercise:
         needs: str | tuple[str, ...] = (),
         deadline: float | None = None,
     ) -> Callable[..., Any]:
-        """Decorator: a check. Its docstring is the line that the reader sees.
+        """Decorator: a check. The first line of its docstring is what the reader sees in the list; the rest
+        is the why.
 
         The first parameter is the answer; the others are asked for by name (`FIXTURES`).
         Raises `TypeError` for a check without a docstring or with a parameter of an unknown name,
@@ -131,18 +132,28 @@ class Exercise:
             raise TypeError(f"check {function.__name__} asks for {unknown[0]!r}; it may ask for {may}")
         if deadline is None:
             deadline = ISOLATED_DEADLINE if isolated or ranks else PLAIN_DEADLINE
-        title = told.splitlines()[0]
-        self.checks.append(Check(function.__name__, title, function, wants, needs, isolated, ranks, deadline))
+        title, _, why = told.partition("\n")
+        self.checks.append(
+            Check(function.__name__, title, function, wants, needs, isolated, ranks, deadline, why.strip())
+        )
         return function
 
-    def mistake(self, answer: Any) -> Mistake:
-        """Decorator: a wrong answer. Its docstring is the diagnosis that the reader gets."""
-        # `__doc__`, not `getdoc`: a class would otherwise inherit the text of its base.
-        if not answer.__doc__:
-            raise TypeError(f"mistake {answer.__name__} needs a docstring: it is the diagnosis")
-        found = Mistake(answer.__name__, inspect.cleandoc(answer.__doc__), answer)
-        self.mistakes.append(found)
-        return found
+    def mistake(self, answer: Any) -> Any:
+        """Until every exercise lists its mistakes in its solution: nothing."""
+        return _Former(answer)
+
+
+class _Former:
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def variant(self, answer: Any) -> Any:
+        return answer
+
+    form = variant
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.answer(*args, **kwargs)
 
 
 def snake_case(name: str) -> str:

@@ -1,0 +1,42 @@
+"""All that an exercise file and its solution import, beside torch and `course_utils.measure`.
+
+`form`: what an exercise is made of. `expect`: assertions that say what came and what was expected. `given`:
+examples that a reader can paste. `cases`: tables of cases, and labelled examples. `predict`: predictions.
+`symptoms`: what is known of a wrong value. `kits`: what several exercises of one topic share.
+
+It may import `measure` and `machine`; nothing in it knows how a check is run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from course_utils.exercise.form import Check, Edit, Exercise, Mistake, Wrong, snake_case
+
+__all__ = [
+    "Check",
+    "Edit",
+    "Exercise",
+    "Mistake",
+    "Rows",
+    "Table",
+    "Trait",
+    "Wrong",
+    "expect",
+    "kits",
+    "predict",
+    "snake_case",
+]
+
+_MODULES = ("cases", "expect", "given", "kits", "predict", "symptoms")
+_FROM_CASES = ("Rows", "Table", "Trait")
+
+
+def __getattr__(name: str) -> Any:
+    # What imports torch is imported when it is asked for: `course progress` lists exercises without it.
+    if name in _MODULES:
+        return importlib.import_module(f"course_utils.exercise.{name}")
+    if name in _FROM_CASES:
+        return getattr(importlib.import_module("course_utils.exercise.cases"), name)
+    raise AttributeError(name)

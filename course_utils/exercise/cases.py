@@ -1,0 +1,156 @@
+"""Many cases at once: an answer against what torch does in all of them, and what those that differ have in
+common.
+
+A `Table` holds up to thousands of small cases and may have traits; `Rows` takes a few labelled examples. Both
+run every case, show the simplest that differs (the first, for rows), and say where else it does. A symptom is
+a statement that was found true of the answer by running it; it names no cause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from course_utils.exercise.compare import show
+from course_utils.exercise.given import situation
+from course_utils.exercise.mismatch import Mismatch, looked
+
+
+@dataclass(frozen=True)
+class Trait:
+    """Something that holds in some cases. `says`: a clause about such a case; `holds(*arguments, wanted)`;
+    `why`: the rule behind it, told where an answer is wrong in such cases alone.
+    """
+
+    says: str
+    holds: Callable[..., bool]
+    why: str
+
+
+class Table:
+    """`cases`: (arguments, what torch says). `name`: the answer's, for the example in a message."""
+
+    def __init__(
+        self, name: str, cases: Sequence[tuple[tuple[Any, ...], Any]], traits: Sequence[Trait] = ()
+    ) -> None:
+        self.name, self.cases, self.traits = name, cases, traits
+
+    def compare(
+        self,
+        answer: Callable[..., Any],
+        judge: Callable[[Any, Any], str],
+        *,
+        simplest: Callable[[tuple[Any, ...]], Any] = lambda arguments: 0,
+    ) -> None:
+        """Runs all cases. `judge(came, wanted)`: what is wrong, as a clause about "you", the same for the
+        same kind of fault; no text where nothing is.
+
+        What the answer raises counts as a wrong case; where it raises the same in every case that is raised.
+        """
+        looked()
+        wrong: dict[int, tuple[Any, str]] = {}
+        for number, (arguments, wanted) in enumerate(self.cases):
+            try:
+                came = answer(*arguments)
+                said = judge(came, wanted)
+            except Mismatch:
+                raise
+            except Exception as error:
+                came, said = error, f"your function raises {type(error).__name__}"
+            if said:
+                wrong[number] = came, said
+        if not wrong:
+            return
+        number = min(wrong, key=lambda one: simplest(self.cases[one][0]))
+        (arguments, wanted), (came, _) = self.cases[number], wrong[number]
+        with situation(f"{self.name}({', '.join(map(repr, arguments))})"):
+            if isinstance(came, Exception):
+                if len(wrong) == len(self.cases) and len({how for _, how in wrong.values()}) == 1:
+                    raise came
+                told = f"`{type(came).__name__}: {came}` is raised"
+            else:
+                told = f"the result is {show(came)}"
+            lines = [f"{told}, expected {show(wanted)}"]
+            if len(self.cases) > 1:
+                lines.append(f"{len(wrong):,} of {len(self.cases):,} cases differ")
+            raise Mismatch(*lines, symptom=self._symptom(wrong))
+
+    @functools.cached_property
+    def _members(self) -> list[tuple[Trait, frozenset[int]]]:
+        numbered = list(enumerate(self.cases))
+        return [(t, frozenset(i for i, (a, w) in numbered if t.holds(*a, w))) for t in self.traits]
+
+    def _symptom(self, wrong: dict[int, tuple[Any, str]]) -> str:
+        """Where the wrong cases are: inside the smallest trait, or pair of traits, that holds in all."""
+        hows = {how for _, how in wrong.values()}
+        how = f"; in all of them {hows.pop()}" if len(hows) == 1 else ""
+        differ = frozenset(wrong)
+        best = self._smallest(differ)
+        if best is None:
+            all_of_them = f"You are wrong in {len(differ):,} of {len(self.cases):,} cases{how}."
+            return all_of_them if how and self.traits else ""
+        traits, word, inside = best
+        says = word.join(trait.says for trait in traits)
+        everywhere = inside == differ
+        where = f"wherever {says}, and nowhere else" if everywhere else f"only where {says}"
+        count = f"{len(differ):,} cases" if everywhere else f"{len(differ):,} of {len(inside):,} such cases"
+        return " ".join([f"You are wrong {where} ({count}){how}.", *(trait.why for trait in traits)])
+
+    def _smallest(self, differ: frozenset[int]) -> tuple[tuple[Trait, ...], str, frozenset[int]] | None:
+        pairs = list(itertools.combinations(self._members, 2))
+        groups = (
+            [((t,), "", inside) for t, inside in self._members],
+            [((a, b), " and ", x & y) for (a, x), (b, y) in pairs],
+            [((a, b), ", or ", x | y) for (a, x), (b, y) in pairs],
+        )
+        best = None
+        for number, group in enumerate(groups):
+            fitting = [one for one in group if differ <= one[2] and len(one[2]) < len(self.cases)]
+            found = min(fitting, key=lambda one: len(one[2]), default=None)
+            # Two traits are told instead of one only where they leave much less over.
+            if found and (best is None or len(found[2]) * 3 < len(best[2])):
+                best = found
+            if best is not None and number > 0:
+                break
+        return best
+
+
+class Rows:
+    """A few labelled examples: all are run, the first failure is told, with the labels that fail and those
+    that do not.
+
+    with Rows() as rows:
+        for label, setup in EXAMPLES.items():
+            with rows.of(label):
+                t = expect.given(setup, answer=answer)
+                expect.equal(t.call("answer(x)"), …)
+    """
+
+    def __init__(self) -> None:
+        self._right: list[str] = []
+        self._wrong: list[tuple[str, Exception]] = []
+
+    @contextlib.contextmanager
+    def of(self, label: str) -> Iterator[None]:
+        """What is raised inside belongs to this example. Labels are code in backticks, or words."""
+        try:
+            yield
+            self._right.append(label)
+        except Exception as error:
+            self._wrong.append((label, error))
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None or not self._wrong:
+            return
+        error = self._wrong[0][1]
+        if self._right and isinstance(error, Mismatch):
+            wrong = ", ".join(label for label, _ in self._wrong)
+            error.lines.append(f"wrong for {wrong}; right for {', '.join(self._right)}")
+        raise error

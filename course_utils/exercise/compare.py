@@ -1,0 +1,250 @@
+"""Compares what came with what was expected, layer by layer: `Mismatch` at the first difference."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_utils.exercise import symptoms
+from course_utils.exercise.given import known_numbers, known_tensors
+from course_utils.exercise.mismatch import Mismatch
+
+# Longer reprs are cut in messages.
+WIDEST = 160
+# What an answer returned is called so. Where that is None, a `return` may be missing.
+RETURNED = "the result"
+
+
+def show(value: Any) -> str:
+    """A value for a message: short, on one line, the same on every run."""
+    if isinstance(value, Tensor):
+        if value.numel() <= 16 and value.device.type != "meta":
+            with torch.no_grad():
+                return f"`{_cut(' '.join(repr(value.detach()).split()))}`"
+        return f"a tensor of shape {tuple(value.shape)} and dtype {name_of(value.dtype)}"
+    if isinstance(value, torch.nn.Module) or callable(value):
+        return f"a {type(value).__name__}"
+    try:
+        text = _cut(" ".join(repr(value).split()))
+    except Exception:  # an object that cannot show itself
+        text = " at 0x"
+    return f"a {type(value).__name__}" if " at 0x" in text else f"`{text}`"
+
+
+@dataclass
+class How:
+    """How closely two values are compared, and what may be known of one that differs."""
+
+    rtol: float | None = None
+    atol: float | None = None
+    like: dict[str, Any] = field(default_factory=dict)
+    factors: dict[str, float] = field(default_factory=dict)
+
+
+def _tolerances(actual: Tensor, expected: Tensor, how: How) -> tuple[float, float]:
+    rtol, atol = torch.testing._comparison.default_tolerances(actual, expected)
+    return rtol if how.rtol is None else how.rtol, atol if how.atol is None else how.atol
+
+
+def symptom(actual: Tensor, expected: Tensor, what: str, how: How) -> str:
+    """What is known of a wrong tensor, in a sentence; no text where nothing is."""
+    rtol, atol = _tolerances(actual, expected, how)
+    with torch.no_grad():
+        for name, other in how.like.items():
+            same = is_tensor(other) and other.shape == actual.shape and not other.is_meta
+            if same and torch.allclose(actual.cpu().double(), other.cpu().double(), max(rtol, 1e-5), atol):
+                return f"{what[0].upper()}{what[1:]} is {name}."
+    factors = {**known_numbers(), **how.factors}
+    return symptoms.of_tensor(
+        actual, expected, what=what, rtol=rtol, atol=atol, known=known_tensors(), factors=factors
+    )
+
+
+def compare(actual: Any, expected: Any, what: str, how: How) -> None:
+    if isinstance(expected, Tensor):
+        _compare_tensors(actual, expected, what, how)
+    elif isinstance(expected, dict):
+        if not isinstance(actual, dict):
+            raise Mismatch(f"{what} is {kind_of(actual, what)}, expected a dict")
+        if missing := [key for key in expected if key not in actual]:
+            raise Mismatch(f"{what} has no {show(missing[0])}")
+        if extra := [key for key in actual if key not in expected]:
+            raise Mismatch(f"{what} has {show(extra[0])}, which was not expected")
+        for key, value in expected.items():
+            compare(actual[key], value, f"{what}[{key!r}]", how)
+    elif isinstance(expected, (tuple, list)):
+        if not isinstance(actual, (tuple, list)):
+            raise Mismatch(
+                f"{what} is {kind_of(actual, what)}, expected {kind_of(expected, what)}: {show(expected)}"
+            )
+        if _is_plain(expected):
+            if not _same_plain(actual, expected):
+                raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+            return
+        if len(actual) != len(expected):
+            raise Mismatch(f"{what} has {len(actual)} entries, expected {len(expected)}")
+        for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
+            compare(a, b, f"{what}[{i}]", how)
+    elif isinstance(expected, bool) or expected is None or isinstance(expected, str):
+        if type(actual) is not type(expected) or actual != expected:
+            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+    elif isinstance(expected, float):
+        actual = _own_number(actual)
+        number = isinstance(actual, (int, float)) and not isinstance(actual, bool)
+        within = number and (
+            math.isclose(actual, expected, rel_tol=how.rtol or 1e-6, abs_tol=how.atol or 1e-12)
+            or (math.isnan(actual) and math.isnan(expected))
+        )
+        if not within:
+            said = ""
+            if number and math.isfinite(actual) and math.isfinite(expected):
+                factors = {**known_numbers(), **how.factors}
+                said = symptoms.of_number(actual, expected, what=what, factors=factors)
+            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
+    elif isinstance(expected, int):
+        actual = _own_number(actual)
+        if not isinstance(actual, int) or isinstance(actual, bool) or actual != expected:
+            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+    elif type(actual) is not type(expected) or actual != expected:
+        raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a tuple or list holds nothing that needs a tolerance: it is shown and compared as a whole."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return not isinstance(value, (Tensor, dict, float))
+
+
+def _same_plain(actual: Any, expected: Any) -> bool:
+    if isinstance(expected, (tuple, list)):
+        if not isinstance(actual, (tuple, list)) or len(actual) != len(expected):
+            return False
+        return all(map(_same_plain, actual, expected))
+    if isinstance(expected, int):  # neither `True` nor `1.0` is 1, nor is a tensor
+        actual = _own_number(actual)
+        return (
+            isinstance(actual, int)
+            and isinstance(actual, bool) == isinstance(expected, bool)
+            and actual == expected
+        )
+    return type(actual) is type(expected) and bool(actual == expected)
+
+
+def _own_number(value: Any) -> Any:
+    """A number without a class of the reader's, which may define `==` as it likes; anything else as it is."""
+    if type(value) is bool:
+        return value
+    if issubclass(type(value), int):
+        return int.__int__(value)
+    if issubclass(type(value), float):
+        return float.__float__(value)
+    return None if isinstance(value, (int, float)) else value
+
+
+def _compare_tensors(actual: Any, expected: Tensor, what: str, how: How) -> None:
+    actual = tensor(actual, what)
+    if _layout(actual) != _layout(expected):
+        raise Mismatch(f"{what} is a {_layout(actual)} tensor, expected a {_layout(expected)} one")
+    if actual.shape != expected.shape:
+        message = f"the shape of {what} is {tuple(actual.shape)}, expected {tuple(expected.shape)}"
+        raise Mismatch(message, symptom=symptom(actual, expected, what, how))
+    if actual.dtype != expected.dtype:
+        message = f"the dtype of {what} is {name_of(actual.dtype)}, expected {name_of(expected.dtype)}"
+        raise Mismatch(message, symptom=symptom(actual, expected, what, how))
+    if actual.device.type != expected.device.type:
+        raise Mismatch(f"{what} is on {actual.device.type}, expected on {expected.device.type}")
+    if actual.device.type == "meta":
+        return
+    with torch.no_grad():
+        if actual.layout is not torch.strided:
+            actual, expected = actual.to_dense(), expected.to_dense()
+        compare_elements(actual.detach().cpu(), expected.detach().cpu(), what, how)
+
+
+def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> None:
+    """Raises at the first element, in the order of reading, that differs beyond the tolerance."""
+    actual, expected = actual.resolve_conj().resolve_neg(), expected.resolve_conj().resolve_neg()
+    rtol, atol = _tolerances(actual, expected, how)
+    wrong = ~torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+    if not bool(wrong.any()):
+        return
+    index = first(wrong)
+    came, wanted = numbers(actual[index], expected[index])
+    where = f"element {place(index)} of {what}" if index else what
+    message = [f"{where} is {came}, expected {wanted}"]
+    if wrong.sum() > 1:
+        message.append(f"{int(wrong.sum())} of {wrong.numel()} elements differ")
+    if 1 < actual.numel() <= 16 and actual.dim() <= 2:
+        message += [f"it is {actual.tolist()}", f"expected {expected.tolist()}"]
+    raise Mismatch(*message, symptom=symptom(actual, expected, what, how))
+
+
+def tensor(value: Any, what: str) -> Tensor:
+    if not is_tensor(value):
+        raise Mismatch(f"{what} is {kind_of(value, what)}, expected a tensor")
+    return plain(value)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor. (`isinstance` believes what an object says of its own class.)"""
+    return issubclass(type(value), Tensor)
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor without a class of the reader's: such a class may answer anything that is asked of it."""
+    kind = type(tensor)
+    name = kind.__module__
+    if name.startswith("torch") and getattr(sys.modules.get(name), kind.__name__, None) is kind:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
+
+
+def _layout(tensor: Tensor) -> str:
+    """`strided`, `sparse_coo`, `nested`, ..."""
+    return "nested" if tensor.is_nested else name_of(tensor.layout)
+
+
+def kind_of(value: Any, what: str) -> str:
+    if value is None:
+        return f"None{' (is a `return` missing?)' if what == RETURNED else ''}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def first(mask: Tensor) -> tuple[int, ...]:
+    return tuple(mask.nonzero()[0].tolist())
+
+
+def place(index: tuple[int, ...]) -> str:
+    return f"`[{', '.join(map(str, index))}]`"
+
+
+def numbers(a: Tensor, b: Tensor) -> tuple[str, str]:
+    """Two elements that differ, with as many digits as it takes to see it."""
+    x, y = a.item(), b.item()
+    if not (isinstance(x, float) and isinstance(y, float)):
+        return _number(x), _number(y)
+    for digits in range(6, 18):
+        shown = _number(x, digits), _number(y, digits)
+        if shown[0] != shown[1]:
+            break
+    return shown
+
+
+def _number(value: Any, digits: int = 6) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def name_of(dtype: torch.dtype | torch.layout) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

@@ -1,0 +1,231 @@
+"""Assertions that say what was expected and what came.
+
+Each function raises `Mismatch` at the first difference, in layers: type, shape, dtype, device, then the
+first differing element with both values, and with it the symptom: what is known of the wrong value.
+`given` (see the module of that name) runs an example and puts it into the message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_utils.exercise.compare import (
+    How,
+    compare,
+    compare_elements,
+    first,
+    is_tensor,
+    name_of,
+    numbers,
+    place,
+    show,
+    symptom,
+    tensor,
+)
+from course_utils.exercise.given import Given, example, given, on, situation, tensor_line
+from course_utils.exercise.mismatch import CannotCheck, Mismatch, looked, looking
+
+__all__ = [
+    "CannotCheck",
+    "Given",
+    "Mismatch",
+    "example",
+    "given",
+    "is_tensor",
+    "looked",
+    "looking",
+    "on",
+    "show",
+    "situation",
+    "tensor_line",
+]
+
+
+def equal(
+    actual: Any,
+    expected: Any,
+    *,
+    what: str = "the result",
+    rtol: float | None = None,
+    atol: float | None = None,
+    like: Mapping[str, Any] | None = None,
+    factors: Mapping[str, float] | None = None,
+) -> None:
+    """`actual` is what is expected: same structure, types, shapes, dtypes, devices and values.
+
+    Tensors of floating point agree within the tolerance that `torch.testing` derives from their dtype
+    (or `rtol` and `atol`); integers, booleans and strings agree exactly. A list is accepted for a tuple.
+
+    Only for the message where it differs: `like`, other values that it may have, by what they are
+    (`{"what this rank alone computed": own}`); `factors`, numbers by which it may be off, by name
+    (`{"the world size": 2}`).
+    """
+    looked()
+    compare(actual, expected, what, How(rtol, atol, dict(like or {}), dict(factors or {})))
+
+
+def close(
+    actual: Tensor,
+    oracle: Tensor,
+    *,
+    what: str = "the result",
+    factor: float = 4.0,
+    like: Mapping[str, Any] | None = None,
+) -> None:
+    """`actual` is the float64 `oracle` up to the rounding of its own dtype.
+
+    Allowed is `factor` times the dtype's epsilon, relative to the largest element of the oracle. `like`: see
+    `equal`.
+    """
+    looked()
+    actual = tensor(actual, what)
+    how = How(0.0, 0.0, dict(like or {}), {})
+    if actual.shape != oracle.shape:
+        message = f"the shape of {what} is {tuple(actual.shape)}, expected {tuple(oracle.shape)}"
+        raise Mismatch(message, symptom=symptom(actual, oracle, what, how))
+    if not actual.is_floating_point():
+        raise Mismatch(f"the dtype of {what} is {name_of(actual.dtype)}, expected one of floating point")
+    scale = oracle.abs().max().item() if oracle.numel() else 0.0
+    how.atol = factor * torch.finfo(actual.dtype).eps * max(scale, torch.finfo(actual.dtype).tiny)
+    compare_elements(actual.detach().double().cpu(), oracle.detach().double().cpu(), what, how)
+
+
+def same_storage(view: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
+    """`view` reads the storage of `source`: no element was copied."""
+    view = tensor(view, what)
+    looked()
+    if not _shares_memory(view, source):
+        size = view.untyped_storage().nbytes()
+        raise Mismatch(
+            f"{what} has a storage of its own, of {size} bytes: its elements were copied",
+            f"expected: it shares the storage of {of}",
+        )
+
+
+def own_storage(copy: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
+    """`copy` does not read the storage of `source`."""
+    copy = tensor(copy, what)
+    looked()
+    if _shares_memory(copy, source):
+        raise Mismatch(
+            f"{what} shares the storage of {of}: writing to one changes the other",
+            "expected: a storage of its own",
+        )
+
+
+def _shares_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether the storage of one begins in that of the other. What goes through NumPy has a storage object of
+    its own, over the same memory."""
+    a, b = a.untyped_storage(), b.untyped_storage()
+    if a.data_ptr() == b.data_ptr():
+        return True
+    return any(y.data_ptr() <= x.data_ptr() < y.data_ptr() + y.nbytes() for x, y in ((a, b), (b, a)))
+
+
+def strides(actual: Tensor, expected: Sequence[int], *, what: str = "the result") -> None:
+    """The strides are these, on every dimension that has more than one element."""
+    actual = tensor(actual, what)
+    looked()
+    seen, wanted = actual.stride(), tuple(expected)
+    if len(seen) != len(wanted) or any(
+        a != b for a, b, n in zip(seen, wanted, actual.shape, strict=False) if n > 1
+    ):
+        raise Mismatch(f"the strides of {what} are {seen}, expected {wanted}")
+
+
+def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> None:
+    """`tensor` still holds what it held `before` (a clone made earlier)."""
+    looked()
+    if tensor.shape != before.shape:
+        raise Mismatch(f"the shape of {what} was {tuple(before.shape)} and is {tuple(tensor.shape)} now")
+    same = (tensor == before) | ((tensor != tensor) & (before != before))
+    if not bool(same.all()):
+        index = first(~same)
+        was, now = numbers(before[index], tensor[index])
+        raise Mismatch(f"{what} was changed: element {place(index)} was {was} and is {now} now")
+
+
+@contextlib.contextmanager
+def left_alone(tensor: Tensor, *, what: str = "the input") -> Iterator[None]:
+    """What runs inside leaves the tensor as it is: its size and strides, its storage and its elements."""
+    size, stride, storage = tuple(tensor.shape), tensor.stride(), _place(tensor)
+    before = tensor.detach().clone()
+    yield
+    looked()
+    for part, was, now in (("size", size, tuple(tensor.shape)), ("stride", stride, tensor.stride())):
+        if now != was:
+            raise Mismatch(f"{what} was changed: its {part} was {was} and is {now} now")
+    if _place(tensor) != storage:
+        raise Mismatch(f"{what} was changed: it reads from another place now than before the call")
+    unchanged(tensor.detach(), before, what=what)
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    return tensor.untyped_storage().data_ptr(), tensor.storage_offset()
+
+
+def a_tensor(value: Any, *, what: str = "the result") -> Tensor:
+    """It is a tensor; without a class of the reader's."""
+    return tensor(value, what)
+
+
+def in_graph(result: Any, *, what: str = "the result", of: str = "the input") -> None:
+    """`result` is a tensor that an operator made inside the graph: a gradient can go back from it."""
+    result = tensor(result, what)
+    looked()
+    if result.grad_fn is not None:
+        return
+    if result.requires_grad:
+        raise Mismatch(
+            f"{what} requires a gradient of its own, and has no `grad_fn`: nothing leads from it to {of}",
+            f"expected: it is part of the graph of {of}",
+        )
+    raise Mismatch(
+        f"{of} requires a gradient and {what} does not: it has left the graph",
+        f"expected: it is part of the graph of {of}",
+    )
+
+
+def true(condition: bool, *message: str) -> None:
+    """The condition holds. `message`: what is the case when it does not, then what was expected."""
+    condition = bool(condition)
+    looked()
+    if not condition:
+        raise Mismatch(*message)
+
+
+def at_most(actual: float, limit: float, what: str, *, unit: str = "") -> None:
+    """A count or a number of bytes stays within a limit."""
+    looked()
+    if not actual <= limit:
+        raise Mismatch(f"{what}: {_amount(actual, unit)}, expected at most {_amount(limit, unit)}")
+
+
+def at_least(actual: float, limit: float, what: str, *, unit: str = "") -> None:
+    """A count or a number of bytes reaches a limit."""
+    looked()
+    if not actual >= limit:
+        raise Mismatch(f"{what}: {_amount(actual, unit)}, expected at least {_amount(limit, unit)}")
+
+
+def raises(
+    kind: type[BaseException], function: Callable[[], Any], *, what: str = "the call"
+) -> BaseException:
+    """Calling `function` raises `kind`; the exception is returned."""
+    try:
+        came = function()
+    except kind as error:
+        looked()
+        return error
+    looked()
+    raise Mismatch(f"{what} returned {show(came)}, expected a {kind.__name__}")
+
+
+def _amount(value: float, unit: str) -> str:
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{text} {unit}".strip()

@@ -1,0 +1,122 @@
+"""Examples: code that was run, and that a reader can paste into a cell and run again."""
+
+from __future__ import annotations
+
+import contextlib
+import textwrap
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+
+class Given:
+    """An example: lines of code that were run, and the names that they made.
+
+    The names are attributes; `call` evaluates an expression among them. What is shown to the reader is the
+    code that ran, after a line for each plain value that it was given.
+    """
+
+    def __init__(self, setup: str, names: dict[str, Any]) -> None:
+        self.__dict__["_given"] = {name: value for name, value in names.items() if _is_plain(value)}
+        self.__dict__["_names"] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, **names}
+        self.__dict__["_setup"] = textwrap.dedent(setup).strip()
+        with situation(self._shown(), self._names):
+            exec(compile(self._setup, "<given>", "exec"), self._names)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._names[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def call(self, expression: str) -> Any:
+        """Evaluates the expression; messages from here on show the example."""
+        _situation.set((self._shown(expression), self._names))
+        return eval(compile(expression, "<given>", "eval"), self._names)
+
+    def run(self, statements: str) -> None:
+        """Runs more lines; they are a part of the example from here on."""
+        statements = textwrap.dedent(statements).strip()
+        self.__dict__["_setup"] = f"{self._setup}\n{statements}".strip()
+        _situation.set((self._shown(), self._names))
+        exec(compile(statements, "<given>", "exec"), self._names)
+
+    def _shown(self, expression: str = "") -> str:
+        code = "\n".join(part for part in (self._setup, expression) if part)
+        if str(self._given.get("device")) == "cpu":  # where a tensor is made anyway
+            code = code.replace(", device=device", "")
+        words = _words(code)
+        lines = [f"{name} = {_written(value)}" for name, value in self._given.items() if name in words]
+        return "\n".join([*lines, code])
+
+
+def given(setup: str, **names: Any) -> Given:
+    """Runs `setup` with `names` (and `torch`, `nn`, `F`) and returns what it made.
+
+    t = expect.given("x = torch.arange(12)[::2]", sliding_windows=sliding_windows)
+    expect.equal(t.call("sliding_windows(x, 3)"), t.x.unfold(0, 3, 1))
+    """
+    return Given(setup, names)
+
+
+# The code of the example that is being looked at, and the names in it.
+_situation: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("situation", default=("", {}))
+
+
+@contextlib.contextmanager
+def situation(code: str = "", names: dict[str, Any] | None = None) -> Iterator[None]:
+    """Messages of what runs inside begin with this code; without arguments: with none."""
+    token = _situation.set((code, names or {}))
+    yield
+    # Not where something was raised: what is said of it begins with this code.
+    _situation.reset(token)
+
+
+def example() -> list[str]:
+    """The part of a message that shows what was run; nothing where nothing was given. One line of code stands
+    in backticks; several stand by themselves, as they would in a cell."""
+    code, _ = _situation.get()
+    if not code:
+        return []
+    return [f"for\n{code}" if "\n" in code else f"for `{code}`"]
+
+
+def known_tensors() -> dict[str, torch.Tensor]:
+    """The tensors of the example, by name."""
+    _, names = _situation.get()
+    return {name: value for name, value in names.items() if issubclass(type(value), torch.Tensor)}
+
+
+def known_numbers() -> dict[str, float]:
+    """The whole numbers of the example that can be a factor, by name."""
+    _, names = _situation.get()
+    return {f"`{name}`": value for name, value in names.items() if type(value) is int and value > 1}
+
+
+def tensor_line(name: str, values: Any, device: torch.device, **options: Any) -> str:
+    """The line of code that makes a tensor of these values there.
+
+    `tensor_line("x", [1.0, 2.0], device, requires_grad=True)`
+    """
+    more = "".join(f", {option}={value}" for option, value in options.items())
+    return f"{name} = torch.tensor({values}{on(device)}{more})"
+
+
+def on(device: torch.device) -> str:
+    """The argument `, device='cuda'` as code; no text for the CPU, where a tensor is made anyway."""
+    return "" if device.type == "cpu" else f", device='{device.type}'"
+
+
+def _is_plain(value: Any) -> bool:
+    plain = (bool, int, float, str, torch.dtype, torch.device, type(None))
+    return type(value) in plain or (type(value) in (tuple, list) and all(map(_is_plain, value)))
+
+
+def _written(value: Any) -> str:
+    return repr(value.type) if isinstance(value, torch.device) else repr(value)
+
+
+def _words(code: str) -> set[str]:
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in code).split())

@@ -1,0 +1,1 @@
+"""What the exercises of one topic share: cases, oracles, and how a result is judged."""

@@ -1,0 +1,46 @@
+"""What a check says when something is not as expected, and whether it has looked at anything."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from course_utils.exercise.given import example
+
+# How often something was looked at, while a check runs.
+_looks: ContextVar[list[int] | None] = ContextVar("looks", default=None)
+
+
+class Mismatch(AssertionError):
+    """What came is not what was expected. `lines` is the message, the failing example first; `symptom` a true
+    sentence about what came, or no text."""
+
+    def __init__(self, *lines: str, symptom: str = "") -> None:
+        looked()
+        self.lines = [*example(), *lines]
+        self.symptom = symptom
+        super().__init__("\n".join(self.lines))
+
+
+class CannotCheck(Exception):
+    """This machine, or this run, cannot decide: the outcome is *could not check*, never *passed*."""
+
+
+@contextlib.contextmanager
+def looking() -> Iterator[list[int]]:
+    """The list that is yielded grows by an entry whenever something is looked at inside: a check that has
+    looked at nothing has not passed."""
+    found: list[int] = []
+    token = _looks.set(found)
+    try:
+        yield found
+    finally:
+        _looks.reset(token)
+
+
+def looked() -> None:
+    """Something of the answer was looked at."""
+    found = _looks.get()
+    if found is not None:
+        found.append(1)

@@ -1,0 +1,114 @@
+"""Predictions: what a reader wrote down, line by line, against what torch does when the check runs.
+
+A report says which lines are wrong, which part of each, and the rule behind it; never torch's values, which
+the reader sees by running the line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from course_utils import measure
+from course_utils.exercise.compare import show
+from course_utils.exercise.mismatch import Mismatch, looked
+
+# So many wrong lines are told with their rule; of the others only which they are.
+TOLD = 3
+# What a size may be written as.
+_SEQUENCES = (tuple, list, torch.Size)
+
+
+def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
+    """What `predict` returns, which it must know without running any of torch's operators."""
+    with measure.operators() as ran:
+        predictions = predict()
+    looked()
+    if number := len(ran.calls):
+        raise Mismatch(
+            f"{number} of torch's operators ran while the predictions were made",
+            "expected: none. A prediction is what you believe before torch tells you",
+        )
+    if type(predictions) is not dict:
+        told = "None (is a `return` missing?)" if predictions is None else f"a {type(predictions).__name__}"
+        raise Mismatch(f"the result is {told}, expected a dict with a line for each expression")
+    return predictions
+
+
+def compare(
+    predictions: dict[str, Any],
+    truths: Mapping[str, Any],
+    whys: Mapping[str, str],
+    *,
+    parts: Sequence[str] = (),
+    all_lines: Iterable[str] | None = None,
+) -> None:
+    """Some lines of a prediction: every wrong one is told, the first few with their rule.
+
+    `truths` says for each line what torch did just now; `whys` has the rule behind it. `parts`: the truths
+    are tuples, and this is what their entries are called. `all_lines`: those of other checks too, so that a
+    line with another name can be pointed out. `...` stands for "not answered yet".
+    """
+    looked()
+    told: list[str] = []
+    wrong: list[str] = []
+    for line, truth in truths.items():
+        if said := _wrong(predictions, line, truth, parts):
+            wrong.append(line)
+            if len(wrong) <= TOLD:
+                answered = predictions.get(line, ...) is not ...
+                told.append(f"`{line}`: {said}" + (f". {whys[line]}" if answered else ""))
+    if len(wrong) > TOLD:
+        others = ", ".join(f"`{line}`" for line in wrong[TOLD:])
+        told.append(f"wrong too: {others}")
+    known = set(truths if all_lines is None else all_lines)
+    if any(line not in predictions for line in truths) and (
+        odd := [k for k in predictions if k not in known]
+    ):
+        told.append(f"there is a line for {show(odd[0])}, which was not asked for")
+    if told:
+        raise Mismatch(*told)
+
+
+def _wrong(predictions: dict[str, Any], line: str, truth: Any, parts: Sequence[str]) -> str:
+    """What is wrong with one line, without the truth; no text where nothing is."""
+    if line not in predictions:
+        return "there is no line for it"
+    guess = predictions[line]
+    if guess is ...:
+        return "no prediction yet (it still says `...`)"
+    if not parts:
+        return _wrong_value(guess, truth)
+    if type(guess) not in _SEQUENCES or len(guess) != len(parts):
+        return f"your line is {show(guess)}, expected {len(parts)} things in brackets: {', '.join(parts)}"
+    said = [(p, _wrong_value(g, t)) for p, g, t in zip(parts, guess, truth, strict=True)]
+    return "; ".join(f"{part}: {wrong}" for part, wrong in said if wrong)
+
+
+def _wrong_value(guess: Any, truth: Any) -> str:
+    if type(guess) is int and type(truth) in _SEQUENCES and len(truth) == 1:
+        guess = (guess,)  # a size of one dimension may be written as a number
+    if _same(guess, truth):
+        return ""
+    if guess is ...:
+        return "no prediction yet"
+    if isinstance(truth, bool) and type(guess) is not bool:
+        return f"{show(guess)} is neither `True` nor `False`"
+    if isinstance(truth, torch.dtype) and type(guess) is not torch.dtype:
+        shown = f"`{guess.__name__}`, a type" if isinstance(guess, type) else show(guess)
+        return f"{shown} is no dtype of torch's, such as `torch.int16`"
+    return f"{show(guess)} is not what torch says"
+
+
+def _same(guess: Any, truth: Any) -> bool:
+    if type(guess) in _SEQUENCES and isinstance(truth, (tuple, list)):
+        return len(guess) == len(truth) and all(map(_same, guess, truth))
+    if isinstance(guess, bool) or isinstance(truth, bool):
+        return guess is truth
+    if isinstance(guess, float) or isinstance(truth, float):
+        numbers = type(guess) in (int, float) and isinstance(truth, (int, float))
+        return numbers and math.isclose(guess, truth, rel_tol=1e-3, abs_tol=1e-6)
+    return type(guess) is type(truth) and guess == truth

@@ -1,0 +1,192 @@
+"""Mutations put around a finished answer, and mutants made into answers.
+
+A change around the answer writes down when it made a difference at all: a copy of what was a copy already is
+no mutant.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import linecache
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from course_utils.proving.mutants import Mutant
+
+# What is done to a result, and whether that makes a difference to this tensor (`given`: the tensors that
+# the answer was given).
+_RESULTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[..., bool]]] = {
+    "detached": (lambda t: t.detach(), lambda t, given: t.requires_grad),
+    "cloned": (lambda t: t.clone(), lambda t, given: _storage(t) in given),
+    "made contiguous": (lambda t: t.contiguous(), lambda t, given: not t.is_contiguous() and t.numel() > 1),
+    "of another dtype": (lambda t: _other_dtype(t), lambda t, given: t.dtype in _OTHER),
+}
+_OTHER = {
+    torch.float32: torch.float64,
+    torch.float64: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.int64: torch.int32,
+    torch.int32: torch.int64,
+}
+
+
+def around(source: str, answer_name: str) -> list[Mutant]:
+    """The changes that can be put around the answer, or around the methods of a class."""
+    tree = ast.parse(source)
+    defined = next(n for n in tree.body if getattr(n, "name", None) == answer_name)
+    methods = [n for n in ast.walk(defined) if isinstance(n, ast.FunctionDef)]
+    if isinstance(defined, ast.ClassDef):
+        methods = [n for n in defined.body if isinstance(n, ast.FunctionDef) and _is_public(n.name)]
+    else:
+        methods = methods[:1]
+    found = []
+    for method in methods:
+        if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(method)):
+            for change in _RESULTS:
+                if change == "of another dtype" and method.name == "backward":
+                    continue  # the engine casts gradients back
+                what = f"the result of `{method.name}` {change}"
+                found.append(Mutant(what, source, ("result", method.name, change), True))
+        names = [arg.arg for arg in method.args.posonlyargs + method.args.args]
+        for name in names:
+            if name not in ("self", "ctx", "cls"):
+                for change in ("cloned at entry", "changed"):
+                    what = f"`{name}` {change} in `{method.name}`"
+                    found.append(Mutant(what, source, (change, method.name, name), True))
+    return found
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or name in ("__call__", "__getitem__")
+
+
+def _other_dtype(t: torch.Tensor) -> torch.Tensor:
+    return t.to(_OTHER[t.dtype])
+
+
+def _storage(t: torch.Tensor) -> int | None:
+    if t.device.type == "meta" or t.numel() == 0:
+        return None
+    return t.untyped_storage().data_ptr()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, torch.nn.Module):
+        yield from [*value.parameters(), *value.buffers()]
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The value with every tensor in it changed. What is no plain list, tuple or dict stays as it is, so the
+    parameters of a module do."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(item, change) for item in value)
+    if type(value) is dict:
+        return {key: _mapped(item, change) for key, item in value.items()}
+    return value
+
+
+def _surround(function: Callable[..., Any], kind: str, detail: str, mark: Path) -> Callable[..., Any]:
+    """The function with the change around it. `mark` is made when the change makes a difference."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        given = {_storage(t) for t in _tensors([*args, *kwargs.values()])} - {None}
+        if kind == "result":
+            change, differs = _RESULTS[detail]
+
+            def one(t: torch.Tensor) -> torch.Tensor:
+                if not differs(t, given):
+                    return t
+                mark.touch()
+                return change(t)
+
+            return _mapped(function(*args, **kwargs), one)
+        bound = signature.bind(*args, **kwargs)
+        value = bound.arguments.get(detail)
+        if not isinstance(value, torch.Tensor):
+            return function(*args, **kwargs)
+        if kind == "cloned at entry":
+            copy = bound.arguments[detail] = value.clone()
+            version = copy._version
+            result = function(*bound.args, **bound.kwargs)
+            if copy._version != version or _storage(copy) in {_storage(t) for t in _tensors(result)} - {None}:
+                mark.touch()
+            return result
+        result = function(*args, **kwargs)
+        if value.numel() and value.device.type != "meta" and value.dtype is not torch.bool:
+            mark.touch()
+            with torch.no_grad():
+                value.add_(1)
+        return result
+
+    # `functools.wraps` would let the check for the starter see through; a mutant is never a starter.
+    return changed
+
+
+def _changeable(mark: Path, value: Any) -> Any:
+    if isinstance(value, (torch.Tensor, list)):
+        mark.touch()
+    return value
+
+
+def _seen_by_others(mark: Path, value: Any) -> Any:
+    """Marks a tensor or list that the function was given, and a tensor that shares the storage of another."""
+    frame = sys._getframe(1)
+    count = frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount
+    given = frame.f_code.co_varnames[:count]
+    others = [v for name, v in frame.f_locals.items() if name in given or v is not value]
+    if any(other is value for other in others):
+        return _changeable(mark, value)
+    if isinstance(value, torch.Tensor) and _storage(value) in {_storage(t) for t in _tensors(others)}:
+        mark.touch()
+    return value
+
+
+def digest(mutant: Mutant) -> str:
+    """The same for the same mutant on every run and every machine."""
+    return hashlib.sha256(f"{mutant.description}\n{mutant.source}".encode()).hexdigest()[:16]
+
+
+def build(mutant: Mutant, answer_name: str, mark: Path, *, importable: bool = False) -> Any:
+    """The mutant as an answer. Its source can be found by `inspect`, as that of a cell can. `importable`: its
+    module can be found by its name, as the compiler does; not where it is sent to another process."""
+    file = f"<mutant {digest(mutant)}>"
+    linecache.cache[file] = (len(mutant.source), None, mutant.source.splitlines(keepends=True), file)
+    module = types.ModuleType("mutant")
+    module.__file__ = file
+    module._seen_by_others = functools.partial(_seen_by_others, mark)
+    module._changeable = functools.partial(_changeable, mark)
+    if importable:
+        sys.modules[module.__name__] = module
+    exec(compile(mutant.source, file, "exec", dont_inherit=True), module.__dict__)
+    answer = module.__dict__[answer_name]
+    if mutant.around:
+        kind, method, detail = mutant.around
+        if not isinstance(answer, type):
+            return _surround(answer, kind, detail, mark)
+        original = answer.__dict__[method]
+        if isinstance(original, (staticmethod, classmethod)):
+            wrapped = _surround(original.__func__, kind, detail, mark)
+            setattr(answer, method, type(original)(wrapped))
+        else:
+            setattr(answer, method, _surround(original, kind, detail, mark))
+    return answer

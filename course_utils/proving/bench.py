@@ -1,0 +1,163 @@
+"""Grades mutants of one exercise, one after another, each up to the first check that rejects it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from course_utils import catalog, grader, machine, workers
+from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, RAISED, Outcome, Place, conduct
+from course_utils.exercise import Check
+from course_utils.proving.around import around, build, digest
+from course_utils.proving.mutants import Mutant, mutants
+
+# A mutant gets this many times the seconds that the reference took, and no less than the second number.
+TIMES, AT_LEAST = 5.0, 1.0
+
+REJECTED, SURVIVED, NO_CHANGE = "rejected", "survived", "no change"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant. *rejected*: `check` failed, and `how` is its state. *no change*: what was
+    put around the answer never made a difference, so there was no mutant."""
+
+    mutant: Mutant
+    state: str
+    check: str = ""
+    how: str = ""
+
+
+class Bench:
+    """The mutants run in a warm process that is replaced when one of them does not end or ends it. Checks on
+    ranks have processes of their own anyway."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name = root, name
+        course = catalog.load(root)
+        self.exercise, self.solution = course.exercise(name), course.solution(name)
+        self._folder = tempfile.TemporaryDirectory(prefix="mutants-")
+        self._worker: workers.Worker | None = None
+        self._times: dict[str, float] = {}
+        source, answer = self.solution.source, self.exercise.answer_name
+        self.mutants = [*mutants(source), *around(source, answer)]
+        self.unusable: list[str] = []
+
+    def __enter__(self) -> Bench:
+        here = [check for check in self._checks() if not check.ranks]
+        result = self._call(_time_reference, [check.name for check in here], deadline=300)
+        if result.state != "returned":
+            raise RuntimeError(f"the reference of {self.name}: {result.describe()}")
+        for check in self._checks():
+            if check.ranks:
+                outcome = grader.run_on_ranks(check, self.solution.reference, Place(), check.deadline)
+                result.value[check.name] = outcome.state, outcome.seconds
+        for name, (state, seconds) in result.value.items():
+            if state == PASSED:
+                self._times[name] = max(AT_LEAST, TIMES * seconds)
+            else:
+                self.unusable.append(name)
+        whole = self.try_mutant(Mutant("nothing changed", ast.unparse(ast.parse(self.solution.source))))
+        if whole.state != SURVIVED:
+            raise RuntimeError(f"{self.name}: what is rejected is no mutant, but the reference: {whole}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._folder.cleanup()
+
+    def sample(self, count: int | None) -> list[Mutant]:
+        """The same `count` mutants on every run, chosen by their digest; all for None."""
+        return self.mutants if count is None else sorted(self.mutants, key=digest)[:count]
+
+    def try_mutant(self, mutant: Mutant, only: str | None = None) -> Verdict:
+        """Grades the mutant up to the first check that fails; `only`: by that check alone."""
+        mark = Path(self._folder.name) / digest(mutant)
+        wanted = {name: t for name, t in self._times.items() if only is None or name == only}
+        checks = [check for check in self._checks() if check.name in wanted]
+        here = [(check.name, wanted[check.name]) for check in checks if not check.ranks]
+        passed = False
+        if here:
+            result = self._call(_try, mutant, mark, here, deadline=sum(t for _, t in here) + 5)
+            if result.state != "returned":
+                self._worker = None  # it took the process with it
+                return Verdict(mutant, REJECTED, "", result.state)
+            name, state = result.value
+            if state in FAILED:
+                return Verdict(mutant, REJECTED, name, state)
+            passed = state == PASSED
+        for check in checks:
+            if check.ranks:
+                answer = build(mutant, self.exercise.answer_name, mark)
+                outcome = grader.run_on_ranks(check, answer, Place(), wanted[check.name])
+                if outcome.state in FAILED:
+                    return Verdict(mutant, REJECTED, check.name, outcome.state)
+                passed = passed or outcome.state == PASSED
+        if not passed:
+            return Verdict(mutant, REJECTED, "", COULD_NOT_CHECK)
+        if mutant.marked and not mark.exists():
+            return Verdict(mutant, NO_CHANGE)
+        return Verdict(mutant, SURVIVED)
+
+    def _checks(self) -> list[Check]:
+        return [c for c in self.exercise.checks if all(map(machine.has, c.needs))]
+
+    def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> workers.Result:
+        if self._worker is None:
+            self._worker = workers.Worker()
+        return self._worker.call(function, self.root, self.name, *args, deadline=deadline)
+
+
+# --- inside the warm process ---------------------------------------------------------------------------
+
+
+def _compile_eagerly() -> None:
+    """What the compiler would generate code for runs as it is: a mutant is no test of the generator."""
+    torch._TorchCompileInductorWrapper.__call__ = lambda self, module, inputs: module.forward
+
+
+def _run(check: Check, answer: Any, deadline: float) -> Outcome:
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+    device = next((need for need in check.needs if need in ("cuda", "mps")), "cpu")
+    return conduct(check, answer, Place(device if "device" in check.wants else None), deadline)
+
+
+def _time_reference(root: Path, name: str, checks: list[str]) -> dict[str, tuple[str, float]]:
+    _compile_eagerly()
+    course = catalog.load(root)
+    answer, found = course.solution(name).reference, {}
+    for check in course.exercise(name).checks:
+        if check.name in checks:
+            _run(check, answer, check.deadline)  # the first run imports and allocates
+            outcome = _run(check, answer, check.deadline)
+            found[check.name] = outcome.state, outcome.seconds
+    return found
+
+
+def _try(
+    root: Path, name: str, mutant: Mutant, mark: Path, checks: list[tuple[str, float]]
+) -> tuple[str, str]:
+    """(check, state) of the first check that fails; *passed* where one passed and none failed."""
+    _compile_eagerly()
+    exercise = catalog.load(root).exercise(name)
+    by_name = {check.name: check for check in exercise.checks}
+    passed = False
+    try:
+        answer = build(mutant, exercise.answer_name, mark, importable=True)
+    except Exception:  # a class body that raises, say
+        return "", RAISED
+    for check, deadline in checks:
+        outcome = _run(by_name[check], answer, deadline)
+        if outcome.state in FAILED:
+            return check, outcome.state
+        passed = passed or outcome.state == PASSED
+    return "", PASSED if passed else COULD_NOT_CHECK

@@ -1,0 +1,225 @@
+"""The laws that every exercise keeps. Each gives the faults it found, in sentences: none is none."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from course_utils import grader, machine
+from course_utils.catalog import Course, Solution, edited
+from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, WRONG
+from course_utils.exercise import Exercise
+from course_utils.proving import bench
+from course_utils.proving.texts import faults, given_away, prose, texts
+from course_utils.report import Report
+
+MOST_LINES = 320  # of an exercise's file
+MOST_WORDS = 120  # of a task, code counted as a word
+CHECKS = range(3, 8)
+MISTAKES = range(3, 9)
+
+
+def is_prediction(solution: Solution) -> bool:
+    """Whether the answer is what a reader wrote down, not something that does anything."""
+    code = getattr(solution.reference, "__code__", None)
+    return code is not None and code.co_argcount == 0 and "predict" in code.co_name
+
+
+def form(exercise: Exercise, solution: Solution) -> Iterator[str]:
+    """What an exercise is made of, and how it is written."""
+    lines = len(exercise.path.read_text(encoding="utf-8").splitlines())
+    if lines > MOST_LINES:
+        yield f"its file has {lines} lines, at most {MOST_LINES} are allowed"
+    if (words := len(prose(exercise.task).split())) > MOST_WORDS:
+        yield f"the task has {words} words, at most {MOST_WORDS} are allowed"
+    if exercise.core and exercise.minutes > 20:
+        yield f"a core exercise takes 20 minutes at most, not {exercise.minutes}"
+    if len(exercise.hints) != 3:
+        yield f"it has {len(exercise.hints)} hints, not 3"
+    predicts = is_prediction(solution)
+    if len(exercise.checks) not in CHECKS and not predicts:
+        yield f"it has {len(exercise.checks)} checks, not 3 to 7"
+    if len(solution.mistakes) not in MISTAKES and not predicts:
+        yield f"it lists {len(solution.mistakes)} mistakes, not 3 to 8"
+    if not predicts and len(solution.also_right) < 2:
+        yield "it has fewer than two other right answers"
+    for check in exercise.checks:
+        if not check.why:
+            yield f"check {check.name} has no why: the paragraph below the first line of its docstring"
+    titles = [check.title for check in exercise.checks]
+    if len(set(titles)) != len(titles):
+        yield "two checks have the same title"
+    for where, text in texts(exercise, solution):
+        for fault in faults(text):
+            yield f"{where} has {fault}"
+        if where == "the title" or where.startswith("check "):
+            if text.endswith("."):
+                yield f"{where} is a title: no full stop"
+            if len(text) > 90:
+                yield f"{where} does not fit on a line of 90 characters"
+        elif text and not text.rstrip().endswith((".", "?", "`", ":", ")", "|", "*")):
+            yield f"{where} does not end"
+    for number, hint in enumerate(exercise.hints, 1):
+        if found := given_away(hint, solution.source):
+            yield f"hint {number} holds code of the reference: {found}"
+
+
+def starter(exercise: Exercise) -> Iterator[str]:
+    """What the reader starts from is not attempted, and fails where it is graded all the same."""
+    typed = starter_as_typed(exercise)
+    if not grader.is_starter(exercise, typed):
+        yield "the starter as a reader has it is not taken for the starter"
+    report = grader.grade(exercise, typed)
+    if report.state not in FAILED:
+        yield f"what the reader starts from is {report.state}"
+    for nonsense in (lambda *args, **kwargs: None, lambda *args, **kwargs: "four", lambda: 0):
+        nonsense.__name__ = exercise.answer_name
+        report = grader.grade(exercise, nonsense)
+        if report.state not in FAILED:
+            yield f"an answer of another kind is {report.state}"
+
+
+def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
+    """The reference and the other right answers pass, on every device."""
+    lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
+    for answer in (solution.reference, *solution.also_right):
+        report = grader.grade(exercise, answer)
+        if report.state != PASSED:
+            yield f"{answer.__name__}, a right answer, is {report.state}:\n{report}"
+        unknown = {o.check for o in report.outcomes if o.state == COULD_NOT_CHECK}
+        if unknown - lacking:
+            yield f"{answer.__name__} could not be checked by {', '.join(sorted(unknown - lacking))}"
+        if answer is not solution.reference and grader.is_starter(exercise, answer):
+            yield f"{answer.__name__} is taken for the starter"
+        for check in exercise.checks:
+            if "device" in check.wants and check.name not in lacking:
+                seen = {o.device for o in report.outcomes if o.check == check.name}
+                wanted = {need for need in check.needs if need in ("cuda", "mps")}
+                if seen != (wanted or set(machine.devices())):
+                    yield f"{check.name} did not run on every device"
+
+
+def mistakes(course: Course, name: str, rejecting: set[str]) -> Iterator[str]:
+    """Every mistake is rejected, first by the check that it names, and each report can be read.
+
+    The names of the checks that reject one are added to `rejecting`.
+    """
+    exercise, solution = course.exercise(name), course.solution(name)
+    known = {check.name for check in exercise.checks}
+    pasted: set[str] = set()
+    for mistake in solution.mistakes:
+        answer = edited(solution, exercise, mistake)
+        report = grader.grade(exercise, answer)
+        rejecting |= {o.check for o in report.outcomes if o.state in FAILED}
+        if grader.is_starter(exercise, answer):
+            yield f"the mistake {mistake.label!r} is taken for the starter"
+        if mistake.told_by not in known:
+            yield f"the mistake {mistake.label!r} names no check of this exercise: {mistake.told_by}"
+        elif report.state not in FAILED:
+            lacking = next(c for c in exercise.checks if c.name == mistake.told_by).needs
+            if all(map(machine.has, lacking)):
+                yield f"the mistake {mistake.label!r} is {report.state}"
+        elif report.told_by != mistake.told_by:
+            by = f"is told by {report.told_by}, not {mistake.told_by}"
+            yield f"the mistake {mistake.label!r} {by}\n{report}"
+        yield from _readable(exercise, report, f"the mistake {mistake.label!r}", answer, pasted)
+
+
+def _readable(exercise: Exercise, report: Report, whose: str, answer: Any, pasted: set[str]) -> Iterator[str]:
+    checks = {check.name: check for check in exercise.checks}
+    for outcome in report.outcomes:
+        if outcome.state not in FAILED:
+            continue
+        if not outcome.message:
+            yield f"{whose}: {outcome.check} says nothing"
+            continue
+        for fault in faults("\n".join([*outcome.message, outcome.symptom])):
+            yield f"{whose}: {outcome.check} says {fault}: {outcome.message}"
+        if outcome.state == WRONG and not checks[outcome.check].ranks and outcome.check not in pasted:
+            pasted.add(outcome.check)
+            if fault := _does_not_run(outcome.message[0], exercise.answer_name, answer):
+                yield f"{whose}: the example of {outcome.check} does not run when pasted: {fault}"
+
+
+def _does_not_run(shown: str, name: str, answer: Any) -> str:
+    """Why the example of a message cannot be pasted into a cell; no text where it can. What the answer itself
+    raises is no fault of the example."""
+    if not shown.startswith("for"):
+        return ""
+    code = shown.removeprefix("for\n") if "\n" in shown else shown.removeprefix("for `").removesuffix("`")
+    names = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np, name: answer}
+    names["dist"] = torch.distributed
+    try:
+        program = compile(code, "<example>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"{error}\n{code}"
+    quiet = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), torch.enable_grad():
+            exec(program, names)
+    except NameError as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if last.filename == "<example>":
+            return f"{error}\n{code}"
+    except BaseException:
+        pass
+    return ""
+
+
+def mutations(
+    course: Course, name: str, rejecting: set[str], count: int | None, *, idle: bool = True
+) -> Iterator[str]:
+    """Mutants of the reference are rejected; those that are listed survive; each check rejects something.
+
+    `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to.
+    """
+    exercise, solution = course.exercise(name), course.solution(name)
+    lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
+    with bench.Bench(course.root, name) as one:
+        for check in one.unusable:
+            yield f"the reference does not pass {check} where its mutants are graded"
+        tried = {m.description: one.try_mutant(m) for m in one.sample(count)}
+        rejecting |= {verdict.check for verdict in tried.values()}
+        for description, verdict in tried.items():
+            if verdict.state == bench.SURVIVED and description not in solution.equivalent:
+                yield f"a mutant survives: {description}"
+        by_name = {mutant.description: mutant for mutant in one.mutants}
+        for description, why in solution.equivalent.items():
+            if description not in by_name:
+                yield f"{description} is listed, and is no mutant of the reference"
+            elif count is None and tried[description].state != bench.SURVIVED:
+                yield f"{description} is listed as equivalent, and does not survive"
+            if not why.strip():
+                yield f"{description} does not say why it is equivalent"
+        if len(solution.equivalent) > max(2, len(one.mutants) // 15):
+            yield f"{len(solution.equivalent)} of {len(one.mutants)} mutants are listed as equivalent"
+        for check in exercise.checks if idle else ():
+            if check.name in rejecting | lacking:
+                continue
+            if not any(one.try_mutant(m, only=check.name).state == bench.REJECTED for m in one.mutants):
+                yield f"check {check.name} rejects no wrong answer at all"
+
+
+def starter_as_typed(exercise: Exercise) -> Any:
+    """The starter as a reader has it: from its source, in a module of its own."""
+    names = dict(vars(sys.modules[exercise.starter_object.__module__]), __name__="__main__")
+    exec(compile(exercise.starter_source, "<cell>", "exec", dont_inherit=True), names)
+    return names[exercise.answer_name]
+
+
+def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple[str, list[str]]]:
+    """(law, its faults) for one exercise, one law after another."""
+    exercise, solution = course.exercise(name), course.solution(name)
+    rejecting: set[str] = set()
+    yield "form", list(form(exercise, solution))
+    yield "starter", list(starter(exercise))
+    yield "right answers", list(right_answers(exercise, solution))
+    yield "mistakes", list(mistakes(course, name, rejecting))
+    yield "mutations", list(mutations(course, name, rejecting, count))
