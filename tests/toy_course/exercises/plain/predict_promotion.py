@@ -8,8 +8,7 @@ what torch does when you check.
 
 import torch
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
     minutes=5,
@@ -25,72 +24,24 @@ exercise = Exercise(
 def predict_promotion() -> dict:
     """The dtype of each result"""
     return {
-        "quotient": ...,  # torch.arange(4) / 2
-        "halves": ...,  # torch.ones(2, dtype=torch.float16) + torch.ones(2, dtype=torch.bfloat16)
-        "scalar": ...,  # torch.ones(2) * torch.tensor(2.0, dtype=torch.float64)
-        "total": ...,  # torch.ones(2, dtype=torch.int8).sum()
+        "torch.arange(4) / 2": ...,
+        "torch.ones(2) * torch.tensor(2.0, dtype=torch.float64)": ...,
+        "torch.ones(2, dtype=torch.int8).sum()": ...,
     }
 
 
-def _ask(predictions, name, code):
-    expect.predicted(predictions, name, eval(code, {"torch": torch}).dtype, code=code)
+_WHYS = {
+    "torch.arange(4) / 2": "A division leaves the integers.",
+    "torch.ones(2) * torch.tensor(2.0, dtype=torch.float64)": "Tensors with dimensions decide.",
+    "torch.ones(2, dtype=torch.int8).sum()": "A sum of integers is kept in int64.",
+}
 
 
 @exercise.check
-def quotient(predict_promotion):
-    """Integers, divided"""
-    _ask(predict_promotion(), "quotient", "torch.arange(4) / 2")
+def dtypes(predict_promotion):
+    """The dtype of each result
 
-
-@exercise.check
-def halves(predict_promotion):
-    """Two kinds of half precision"""
-    code = "torch.ones(2, dtype=torch.float16) + torch.ones(2, dtype=torch.bfloat16)"
-    _ask(predict_promotion(), "halves", code)
-
-
-@exercise.check
-def scalar(predict_promotion):
-    """A tensor without dimensions"""
-    _ask(predict_promotion(), "scalar", "torch.ones(2) * torch.tensor(2.0, dtype=torch.float64)")
-
-
-@exercise.check
-def total(predict_promotion):
-    """A sum of small integers"""
-    _ask(predict_promotion(), "total", "torch.ones(2, dtype=torch.int8).sum()")
-
-
-@exercise.mistake
-def operands_decide():
-    """You took the dtype of the operands for that of the result. A quotient of integers is a float, and a
-    sum of integers an int64: both would not fit otherwise."""
-    return {
-        "quotient": torch.int64,
-        "halves": torch.float32,
-        "scalar": torch.float32,
-        "total": torch.int8,
-    }
-
-
-@exercise.mistake
-def widest_wins():
-    """You let the widest dtype win. A tensor without dimensions has no say within its kind: float64 does not
-    widen a float32 tensor that has dimensions."""
-    return {
-        "quotient": torch.float32,
-        "halves": torch.float32,
-        "scalar": torch.float64,
-        "total": torch.int64,
-    }
-
-
-@exercise.mistake
-def half_is_enough():
-    """Neither of the two half precisions holds the values of the other, so their sum is a float32."""
-    return {
-        "quotient": torch.float32,
-        "halves": torch.float16,
-        "scalar": torch.float32,
-        "total": torch.int64,
-    }
+    Torch sorts dtypes into kinds: booleans, integers, floats, complex numbers.
+    """
+    truths = {line: eval(line, {"torch": torch}).dtype for line in _WHYS}
+    predict.compare(predict.written_down(predict_promotion), truths, _WHYS)

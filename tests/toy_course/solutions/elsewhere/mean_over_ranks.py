@@ -15,6 +15,8 @@ def mean_over_ranks(x: Tensor) -> Tensor:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def two_collectives(x: Tensor) -> Tensor:
     total, count = x.sum(), torch.tensor(float(x.numel()))
@@ -30,3 +32,21 @@ def gathers_everything(x: Tensor) -> Tensor:
 
 
 also_right = [two_collectives, gathers_everything]
+
+
+def mean_of_means(x: Tensor) -> Tensor:
+    mean = x.mean()
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
+mistakes = [
+    Wrong(mean_of_means, told_by="unequal_shares"),
+    Edit("no collective", "dist.all_reduce(sum_and_count)", "pass", told_by="equal_shares"),
+    Edit(
+        "stays away",
+        "sum_and_count = torch",
+        "if not len(x):\n        return x.sum()\n    sum_and_count = torch",
+        told_by="empty_share",
+    ),
+]

@@ -20,6 +20,8 @@ def period(step: Callable[[Tensor], Tensor], start: Tensor) -> int:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def notes_everything(step: Callable[[Tensor], Tensor], start: Tensor) -> int:
     seen = {}
@@ -39,3 +41,27 @@ def doubles_the_patience(step: Callable[[Tensor], Tensor], start: Tensor) -> int
 
 
 also_right = [notes_everything, doubles_the_patience]
+
+
+def waits_for_the_start(step: Callable[[Tensor], Tensor], start: Tensor) -> int:
+    count, x = 1, step(start)
+    while not torch.equal(x, start):
+        count, x = count + 1, step(x)
+    return count
+
+
+mistakes = [
+    Wrong(waits_for_the_start, told_by="way_to_the_circle"),
+    Edit(
+        "counts from nought",
+        "count, fast = 1, step(slow)",
+        "count, fast = 0, step(slow)",
+        told_by="one_circle",
+    ),
+    Edit(
+        "looks at one element",
+        "count, fast = 1, step(slow)\n    while not torch.equal(slow, fast)",
+        "count, fast = 1, step(slow)\n    while slow.flatten()[0] != fast.flatten()[0]",
+        told_by="all_different",
+    ),
+]

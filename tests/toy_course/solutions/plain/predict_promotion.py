@@ -8,8 +8,17 @@ import torch
 
 def predict_promotion() -> dict:
     return {
-        "quotient": torch.float32,
-        "halves": torch.float32,
-        "scalar": torch.float32,
-        "total": torch.int64,
+        "torch.arange(4) / 2": torch.float32,
+        "torch.ones(2) * torch.tensor(2.0, dtype=torch.float64)": torch.float32,
+        "torch.ones(2, dtype=torch.int8).sum()": torch.int64,
     }
+
+
+# Other right answers
+
+from course_utils.exercise import Edit
+
+mistakes = [
+    Edit("the sum stays small", 'sum()": torch.int64', 'sum()": torch.int8', told_by="dtypes"),
+    Edit("the widest wins", 'float64)": torch.float32', 'float64)": torch.float64', told_by="dtypes"),
+]

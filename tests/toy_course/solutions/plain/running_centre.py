@@ -25,6 +25,8 @@ class RunningCentre(nn.Module):
 
 # Other right answers
 
+from course_utils.exercise import Edit
+
 
 class WithLerp(nn.Module):
     def __init__(self, features: int, momentum: float = 0.1):
@@ -57,3 +59,20 @@ class WithBatchNorm(nn.Module):
 
 
 also_right = [WithLerp, WithBatchNorm]
+
+mistakes = [
+    Edit(
+        "plain attribute",
+        'self.register_buffer("mean", torch.zeros(features))',
+        "self.mean = torch.zeros(features)",
+        told_by="belongs_to_the_module",
+    ),
+    Edit("keeps the graph", "mean.detach()", "mean", told_by="no_graph"),
+    Edit(
+        "momentum the other way round",
+        "(1 - self.momentum) * self.mean + self.momentum *",
+        "self.momentum * self.mean + (1 - self.momentum) *",
+        told_by="average",
+    ),
+    Edit("takes out the average in training", "return x - mean", "return x - self.mean", told_by="training"),
+]
