@@ -9,7 +9,7 @@ PEERS := build/peers
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: lab test notebooks bench bench-peers mutations pictures lint FORCE
+.PHONY: lab test notebooks bench bench-peers proof pictures lint FORCE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -28,8 +28,8 @@ bench: $(VENV)/installed
 bench-peers: $(VENV)/installed $(PEERS)/installed
 	@PEERS=$(PEERS) $(BIN)/python -m tests.benchmarks peers $(ARGS)
 
-mutations: $(VENV)/installed-test
-	@$(BIN)/python tests/mutations.py $(ARGS)
+proof: $(VENV)/installed-test
+	@$(BIN)/python -m course_utils.cli prove $(ARGS)
 
 pictures: $(VENV)/installed-test
 	@$(BIN)/python tests/pictures.py
