@@ -1,9 +1,8 @@
-"""Three questions decide each line. What did an operator keep? `exp` its result, `sin` and `x * x` their
-input, `x * w` the factor `w`, an addition nothing, `exp_` what it has written. Was that written to
-afterwards? If not, the line is safe: autograd records in-place operations like others. Could autograd see the
-write? Through a view, a slice or a detached tensor, yes: they share the version counter, and backward raises
-when a kept tensor has another version than it was kept with, even where no value changed. Through `.data` and
-NumPy, no: the gradient comes out wrong.
+"""Three questions decide each line. What did a node keep? `exp` its result, `sin` and `x * x` their input,
+`x * w` the factor `w`, an addition nothing, `exp_` what it has written. Was that written to afterwards? If
+not, the line is safe: a write in place is recorded like other operations. Was the write counted? Through a
+view, a slice or a detached tensor, yes: they share the version, and backward raises where it is not the one
+at which the tensor was kept, even if no number changed. Through `.data` and NumPy, no: the gradient is wrong.
 
 Two lines stand apart. A leaf that requires a gradient cannot be written to at all. And in `h.relu_() + h` the
 gradient is right, and perhaps not the one that its author wanted: `h` is rectified before it is added, so the
@@ -33,3 +32,45 @@ def predict_inplace() -> dict:
         "w = torch.ones(3); y = x * w; w.zero_()": "raises",
         "h = x * 2; y = h.relu_() + h": "safe",
     }
+
+
+# Other right answers
+
+from course_utils.exercise import Edit, Wrong
+
+also_right = []
+
+
+# Mistakes
+
+
+def _asks_torch():
+    import torch
+
+    x = torch.ones(3, requires_grad=True)
+    return {**predict_inplace(), "y = x + 1; y += 1": "safe" if (x + 1).add_(1).requires_grad else "raises"}
+
+
+mistakes = [
+    Wrong(_asks_torch, told_by="a_result"),
+    Edit("versions compare values", 'y *= 1": "raises"', 'y *= 1": "safe"', told_by="a_result"),
+    Edit(
+        "a write to any result raises",
+        'y = x + 1; y += 1": "safe"',
+        'y = x + 1; y += 1": "raises"',
+        told_by="a_result",
+    ),
+    Edit(
+        "detach hides a write",
+        'x.detach().add_(1)": "raises"',
+        'x.detach().add_(1)": "wrong"',
+        told_by="x_itself",
+    ),
+    Edit(
+        "data shows a write",
+        'x * x; x.data += 1": "wrong"',
+        'x * x; x.data += 1": "raises"',
+        told_by="x_itself",
+    ),
+    Edit("a constant may change", 'w.zero_()": "raises"', 'w.zero_()": "safe"', told_by="parts_and_operands"),
+]
