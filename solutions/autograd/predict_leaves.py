@@ -32,3 +32,66 @@ def predict_leaves() -> dict:
         "y = torch.zeros(3); y += x": (False, True, False),
         "y = x * 2; y.retain_grad()": (False, True, True),
     }
+
+
+# Other right answers
+
+from course_utils.exercise import Edit, Wrong
+
+also_right = []
+
+
+# Mistakes
+
+
+def _asks_torch():
+    import torch
+
+    x = torch.ones(3, requires_grad=True)
+    return {**predict_leaves(), "y = x.float()": (x.float().is_leaf, True, True)}
+
+
+def _all_in_the_graph_have_gradients():
+    return {line: (leaf, needs, needs) for line, (leaf, needs, _) in predict_leaves().items()}
+
+
+mistakes = [
+    Wrong(_asks_torch, told_by="written_down"),
+    Edit(
+        "results are no leaves",
+        '"y = torch.ones(3) * 2": (True,',
+        '"y = torch.ones(3) * 2": (False,',
+        told_by="without_x",
+    ),
+    Wrong(_all_in_the_graph_have_gradients, told_by="from_x"),
+    Edit(
+        "copies are leaves",
+        '"y = x.clone()": (False, True, False)',
+        '"y = x.clone()": (True, True, True)',
+        told_by="from_x",
+    ),
+    Edit(
+        "every conversion is recorded",
+        '"y = x.float()": (True, True, True)',
+        '"y = x.float()": (False, True, False)',
+        told_by="converted",
+    ),
+    Edit(
+        "parameters stay in the graph",
+        '"y = nn.Parameter(x * 2)": (True, True, True)',
+        '"y = nn.Parameter(x * 2)": (False, True, False)',
+        told_by="new_start",
+    ),
+    Edit(
+        "a leaf stays a leaf",
+        '"y = torch.zeros(3); y += x": (False, True, False)',
+        '"y = torch.zeros(3); y += x": (True, False, False)',
+        told_by="later",
+    ),
+    Edit(
+        "retained makes a leaf",
+        '"y = x * 2; y.retain_grad()": (False,',
+        '"y = x * 2; y.retain_grad()": (True,',
+        told_by="later",
+    ),
+]
