@@ -2,11 +2,10 @@
 final dtype and on its final device; `reshape` changes only how it is read. The row has `math.prod(shape)`
 elements; the product of nothing is 1, so shape `()` is one element too.
 
-`.to(dtype)` or `.to(device)` afterwards gives the same numbers and a second row: the first is thrown away as
-soon as it is full. The same holds for `result.copy_(...)` and for sums of two tensors.
+`.to(dtype)` or `.to(device)` afterwards gives the same numbers and a second row: the first is thrown away
+once it has been read. The same holds for `result.copy_(...)` and for sums of two tensors.
 
-Filling an empty tensor element by element makes it once too, and takes a step in Python for each element;
-`torch.tensor` of a list takes its elements from Python, and moves them where they are to be itself.
+Filling an empty tensor element by element makes it once too, and takes a step in Python for each element.
 """
 
 import math
@@ -21,6 +20,8 @@ def warm_up(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 def _element_by_element(shape, dtype, device):
@@ -45,3 +46,40 @@ def _counts_into_it(shape, dtype, device):
 
 
 also_right = [_element_by_element, _from_a_list, _counts_into_it]
+
+
+# Mistakes
+
+
+def _rows_and_columns(shape, dtype, device):
+    rows, columns = shape
+    return torch.arange(rows * columns, dtype=dtype, device=device).reshape(rows, columns)
+
+
+def _holds_the_shape(shape, dtype, device):
+    return torch.tensor(shape, dtype=dtype, device=device)
+
+
+_MADE = "torch.arange(math.prod(shape), dtype=dtype, device=device).reshape(shape)"
+
+mistakes = [
+    Wrong(_holds_the_shape, told_by="right_values"),
+    Edit(
+        "starts at one", "arange(math.prod(shape)", "arange(1, math.prod(shape) + 1", told_by="right_values"
+    ),
+    Wrong(_rows_and_columns, told_by="any_shape"),
+    Edit("ignores the dtype", "dtype=dtype, ", "", told_by="any_dtype"),
+    Edit("ignores the device", ", device=device", "", told_by="any_device"),
+    Edit(
+        "converts afterwards",
+        _MADE,
+        "torch.arange(math.prod(shape), device=device).reshape(shape).to(dtype)",
+        told_by="made_with_its_dtype",
+    ),
+    Edit(
+        "moves afterwards",
+        _MADE,
+        "torch.arange(math.prod(shape), dtype=dtype).reshape(shape).to(device)",
+        told_by="made_on_its_device",
+    ),
+]
