@@ -46,7 +46,7 @@ _WHYS = {
     "x.dtype": "`arange` of Python's integers makes the one integer dtype with 64 bits.",
     "(x / 3).dtype": "`/` is true division: it leaves the integers, also where every quotient is whole, for "
     "torch's default floating dtype, which has 32 bits.",
-    "(x // 3).dtype": "`//` rounds the quotient down: of integers it makes integers again, of the same dtype.",
+    "(x // 3).dtype": "`//` rounds the quotient down: of integers it makes integers, of the same dtype.",
     "(x + 0.5).dtype": "A Python number brings its kind, floating point here, and not its width: that is "
     "torch's default, 32 bits, where Python and NumPy take 64.",
     "(x > 2).sum().dtype": "A sum over `bool` counts, and is made in the dtype in which all integers are "

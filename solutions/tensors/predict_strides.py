@@ -7,7 +7,8 @@ apart, which is two steps of 2. For `x.t().reshape(12)`, read 0, 4, 8, 1, …, t
 would be negative, which torch does not have. Those are copied. Indexing with a list copies without asking.
 
 A tensor is contiguous when each stride is the product of the sizes to its right, sizes of 1 not counted. A
-new tensor usually is; a `clone` keeps the strides of its source, and so `x.t().clone()` is not."""
+new tensor usually is; a `clone` keeps the strides of its source, and so `x.t().clone()` is not.
+"""
 
 
 def predict_strides() -> dict:
@@ -31,3 +32,65 @@ def predict_strides() -> dict:
         "x.t().reshape(12)": ((12,), (1,), True, False),
         "x[:, ::2].reshape(6)": ((6,), (2,), False, True),
     }
+
+
+# Other right answers
+
+import torch
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _in_lists():
+    return {line: list(map(_listed, told)) for line, told in predict_strides().items()}
+
+
+def _listed(part):
+    return list(part) if isinstance(part, tuple) else part
+
+
+also_right = [_in_lists]
+
+
+# Mistakes
+
+
+def _asks_torch():
+    x, lines = torch.arange(12).reshape(3, 4), {}
+    for line in predict_strides():
+        y = eval(line, {"x": x})
+        shared = y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        lines[line] = y.shape, y.stride(), y.is_contiguous(), shared
+    return lines
+
+
+def _strides_in_bytes():
+    lines = predict_strides()
+    return lines | {k: (v[0], tuple(8 * s for s in v[1]), *v[2:]) for k, v in lines.items() if k != "x"}
+
+
+mistakes = [
+    Wrong(_asks_torch, told_by="written_down"),
+    Wrong(_strides_in_bytes, told_by="parts"),
+    Edit(
+        "a slice copies",
+        '"x[1:]": ((2, 4), (4, 1), True, True)',
+        '"x[1:]": ((2, 4), (4, 1), True, False)',
+        "parts",
+    ),
+    Edit("keeps the strides", '"x.t()": ((4, 3), (1, 4)', '"x.t()": ((4, 3), (4, 1)', told_by="turned"),
+    Edit(
+        "clone tidies up",
+        '"x.t().clone()": ((4, 3), (1, 4), False',
+        '"x.t().clone()": ((4, 3), (3, 1), True',
+        "turned",
+    ),
+    Edit(
+        "flips with a negative stride",
+        "(4, 1), True, False),\n        # repeated",
+        "(-4, 1), False, True),\n        # repeated",
+        "turned",
+    ),
+    Edit("a real stride", "(0, 1), False, True", "(4, 1), True, True", told_by="repeated"),
+    Edit("reshape always copies", "(2,), False, True", "(1,), True, False", told_by="reshaped"),
+]
