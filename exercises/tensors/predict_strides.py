@@ -56,8 +56,8 @@ def predict_strides() -> dict:
 
 _WHYS = {
     "x": "A new tensor is laid out row by row, and strides count elements, not bytes.",
-    "x[1:]": "A slice of whole rows begins later and changes nothing else: where a view begins does not "
-    "count for contiguity.",
+    "x[1:]": "A slice reads the storage of `x`, from a later place on and with the same strides. Where a "
+    "view begins does not count for contiguity.",
     "x[:, 1:]": "The rows still lie in the storage of `x`, as far apart as before; between two of them there "
     "is an element that is not read.",
     "x[:, 1]": "The column is read from the storage of `x`, one element in every row; the rest of the "
