@@ -2,7 +2,8 @@
 
 import pytest
 
-from course_utils.exercise import ISOLATED_DEADLINE, PLAIN_DEADLINE, Exercise, snake_case
+from course_utils.exercise import Exercise, snake_case
+from course_utils.exercise.form import ISOLATED_DEADLINE, PLAIN_DEADLINE
 
 
 @pytest.fixture
@@ -15,13 +16,15 @@ def test_a_check_is_described_by_its_function(exercise):
     def right(answer, device, tmp_path):
         """The values are right
 
-        More, for whoever reads the code.
+        A rule of torch's,
+        over two lines.
         """
 
     (check,) = exercise.checks
     assert (check.name, check.title, check.function) == ("right", "The values are right", right)
     assert (check.wants, check.needs, check.isolated, check.ranks) == (("device", "tmp_path"), (), False, 0)
     assert check.deadline == PLAIN_DEADLINE
+    assert check.why == "A rule of torch's,\nover two lines."
 
 
 def test_options_of_a_check(exercise):
@@ -80,56 +83,6 @@ def test_two_starters_are_refused(exercise):
 
         @exercise.starter
         def second(): ...
-
-
-def test_a_mistake_in_other_words_and_in_another_form(exercise):
-    @exercise.mistake
-    def off_by_one(n):
-        """You stop
-        too early."""
-        return n - 1
-
-    @off_by_one.variant
-    def in_other_words(n):
-        return -(1 - n)
-
-    @off_by_one.form
-    def also_for_zero(n):
-        return max(n - 1, 0)
-
-    (mistake,) = exercise.mistakes
-    assert mistake is off_by_one
-    assert (mistake.name, mistake.diagnosis) == ("off_by_one", "You stop\ntoo early.")
-    assert mistake.answer(3) == 2
-    assert mistake.variants == [in_other_words]
-    assert mistake.forms == [also_for_zero]
-
-
-def test_a_mistake_can_call_itself(exercise):
-    @exercise.mistake
-    def factorial(n):
-        """It forgets the last factor."""
-        return 1 if n <= 1 else (n - 1) * factorial(n - 1)
-
-    assert exercise.mistakes[0].answer(4) == 6
-
-
-def test_a_mistake_without_a_diagnosis_is_refused(exercise):
-    with pytest.raises(TypeError, match="mistake nameless needs a docstring"):
-
-        @exercise.mistake
-        def nameless(): ...
-
-
-def test_the_docstring_of_a_base_class_is_no_diagnosis(exercise):
-    class Base:
-        """Something about the base."""
-
-    with pytest.raises(TypeError, match="mistake Derived needs a docstring"):
-
-        @exercise.mistake
-        class Derived(Base):
-            pass
 
 
 @pytest.mark.parametrize(

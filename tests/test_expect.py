@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn, tensor
 
-from course_utils import evidence, expect
+from course_utils.exercise import Table, expect, predict
 
 
 @pytest.fixture(autouse=True)
@@ -286,122 +286,6 @@ def test_raises():
         expect.raises(ValueError, lambda: len(3))
 
 
-# --- predictions ---------------------------------------------------------------------------------------
-
-
-def test_predictions():
-    expect.predicted({"a": (2, 3)}, "a", torch.Size([2, 3]), code="x.shape")
-    expect.predicted({"a": 0.3333}, "a", 1 / 3, code="x")
-    expect.predicted({"a": "copies"}, "a", "copies", code="x")
-    assert message(expect.predicted, {"a": ...}, "a", 1, code="x.dim()") == [
-        "`x.dim()`: no prediction yet (it still says `...`)"
-    ]
-    assert message(expect.predicted, {"a": 2}, "a", 1, code="x.dim()") == [
-        "`x.dim()`: you predicted `2`, torch says `1`"
-    ]
-
-
-@pytest.mark.parametrize("given", [None, [1], 3])
-def test_what_is_no_prediction_is_none(given):
-    told = message(expect.predicted, given, "a", 1, code="x")[0]
-    assert told.endswith("expected a dict with a line for each expression")
-    assert ("`return`" in told) == (given is None)
-
-
-@pytest.mark.parametrize(
-    ("guess", "truth"), [(1, True), (True, 1), (0, False), ((1,), (True,)), ("2", 2), (2.1, 2), (None, False)]
-)
-def test_predictions_that_only_look_the_same(guess, truth):
-    message(expect.predicted, {"a": guess}, "a", truth, code="x")
-
-
-def test_written_down():
-    assert expect.written_down(lambda: {"a": 1}) == {"a": 1}
-    assert "1 of torch's operators ran" in message(expect.written_down, lambda: {"a": torch.ones(1)})[0]
-    assert "the result is None" in message(expect.written_down, lambda: None)[0]
-
-
-class EqualToAll:
-    def __eq__(self, other):
-        return True
-
-    __hash__ = None
-
-
-class AnyTuple(tuple):
-    __eq__ = EqualToAll.__eq__
-    __hash__ = None
-
-
-@pytest.mark.parametrize(
-    ("guess", "truth"),
-    [(EqualToAll(), 1), (EqualToAll(), True), (AnyTuple((3,)), (2,)), (AnyTuple((2,)), (2,))]
-    + [((EqualToAll(),), (2,)), (EqualToAll(), torch.int64), (2, (2, 3)), (0, ()), (None, ())],
-)
-def test_only_plain_values_are_predictions(guess, truth):
-    message(expect.predicted, {"a": guess}, "a", truth, code="x")
-
-
-def test_a_size_of_one_dimension_may_be_a_number():
-    expect.predicted({"a": 2}, "a", (2,), code="x")
-    expect.all_predicted({"a": (2, [1], True)}, {"a": ((2,), (1,), True)}, parts=("size", "stride", "sure"))
-
-
-@pytest.mark.parametrize(
-    ("guess", "truth", "told"),
-    [
-        (float, torch.int64, "you predicted `float`, a type, but what was asked for is a dtype of torch's"),
-        ("int64", torch.int64, "you predicted `'int64'`, but what was asked for is a dtype of torch's"),
-        (1, True, "you predicted `1`, which is neither `True` nor `False`"),
-        (None, (), "you predicted `None`, torch says `()`"),
-        (torch.int8, torch.int64, "you predicted `torch.int8`, torch says `torch.int64`"),
-    ],
-)
-def test_a_guess_of_another_kind_is_told_what_was_asked_for(guess, truth, told):
-    (line,) = message(expect.predicted, {"a": guess}, "a", truth, code="x")
-    assert line.startswith(f"`x`: {told}")
-
-
-def test_every_wrong_line_of_a_group_is_told_and_is_evidence():
-    truths = {"a": 1, "b": 2, "c": 3, "d": 4}
-    with evidence.recording() as seen:
-        lines = message(expect.all_predicted, {"a": 5, "b": 2, "c": ...}, truths, names="abcd")
-    assert lines == [
-        "`a`: you predicted `5`, torch says `1`",
-        "`c`: no prediction yet (it still says `...`)",
-        "`d`: there is no line for it",
-    ]
-    assert dict(seen) == {
-        "predicted a": 5,
-        "predicted b": 2,
-        "predicted c": "not answered",
-        "predicted d": "no line",
-    }
-    expect.all_predicted(truths, truths, names="abcd")
-
-
-def test_a_line_under_another_name_is_pointed_out():
-    lines = message(expect.all_predicted, {"a ": 1, "b": 1}, {"a": 1}, names="ab")
-    assert lines[1] == "there is a line for `'a '`, which was not asked for"
-    expect.all_predicted({"a": 1, "more": 2}, {"a": 1}, names="a")
-
-
-def test_lines_of_several_parts():
-    parts, truths = ("size", "contiguous"), {"x": ((2, 3), True), "y": ((3,), False)}
-    expect.all_predicted({"x": [[2, 3], True], "y": (3, False)}, truths, parts=parts)
-    assert message(expect.all_predicted, {"x": ((3, 2), False), "y": ((3,), True)}, truths, parts=parts) == [
-        "`x`: size `(3, 2)`, torch says `(2, 3)`; contiguous `False`, torch says `True`",
-        "`y`: contiguous `True`, torch says `False`",
-    ]
-    assert message(expect.all_predicted, {"x": (2, 3), "y": (..., False)}, truths, parts=parts) == [
-        "`x`: size `2`, torch says `(2, 3)`; contiguous `3`, which is neither `True` nor `False`",
-        "`y`: size `...`, which is no prediction yet",
-    ]
-    assert message(expect.all_predicted, {"x": 1, "y": ((3,), False)}, truths, parts=parts) == [
-        "`x`: your line is `1`, expected 2 things in brackets: size, contiguous"
-    ]
-
-
 # --- the example that failed -----------------------------------------------------------------------------
 
 
@@ -412,11 +296,19 @@ def test_the_example_is_shown_as_it_was_run():
     t = expect.given("x = torch.arange(3)\ny = x[1:]", double=double)
     assert t.y.tolist() == [1, 2]
     lines = message(expect.equal, t.call("double(y)"), t.y * 2)
-    assert lines[0] == "for `x = torch.arange(3)`, `y = x[1:]`, `double(y)`"
-    namespace = {"torch": torch, "double": double}
-    for line in ("x = torch.arange(3)", "y = x[1:]"):
-        exec(line, namespace)
-    assert eval("double(y)", namespace).tolist() == [4, 5]
+    assert lines[0] == "for\nx = torch.arange(3)\ny = x[1:]\ndouble(y)"
+    exec(lines[0].removeprefix("for\n"), {"torch": torch, "double": double})
+
+
+def test_plain_values_that_an_example_was_given_stand_in_it():
+    t = expect.given(
+        "for i in range(n):\n    x = torch.ones(i, device=device)", n=2, other=3, device=torch.device("cpu")
+    )
+    t.run("x = x + n")
+    t.call("x.sum()")
+    assert expect.example() == ["for\nn = 2\nfor i in range(n):\n    x = torch.ones(i)\nx = x + n\nx.sum()"]
+    expect.given("x = 1")
+    assert expect.example() == ["for `x = 1`"]
 
 
 def test_a_situation_holds_inside_and_no_longer():
@@ -435,7 +327,7 @@ def test_what_was_raised_inside_belongs_to_the_situation():
         assert expect.example() == ["for `f(x)`"]
         with pytest.raises(ZeroDivisionError):
             expect.given("x = 1\ny = x / 0")
-        assert expect.example() == ["for `x = 1`, `y = x / 0`"]
+        assert expect.example() == ["for\nx = 1\ny = x / 0"]
     assert expect.example() == []
 
 
@@ -454,7 +346,7 @@ def test_the_line_for_a_tensor_names_the_device_where_that_matters():
     assert (expect.on(cpu), expect.on(other)) == ("", ", device='meta'")
 
 
-# --- what is shown, what is recorded -----------------------------------------------------------------------
+# --- what is shown, what was looked at -----------------------------------------------------------------------
 
 
 def test_values_are_shown_on_one_line_without_addresses():
@@ -474,30 +366,56 @@ def test_values_are_shown_on_one_line_without_addresses():
 
 
 @pytest.mark.parametrize(
-    ("kind", "assertion"),
+    "assertion",
     [
-        ("equal", lambda x: expect.equal(x, x)),
-        ("close", lambda x: expect.close(x, x.double())),
-        ("same_storage", lambda x: expect.same_storage(x, x)),
-        ("own_storage", lambda x: expect.own_storage(x.clone(), x)),
-        ("strides", lambda x: expect.strides(x, (1,))),
-        ("unchanged", lambda x: expect.unchanged(x, x)),
-        ("true", lambda x: expect.true(True)),
-        ("at_most", lambda x: expect.at_most(1, 2, "n")),
-        ("at_least", lambda x: expect.at_least(2, 1, "n")),
-        ("raises", lambda x: expect.raises(KeyError, lambda: {}[1])),
-        ("in graph", lambda x: expect.in_graph(x.requires_grad_()[:1])),
-        ("predicted a", lambda x: expect.predicted({"a": 1}, "a", 1, code="x")),
+        lambda x: expect.equal(x, x),
+        lambda x: expect.close(x, x.double()),
+        lambda x: expect.same_storage(x, x),
+        lambda x: expect.own_storage(x.clone(), x),
+        lambda x: expect.strides(x, (1,)),
+        lambda x: expect.unchanged(x, x),
+        lambda x: expect.true(True),
+        lambda x: expect.at_most(1, 2, "n"),
+        lambda x: expect.at_least(2, 1, "n"),
+        lambda x: expect.raises(KeyError, lambda: {}[1]),
+        lambda x: expect.in_graph(x.requires_grad_()[:1]),
+        lambda x: predict.compare({"a": 1}, {"a": 1}, {}),
+        lambda x: Table("f", [((1,), 1)]).compare(lambda n: n, lambda came, wanted: ""),
     ],
 )
-def test_every_assertion_leaves_evidence(kind, assertion):
-    with evidence.recording() as seen:
+def test_every_assertion_counts_as_a_look(assertion):
+    with expect.looking() as looks:
+        assert not looks
         assertion(torch.ones(2))
-    assert [k for k, _ in seen] == [kind]
+    assert looks
 
 
-def test_what_fails_leaves_evidence_too():
-    with evidence.recording() as seen:
-        message(expect.equal, tensor([1]), tensor([2]))
-        message(expect.strides, 3, (1,))
-    assert [k for k, _ in seen] == ["equal", "not a tensor"]
+# --- symptoms ----------------------------------------------------------------------------------------------
+
+
+def symptom(assertion, *args, **options):
+    with pytest.raises(expect.Mismatch) as caught:
+        assertion(*args, **options)
+    return caught.value.symptom
+
+
+def test_a_wrong_value_has_its_symptom():
+    x = tensor([1.0, 2.0, 4.0])
+    assert symptom(expect.equal, -x, x)
+    assert symptom(expect.close, 2 * x, x.double())
+    assert symptom(expect.equal, [x, 2 * x], [x, x])
+    assert "the world size" in symptom(expect.equal, 3.0, 1.0, factors={"the world size": 3})
+
+
+def test_a_wrong_value_that_is_known_by_name():
+    x, own = tensor([1.0, 2.0, 4.0]), tensor([7.0, 2.0, 3.0])
+    said = symptom(expect.equal, own.clone(), x, what="`grad`", like={"what this rank computed": own})
+    assert said == "`grad` is what this rank computed."
+    t = expect.given("x = torch.tensor([1., 5., 2.])")
+    assert "`x`" in symptom(expect.equal, t.call("x"), x)
+
+
+def test_what_shares_memory_through_numpy_is_no_copy():
+    x = torch.arange(6.0)
+    expect.same_storage(torch.from_numpy(x.numpy()[2:]), x)
+    assert symptom(expect.own_storage, torch.from_numpy(x.numpy()[2:]), x) == ""

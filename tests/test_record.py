@@ -104,7 +104,7 @@ def test_summary_has_every_exercise_in_which_something_happened(path: Path) -> N
 def test_an_attempt_is_stored_with_all_its_details(path: Path) -> None:
     open_record(path).add_attempt("strides", "tensors", "wrong", 2, 5, "copies", source_digest="ab12")
     (stored,) = entries(path)
-    expected = {"lesson": "tensors", "state": "wrong", "passed": 2, "total": 5, "diagnosis": "copies"}
+    expected = {"lesson": "tensors", "state": "wrong", "passed": 2, "total": 5, "told_by": "copies"}
     assert expected.items() <= stored.items()
     assert stored["source_digest"] == "ab12"
 

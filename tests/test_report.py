@@ -52,7 +52,7 @@ def test_no_two_kinds_of_state_differ_by_colour_alone(state):
 def test_text_and_html_say_the_same():
     one = report(
         PASSED, WRONG, RAISED, TIMED_OUT,
-        diagnosis="copies", diagnosis_text="You copied\nit.", hint=(2, 3, "Look at `stride`."),
+        told_by="shares", symptom="It is a copy.", why="What is\ncopied.", hint=(2, 3, "Look at `stride`."),
     )  # fmt: skip
     text, html = repr(one), readable(one._repr_html_())
     for words in (
@@ -65,8 +65,8 @@ def test_text_and_html_say_the_same():
     ):
         assert words in text
         assert words in html
-    assert "What this looks like: You copied it." in text
-    assert "What this looks like : You copied it." in html
+    assert "It is a copy.\n\nWhy: What is copied." in text
+    assert "It is a copy. Why : What is copied." in html
     assert "Look at stride ." in html, (
         "the hint is folded into the page, so that no cell has to be run for it"
     )
@@ -90,7 +90,8 @@ def test_an_error_that_was_raised_at_one_line_in_every_check_is_told_once():
 
 def test_a_pass_folds_out_why_and_the_code(tmp_path):
     one = report(
-        PASSED, solution=Solution("Because `x[-1]` is a view.", len, [], "def last_row(x): ...\n", tmp_path)
+        PASSED,
+        solution=Solution("Because `x[-1]` is a view.", len, [], "def last_row(x): ...\n", tmp_path, [], {}),
     )
     html = one._repr_html_()
     assert html.count("<details") == 2
@@ -106,7 +107,7 @@ def test_not_attempted_says_so_and_nothing_of_checks():
 
 def test_a_report_takes_its_text_colour_from_the_page():
     """Only signs and edges have a colour: a set text colour would be unreadable in dark or in light."""
-    html = report(PASSED, WRONG, diagnosis="a", diagnosis_text="b")._repr_html_()
+    html = report(PASSED, WRONG, told_by="a", symptom="b", why="c")._repr_html_()
     coloured = re.findall(r'<(\w+) style="[^"]*(?<!-)color:#\w+[^"]*">([^<]*)<', html)
     assert coloured
     assert {text for _, text in coloured} <= {"✓", "✗", "○", "·"}

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
-from course_utils import evidence, measure
+from course_utils import measure
 from course_utils.ranks import run_ranks
 from course_utils.workers import Worker
 
@@ -174,17 +174,3 @@ def test_what_ddp_does_by_itself_is_seen():
         # The first bucket leaves before the last gradient has arrived.
         assert t.order.index(launches[0]) < t.order.index("first.weight") < t.order.index("backward is over")
         assert quiet.count() == 0
-
-
-def test_what_is_asked_becomes_evidence():
-    t = measure.Traffic()
-    with evidence.recording() as seen:
-        t.count("send")
-        t.bytes("recv", backward=True)
-        t.note("a mark")
-        assert t.order == ["a mark"]
-    assert seen == [
-        ("measure.traffic.count", ["send", None, 0]),
-        ("measure.traffic.bytes", ["recv", True, 0]),
-        ("measure.traffic.order", ["a mark"]),
-    ]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_utils.exercise.compare import show
-from course_utils.exercise.given import situation
+from course_utils.exercise.given import example_of_its_own, situation
 from course_utils.exercise.mismatch import Mismatch, looked
 
 
@@ -138,7 +138,8 @@ class Rows:
     def of(self, label: str) -> Iterator[None]:
         """What is raised inside belongs to this example. Labels are code in backticks, or words."""
         try:
-            yield
+            with example_of_its_own():
+                yield
             self._right.append(label)
         except Exception as error:
             self._wrong.append((label, error))

@@ -22,8 +22,8 @@ class Given:
         self.__dict__["_given"] = {name: value for name, value in names.items() if _is_plain(value)}
         self.__dict__["_names"] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, **names}
         self.__dict__["_setup"] = textwrap.dedent(setup).strip()
-        with situation(self._shown(), self._names):
-            exec(compile(self._setup, "<given>", "exec"), self._names)
+        _situation.set((self._shown(), self._names))
+        exec(compile(self._setup, "<given>", "exec"), self._names)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -66,12 +66,22 @@ _situation: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("situation", def
 
 
 @contextlib.contextmanager
-def situation(code: str = "", names: dict[str, Any] | None = None) -> Iterator[None]:
-    """Messages of what runs inside begin with this code; without arguments: with none."""
-    token = _situation.set((code, names or {}))
+def situation(*lines: str, names: dict[str, Any] | None = None) -> Iterator[None]:
+    """Messages of what runs inside begin with these lines of code; without any: with none."""
+    token = _situation.set(("\n".join(lines), names or {}))
     yield
     # Not where something was raised: what is said of it begins with this code.
     _situation.reset(token)
+
+
+@contextlib.contextmanager
+def example_of_its_own() -> Iterator[None]:
+    """What runs inside leaves the example as it was, also where it raises."""
+    token = _situation.set(_situation.get())
+    try:
+        yield
+    finally:
+        _situation.reset(token)
 
 
 def example() -> list[str]:

@@ -1,0 +1,88 @@
+"""Tables of cases and labelled examples: what is shown, and what is said of where it is wrong."""
+
+import pytest
+
+from course_utils.exercise import Rows, Table, Trait, expect
+
+
+@pytest.fixture(autouse=True)
+def no_example():
+    with expect.situation():
+        yield
+
+
+TRAITS = [
+    Trait("`n` is even", lambda n, wanted: n % 2 == 0, "Even numbers have a half."),
+    Trait("`n` is at least 10", lambda n, wanted: n >= 10, "Large numbers are large."),
+    Trait("`n` is 0", lambda n, wanted: n == 0, "Nothing is nothing."),
+]
+CASES = [((n,), n * n) for n in range(20)]
+
+
+def judge(came, wanted):
+    return "" if came == wanted else "you answer too much" if came > wanted else "you answer too little"
+
+
+def compare(answer, **options):
+    with pytest.raises(expect.Mismatch) as caught:
+        Table("square", CASES, TRAITS).compare(answer, judge, **options)
+    return caught.value
+
+
+def test_all_right():
+    Table("square", CASES, TRAITS).compare(lambda n: n * n, judge)
+
+
+@pytest.mark.parametrize(
+    ("wrong_for", "where"),
+    [
+        (lambda n: n % 2 == 0, "wherever `n` is even, and nowhere else (10 cases)"),
+        (lambda n: n in (4, 6), "only where `n` is even (2 of 10 such cases)"),
+        (lambda n: n % 2 == 0 and n >= 10, "only where `n` is even (5 of 10 such cases)"),
+        (lambda n: n % 2 == 0 or n >= 10, "wherever `n` is even, or `n` is at least 10, and nowhere else"),
+        (lambda n: n == 0, "wherever `n` is 0, and nowhere else (1 cases)"),
+        (lambda n: n in (1, 2, 13), "in 3 of 20 cases"),
+    ],
+)
+def test_where_an_answer_is_wrong(wrong_for, where):
+    found = compare(lambda n: n * n + wrong_for(n))
+    assert found.symptom.startswith(f"You are wrong {where}"), found.symptom
+    assert "in all of them you answer too much" in found.symptom
+
+
+def test_the_rule_of_the_trait_is_told():
+    assert compare(lambda n: n * n - (n % 2 == 0)).symptom.endswith("Even numbers have a half.")
+
+
+def test_the_simplest_case_is_shown():
+    found = compare(lambda n: n * n + (n > 3), simplest=lambda arguments: -arguments[0])
+    assert found.lines == ["for `square(19)`", "the result is `362`, expected `361`", "16 of 20 cases differ"]
+
+
+def test_what_is_raised_everywhere_is_raised():
+    with pytest.raises(NameError, match="undefined"):
+        Table("square", CASES, TRAITS).compare(lambda n: undefined, judge)  # noqa: F821
+
+
+def test_what_is_raised_somewhere_is_a_wrong_case():
+    found = compare(lambda n: n * n if n else 1 // n)
+    assert "ZeroDivisionError" in found.lines[1]
+    assert "`n` is 0, and nowhere else" in found.symptom
+
+
+def test_rows_name_what_fails_and_what_does_not():
+    with pytest.raises(expect.Mismatch) as caught, Rows() as rows:
+        for n in range(4):
+            with rows.of(f"`{n}`"):
+                expect.true(n % 2, f"{n} is even")
+    assert caught.value.lines == ["0 is even", "wrong for `0`, `2`; right for `1`, `3`"]
+
+
+def test_rows_raise_what_comes_first():
+    with pytest.raises(ZeroDivisionError), Rows() as rows:
+        with rows.of("`a`"):
+            _ = 1 / 0
+        with rows.of("`b`"):
+            expect.true(False, "no")
+    with Rows() as rows, rows.of("`a`"):
+        expect.true(True)
