@@ -1,94 +1,101 @@
-"""Whatever autograd keeps goes through `pack`, and the graph holds what `pack` returns. So an object of our
-own tells how long: it dies when the node that kept it dies, or lets go of it. Remembered by weak references,
-the objects that are still there after `forward` are what is kept; the result has to live until then, since it
-holds the graph.
+"""Whatever autograd keeps goes through `pack`, so `pack` can write it down. The rest is counting memory. A
+tensor is a way to read a storage: views share one, and a slice keeps all of it. So what is written down is
+the storage and not the tensor, also for the parameters, of which layers keep views such as `weight.t()`.
 
-The rest is counting memory. A tensor is a way to read a storage: views share one, a slice keeps all of it. So
-the key is the storage and not the tensor, also for the parameters, of which layers keep views such as
-`weight.t()`.
+`pack` could as well return something smaller: the tensor in half precision, or its place on a disk. What it
+returns is what the graph holds, and it has to be something that does not hold the graph.
 """
 
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
-
-
-class Kept:
-    """What the graph holds in place of a tensor"""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
 
 
 def bytes_saved(forward: Callable[[], Any], parameters: Iterable[Tensor] = ()) -> int:
-    """Bytes that the graph of `forward()` holds for backward, without those of the parameters"""
-    references = []
-
-    def pack(t: Tensor) -> Kept:
-        kept = Kept(t.detach())  # with its grad_fn, a result would hold the node that holds it
-        references.append(weakref.ref(kept))
-        return kept
-
-    with saved_tensors_hooks(pack, lambda kept: kept.tensor):
-        _result = forward()  # has a name, so that its graph lives until the end
+    """Bytes that the graph of `forward()` keeps for backward, without those of the parameters"""
+    own = {p.untyped_storage().data_ptr() for p in parameters}
     sizes = {}
-    for reference in references:
-        kept = reference()
-        if kept is not None:
-            storage = kept.tensor.untyped_storage()
+
+    def pack(t: Tensor) -> Tensor:
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in own:
             sizes[storage.data_ptr()] = storage.nbytes()
-    for p in parameters:
-        sizes.pop(p.untyped_storage().data_ptr(), None)
+        return t.detach()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        forward()
     return sum(sizes.values())
 
 
 # Other right answers
 
+import weakref
 
-def _weak_set(forward, parameters=()):
+from torch.autograd.graph import saved_tensors_hooks
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _what_is_still_held(forward, parameters=()):
+    """Counts at the end: a box dies with the node that holds it."""
+
     class Box(list):
         __hash__ = object.__hash__
 
     boxes = weakref.WeakSet()
 
     def pack(t):
-        box = Box([t.detach()])
-        boxes.add(box)
+        boxes.add(box := Box([t.detach()]))
         return box
 
     with saved_tensors_hooks(pack, lambda box: box[0]):
-        result = forward()
-    here = {box[0].untyped_storage()._cdata: box[0].untyped_storage().nbytes() for box in boxes}
-    there = {p.untyped_storage()._cdata for p in parameters}
-    del result
-    return sum(here[place] for place in here.keys() - there)
+        _result = forward()
+    own = [p.untyped_storage()._cdata for p in parameters]
+    storages = [box[0].untyped_storage() for box in boxes]
+    return sum({s._cdata: s.nbytes() for s in storages if s._cdata not in own}.values())
 
 
-def _says_goodbye(forward, parameters=()):
-    """Counts how many objects hold each storage; an object that dies takes itself off."""
-    import torch
-
-    holders, size = {}, {}
-
-    class Holder:
-        def __init__(self, t):
-            self.t = t.detach()
-            self.place = self.t.untyped_storage().data_ptr()
-            holders[self.place] = holders.get(self.place, 0) + 1
-            size[self.place] = self.t.untyped_storage().nbytes()
-
-        def __del__(self):
-            holders[self.place] -= 1
-
-    with torch.autograd.graph.saved_tensors_hooks(Holder, lambda holder: holder.t):
-        result = forward()
-    held = {place for place, count in holders.items() if count > 0}
-    held -= {p.untyped_storage().data_ptr() for p in parameters}
-    total = sum(size[place] for place in held)
-    return total if result is not holders else 0
+def _a_list_of_storages(forward, parameters=()):
+    seen = []
+    with saved_tensors_hooks(lambda t: seen.append(t.untyped_storage()) or t.data, lambda t: t):
+        forward()
+    own = [p.untyped_storage().data_ptr() for p in parameters]
+    return sum({s.data_ptr(): s.nbytes() for s in seen if s.data_ptr() not in own}.values())
 
 
-also_right = [_weak_set, _says_goodbye]
+also_right = [_what_is_still_held, _a_list_of_storages]
+
+
+# Mistakes
+
+
+def _adds_up_what_passes(forward, parameters=()):
+    total, own = 0, [p.untyped_storage().data_ptr() for p in parameters]
+
+    def pack(t):
+        nonlocal total
+        total += t.nbytes if t.untyped_storage().data_ptr() not in own else 0
+        return t.detach()
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        forward()
+    return total
+
+
+_IN = "if storage.data_ptr() not in own"
+
+mistakes = [
+    Wrong(_adds_up_what_passes, told_by="each_storage_once"),
+    Edit("counts views twice", "sizes[storage.", "sizes[t.", told_by="each_storage_once"),
+    Edit("counts elements", "= storage.nbytes()", "= t.nbytes", told_by="whole_storage"),
+    Edit("counts the parameters", _IN, "if True", told_by="without_parameters"),
+    Edit("looks for tensors", _IN, "if all(t is not p for p in parameters)", told_by="without_parameters"),
+    Edit("builds no graph", "    with torch", "    with torch.no_grad(), torch", told_by="one_operator"),
+    Edit("no way back", "lambda t: t)", "lambda t: None)", told_by="as_in_training"),
+    Edit("the graph holds itself", "return t.detach()", "return t", told_by="leaves_nothing_behind"),
+]
+
+_SAME = "Torch has one object for a storage, as long as somebody holds it, and here the dictionary does."
+equivalent = {"line 16: `storage.data_ptr()` -> `storage`": _SAME}
