@@ -42,6 +42,8 @@ def follows(node) -> list:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _finished_last_comes_first(tensor):
     """Depth first with a stack of its own; a node is listed when all behind it are."""
@@ -54,32 +56,7 @@ def _finished_last_comes_first(tensor):
             seen.add(node)
             stack.append((node, True))
             stack.extend((following, False) for following, _ in node.next_functions)
-    finished.reverse()
-    return finished
-
-
-def _oldest_first_of_the_ready(tensor):
-    """Removes from a set of edges, and takes the ready nodes in a queue."""
-    from collections import deque
-
-    if tensor.grad_fn is None:
-        return []
-    nodes, waiting = set(), {tensor.grad_fn}
-    while waiting:
-        node = waiting.pop()
-        nodes.add(node)
-        waiting |= {following for following, _ in node.next_functions if following} - nodes
-    edges = Counter(following for node in nodes for following, _ in node.next_functions if following)
-    queue, order = deque([tensor.grad_fn]), []
-    while queue:
-        order.append(queue.popleft())
-        for following, _ in order[-1].next_functions:
-            if following is None:
-                continue
-            edges.subtract([following])
-            if not edges[following]:
-                queue.append(following)
-    return order
+    return finished[::-1]
 
 
 def _with_iterators(tensor):
@@ -97,4 +74,50 @@ def _with_iterators(tensor):
     return order
 
 
-also_right = [_finished_last_comes_first, _oldest_first_of_the_ready, _with_iterators]
+also_right = [_finished_last_comes_first, _with_iterators]
+
+
+# Mistakes
+
+
+def _recursive(tensor):
+    order, seen = [], {None}
+
+    def visit(node):
+        if node not in seen:
+            seen.add(node)
+            for following, _ in node.next_functions:
+                visit(following)
+            order.insert(0, node)
+
+    visit(tensor.grad_fn)
+    return order
+
+
+def _watches_a_backward(tensor):
+    """A hook on each node notes when autograd runs it."""
+    order = []
+    for node in graph_operations(tensor):
+        node.register_prehook(lambda gradients, node=node: order.append(node))
+    if tensor.grad_fn is not None:
+        tensor.sum().backward(retain_graph=True)
+    return order
+
+
+mistakes = [
+    Edit(
+        "listed when first reached",
+        "if arriving[following] == 0",
+        "if following not in order + ready",
+        "order",
+    ),
+    Edit("once for each path", "if arriving[following] == 0", "if True", told_by="shared"),
+    Edit("follows None", " if following is not None]", "]", told_by="nothing_there"),
+    Edit("a leaf has a root", "if root is None:\n        return []\n    ", "", told_by="nothing_there"),
+    Edit(
+        "no AccumulateGrad", "order.append(node)", "order += [node] if follows(node) else []", told_by="chain"
+    ),
+    Edit("from the leaves to the root", "return order", "return order[::-1]", told_by="chain"),
+    Wrong(_recursive, told_by="deep"),
+    Wrong(_watches_a_backward, told_by="only_read"),
+]
