@@ -1,57 +1,52 @@
-"""Forward scales [0, 1] to 0 … `levels - 1`, rounds, and scales back. Backward is the derivative of another
-function, clipping, of which the staircase is an approximation: 1 inside and 0 outside.
+"""Forward scales [0, 1] to 0 … `levels - 1`, rounds, and scales back. Backward is that of another function:
+of `x` as it is. Its slope is 1, so what arrives is handed back, the same tensor. No value is needed for that,
+and nothing is kept.
 
-Which of the two holds for an element is all that backward has to know. So forward asks the question and keeps
-the answers, one byte each; `x` itself need not wait for backward, and a later change of it does no harm. The
-mask has no derivative and needs no history, so it may be made in forward.
+So the loss that training sees is the one with the rounding, and its gradient reaches `x` as it would without.
 
-A mask has a price: an element outside gets no gradient, whatever the loss says, and does not come back by
-itself. Without a mask it would be pushed on and on outside, where nothing follows it.
-
-`gradcheck` fails here, and should: it compares with the true derivative, which is 0."""
+`gradcheck` fails here, and should: it compares with the true slope, which is 0."""
 
 import torch
 from torch import Tensor
 
 
 class StraightThroughQuantize(torch.autograd.Function):
-    """x -> the nearest of `levels` numbers, evenly spread over [0, 1]"""
+    """x -> the nearest of `levels` numbers, evenly spread from 0 to 1"""
 
     @staticmethod
     def forward(ctx, x: Tensor, levels: int) -> Tensor:
-        ctx.save_for_backward((x >= 0) & (x <= 1))
         steps = levels - 1
-        return torch.round(x.clamp(0, 1) * steps) / steps
+        return torch.round(x * steps) / steps
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        (inside,) = ctx.saved_tensors
-        return torch.where(inside, grad, 0), None
+        return grad, None
 
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
 
-class WhatTheClipLeftAlone(torch.autograd.Function):
-    """An element is inside where clipping does not change it."""
+
+class _WithSetupContext(torch.autograd.Function):
+    @staticmethod
+    def forward(x, levels):
+        return (x.clamp(0, 1) * (levels - 1) + 0.5).floor().div(levels - 1)
 
     @staticmethod
-    def forward(ctx, x, levels):
-        clipped = torch.clip(x, 0.0, 1.0)
-        ctx.save_for_backward(clipped != x)
-        return (clipped * (levels - 1) + 0.5).floor().div(levels - 1)
+    def setup_context(ctx, inputs, output):
+        pass
 
     @staticmethod
     def backward(ctx, grad):
-        (outside,) = ctx.saved_tensors
-        return grad.masked_fill(outside, 0.0), None
+        return grad.view_as(grad), None
 
 
-class LooksAtEveryLevel(torch.autograd.Function):
+class _LooksAtEveryLevel(torch.autograd.Function):
     """The nearest level is the one at the least distance."""
 
     @staticmethod
-    def forward(x, levels):
+    def forward(ctx, x, levels):
         nearest = torch.zeros_like(x)
         for n in range(1, levels):
             level = n / (levels - 1)
@@ -59,41 +54,42 @@ class LooksAtEveryLevel(torch.autograd.Function):
         return nearest
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        x, _ = inputs
-        ctx.inside = (x - 0.5).abs() <= 0.5
-
-    @staticmethod
     def backward(ctx, grad):
-        return grad * ctx.inside, None
+        return grad, None
 
 
-class SilencesACopy(torch.autograd.Function):
+also_right = [_WithSetupContext, _LooksAtEveryLevel]
+
+
+# Mistakes
+
+
+class _DerivativeOfRound(torch.autograd.Function):
+    """What autograd makes of forward."""
+
     @staticmethod
     def forward(ctx, x, levels):
-        ctx.save_for_backward(x.lt(0).logical_or(x.gt(1)))
-        return x.mul(levels - 1).round().clamp(0, levels - 1) / (levels - 1)
+        with torch.enable_grad():
+            ctx.x = x.detach().clone().requires_grad_()
+            ctx.y = torch.round(ctx.x * (levels - 1)) / (levels - 1)
+        return ctx.y.detach()
 
     @staticmethod
     def backward(ctx, grad):
-        passed = grad.clone()
-        passed[ctx.saved_tensors[0]] = 0
-        return passed, None
+        return torch.autograd.grad(ctx.y, ctx.x, grad, retain_graph=True)[0], None
 
 
-also_right = [WhatTheClipLeftAlone, LooksAtEveryLevel, SilencesACopy]
-
-# Mutants that no check can tell from the reference
+mistakes = [
+    Edit("levels for steps", "levels - 1", "levels", told_by="values"),
+    Edit("always float32", "x * steps", "x.float() * steps", told_by="keeps_the_dtype"),
+    Wrong(_DerivativeOfRound, told_by="passes"),
+    Edit("drops what arrives", "return grad,", "return torch.ones_like(grad),", told_by="whatever_arrives"),
+    Edit("clamps what arrives", "return grad,", "return grad.clamp(-1, 1),", told_by="whatever_arrives"),
+    Edit("writes to the input", "x * steps", "x.mul_(steps)", told_by="trains"),
+    Edit("keeps the input", "steps = levels", "ctx.x = x\n        steps = levels", told_by="nothing_kept"),
+    Edit("copies what arrives", "return grad,", "return grad.clone(),", told_by="not_copied"),
+]
 
 equivalent = {
-    "line 11: `levels - 1` -> `1 - levels`": "Both scalings change their sign, and rounding is symmetric: "
-    "`round(-a) / -b` is `round(a) / b`.",
+    "line 10: `levels - 1` -> `1 - levels`": "both scalings change their sign, and rounding is symmetric",
 }
-
-
-def generated(answer):
-    for levels in (2, 3, 5, 8):
-        x = (torch.rand(4, 6) * 3 - 1).t().requires_grad_()
-        y = answer.apply(x, levels)
-        yield y
-        yield from torch.autograd.grad(y, x, torch.rand(4, 6).t())

@@ -1,0 +1,113 @@
+"""What exercises with a backward of their own share.
+
+`call` is code that applies the answer and begins with its name, such as `Gelu.apply(x)`; `setup` is the code
+that makes `x`, in which `device` may stand. What the answer itself raises goes through.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from course_utils import measure
+from course_utils.exercise import expect
+
+Device = torch.device | str | None
+
+
+def exact(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The value of an element-wise function, its first and its second derivative: in double precision, on the
+    CPU, by autograd."""
+    x = x.detach().cpu().double().requires_grad_()
+    y = function(x)
+    (slope,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), x)
+    return y.detach(), slope.detach(), bend
+
+
+def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor, Tensor]:
+    """`x`, and the second derivative there. Messages from here on show where it comes from."""
+    slope = f"torch.autograd.grad({call}, x, g, create_graph=True)[0]"
+    t = _given(answer, call, f"{setup}\ng = torch.ones_like(x, requires_grad=True)", device)
+    expect.in_graph(t.call(slope), what="the gradient", of="`g`")
+    t.run(f"slope = {slope}")
+    (bend,) = t.call("torch.autograd.grad(slope.sum(), x, allow_unused=True)")
+    expect.true(
+        bend is not None,
+        "the gradient has a graph, and none of it leads to `x`",
+        "expected: backward computes from a tensor in which `x` has a part",
+    )
+    return t.x, bend
+
+
+def leaves_alone(answer: type, call: str, setup: str, device: Device) -> None:
+    """Forward and backward write neither to `x` nor to what arrives."""
+    t = _given(
+        answer, call, f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x).view(x.t().shape).t()", device
+    )
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="`g`, which arrives in backward,"):
+        found = t.call(f"torch.autograd.grad({call}, x, g)[0]")
+    expect.a_tensor(found, what="the gradient")
+
+
+def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Sequence[str]) -> None:
+    """The node of the result is the answer's, and none of these operators runs, forward or backward."""
+    t = _given(answer, call, setup, device)
+    result = t.call(call)
+    expect.in_graph(result, of="`x`")
+    node = type(result.grad_fn)
+    expect.true(
+        node is getattr(answer, "_backward_cls", None),
+        f"the node of the result is `{node.__name__}`, which does not call your `backward`",
+        "expected: the node of your Function, which `apply` makes",
+    )
+    with measure.operators() as ran:
+        t.call(f"torch.autograd.grad({call}.sum(), x)")
+    found = [name for name in ran.names if name in refused]
+    expect.true(not found, f"{_listed(found)} ran", "expected: operators that the task allows")
+
+
+def keeps(answer: type, call: str, setup: str, device: Device, *, of: str = "x", limit: int = 0) -> None:
+    """At most `limit` bytes are kept for backward, in whatever place, and none when the result is gone.
+
+    `call` applies the answer to `a`. That is a tensor like `of`, has ten thousand elements or more, and is
+    there for the graph alone, as the result is: so all that is still there was kept.
+    """
+    t = _given(answer, call, f"{setup}\ndef forward():\n    a = {of} * 1\n    return {call} * 1", device)
+    t.call("forward()")
+    live = measure.live_bytes(t.forward)
+    kept = live.held - live.result
+    expect.at_most(kept, limit, "kept for backward after `forward()`", unit="bytes")
+    expect.at_most(live.left, 0, "still there when the result of `forward()` is gone", unit="bytes")
+    expect.true(
+        _in_python(t.forward) < getattr(t, of).nbytes // 2,
+        f"NumPy arrays or Python objects as large as `{of}` are still there after `forward()`",
+        "expected: what is kept for backward is kept in tensors",
+    )
+
+
+def _in_python(function: Callable[[], object]) -> int:
+    """Bytes that the result of a call keeps in Python objects and NumPy arrays."""
+    function()  # what is made once and then kept by torch, or by Python, is there now
+    traced = tracemalloc.is_tracing()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        result = function()
+        after, _ = tracemalloc.get_traced_memory()
+        del result
+        return after - before
+    finally:
+        if not traced:
+            tracemalloc.stop()
+
+
+def _given(answer: type, call: str, setup: str, device: Device) -> expect.Given:
+    return expect.given(setup, **{call.partition(".")[0]: answer}, device=device)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
