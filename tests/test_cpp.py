@@ -10,7 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -162,10 +164,16 @@ def test_what_a_step_says_is_raised_and_without_words_how_it_ended(monkeypatch):
 
 def test_who_interrupts_a_step_ends_all_that_it_started(tmp_path):
     os.mkfifo(tmp_path / "pipe")
+    main = threading.get_ident()
+
+    def waits_for_the_step():
+        running = traceback.extract_stack(sys._current_frames()[main])
+        return "communicate" in [frame.name for frame in running]
 
     def interrupt():
         with (tmp_path / "pipe").open() as pipe:  # waits until the step has opened it too
-            time.sleep(0.2)
+            while not waits_for_the_step():
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
             return pipe.read()  # to the end of all that could write
 

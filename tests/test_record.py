@@ -42,7 +42,7 @@ def script(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def output(process: subprocess.Popen[str]) -> str:
-    said, complaint = process.communicate(timeout=120)
+    said, complaint = process.communicate(timeout=400)
     assert process.returncode == 0, complaint
     assert complaint == ""
     return said
@@ -159,12 +159,14 @@ print(*revealed)
 
 
 def test_a_thousand_kills_lose_no_finished_attempt(path: Path) -> None:
-    # A small process forks the children, so that a thousand of them take seconds.
+    # A small process forks the children, so that a thousand of them take seconds. They go on until enough
+    # kills have hit a transaction, which only chance and the machine decide.
     code = """
 import random, signal
 folder, chance = Path(sys.argv[1]), random.Random(20)
-journals = 0
-for kill in range(1000):
+journals, kill = 0, -1
+while kill < 999 or journals < 20:
+    kill += 1
     path = folder / f"{kill % 20}.sqlite"
     reading, writing = os.pipe()
     child = os.fork()
@@ -187,10 +189,10 @@ for kill in range(1000):
         said += part
     os.close(reading)
     print(said.decode())
-print("journals", journals)
+print("kills", kill + 1)
 """
     path.parent.mkdir()
-    *finished, _, journals = output(script(code, path.parent)).split()
+    *finished, _, kills = output(script(code, path.parent)).split()
     stored: list[str] = []
     for file in path.parent.glob("*.sqlite"):
         before = open_record(file)
@@ -200,9 +202,7 @@ print("journals", journals)
     assert set(finished) <= set(stored)
     assert len(set(stored)) == len(stored)
     # At most the one attempt that each of them was about to report may be there besides.
-    assert len(stored) <= len(finished) + 1000
-    # It was worth a thousand kills: many of them hit a transaction.
-    assert int(journals) > 20
+    assert len(stored) <= len(finished) + int(kills)
     assert len(finished) >= 500
 
 
@@ -581,8 +581,9 @@ def test_kills_during_a_repair_lose_nothing(path: Path, whole: bytes, texts: lis
     code = """
 import random, signal
 damaged, chance = Path(sys.argv[1]).read_bytes(), random.Random(21)
-unfinished = 0
-for kill in range(100):
+unfinished, kill = 0, -1
+while kill < 99 or unfinished < 10:  # most kills may come too late to tell anything
+    kill += 1
     path = Path(sys.argv[1]).with_name(f"{kill}") / ".record.sqlite"
     path.parent.mkdir()
     path.write_bytes(damaged)
@@ -598,13 +599,13 @@ for kill in range(100):
     os.kill(child, signal.SIGKILL)
     unfinished += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
     os.close(reading), os.close(writing)
-print(unfinished)
+print(kill + 1)
 """
     path.parent.mkdir()
     path.write_bytes(whole[:-4096])
-    assert int(output(script(code, path))) > 10  # else the kills came too late to tell anything
+    kills = int(output(script(code, path)))
     left = [json.loads(text) for text in readable(whole[:-4096], texts)]
-    for number in range(100):
+    for number in range(kills):
         record = open_record(path.with_name(f"{number}") / ".record.sqlite")
         assert record.attempts("strides") == len(left)
         kept = [file.read_bytes() for file in record.path.parent.glob("*.damaged-*")]

@@ -27,11 +27,11 @@ import torch
 from course_utils import processes, wire, worker_server, workers
 from course_utils.workers import CannotSendError, Worker, WorkersError, isolated
 
-SOON = 1.0  # a deadline for what never ends
+SOON = 2.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=LONG):
     """Waits for what must come about; fails the test where it does not."""
     patience = time.monotonic() + seconds
     while not condition():
@@ -401,7 +401,7 @@ def test_what_hangs_is_ended_and_its_position_known(function, source):
         pid = worker.pid
         result = worker.call(function, deadline=SOON)
         assert gone(pid)
-    assert (result.state, result.how) == ("timed out", "deadline of 1 s")
+    assert (result.state, result.how) == ("timed out", "deadline of 2 s")
     # A loop is on one of its two lines.
     assert result.position.frame.function in (function.__name__, "hangs")
     assert result.position.frame.source in (source, "while True:") or source in result.position.frame.source
@@ -470,13 +470,19 @@ def test_after_a_death_the_worker_is_closed():
             worker.call(double, 1, deadline=LONG)
 
 
-def dies_later():
-    threading.Timer(0.2, os._exit, (5,)).start()
+def dies_later(path):
+    def dies():
+        while not path.exists():
+            time.sleep(0.01)
+        os._exit(5)
+
+    threading.Thread(target=dies).start()
 
 
-def test_a_death_between_two_calls_is_found_by_the_next():
+def test_a_death_between_two_calls_is_found_by_the_next(tmp_path):
     with Worker() as worker:
-        assert worker.call(dies_later, deadline=LONG).state == "returned"
+        assert worker.call(dies_later, tmp_path / "now", deadline=LONG).state == "returned"
+        (tmp_path / "now").touch()
         until(lambda: gone(worker.pid))
         result = worker.call(double, 1, deadline=LONG)
         assert (result.state, result.how) == ("died", "exit code 5")
@@ -587,7 +593,9 @@ def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(tmp_path):
     result = isolated(fork_bomb, tmp_path / "pids", 9, deadline=LONG, processes=16)
     assert (result.state, result.how) == ("died", "process limit of 16")
     pids = pids_in(tmp_path / "pids")
-    assert len(pids) > 16
+    # To be more than 16 they forked 16 times. Who forks again has noted the time before, and who was forked
+    # notes that first: one of the 16, at most, is not noted yet.
+    assert len(pids) >= 15
     assert not processes.alive(pids)
 
 
@@ -610,7 +618,7 @@ def starts_a_daemon(path):
             note_pid(path)
             time.sleep(1000)
         os._exit(0)
-    while not path.exists():
+    while not pids_in(path):
         time.sleep(0.01)
 
 
@@ -712,7 +720,7 @@ def test_a_killed_server_is_replaced(tmp_path):
         folder = Path(worker.call(tempfile.gettempdir, deadline=LONG).value)
         assert folder.is_dir()
         running = pool.submit(worker.call, starts_a_daemon_and_hangs, tmp_path / "pids", deadline=LONG)
-        until((tmp_path / "pids").exists)
+        until(lambda: pids_in(tmp_path / "pids"))
         pid, killed = worker.pid, server_pid()
         os.kill(killed, signal.SIGKILL)
         result = running.result()
@@ -763,12 +771,21 @@ def test_a_forked_copy_of_the_client_has_a_server_of_its_own():
     assert (isolated(double, 1, deadline=LONG).value, server_pid()) == (2, ours)
 
 
-def test_an_interrupt_ends_the_call_and_the_process():
-    with Worker() as worker:
+def notes_and_hangs(path):
+    note_pid(path)
+    hangs()
+
+
+def test_an_interrupt_ends_the_call_and_the_process(tmp_path):
+    def interrupt():
+        until((tmp_path / "runs").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with Worker() as worker, ThreadPoolExecutor(1) as pool:
         pid = worker.pid
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            worker.call(hangs, deadline=LONG)
+            pool.submit(interrupt)
+            worker.call(notes_and_hangs, tmp_path / "runs", deadline=LONG)
         assert gone(pid)
 
 
