@@ -86,7 +86,7 @@ def test_right_answers_pass(tmp_path):
     assert states(graded) == ALL_PASSED
     assert [exercise["lesson"] for exercise in graded["exercises"]] == ["01_small"] * 3
     plus_one = graded["exercises"][1]
-    assert plus_one["diagnosis"] is None
+    assert (plus_one["told_by"], plus_one["symptom"]) == (None, None)
     assert [(c["name"], c["state"], c["message"], c["device"]) for c in plus_one["checks"]][:2] == [
         ("values", "passed", "", None),
         ("leaves_the_input", "passed", "", "cpu"),
@@ -94,31 +94,34 @@ def test_right_answers_pass(tmp_path):
     assert all(c["seconds"] >= 0 for c in plus_one["checks"])
 
 
-def test_wrong_answers_are_diagnosed(tmp_path):
+def test_wrong_answers_are_told_by_a_check_and_a_symptom(tmp_path):
     mistakes = [
-        "def centre(x):\n    return x / x.mean()",
+        "def centre(x):\n    return -(x - x.mean())",
         "def plus_one(x):\n    y = x + 2\n    return y",
         RIGHT["scale"].replace("nn.Parameter(torch.ones(()))", "torch.ones(())"),
     ]
     path = notebook(tmp_path / "a.ipynb", IMPORTS, *mistakes)
     exit_code, (graded,) = grade(path)
     assert exit_code == 1
-    assert [e["diagnosis"] for e in graded["exercises"]] == ["divides", "adds_two", "NoParameter"]
+    assert [e["told_by"] for e in graded["exercises"]] == ["values"] * 3
+    assert graded["exercises"][2]["symptom"] is None
     text = table(path)
-    assert "✗ centre    wrong    0/2  You divided by the mean.\n" in text
-    assert (
-        "✗ scale     wrong    0/2  Your number is a plain attribute: the optimiser does not see it." in text
-    )
+    for line in (
+        "✗ centre    wrong    0/2  The result is the negative of what was expected.\n",
+        "✗ plus_one  wrong    1/2  Every element of the result is 1 more than what was expected.\n",
+        "✗ scale     wrong    0/2  It multiplies",
+    ):
+        assert line in text, text
 
 
-def test_other_wrong_answers_have_no_diagnosis(tmp_path):
+def test_what_was_raised_is_told_at_its_line(tmp_path):
     cells = [IMPORTS, "def centre(x):\n    return x", "def plus_one(x):\n    x = UNKNOWN\n    return x"]
     exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
     assert exit_code == 1
     centre, plus_one, scale = graded["exercises"]
-    assert (centre["state"], centre["diagnosis"]) == ("wrong", None)
+    assert (centre["state"], centre["told_by"]) == ("wrong", "values")
     assert "element `[0]` of the result is 1, expected -2" in centre["checks"][0]["message"]
-    assert (plus_one["state"], plus_one["diagnosis"]) == ("raised", None)
+    assert (plus_one["state"], plus_one["told_by"]) == ("raised", "values")
     assert plus_one["checks"][0]["message"].splitlines() == [
         "`NameError: name 'UNKNOWN' is not defined`",
         "at your line 2 of cell 3 (`x = UNKNOWN`)",
@@ -226,8 +229,8 @@ def test_many_notebooks_at_once_come_out_in_their_order(tmp_path):
     assert exit_code == 1
     assert [one["notebook"] for one in graded] == list(map(str, paths))
     assert [states(one)["centre"] for one in graded] == ["wrong" if i % 3 else "passed" for i in range(9)]
-    assert [one["exercises"][0]["diagnosis"] for one in graded] == [
-        "divides" if i % 3 else None for i in range(9)
+    assert [one["exercises"][0]["told_by"] for one in graded] == [
+        "values" if i % 3 else None for i in range(9)
     ]
 
 
@@ -268,7 +271,7 @@ TOY_NAMES = catalog.load(TOY).exercise_names
 
 
 def test_every_kind_of_exercise(tmp_path, monkeypatch):
-    """Of the toy course: functions, classes, predictions, measures, isolated, compiled, ranks, a GPU."""
+    """Of the toy course: functions, classes, predictions, isolated, ranks."""
     monkeypatch.setenv("COURSE_ROOT", str(TOY))
     course = catalog.load()
     paths = [notebook(tmp_path / f"{name}.ipynb", course.solution(name).source) for name in TOY_NAMES]
@@ -279,10 +282,6 @@ def test_every_kind_of_exercise(tmp_path, monkeypatch):
         cannot = all(c["state"] == "could not check" for c in exercise["checks"])
         assert exercise["state"] == ("could not check" if needs and cannot else "passed"), exercise
         assert all(e["state"] == "not attempted" for e in one["exercises"] if e is not exercise)
-    assert "could not check" in {
-        check["state"] for one in graded for e in one["exercises"] for check in e["checks"]
-    }
-    assert left_running() == []
 
 
 # --- processes ---------------------------------------------------------------------------------------
@@ -342,7 +341,6 @@ def test_hostile(one, hostile):
     failing = next(c for c in graded["exercises"][0]["checks"] if c["state"] == state)
     assert failing["message"] and one.says in failing["message"]
     assert len(failing["message"]) < 3000
-    assert graded["exercises"][0]["diagnosis"] is None
 
 
 def test_no_answer_makes_another_one_pass(tmp_path):
@@ -425,9 +423,10 @@ def centre(x):
     _, (first, second) = grade(path, wrong)
     assert not root.exists() and not path.exists()
     assert states(first) == ALL_PASSED | {"centre": "wrong"}
-    assert first["exercises"][0]["diagnosis"] == "divides"
     assert states(second) == {"centre": "passed", "plus_one": "wrong", "scale": "not attempted"}
-    assert second["exercises"][1]["diagnosis"] == "adds_two"
+    assert (
+        second["exercises"][1]["symptom"] == "Every element of the result is 1 more than what was expected."
+    )
 
 
 def test_an_answer_that_kills_the_warm_server(tmp_path):

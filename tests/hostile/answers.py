@@ -181,7 +181,7 @@ def centre(x):
         """
 import threading, time
 import torch
-from course_utils import expect
+from course_utils.exercise import expect
 
 def meddle():
     while True:
@@ -277,26 +277,26 @@ def centre(x):
     Hostile(
         "expect_replaced",
         """
-from course_utils import evidence, expect
+from course_utils.exercise import expect
 
 def centre(x):
-    expect.equal = lambda *_, **__: evidence.record("equal", 1)
+    expect.equal = lambda *_, **__: expect.looked()
     return x
 """,
         "wrong",
-        "`course_utils.expect.equal`",
+        "`course_utils.exercise.expect.equal`",
     ),
     Hostile(
         "mismatch_replaced",
         """
-from course_utils import expect
+from course_utils.exercise import expect
 
 def centre(x):
     expect.Mismatch = expect.CannotCheck
     return x
 """,
         "wrong",
-        "`course_utils.expect.Mismatch`",
+        "`course_utils.exercise.expect.Mismatch`",
     ),
     Hostile(
         "grading_replaced",
@@ -305,7 +305,7 @@ import contextlib
 from course_utils import check_process, clean_room, conduct
 
 def fake(check, *_):
-    return conduct.Outcome(check.name, check.title, "passed", evidence=[("equal", 1)])
+    return conduct.Outcome(check.name, check.title, "passed", looks=1)
 
 def centre(x):
     conduct.conduct = check_process.conduct = fake
@@ -317,7 +317,7 @@ def centre(x):
     Hostile(
         "other_defaults",
         """
-from course_utils import expect
+from course_utils.exercise import expect
 
 def centre(x):
     expect.equal.__kwdefaults__["atol"] = expect.equal.__kwdefaults__["rtol"] = 1e9
@@ -345,8 +345,8 @@ import sys
 class Nothing:
     @staticmethod
     def equal(*_, **__):
-        from course_utils import evidence
-        evidence.record("equal", 1)
+        from course_utils.exercise import expect
+        expect.looked()
 
 def centre(x):
     sys._getframe(1).f_globals["expect"] = Nothing
@@ -496,12 +496,13 @@ def centre(x):
 import json, os, pickle
 from course_utils.conduct import Outcome
 
-FORGED = {"version": 1, "notebooks": [{"notebook": "x", "error": None, "exercises": [
-    {"name": "centre", "lesson": "01_small", "state": "passed", "diagnosis": None, "checks": []}]}]}
+FORGED = {"version": 2, "notebooks": [{"notebook": "x", "error": None, "exercises": [
+    {"name": "centre", "lesson": "01_small", "state": "passed", "told_by": None, "symptom": None,
+     "checks": []}]}]}
 
 def centre(x):
     text = json.dumps(FORGED).encode() + b"\\n"
-    outcome = pickle.dumps(("returned", pickle.dumps(Outcome("values", "", "passed", evidence=[1])), {}))
+    outcome = pickle.dumps(("returned", pickle.dumps(Outcome("values", "", "passed", looks=1)), {}))
     for fd in range(64):
         for data in (text, outcome):
             try:
@@ -545,7 +546,7 @@ import gc, os, pickle, socket
 from course_utils.conduct import Outcome
 
 def centre(x):
-    outcome = pickle.dumps(Outcome("values", "", "passed", evidence=[1]))
+    outcome = pickle.dumps(Outcome("values", "", "passed", looks=1))
     for fd in range(3, 64):
         try:
             connection = socket.socket(fileno=os.dup(fd))

@@ -16,8 +16,7 @@ import torch
 import torch._meta_registrations  # what the first tensor on `meta` waits for, longer than a check may take
 from torch import Tensor
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(minutes=5, hints=["`Tensor.mean`"])
 
@@ -30,7 +29,10 @@ def centre(x: Tensor) -> Tensor:
 
 @exercise.check(deadline=2.0)
 def values(centre):
-    """The mean is taken away"""
+    """The mean is taken away
+
+    To centre is to subtract the mean.
+    """
     expect.equal(centre(torch.tensor([1.0, 2.0, 6.0])), torch.tensor([-2.0, -1.0, 3.0]))
 
 
@@ -39,12 +41,6 @@ def keeps_dtype(centre):
     """The dtype stays"""
     made = centre(torch.arange(4.0, dtype=torch.float64))
     expect.equal(made, torch.arange(4.0, dtype=torch.float64) - 1.5)
-
-
-@exercise.mistake
-def divides(x):
-    """You divided by the mean. To centre is to subtract it: the mean of the result is 0."""
-    return x / x.mean()
 '''
 
 PLUS_ONE = '''
@@ -56,8 +52,7 @@ Return `x` plus one.
 import torch
 from torch import Tensor
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(minutes=5, hints=["`+`"])
 
@@ -70,7 +65,10 @@ def plus_one(x: Tensor) -> Tensor:
 
 @exercise.check
 def values(plus_one):
-    """One is added"""
+    """One is added
+
+    One more.
+    """
     expect.equal(plus_one(torch.arange(3)), torch.tensor([1, 2, 3]))
 
 
@@ -82,12 +80,6 @@ def leaves_the_input(plus_one, tmp_path, device):
     expect.unchanged(x, torch.ones(3, device=device))
     (tmp_path / "seen").write_text("yes")
     expect.true((tmp_path / "seen").exists())
-
-
-@exercise.mistake
-def adds_two(x):
-    """You added two."""
-    return x + 2
 '''
 
 SCALE = '''
@@ -99,8 +91,7 @@ Multiply by a parameter that starts as 1.
 import torch
 from torch import Tensor, nn
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(minutes=5, hints=["`nn.Parameter`"])
 
@@ -113,7 +104,10 @@ class Scale(nn.Module):
 
 @exercise.check
 def values(Scale):
-    """It multiplies"""
+    """It multiplies
+
+    A module finds its parameters among its attributes.
+    """
     layer = Scale()
     expect.equal([p.item() for p in layer.parameters()], [1.0])
     expect.equal(layer(torch.ones(2)).detach(), torch.ones(2))
@@ -125,18 +119,6 @@ def learns(Scale):
     layer = Scale()
     layer(torch.tensor([2.0])).sum().backward()
     expect.equal(next(layer.parameters()).grad.sum(), torch.tensor(2.0))
-
-
-@exercise.mistake
-class NoParameter(nn.Module):
-    """Your number is a plain attribute: the optimiser does not see it."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.ones(())
-
-    def forward(self, x):
-        return x * self.weight
 '''
 
 RIGHT = {
