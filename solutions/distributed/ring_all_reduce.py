@@ -1,15 +1,14 @@
-"""A sum of `n` tensors has to reach every rank, and no rank can do with less than about two tensors' worth of
-sending: its own share has to leave it, and what it has added up has to reach the others. The ring comes to
-that bound. In the first round each piece travels once around and is added to on its way; rank after rank its
-sum grows, and after `n - 1` steps piece `rank + 1` is complete on `rank`. In the second round the complete
-pieces travel. In each step all ranks send and all receive, so no connection is idle; a rank sends
-`2 * (n - 1)` pieces of `1/n` of the tensor.
+"""In the first round each piece travels once around and is added to on its way. After `n - 1` steps it has
+been to every rank: piece `rank + 1` is complete on `rank`. In the second round the complete pieces travel.
+All ranks send and receive in every step, so no connection is idle. No rank can do with much less than these
+`2 * (n - 1)` pieces: its own share has to leave it, and what it has added up has to reach the others.
 
-Each element is added up in one order, that of its own piece around the ring, and passed on as it is. So all
-ranks hold the same bits, and replicas that are updated with the sum do not drift apart.
+Each element is added up in one order and passed on as it is. So all ranks hold the same bits, and replicas
+that are updated with the sum do not drift apart.
 
-A send ends when it is received: on gloo that is so for a tensor of 16 elements as for one of millions. The
-send is begun, the receive done, and only then is the send waited for."""
+The send is begun, the receive done, and only then is the send waited for. With `send` in place of `isend` all
+would wait for somebody to receive.
+"""
 
 import torch
 import torch.distributed as dist
@@ -17,9 +16,9 @@ from torch import Tensor
 
 
 def ring_all_reduce(x: Tensor) -> Tensor:
-    """any shape, the same on each rank -> that shape"""
+    """(length,) -> (length,), the same on every rank"""
     n, rank = dist.get_world_size(), dist.get_rank()
-    total = x.reshape(-1).clone()
+    total = x.clone()
     pieces = total.tensor_split(n)
     for step in range(2 * (n - 1)):
         leaves, comes = pieces[(rank - step) % n], pieces[(rank - step - 1) % n]
@@ -28,26 +27,22 @@ def ring_all_reduce(x: Tensor) -> Tensor:
         dist.recv(came, (rank - 1) % n)
         sending.wait()
         comes.copy_(came + comes if step < n - 1 else came)
-    return total.view(x.shape)
+    return total
 
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _in_batches(x):
-    """Pads to pieces of equal size, and receives straight into place in the second round."""
+    """Pads to pieces of equal size where it has to, and receives straight into place in the second round."""
     n, rank = dist.get_world_size(), dist.get_rank()
-    size = -(-x.numel() // n)
-    padded = x.new_zeros(n * size)
-    padded[: x.numel()] = x.flatten()
-    rows = padded.view(n, size)
+    rows = torch.cat((x, x.new_zeros(-len(x) % n))).view(n, -1)
 
     def exchange(out, into):
-        ops = [
-            dist.P2POp(dist.isend, rows[out % n], (rank + 1) % n),
-            dist.P2POp(dist.irecv, into, (rank - 1) % n),
-        ]
-        for work in dist.batch_isend_irecv(ops):
+        send = dist.P2POp(dist.isend, rows[out % n], (rank + 1) % n)
+        for work in dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, into, (rank - 1) % n)]):
             work.wait()
 
     buffer = torch.zeros_like(rows[0])
@@ -56,52 +51,58 @@ def _in_batches(x):
         rows[(rank - k - 1) % n] += buffer
     for k in range(n - 1):
         exchange(rank + 1 - k, rows[(rank - k) % n])
-    return padded[: x.numel()].reshape(x.shape)
+    return rows.flatten()[: len(x)].clone()
 
 
 def _one_receives_first(x):
-    """Blocking calls only: rank 0 receives before it sends, and so the chain of those that wait is broken."""
+    """Blocking calls only: rank 0 receives before it sends, which breaks the circle of those that wait."""
     n, rank = dist.get_world_size(), dist.get_rank()
-    pieces = [piece.clone() for piece in torch.tensor_split(x.contiguous().view(-1), n)]
-    right, left = (rank + 1) % n, (rank + n - 1) % n
-
-    def pass_on(piece, like):
-        came = torch.empty_like(like)
-        if rank == 0:
-            dist.recv(came, src=left)
-            dist.send(piece, dst=right)
-        else:
-            dist.send(piece, dst=right)
-            dist.recv(came, src=left)
-        return came
-
-    at = rank
-    for _ in range(n - 1):
-        before = (at - 1) % n
-        pieces[before] = pieces[before] + pass_on(pieces[at], pieces[before])
-        at = before
-    for _ in range(n - 1):
-        before = (at - 1) % n
-        pieces[before] = pass_on(pieces[at], pieces[before])
-        at = before
-    return torch.cat(pieces).reshape(x.shape)
+    pieces = [piece.clone() for piece in torch.tensor_split(x, n)]
+    for step in range(2 * n - 2):
+        at, before = (rank - step) % n, (rank - step - 1) % n
+        came = torch.empty_like(pieces[before])
+        calls = [(dist.send, pieces[at], (rank + 1) % n), (dist.recv, came, (rank - 1) % n)]
+        for call, tensor, peer in calls if rank else reversed(calls):
+            call(tensor, peer)
+        pieces[before] = pieces[before] + came if step < n - 1 else came
+    return torch.cat(pieces)
 
 
-def _ends_with_its_own(x):
-    """Begins one piece earlier, so that each rank completes the piece of its own number; waits at the end."""
+also_right = [_in_batches, _one_receives_first]
+
+
+# Mistakes
+
+
+def _whole_tensor_around(x):
     n, rank = dist.get_world_size(), dist.get_rank()
-    held = {i: piece.contiguous() for i, piece in enumerate(x.flatten().tensor_split(n))}
-    works = []
-    for step in range(1, 2 * n - 1):
-        leaves, comes = (rank - step) % n, (rank - step - 1) % n
-        works.append(dist.isend(held[leaves], (rank + 1) % n))
-        into = torch.zeros_like(held[comes])
-        works.append(dist.irecv(into, (rank - 1) % n))
-        works[-1].wait()
-        held[comes] = torch.add(held[comes], into) if step < n else into
-    for work in works[::2]:
-        work.wait()
-    return torch.cat([held[i] for i in range(n)]).unflatten(0, x.shape) if x.dim() else held[0].view(())
+    total, held = x.clone(), x.clone()
+    for _ in range(n - 1):
+        came = torch.empty_like(held)
+        sending = dist.isend(held, (rank + 1) % n)
+        dist.recv(came, (rank - 1) % n)
+        sending.wait()
+        total, held = total + came, came
+    return total
 
 
-also_right = [_in_batches, _one_receives_first, _ends_with_its_own]
+def _gathers(x):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return sum(parts)
+
+
+mistakes = [
+    Edit("all send first", "sending = dist.isend(", "dist.send(", told_by="comes_to_an_end"),
+    Edit("does not wait for its sends", "sending.wait()", "pass", told_by="comes_to_an_end"),
+    Edit(
+        "adds in both rounds", "came + comes if step < n - 1 else came", "came + comes", told_by="right_sums"
+    ),
+    Edit(
+        "receives into float32", "torch.empty_like(comes)", "torch.empty(len(comes))", told_by="of_integers"
+    ),
+    Edit("chunks", "total.tensor_split(n)", "total.chunk(n)", told_by="unequal_pieces"),
+    Edit("adds into x", "x.clone()", "x", told_by="left_alone"),
+    Wrong(_gathers, told_by="to_the_next_rank"),
+    Wrong(_whole_tensor_around, told_by="pieces_not_tensors"),
+]
