@@ -1,15 +1,13 @@
 """A comparison has two outcomes, so `x >= 0` is turned into 1 and 0 of the dtype of `x`, and these into 1 and
 -1. `torch.sign` has three values, and `torch.copysign` tells 0 from `-0.`, which compare as equal.
 
-Backward is the derivative of clipping to [-1, 1], which the sign is taken for: 1 where |x| ≤ 1, and 0
-elsewhere. It needs the input, since the result has forgotten how far outside an element was. The input is
-there anyway, so keeping it costs nothing as long as somebody else holds it, and `save_for_backward` notices
-when it is changed in place. A mask that is made in forward takes a quarter of the bytes and is new memory:
-which of the two is less depends on whether `x` would have been freed.
+Backward is that of clipping to [-1, 1], which the sign is taken for: the slope is 1 where |x| ≤ 1, and 0
+elsewhere. Only the input says which; the result has forgotten how far outside an element was. `torch.where`
+takes what arrives, or 0; a product with the mask would make `nan` of 0 and `inf`.
 
-The mask is what stops a weight from growing without end once its sign is settled. Clipping the incoming
-gradient to [-1, 1] instead looks alike and does something else: it changes the gradient where it should pass
-and lets it pass where it should be stopped."""
+The mask is what stops a weight from growing without end once its sign is settled. Clipping what arrives to
+[-1, 1] looks alike and does something else: it changes the gradient where it should pass, and lets it pass
+where it should be stopped."""
 
 import torch
 from torch import Tensor
@@ -31,8 +29,10 @@ class StraightThroughSign(torch.autograd.Function):
 
 # Other right answers
 
+from course_utils.exercise import Edit
 
-class KeepsAMask(torch.autograd.Function):
+
+class _KeepsAMask(torch.autograd.Function):
     @staticmethod
     def forward(x):
         return torch.where(x < 0, -torch.ones_like(x), torch.ones_like(x))
@@ -48,23 +48,8 @@ class KeepsAMask(torch.autograd.Function):
         return grad.masked_fill(outside, 0)
 
 
-class WhereClippingChangesNothing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        result = torch.full_like(x, 1)
-        result[x < 0] = -1
-        return result
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * x.eq(x.clamp(-1, 1))
-
-
-class ClippingDifferentiated(torch.autograd.Function):
-    """The sign of 0 is mended, and autograd differentiates what the sign is taken for. (Its `clamp` lets the
-    gradient pass at the bounds.)"""
+class _ClippingDifferentiated(torch.autograd.Function):
+    """The sign of 0 is mended, and autograd differentiates what the sign is taken for."""
 
     @staticmethod
     def forward(ctx, x):
@@ -73,25 +58,35 @@ class ClippingDifferentiated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        recorded = torch.is_grad_enabled()
         with torch.enable_grad():
             x = ctx.saved_tensors[0].detach().requires_grad_()
-            return torch.autograd.grad(x.clamp(-1, 1), x, grad, create_graph=recorded)[0]
+            return torch.autograd.grad(x.clamp(-1, 1), x, grad)[0]
 
 
-class CountsTheVersions(torch.autograd.Function):
-    """What `save_for_backward` does, by hand."""
+also_right = [_KeepsAMask, _ClippingDifferentiated]
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x, ctx.version = x, x._version
-        return torch.ones_like(x).masked_fill_(x < 0, -1)
+mistakes = [
+    Edit("integers", ".to(x.dtype) * 2", " * 2", told_by="values"),
+    Edit("the sign of 0", "(x >= 0).to(x.dtype) * 2 - 1", "torch.sign(x)", told_by="no_third_value"),
+    Edit(
+        "clamps what arrives",
+        "torch.where(x.abs() <= 1, grad, 0)",
+        "grad.clamp(-1, 1)",
+        told_by="passes_inside",
+    ),
+    Edit("no mask", "torch.where(x.abs() <= 1, grad, 0)", "grad.clone()", told_by="stops_outside"),
+    Edit("stops on one side", "x.abs() <= 1", "x <= 1", told_by="stops_outside"),
+    Edit("leaves out the ends", "<= 1", "< 1", told_by="passes_at_the_ends"),
+    Edit("multiplies", "torch.where(x.abs() <= 1, grad, 0)", "grad * (x.abs() <= 1)", told_by="stops_all"),
+    Edit(
+        "zeros in place",
+        "torch.where(x.abs() <= 1, grad, 0)",
+        "grad.masked_fill_(x.abs() > 1, 0)",
+        told_by="left_alone",
+    ),
+]
 
-    @staticmethod
-    def backward(ctx, grad):
-        if ctx.x._version != ctx.version:
-            raise ValueError("x was changed since forward")
-        return grad * (ctx.x.abs() <= 1)
-
-
-also_right = [KeepsAMask, WhereClippingChangesNothing, ClippingDifferentiated, CountsTheVersions]
+equivalent = {
+    "the result of `forward` made contiguous": "any layout will do for the result",
+    "the result of `backward` made contiguous": "any layout will do for a gradient",
+}
