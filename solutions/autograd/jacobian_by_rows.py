@@ -1,4 +1,4 @@
-"""Backward gives `u @ J` for any `u` of the shape of the result. With a one in place `i` and zeros elsewhere
+"""Backward gives `v @ J` for any `v` of the shape of the result. With a one in place `i` and zeros elsewhere
 that is row `i`, so there are as many passes as there are results. All of them go back through one graph, so
 each of them has to leave it alive: that is `retain_graph`.
 
@@ -27,25 +27,16 @@ def jacobian_by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 # Other right answers
 
-
-def _one_hot(function, x):
-    leaf = x.clone().detach().requires_grad_(True)
-    y = function(leaf)
-    jacobian = torch.zeros(y.numel(), *leaf.shape, dtype=leaf.dtype, device=leaf.device)
-    for i in range(len(jacobian) if y.requires_grad else 0):
-        pick = torch.zeros_like(y)
-        pick[tuple(torch.unravel_index(torch.tensor(i), y.shape))] = 1
-        jacobian[i] = torch.autograd.grad(y, leaf, pick, retain_graph=True, materialize_grads=True)[0]
-    return jacobian.reshape(y.shape + leaf.shape)
+from course_utils.exercise import Edit, Wrong
 
 
 def _in_one_batch(function, x):
     """All rows in one call, as a batch of vectors."""
     leaf = x.detach().requires_grad_()
     y = function(leaf)
-    picks = torch.eye(y.numel(), dtype=y.dtype, device=y.device).reshape(y.numel(), *y.shape)
+    picks = torch.eye(y.numel(), dtype=y.dtype).reshape(y.numel(), *y.shape).to(y.device)
     rows = None
-    if y.requires_grad and len(picks):
+    if y.requires_grad:
         (rows,) = torch.autograd.grad(y, leaf, picks, is_grads_batched=True, allow_unused=True)
     if rows is None:
         rows = leaf.new_zeros(y.numel(), *leaf.shape)
@@ -62,8 +53,31 @@ def _by_backward(function, x):
             element.backward(inputs=[leaf], retain_graph=True)
         return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
-    rows = list(map(row, y.flatten()))
-    return torch.stack(rows).reshape(y.shape + x.shape) if rows else x.new_zeros(y.shape + x.shape)
+    return torch.stack([row(element) for element in y.flatten()]).reshape(y.shape + x.shape)
 
 
-also_right = [_one_hot, _in_one_batch, _by_backward]
+also_right = [_in_one_batch, _by_backward]
+
+
+# Mistakes
+
+
+def _ready_made(function, x):
+    return torch.autograd.functional.jacobian(function, x.detach())
+
+
+mistakes = [
+    Edit("graph freed", "retain_graph=True", "retain_graph=False", told_by="right_values"),
+    Edit("x is not followed", ".detach().requires_grad_()", ".detach()", told_by="right_values"),
+    Edit("takes the result for a vector", "enumerate(y.reshape(-1))", "enumerate(y)", told_by="any_shape"),
+    Edit("forgets None", "if row is not None:", "if True:", told_by="independent"),
+    Edit("zeros of the default dtype", "x.new_zeros", "torch.zeros", told_by="independent"),
+    Edit(
+        "the flag of the caller's x",
+        "x.detach().requires_grad_()",
+        "x.requires_grad_()",
+        told_by="left_alone",
+    ),
+    Edit("a graph of the Jacobian", "retain_graph=True", "create_graph=True", told_by="left_alone"),
+    Wrong(_ready_made, told_by="work"),
+]
