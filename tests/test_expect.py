@@ -346,7 +346,7 @@ def test_the_line_for_a_tensor_names_the_device_where_that_matters():
     assert (expect.on(cpu), expect.on(other)) == ("", ", device='meta'")
 
 
-# --- what is shown, what was looked at -----------------------------------------------------------------------
+# --- what is shown, what was looked at ---------------------------------------------------------------------
 
 
 def test_values_are_shown_on_one_line_without_addresses():

@@ -31,8 +31,7 @@ Return the rows of a matrix in reverse order.
 
 import torch
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(minutes=5, hints=["`Tensor.flip` takes dimensions."])
 

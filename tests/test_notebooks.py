@@ -167,8 +167,7 @@ EXERCISE = '''"""Twice
 Return the double of `x`.
 """
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(minutes=1, hints=["Add it to itself."])
 

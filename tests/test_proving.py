@@ -1,22 +1,22 @@
 """The mutator changes what it should, and finds checks that do not look."""
 
+import sys
 import textwrap
 from pathlib import Path
 
-import laws
-import mutate
-import mutations
 import pytest
 import torch
 
-from course_utils import catalog
+from course_utils import catalog, cli
+from course_utils.proving import around, bench, laws, mutants
 
 TOY = Path(__file__).parent / "toy_course"
 
 
-def described(source, name="f", around=False):
+def described(source, name=None):
+    """Of the mutants of a source; of the changes around the answer `name`, where one is given."""
     source = textwrap.dedent(source)
-    return [m.description for m in mutate.mutants(source, name) if around or not m.around]
+    return [m.description for m in (around.around(source, name) if name else mutants.mutants(source))]
 
 
 # What is made of one line, and nothing else; constants and names make mutants of their own.
@@ -50,6 +50,7 @@ EXPECTED = [
     ("with torch.no_grad(): x = y\n    return x", ["`with torch.no_grad():` -> `if True:`"]),
     ("if x: y = z\n    return y", ["`if x:` -> `if True:`", "`if x:` -> `if False:`"]),
     ("if x: y = z\n    return y", ["`if x:` -> `if not x:`", "`y = z` removed"]),
+    ("for i in x: continue", ["`continue` -> `break`"]),
 ]
 
 
@@ -97,8 +98,8 @@ def test_helpers_and_constants_of_the_reference_are_changed_too():
 
 
 def test_changes_around_a_function_and_around_the_methods_of_a_class():
-    found = described("def f(x):\n    return x\n", around=True)
-    assert {f"the result of `f` {change}" for change in mutate._RESULTS} <= set(found)
+    found = described("def f(x):\n    return x\n", "f")
+    assert {f"the result of `f` {change}" for change in around._RESULTS} <= set(found)
     assert {"`x` cloned at entry in `f`", "`x` changed in `f`"} <= set(found)
     found = described(
         """
@@ -108,25 +109,11 @@ def test_changes_around_a_function_and_around_the_methods_of_a_class():
             def backward(ctx, grad): return grad
         """,
         "F",
-        around=True,
     )
     assert "the result of `forward` detached" in found
     assert "the result of `backward` detached" in found
     assert "the result of `backward` of another dtype" not in found
     assert not [d for d in found if "__init__" in d]
-
-
-@pytest.mark.parametrize("label", laws.labels())
-def test_mutants_of_references(label):
-    study = laws.study(label)
-    source, name = study.solution.source, study.exercise.answer_name
-    found = mutate.mutants(source, name)
-    assert found == mutate.mutants(source, name)
-    descriptions = [m.description for m in found]
-    assert len(set(descriptions)) == len(found) > 5
-    codes = [mutate._code(m.source) for m in found if not m.around]
-    assert len(set(codes)) == len(codes)
-    assert mutate._code(source) not in codes
 
 
 def test_a_change_that_compiles_to_the_same_is_none():
@@ -140,7 +127,7 @@ def test_a_change_that_compiles_to_the_same_is_none():
 
 def surrounded(kind, detail, function, tmp_path):
     mark = tmp_path / "mark"
-    changed = mutate._surround(function, kind, detail, mark)
+    changed = around._surround(function, kind, detail, mark)
     return changed, mark
 
 
@@ -204,9 +191,9 @@ def test_an_input_that_is_changed(tmp_path):
 
 def built(source, wanted, tmp_path):
     """The mutant of this description, and the mark that it makes when it makes a difference."""
-    (mutant,) = [m for m in mutate.mutants(source, "f") if m.description == wanted]
+    (mutant,) = [m for m in mutants.mutants(source) if m.description == wanted]
     mark = tmp_path / "mark"
-    return mutate.build(mutant, "f", mark), mark
+    return around.build(mutant, "f", mark), mark
 
 
 def test_a_change_in_place_that_only_its_own_function_sees_is_none(tmp_path):
@@ -232,7 +219,7 @@ def test_a_method_in_place_or_not(tmp_path):
     assert changed(x).tolist() == x.tolist() == [1, 1]
     assert mark.exists()
     twice = "def f(x):\n    y = x.exp()\n    return y.add(1) * y\n"
-    (mutant,) = [m for m in mutate.mutants(twice, "f") if m.description.endswith("`y.add_(1)`")]
+    (mutant,) = [m for m in mutants.mutants(twice) if m.description.endswith("`y.add_(1)`")]
     assert not mutant.marked
 
 
@@ -249,8 +236,7 @@ Return the first `n` numbers.
 
 import torch
 
-from course_utils import expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(minutes=1, hints=[])
 
@@ -290,7 +276,7 @@ def ramp(n):
 
 
 @pytest.fixture
-def course(tmp_path, monkeypatch):
+def course(tmp_path):
     """A course of one exercise; gives a function that writes it with these checks and this solution."""
 
     def write(exercise=EXERCISE, solution=SOLUTION):
@@ -303,125 +289,150 @@ def course(tmp_path, monkeypatch):
             (tmp_path / path).write_text(text, encoding="utf-8")
         return tmp_path
 
-    monkeypatch.setattr(laws, "ROOTS", {"tmp": tmp_path})
-    laws.study.cache_clear()
     yield write
-    laws.study.cache_clear()
     catalog._load.cache_clear()
 
 
 def outcome_of_all(root):
-    with mutate.Bench(root, "ramp") as bench:
-        return {m.description: bench.try_mutant(m) for m in bench.mutants}
+    with bench.Bench(root, "ramp") as one:
+        return {m.description: one.try_mutant(m) for m in one.mutants}
 
 
 def test_checks_that_do_not_look_let_mutants_pass(course):
     found = outcome_of_all(course())
-    survived = {d for d, v in found.items() if v.state == mutate.SURVIVED}
+    survived = {d for d, v in found.items() if v.state == bench.SURVIVED}
     assert "line 5: `0` -> `1`" not in survived
     assert "line 9: `torch.tensor(found)` -> `found`" in survived
     assert "the result of `ramp` of another dtype" in survived
     rejected = found["line 6: `i < n` -> `i <= n`"]
-    assert (rejected.state, rejected.check, rejected.how) == (mutate.REJECTED, "length", "wrong")
+    assert (rejected.state, rejected.check, rejected.how) == (bench.REJECTED, "length", "wrong")
 
 
 def test_checks_that_look_let_none_pass(course):
     found = outcome_of_all(course(EXERCISE + STRICT))
-    assert {v.state for v in found.values()} <= {mutate.REJECTED, mutate.NO_CHANGE}
+    assert {v.state for v in found.values()} <= {bench.REJECTED, bench.NO_CHANGE}
     endless = found["line 8: `i += 1` removed"]
-    assert (endless.state, endless.how) == (mutate.REJECTED, "timed out")
-    assert found["the result of `ramp` cloned"].state == mutate.NO_CHANGE
-    assert found["line 8: `i += 1` -> `i = i + 1`"].state == mutate.NO_CHANGE
+    assert (endless.state, endless.how) == (bench.REJECTED, "timed out")
+    assert found["the result of `ramp` cloned"].state == bench.NO_CHANGE
+    assert found["line 8: `i += 1` -> `i = i + 1`"].state == bench.NO_CHANGE
 
 
 def test_one_check_alone(course):
-    with mutate.Bench(course(EXERCISE + STRICT), "ramp") as bench:
-        (mutant,) = [m for m in bench.mutants if m.description == "line 9: `torch.tensor(found)` -> `found`"]
-        assert bench.try_mutant(mutant, only="length").state == mutate.SURVIVED
-        assert bench.try_mutant(mutant, only="values").check == "values"
+    with bench.Bench(course(EXERCISE + STRICT), "ramp") as one:
+        (mutant,) = [m for m in one.mutants if m.description == "line 9: `torch.tensor(found)` -> `found`"]
+        assert one.try_mutant(mutant, only="length").state == bench.SURVIVED
+        assert one.try_mutant(mutant, only="values").check == "values"
 
 
 def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tried(course):
-    with mutate.Bench(course(), "ramp") as bench:
-        ends = mutate.Mutant("ends", "import os\ndef ramp(n):\n    os._exit(3)\n")
-        deaf = mutate.Mutant("deaf", "import ctypes\ndef ramp(n):\n    ctypes.CDLL(None).sleep(60)\n")
-        good = mutate.Mutant("good", "def ramp(n):\n    return list(range(n))\n")
-        assert [bench.try_mutant(m).state for m in (ends, good, deaf, good)] == [
-            mutate.REJECTED,
-            mutate.SURVIVED,
-            mutate.REJECTED,
-            mutate.SURVIVED,
+    with bench.Bench(course(), "ramp") as one:
+        ends = mutants.Mutant("ends", "import os\ndef ramp(n):\n    os._exit(3)\n")
+        deaf = mutants.Mutant("deaf", "import ctypes\ndef ramp(n):\n    ctypes.CDLL(None).sleep(60)\n")
+        good = mutants.Mutant("good", "def ramp(n):\n    return list(range(n))\n")
+        assert [one.try_mutant(m).state for m in (ends, good, deaf, good)] == [
+            bench.REJECTED,
+            bench.SURVIVED,
+            bench.REJECTED,
+            bench.SURVIVED,
         ]
 
 
 def test_a_mutant_is_found_by_the_name_of_its_module(course):
     source = "import importlib\ndef ramp(n):\n    return importlib.import_module(__name__).numbers(n)\n"
     source += "def numbers(n):\n    return list(range(n))\n"
-    with mutate.Bench(course(), "ramp") as bench:
-        assert bench.try_mutant(mutate.Mutant("by its name", source)).state == mutate.SURVIVED
+    with bench.Bench(course(), "ramp") as one:
+        assert one.try_mutant(mutants.Mutant("by its name", source)).state == bench.SURVIVED
 
 
 def test_a_reference_that_fails_is_said(course):
     root = course(EXERCISE + STRICT, SOLUTION.replace("i < n", "i < n - 1"))
-    with pytest.raises(RuntimeError, match="the reference"), mutate.Bench(root, "ramp"):
+    with pytest.raises(RuntimeError, match="the reference"), bench.Bench(root, "ramp"):
         pass
 
 
-def test_equivalents_are_verified(course):
-    listed = """
+def found(root, law, *more):
+    course = catalog.load(root)
+    if law is laws.form:
+        return list(laws.form(course.exercise("ramp"), course.solution("ramp")))
+    return list(law(course, "ramp", set(), *more))
+
+
+def test_a_mutant_that_survives_is_a_fault_unless_it_is_listed(course):
+    line = "a mutant survives: line 9: `torch.tensor(found)` -> `found`"
+    assert line in found(course(), laws.mutations, None)
+    catalog._load.cache_clear()
+    listed = '\n\nequivalent = {"line 9: `torch.tensor(found)` -> `found`": "A list will do."}\n'
+    assert line not in found(course(solution=SOLUTION + listed), laws.mutations, None)
+
+
+def test_what_is_listed_must_survive_and_be_a_mutant(course):
+    listed = '\n\nequivalent = {"line 5: `0` -> `1`": "it is not", "line 99": "nothing"}\n'
+    said = found(course(EXERCISE + STRICT, SOLUTION + listed), laws.mutations, None)
+    assert "line 5: `0` -> `1` is listed as equivalent, and does not survive" in said
+    assert "line 99 is listed, and is no mutant of the reference" in said
+
+
+def test_a_check_that_rejects_nothing_is_a_fault(course):
+    idle = STRICT.replace("expect.equal(ramp(4), torch.arange(4))", "expect.true(callable(ramp))")
+    assert "check values rejects no wrong answer at all" in found(
+        course(EXERCISE + idle), laws.mutations, None
+    )
+
+
+MISTAKES = """
 
 # Other right answers
 
-equivalent = {
-    "line 6: `i < n` -> `i <= n`": "it is not",
-    "line 5: `0` -> `-1`": "nor this",
-}
+from course_utils.exercise import Edit, Wrong
 
-
-def generated(answer):
-    for n in range(3):
-        yield answer(n)
+mistakes = [
+    Edit("one too many", "i < n", "i <= n", told_by="{told_by}"),
+    Edit("right", "i = [], 0", "i = [], 0 * 1", told_by="values"),
+]
 """
-    with mutate.Bench(course(EXERCISE, SOLUTION + listed), "ramp") as bench:
-        by_name = {m.description: m for m in bench.mutants}
-        assert set(bench.listed) <= set(by_name)
-        assert not any(bench.agrees(by_name[description]) for description in bench.listed)
-        same = mutate.Mutant("same", "import torch\ndef ramp(n):\n    return torch.arange(n)\n")
-        other = mutate.Mutant("other", "import torch\ndef ramp(n):\n    return torch.arange(n) + 1\n")
-        assert not bench.agrees(other)
-        assert bench.agrees(same) is False  # of 0 elements: float32 there, int64 here
-        assert bench.agrees(mutate.Mutant("itself", SOLUTION))
+
+
+def test_a_mistake_that_passes_or_is_told_by_another_check_is_a_fault(course):
+    said = found(course(EXERCISE + STRICT, SOLUTION + MISTAKES.format(told_by="values")), laws.mistakes)
+    assert said[0].startswith("the mistake 'one too many' is told by length, not values")
+    assert said[1] == "the mistake 'right' is passed"
+
+
+def test_an_edit_that_does_not_fit_is_refused(course):
+    listed = MISTAKES.format(told_by="length").replace("i < n", "i < 99")
+    with pytest.raises(catalog.CourseError, match="stands 0 times in the reference"):
+        found(course(EXERCISE + STRICT, SOLUTION + listed), laws.mistakes)
+
+
+def test_an_example_that_cannot_be_pasted_is_a_fault(course):
+    helper = STRICT.replace(
+        "expect.equal(ramp(4)",
+        "t = expect.given('', ramp=ramp, four=lambda: 4)\n    expect.equal(t.call('ramp(four())')",
+    )
+    said = found(course(EXERCISE + helper, SOLUTION + MISTAKES.format(told_by="length")), laws.mistakes)
+    assert any("does not run when pasted: name 'four' is not defined" in fault for fault in said), said
+
+
+def test_what_an_exercise_lacks_is_said(course):
+    said = found(course(EXERCISE), laws.form)
+    for fault in ("it has 0 hints, not 3", "it has 1 checks, not 3 to 7", "check length has no why"):
+        assert any(fault in one for one in said), said
 
 
 def test_the_sample_is_the_same_on_every_run():
-    with mutate.Bench(TOY, "cube") as bench:
-        sample = bench.sample(10)
-        assert sample == bench.sample(10) == bench.sample(20)[:10]
+    with bench.Bench(TOY, "running_centre") as one:
+        sample = one.sample(10)
+        assert sample == one.sample(10) == one.sample(20)[:10]
         assert len({m.description for m in sample}) == 10
-        lines = [bench.mutants.index(m) for m in sample]
+        lines = [one.mutants.index(m) for m in sample]
         assert max(lines) - min(lines) > 10
 
 
-# --- the table --------------------------------------------------------------------------------------------
-
-
-def test_the_table_of_a_good_exercise(course, capsys):
-    course(EXERCISE + STRICT)
-    assert mutations.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["exercise", "mutants", "rejected", "equivalent", "survived", "seconds"]
-    label, mutants, rejected, equivalent, survived, _ = lines[1].split()
-    assert (label, mutants, equivalent, survived) == ("tmp/ramp", rejected, "0", "0")
-    assert lines[-1] == f"{rejected} of {mutants} rejected, 100.0%"
-
-
-def test_the_table_of_an_exercise_that_looks_away(course, capsys):
-    course()
-    assert mutations.main(["ramp"]) == 1
-    assert "    survived: line 9: `torch.tensor(found)` -> `found`" in capsys.readouterr().out
-
-
-def test_an_exercise_that_nobody_has(course, capsys):
-    course()
-    assert mutations.main(["ladder"]) == 2
-    assert capsys.readouterr().out == "no exercise is called ladder\n"
+def test_course_prove(course, capsys, monkeypatch):
+    monkeypatch.setenv("COURSE_ROOT", str(course()))
+    monkeypatch.setattr(sys, "path", sys.path)
+    assert cli.main(["prove", "ramp", "--sample", "3"]) == 1
+    out = capsys.readouterr().out
+    assert "form: it has 0 hints, not 3" in out and "✗ ramp: " in out
+    assert cli.main(["prove", "ladder"]) == 2
+    assert capsys.readouterr().out == "no lesson has an exercise called ladder\n"
