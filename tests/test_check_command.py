@@ -304,7 +304,7 @@ def test_the_next_process_is_ready_and_one_that_died_is_replaced(dies):
         taken = processes.take()
         assert (taken is spare) != dies
         # Nothing is limited twice: what an answer has replaced by then would become what belongs there.
-        limited = taken.call(getattr, check_process, "_limited", deadline=10).value
+        limited = taken.call(getattr, check_process, "_limited", deadline=60).value
         assert limited is not dies
     finally:
         processes.stop()
@@ -484,4 +484,4 @@ def test_an_interrupt_ends_everything(tmp_path):
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode not in (0, 1, 2), said.decode()[-3000:]
-    assert psutil.wait_procs(below, timeout=10)[1] == []
+    assert psutil.wait_procs(below, timeout=60)[1] == []

@@ -164,10 +164,10 @@ def test_an_interrupt_is_not_swallowed():
 
 def test_an_answer_that_does_not_end():
     answer = typed("def answer(x):\n    while True:\n        time.sleep(0.01)\n")
-    report = grader.grade(an_exercise(right, of_integers, deadline=0.2), answer)
+    report = grader.grade(an_exercise(right, of_integers, deadline=1.5), answer)
     assert report.state == TIMED_OUT
     assert report.outcomes[0].message == [
-        "still running after 0.2 seconds; it is in the loop at your line 2 (`while True:`)"
+        "still running after 1.5 seconds; it is in the loop at your line 2 (`while True:`)"
     ]
     assert report.outcomes[1].state == COULD_NOT_CHECK
     assert report.outcomes[1].message == ["not run: the check before it did not end"]
@@ -175,13 +175,13 @@ def test_an_answer_that_does_not_end():
 
 def test_an_answer_that_swallows_its_deadline_has_not_passed():
     def answer(x):
-        end = time.monotonic() + 0.5
-        while time.monotonic() < end:
+        swallowed = False
+        while not swallowed:
             try:
-                while time.monotonic() < end:
+                while True:
                     pass
             except BaseException:
-                pass
+                swallowed = True
         return x.mean()
 
     assert grader.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
@@ -290,14 +290,13 @@ def dies_on_one_rank(x):
 
 
 def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
-    exercise, patient = an_exercise(on_two, ranks=2, deadline=1.5), an_exercise(on_two, ranks=2)
+    # Long enough for two ranks to come to the loop, on a busy machine too.
+    exercise, patient = an_exercise(on_two, ranks=2, deadline=5.0), an_exercise(on_two, ranks=2)
     looping = only(grader.grade(exercise, loops).outcomes)
     stuck = only(grader.grade(patient, deadlocks).outcomes)
     assert (stuck.state, looping.state) == (TIMED_OUT, TIMED_OUT)
     assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
-    assert looping.message[0].startswith(
-        "ranks 0 and 1: still running after 1.5 seconds; it is in the loop at"
-    )
+    assert looping.message[0].startswith("ranks 0 and 1: still running after 5 seconds; it is in the loop at")
     assert (stuck.stuck, looping.stuck) == (True, False)
 
 
@@ -554,7 +553,7 @@ def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
 
 
 def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
-    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.6)\nwhole = True\n")
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(2)\nwhole = True\n")
     monkeypatch.syspath_prepend(tmp_path)
 
     def answer(x):
@@ -563,7 +562,7 @@ def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
             pass
 
     try:
-        assert grader.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
+        assert grader.grade(an_exercise(right, deadline=1.0), answer).state == TIMED_OUT
         assert sys.modules["slow_to_import"].whole
     finally:
         del sys.modules["slow_to_import"]
