@@ -1,7 +1,7 @@
 """A backend is called once for each graph, while the function is being compiled. What is to happen later,
 when the graph runs, must be in the function that it returns. Each call of the backend makes a function of its
-own, which remembers its graph and the graph's place in the lists: a closure. Had it looked the place up when
-it runs, it would find that of the graph that came last.
+own, which remembers its graph and the graph's place in the lists: a closure. A place that is looked up when
+the graph runs would be that of the graph that came last.
 
 `graph_module` is an ordinary module, and calling it runs the graph operator by operator. That is all that
 torch's own backend `"eager"` does. A real backend would translate the graph here, and return what it made.
@@ -20,14 +20,9 @@ class CountingBackend:
         self.runs = []
 
     def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: list):
-        names = []
-        for node in graph_module.graph.nodes:
-            if node.op == "call_function":
-                names.append(node.target.__name__)
-            elif node.op in ("call_method", "call_module"):
-                names.append(node.target)
+        called = [node.target for node in graph_module.graph.nodes if node.op.startswith("call_")]
         place = len(self.runs)
-        self.operators.append(names)
+        self.operators.append([getattr(target, "__name__", target) for target in called])
         self.runs.append(0)
 
         def run(*inputs):
@@ -38,6 +33,8 @@ class CountingBackend:
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 class _Interprets:
@@ -51,21 +48,15 @@ class _Interprets:
         self.records.append(record)
         return record
 
-    @property
-    def operators(self):
-        return [record.names for record in self.records]
-
-    @property
-    def runs(self):
-        return [record.count for record in self.records]
+    operators = property(lambda self: [record.names for record in self.records])
+    runs = property(lambda self: [record.count for record in self.records])
 
 
 class _Record:
     def __init__(self, graph_module):
-        called = (
-            n.target for n in graph_module.graph.nodes if n.op not in ("placeholder", "get_attr", "output")
-        )
-        self.names = [target if isinstance(target, str) else target.__name__ for target in called]
+        targets = [n.target for n in graph_module.graph.nodes if n.op in ("call_function", "call_method")]
+        targets += [n.target for n in graph_module.graph.nodes if n.op == "call_module"]
+        self.names = [target if isinstance(target, str) else target.__name__ for target in targets]
         self.count, self.graph_module = 0, graph_module
 
     def __call__(self, *inputs):
@@ -73,34 +64,11 @@ class _Record:
         return torch.fx.Interpreter(self.graph_module).run(*inputs)
 
 
-class _BindsThePlace:
-    """One method runs all graphs; what it must know of one is bound to it."""
-
-    def __init__(self):
-        self.operators, self.runs = [], []
-
-    def __call__(self, graph_module, example_inputs):
-        called = [node.target for node in graph_module.graph.nodes if node.op.startswith("call")]
-        self.operators += [[getattr(target, "__name__", target) for target in called]]
-        self.runs += [0]
-        return functools.partial(self.run, len(self.runs) - 1, graph_module.forward)
-
-    def run(self, place, function, *inputs):
-        outputs = function(*inputs)
-        self.runs[place] += 1
-        return outputs
-
-
-class _HangsOnTheModule:
+class _HangsOnTheModule(CountingBackend):
     """Gives the module back, with a hook that is called before each run."""
 
-    def __init__(self):
-        self.operators, self.runs = [], []
-
     def __call__(self, graph_module, example_inputs):
-        nodes = [node for node in graph_module.graph.nodes if node.op.startswith("call")]
-        self.operators.append([n.target.__name__ if n.op == "call_function" else n.target for n in nodes])
-        self.runs.append(0)
+        super().__call__(graph_module, example_inputs)
         graph_module.register_forward_pre_hook(functools.partial(self.count, len(self.runs) - 1))
         return graph_module
 
@@ -108,4 +76,39 @@ class _HangsOnTheModule:
         self.runs[place] += 1
 
 
-also_right = [_Interprets, _BindsThePlace, _HangsOnTheModule]
+also_right = [_Interprets, _HangsOnTheModule]
+
+
+# Mistakes
+
+
+class SharesItsDefaults(CountingBackend):
+    def __init__(self, operators=[], runs=[]):  # noqa: B006
+        self.operators, self.runs = operators, runs
+
+
+mistakes = [
+    Edit("counts the last", "self.runs[place]", "self.runs[-1]", told_by="each_graph_has_its_own_number"),
+    Edit(
+        "runs what it is given",
+        "(0)\n",
+        "(0)\n        graph_module(*example_inputs)\n",
+        told_by="handed_over",
+    ),
+    Edit(
+        "first output alone",
+        "graph_module(*inputs)",
+        "graph_module(*inputs)[0]",
+        told_by="results_of_the_graph",
+    ),
+    Edit("counts all nodes", ' if node.op.startswith("call_")', "", told_by="names_of_operators"),
+    Edit("functions alone", '.startswith("call_")', ' == "call_function"', told_by="names_of_operators"),
+    Edit("names of nodes", "[node.target for", "[node.name for", told_by="names_of_operators"),
+    Edit(
+        "counts handovers",
+        "return run\n",
+        "self.runs[place] = 1\n        return graph_module\n",
+        told_by="handed_over",
+    ),
+    Wrong(SharesItsDefaults, told_by="two_backends"),
+]

@@ -1,0 +1,159 @@
+"""Backends for `torch.compile` that count: which graphs were made, how often each has run, and what ran
+outside of them. They can be used in a cell, too.
+
+    from course_utils.exercise.kits.graphs_compiled import Counting
+    backend = Counting()
+    f = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    f(torch.ones(2))
+    print(backend)  # sin add, ran once
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from course_utils.exercise.mismatch import Mismatch, looked
+from course_utils.measure.modes import Watch, packet
+from course_utils.measure.storage import tensors_in
+
+
+@dataclass
+class Graph:
+    """One graph: the names of what it calls, in order; those of its operators that are not torch's; how often
+    it has run; and which part of a step it is (`CountingHalves`)."""
+
+    operators: list[str]
+    foreign: list[str]
+    runs: int = 0
+    half: str = ""
+
+    def __str__(self) -> str:
+        names = " ".join(self.operators)
+        shown = names if 0 < len(names) <= 60 else f"{len(self.operators)} operators"
+        return f"{self.half} {shown}, ran {times(self.runs)}".strip()
+
+
+class Counting:
+    """A backend that hands its graphs to another one (`inner`, by name), and counts."""
+
+    def __init__(self, inner: str = "eager") -> None:
+        # What the compiler logs has the time in it: a report would be another one each time.
+        torch._logging.set_logs(all=logging.CRITICAL)
+        self.inner = inner
+        self.graphs: list[Graph] = []
+        self.running = False
+
+    def __call__(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        compiled = torch._dynamo.lookup_backend(self.inner)(module, example_inputs)
+        # Not before: where it has to start again, with a number as a constant, that is one graph.
+        return self._counted(module, compiled)
+
+    def _counted(self, module: fx.GraphModule, run: Callable[..., Any], half: str = "") -> Callable[..., Any]:
+        graph = Graph(operators_of(module), _foreign(module), half=half)
+        self.graphs.append(graph)
+
+        def counted(*inputs: Any) -> Any:
+            graph.runs += 1
+            self.running = True
+            try:
+                return run(*inputs)
+            finally:
+                self.running = False
+
+        return counted
+
+    @property
+    def runs(self) -> int:
+        """How often graphs have run, all together."""
+        return sum(graph.runs for graph in self.graphs)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.graphs)) or "no graph"
+
+    @contextlib.contextmanager
+    def outside(self, size: int = 1) -> Iterator[list[str]]:
+        """The names of operators that compute `size` elements or more outside of the graphs. What is called
+        inside has been compiled before: nothing is compiled while operators are watched."""
+        with _Outside(self, size) as watch:
+            yield watch.names
+
+
+class CountingHalves(Counting):
+    """The same behind AOTAutograd: it gets the graphs of forward and of backward, and those of what runs
+    without gradients (`half`: "forward", "backward", "no gradients")."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch._dynamo.backends.common import aot_autograd
+
+        self._compile = aot_autograd(
+            fw_compiler=self._of("forward"),
+            bw_compiler=self._of("backward"),
+            inference_compiler=self._of("no gradients"),
+        )
+
+    def __call__(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        return self._compile(module, example_inputs)
+
+    def _of(self, half: str) -> Callable[..., Any]:
+        from functorch.compile import make_boxed_func
+
+        return lambda module, inputs: make_boxed_func(self._counted(module, module.forward, half))
+
+
+class _Outside(Watch):
+    def __init__(self, counts: Counting, size: int) -> None:
+        super().__init__()
+        self.counts, self.size, self.names = counts, size, []
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        result = run()
+        if not self.counts.running:
+            given = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
+            for t in tensors_in(result):
+                # A view computes nothing.
+                computed = func._schema.is_mutable or t.untyped_storage().data_ptr() not in given
+                if computed and t.numel() >= self.size:
+                    self.names.append(packet(func).removeprefix("aten."))
+        return result
+
+
+def operators_of(module: fx.GraphModule) -> list[str]:
+    """The names of what the graph calls, in the order of its nodes."""
+    called = [node.target for node in module.graph.nodes if node.op.startswith("call")]
+    return [getattr(target, "__name__", str(target)) for target in called]
+
+
+def _foreign(module: fx.GraphModule) -> list[str]:
+    """What the graph calls, or one inside of it, that is not torch's: the compiler does not look into it."""
+    parts = [part for part in module.modules() if isinstance(part, fx.GraphModule)]
+    targets = [node.target for part in parts for node in part.graph.nodes if node.op == "call_function"]
+    overloads = [t for t in targets if isinstance(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))]
+    functions = [t for t in targets if isinstance(t, types.FunctionType)]
+    found = [str(t) for t in overloads if str(t).partition(".")[0] not in ("aten", "prims")]
+    return found + [t.__name__ for t in functions if t.__module__.partition(".")[0] != "torch"]
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def expect_graphs(backend: Counting, *wanted: tuple[int, int]) -> None:
+    """The backend got these graphs, in any order: (operators, how often it ran)."""
+    looked()
+    came = [(len(graph.operators), graph.runs) for graph in backend.graphs]
+    if sorted(came) != sorted(wanted):
+        raise Mismatch(f"graphs: {_told(came)}", f"expected: {_told(list(wanted))}")
+
+
+def _told(graphs: list[tuple[int, int]]) -> str:
+    one = [f"{n} operator{'s' if n != 1 else ''}, ran {times(runs)}" for n, runs in graphs]
+    return "; ".join(one) or "none came to `backend`"
