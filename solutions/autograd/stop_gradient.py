@@ -19,37 +19,47 @@ def stop_gradient(logits: Tensor, target: Tensor) -> Tensor:
 
 # Other right answers
 
+import torch
+from torch.nn import functional as F
+
+from course_utils.exercise import Edit, Wrong
+
 
 def _built_in(logits, target):
-    from torch.nn import functional as F
-
     return F.cross_entropy(logits, target.detach())
 
 
 def _a_view_without_a_graph(logits, target):
-    import torch
-
     with torch.no_grad():
         constant = target.view_as(target)
     total = (logits.logsumexp(-1, keepdim=True) * constant).sum() - (constant * logits).sum()
     return total / len(logits)
 
 
-def _negative_first(logits, target):
-    """The factor that is kept is a new tensor: a write to `target` does not reach it."""
-    import torch
-
-    weights = target.detach().neg().div(logits.shape[0])
-    return torch.sum(weights * (logits - logits.logsumexp(dim=1, keepdim=True)))
-
-
 def _row_by_row(logits, target):
     """What is stacked are the losses of the rows; of `target` nothing is copied."""
-    import torch
-
-    pairs = zip(target.detach(), logits.double().log_softmax(-1), strict=True)
-    losses = [-(row * log_probabilities).sum() for row, log_probabilities in pairs]
-    return torch.stack(losses).mean().to(logits.dtype)
+    pairs = zip(target.detach(), logits.log_softmax(-1), strict=True)
+    return torch.stack([-(row * log_probabilities).sum() for row, log_probabilities in pairs]).mean()
 
 
-also_right = [_built_in, _a_view_without_a_graph, _negative_first, _row_by_row]
+also_right = [_built_in, _a_view_without_a_graph, _row_by_row]
+
+
+# Mistakes
+
+
+def _by_numpy(logits, target):
+    constant = torch.from_numpy(target.detach().cpu().numpy().copy())
+    return F.cross_entropy(logits, constant.to(logits.device))
+
+
+mistakes = [
+    Edit("stops nothing", "target.detach()", "target", told_by="one_branch"),
+    Edit("a clone is no constant", "target.detach()", "target.clone()", told_by="one_branch"),
+    Edit("stops the wrong branch", "* logits.", "* logits.detach().", told_by="one_branch"),
+    Edit("detached in place", "target.detach()", "target.detach_()", told_by="callers_tensors"),
+    Edit("versions of its own", "target.detach()", "target.data", told_by="written_to_in_between"),
+    Edit("copies the target", "target.detach()", "target.detach().clone()", told_by="no_copy"),
+    Edit("contiguous first", "target.detach()", "target.detach().contiguous()", told_by="no_copy"),
+    Wrong(_by_numpy, told_by="no_copy"),
+]

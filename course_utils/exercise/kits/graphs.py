@@ -1,10 +1,19 @@
-"""Graphs of autograd: their nodes, and what is copied or written to on the way."""
+"""Graphs of autograd: their nodes, writes to what they keep, and copies made on the way."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from course_utils import measure
+from course_utils.exercise import expect
+from course_utils.measure.modes import Watch, packet
+from course_utils.measure.operators import COPIES
+from course_utils.measure.storage import tensors_in
 
 
 def following(node: Any) -> list[Any]:
@@ -21,3 +30,77 @@ def nodes(tensor: Tensor) -> list[Any]:
             found[node] = True
             waiting += following(node)
     return list(found)
+
+
+@contextlib.contextmanager
+def writes_told() -> Iterator[None]:
+    """A backward inside that raises because of a write in place is told in a few words."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        blamed = str(error).partition("operation: ")[2].partition(" instead. Hint")[0]
+        raise expect.Mismatch(
+            "backward raises: a tensor that it needs was modified by an inplace operation",
+            f"torch says of it: `{blamed}`",
+        ) from None
+
+
+class Copy(NamedTuple):
+    """An operator that only moved numbers to other memory: in words, and how many bytes it wrote."""
+
+    said: str
+    written: int
+
+
+# They move numbers as well, and put them among others.
+_ALSO_COPIES = (
+    "aten.select_scatter",
+    "aten.slice_scatter",
+    "aten.index_copy",
+    "aten.index_put",
+    "aten.where",
+)
+
+
+@contextlib.contextmanager
+def copies(*of: Tensor) -> Iterator[list[Copy]]:
+    """Notes the operators inside that only move numbers to other memory, those inside of other operators too.
+
+    `of`: only where these tensors, or views of them, are what is copied. What NumPy copies is not seen.
+    """
+    found: list[Copy] = []
+    calls = _Calls()
+    with calls, _Copies(calls, of, found):
+        yield found
+
+
+class _Calls(TorchFunctionMode):
+    """Knows which of torch's functions was called last."""
+
+    name = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.name = getattr(func, "__name__", "")
+        return func(*args, **(kwargs or {}))
+
+
+class _Copies(Watch):
+    def __init__(self, calls: _Calls, of: tuple[Tensor, ...], found: list[Copy]) -> None:
+        super().__init__()
+        self.calls, self.of, self.found = calls, of, found
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
+        out, name = run(), packet(func)
+        if name not in (*COPIES, *_ALSO_COPIES) and not name.endswith("_copy"):
+            return out
+        into = name in ("aten.copy_", "aten._foreach_copy_")
+        sources = list(tensors_in([args[1:] if into else args, kwargs]))
+        if self.of and not any(measure.same_storage(t, other) for t in sources for other in self.of):
+            return out
+        short = name.removeprefix("aten.")
+        inside = f" inside `{self.calls.name}`" if self.calls.name not in ("", short) else ""
+        written = sum(t.nbytes for t in tensors_in(args[0] if into else out))
+        self.found.append(Copy(f"`{short}` ran{inside}", written))
+        return out
