@@ -4,7 +4,8 @@ element, and for new dimensions, along which there is nothing to go on to. With 
 stride would have to go forth and back, and there is none. Where the sizes are equal nothing is repeated, and
 the stride stays.
 
-Sizes are paired from the right, since new dimensions come in front. Expanding takes no dimension away."""
+Sizes are paired from the right, since new dimensions come in front. Expanding takes no dimension away.
+"""
 
 
 def broadcast_strides(
@@ -29,6 +30,8 @@ def broadcast_strides(
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 def _from_the_right(size, stride, shape):
@@ -57,3 +60,44 @@ def _pads_with_ones(size, stride, shape):
 
 
 also_right = [_from_the_right, _pads_with_ones]
+
+
+# Mistakes
+
+
+def _strides_of_a_copy(size, stride, shape):
+    """As `repeat` lays it out."""
+    if broadcast_strides(size, stride, shape) is None:
+        return None
+    return tuple(_product(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _product(sizes):
+    found = 1
+    for n in sizes:
+        found *= n
+    return found
+
+
+def _asks_numpy(size, stride, shape):
+    import numpy as np
+
+    x = np.lib.stride_tricks.as_strided(np.empty(100, dtype=np.uint8), size, stride)
+    try:
+        return np.broadcast_to(x, shape).strides
+    except ValueError:
+        return None
+
+
+mistakes = [
+    Wrong(_strides_of_a_copy, told_by="kept"),
+    Edit("keeps the stride", "result.append(0)", "result.append(stride[dim])", told_by="repeated"),
+    Edit("a step of one", "result.append(0)", "result.append(1)", told_by="repeated"),
+    Edit(
+        "new ones come last", "tuple(result)", "tuple(result[new:] + result[:new])", told_by="new_dimensions"
+    ),
+    Edit("aligns on the left", "shape[new + dim]", "shape[dim]", told_by="new_dimensions"),
+    Edit("repeats anything", "elif n == 1", "elif n", told_by="impossible"),
+    Edit("drops dimensions", "new < 0", "False", told_by="impossible"),
+    Wrong(_asks_numpy, told_by="from_the_numbers"),
+]
