@@ -9,11 +9,10 @@ terms are negative.
 The derivative is `sigmoid(-x)`. As `1 - sigmoid(x)` it would be a difference of nearly equal numbers far to
 the right.
 
-Backward saves the input itself and makes the slope from it there, with an operator of torch's that is sound
-everywhere. `torch.autograd.grad(..., create_graph=True)` records these operators, and so the second
-derivative is made of *their* backwards. That is why forward may use `abs` and `clamp`, of which the
-derivatives at 0 are a matter of convention, and backward had better not. The saved result would serve as
-well: the slope is `-expm1(y)`."""
+Backward takes the input itself and makes the slope from it, with an operator of torch's that is sound
+everywhere. With `create_graph=True` that operator is recorded, and the second derivative is made of *its*
+backward. That is why forward may use `abs` and `clamp`, whose derivatives at 0 are a matter of convention,
+and backward had better not. The saved result would serve as well: the slope is `-expm1(y)`."""
 
 import torch
 from torch import Tensor
@@ -35,8 +34,10 @@ class StableLogSigmoid(torch.autograd.Function):
 
 # Other right answers
 
+from course_utils.exercise import Edit
 
-class FromTheResult(torch.autograd.Function):
+
+class _FromTheResult(torch.autograd.Function):
     """The slope is `1 - exp(y)`, and `expm1` knows it where `y` is small."""
 
     @staticmethod
@@ -53,7 +54,7 @@ class FromTheResult(torch.autograd.Function):
         return -torch.expm1(y) * grad
 
 
-class BranchesOfSafeArguments(torch.autograd.Function):
+class _BranchesOfSafeArguments(torch.autograd.Function):
     """Both branches are computed everywhere, from arguments for which neither overflows."""
 
     @staticmethod
@@ -70,31 +71,30 @@ class BranchesOfSafeArguments(torch.autograd.Function):
         return grad * torch.where(x < 0, 1 / (1 + left), right / (1 + right))
 
 
-class FunctionOfAFunction(torch.autograd.Function):
-    """Backward is a Function of its own, with a backward of its own."""
+also_right = [_FromTheResult, _BranchesOfSafeArguments]
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.minimum(x, x.new_zeros(())).sub(x.abs().neg().exp().log1p())
+_VALUE = "x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))"
+_SLOPE = "torch.sigmoid(-x)"
 
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * _Slope.apply(x)
+mistakes = [
+    Edit("as written down", _VALUE, "torch.log(torch.sigmoid(x))", told_by="values_far_out"),
+    Edit("forgets log1p", "torch.log1p(", "torch.log(1 + ", told_by="digits_of_values"),
+    Edit("the slope of the sigmoid", _SLOPE, "torch.sigmoid(x) * torch.sigmoid(-x)", told_by="gradient"),
+    Edit("a slope that overflows", _SLOPE, "torch.exp(-x) / (1 + torch.exp(-x))", told_by="gradient"),
+    Edit("a difference", _SLOPE, "(1 - torch.sigmoid(x))", told_by="digits_of_the_gradient"),
+    Edit(
+        "a branch not taken",
+        _SLOPE,
+        "torch.where(x < 0, 1 / (1 + x.exp()), 1 / (1 + x.exp()))",
+        told_by="second_derivative",
+    ),
+    Edit(
+        "leaves the graph",
+        "(x,) = ctx.saved_tensors",
+        "x = ctx.saved_tensors[0].detach()",
+        told_by="second_derivative",
+    ),
+    Edit("torch's own", _VALUE, "torch.nn.functional.logsigmoid(x)", told_by="its_own"),
+]
 
-
-class _Slope(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        slope = x.neg().sigmoid()
-        ctx.save_for_backward(slope)
-        return slope
-
-    @staticmethod
-    def backward(ctx, grad):
-        (slope,) = ctx.saved_tensors
-        return -grad * slope * (1 - slope)
-
-
-also_right = [FromTheResult, BranchesOfSafeArguments, FunctionOfAFunction]
+equivalent = {"the result of `forward` made contiguous": "any layout will do for the result"}
