@@ -133,14 +133,27 @@ class _Grading:
                 else:
                     graded.reports.append(self._report(given, runner))
                     del given[0]
-        except workers.WorkersError as error:
-            return Graded(one.path, f"this notebook could not be graded: {error}")
         finally:
             runner.close()
         return graded
 
     def _report(self, given: list[tuple[Exercise, Recipe]], runner: _AnswerRunner) -> Report:
-        """Of the first of these answers; the others are to follow."""
+        """Of the first of these answers; the others are to follow. Where a process did not answer it is tried
+        once more, and then it could not be checked."""
+        for _ in range(2):
+            try:
+                return self._judge(given, runner)
+            except workers.WorkersError as error:
+                trouble = error
+                runner.replace()
+        exercise, _ = given[0]
+        report = Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name)
+        for check, place in grader.visits(exercise):
+            why = [f"its process did not answer: {trouble}"]
+            report.outcomes.append(Outcome(check.name, check.title, COULD_NOT_CHECK, why, place.device))
+        return report
+
+    def _judge(self, given: list[tuple[Exercise, Recipe]], runner: _AnswerRunner) -> Report:
         exercise, recipe = given[0]
         shared = runner.begin(given)
         report = _attempt(exercise, recipe, runner)

@@ -153,11 +153,15 @@ def run_isolated(check: Check, answer: Any, place: Place, deadline: float) -> Ou
     _ship_by_value(check.function, answer)
     preload = (*(PRELOAD_TO_COMPILE if "compiler" in check.needs else PRELOAD), *_wanted)
     try:
-        result = workers.isolated(
-            _conduct_alone, check, answer, place, deadline=deadline, preload=preload, on_output=_print
+        result = _once_more(
+            lambda: workers.isolated(
+                _conduct_alone, check, answer, place, deadline=deadline, preload=preload, on_output=_print
+            )
         )
     except workers.CannotSendError as error:
         return _cannot_be_sent(error, check, place)
+    except workers.WorkersError as error:
+        return _not_run(check, place, f"its process did not start: {error}")
     if result.state == "returned" and isinstance(result.value, tuple):
         result.value, imported = result.value
         _wanted.update(dict.fromkeys(imported))
@@ -191,12 +195,26 @@ def run_on_ranks(check: Check, answer: Any, place: Place, deadline: float) -> Ou
 
     _ship_by_value(check.function, answer)
     try:
-        results = ranks.ranks(
-            _conduct_rank, check.ranks, check, answer, place, deadline=deadline, preload=PRELOAD
+        results = _once_more(
+            lambda: ranks.ranks(
+                _conduct_rank, check.ranks, check, answer, place, deadline=deadline, preload=PRELOAD
+            )
         )
     except workers.CannotSendError as error:
         return _cannot_be_sent(error, check, place)
+    except workers.WorkersError as error:
+        return _not_run(check, place, f"its processes did not start: {error}")
     return combine_ranks([outcome_of(result, check, place, deadline) for result in results], check, place)
+
+
+def _once_more(run: Callable[[], Any]) -> Any:
+    """A machine that is very busy may leave a process unanswered once: it is asked for a second time."""
+    from course_utils import workers
+
+    try:
+        return run()
+    except workers.WorkersError:
+        return run()
 
 
 def _conduct_rank(rank: int, world_size: int, check: Check, answer: Any, place: Place) -> Outcome:

@@ -22,15 +22,20 @@ ATTEMPTS_BEFORE_SOLUTION = 3
 
 
 def check(answer: Any, *, record: bool = True) -> Report | Note:
-    """Grades an answer: a function or a class that has the name of an exercise.
+    """Grades an answer: a function or a class that has the name of an exercise, or that name.
 
     `record=False` shows the report without counting an attempt.
     """
     from course_utils import conduct, grader
 
-    exercise = _find(answer, sys._getframe(1).f_globals)
+    names = sys._getframe(1).f_globals
+    exercise = _find(answer, names)
     if not _is_exercise(exercise):
         return exercise
+    if isinstance(answer, str):
+        if exercise.answer_name not in names:
+            return _nothing_to_check(exercise)
+        answer = names[exercise.answer_name]
     _warm_up_for(exercise)
     if grader.is_starter(exercise, answer):
         return grader.Report(
@@ -198,6 +203,16 @@ def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
         f"There is no exercise {called}.",
         "Pass the function or the class that the exercise asks for, under the name that it asks for: "
         "`check(warm_up)`. `progress()` lists all names.",
+    )
+
+
+def _nothing_to_check(exercise: Exercise) -> Note:
+    from course_utils.report import Note
+
+    name = exercise.answer_name
+    return Note(
+        f"There is no `{name}` yet.",
+        f"Run the cell that defines it, then `check({name})`.",
     )
 
 

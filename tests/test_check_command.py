@@ -219,6 +219,21 @@ def test_what_is_not_a_notebook_is_said_and_the_others_are_graded(tmp_path):
     assert "2 notebooks: 3 of 3 exercises passed; 1 could not be graded" in text
 
 
+def test_a_process_that_does_not_answer_costs_one_exercise_and_is_asked_twice(tmp_path, monkeypatch):
+    begin, asked = check_grading._AnswerRunner.begin, []
+
+    def silent(self, given):
+        if given[0][0].name == "plus_one":
+            asked.append(1)
+            raise workers.WorkersError("the warm server did not answer")
+        return begin(self, given)
+
+    monkeypatch.setattr(check_grading._AnswerRunner, "begin", silent)
+    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
+    assert (exit_code, graded["error"], len(asked)) == (1, None, 2)
+    assert states(graded) == ALL_PASSED | {"plus_one": "could not check"}
+
+
 def test_many_notebooks_at_once_come_out_in_their_order(tmp_path):
     wrong = "def centre(x):\n    return x / x.mean()"
     paths = [
