@@ -1,0 +1,260 @@
+"""What is known of a wrong value: one true sentence on how it relates to the expected one.
+
+A symptom is a predicate that was evaluated after a comparison failed; it names no cause.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+
+def of_tensor(
+    actual: Tensor,
+    expected: Tensor,
+    *,
+    what: str = "the result",
+    rtol: float,
+    atol: float,
+    known: Mapping[str, Tensor] = {},
+    factors: Mapping[str, float] = {},
+) -> str:
+    """How the wrong tensor relates to the expected one, in a sentence; no text where nothing is known.
+
+    `known`: tensors of the example, by their names in code. `factors`: numbers that a factor may come from,
+    by a name that fits in a sentence. Nothing is changed and nothing raised.
+    """
+    try:
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            p = _Pair(actual, expected, what, rtol, atol, known, factors)
+            asked = [_not_the_values] if p.right.all() else SAME_SHAPE if p.alike else OTHER_SHAPE
+            return next(filter(None, (says(p) for says in asked)), "")
+    except Exception:  # no values to read (empty, meta, nested, fake): the failure is told without a symptom
+        return ""
+
+
+def of_number(
+    actual: float, expected: float, *, what: str = "the result", factors: Mapping[str, float] = {}
+) -> str:
+    """How a wrong number relates to the expected one, in a sentence; no text where nothing is known."""
+    if not all(type(n) in (int, float) and abs(n) < 1e300 for n in (actual, expected)):
+        return ""
+    a, e = (torch.tensor(float(n), dtype=torch.float64, device="cpu") for n in (actual, expected))
+    p, by_one = _Pair(a, e, what, 1e-6, 0.0, {}, factors), math.isclose(abs(a - e), 1, rel_tol=1e-9)
+    more = f"{p.The} is 1 {'more' if a > e else 'less'} than what was expected." if by_one else ""
+    return "" if p.same(a, e) else _factor(p) or more
+
+
+class _Pair:
+    """What the predicates are asked about. `a` and `e` are the values of both in double precision."""
+
+    def __init__(self, actual, expected, what, rtol, atol, known, factors):
+        self.actual, self.expected, self.what = actual, expected, what
+        self.The = what[:1].upper() + what[1:]
+        self.Every = f"Every element of {what}" if actual.dim() else self.The
+        kind = torch.complex128 if actual.is_complex() or expected.is_complex() else torch.float64
+        self.a, self.e = _values(actual).to(kind), _values(expected).to(kind)
+        self.a_varies, self.e_varies = (bool((t != t.flatten()[0]).any()) for t in (self.a, self.e))
+        self.alike = self.a.shape == self.e.shape
+        self.strict = {"rtol": rtol, "atol": atol, "equal_nan": True}
+        self.right = torch.isclose(self.a, self.e, **self.strict) if self.alike else torch.tensor(False)
+        # What was computed in another way differs by more than what was moved.
+        eps = [torch.finfo(t.dtype).eps for t in (actual, expected) if t.is_floating_point()]
+        self.rtol, self.atol = max(rtol, 1e-12, *(2 * x for x in eps)), atol
+        tensors = [(name.strip("`"), t) for name, t in known.items() if issubclass(type(t), Tensor)]
+        self.known = [(name, t) for name, t in tensors if t.shape == actual.shape and not t.is_meta]
+        sizes = [(n, f"`{name}.shape[{d}]`") for name, t in tensors for d, n in enumerate(t.shape)]
+        numels = [(t.numel(), f"`{name}.numel()`") for name, t in tensors]
+        named = [*((n, label) for label, n in factors.items()), *sizes, *numels]
+        self.named = [(n, label) for n, label in named if 1 < n < math.inf]
+        # How large the finite expected elements are; the largest of them, and what came there.
+        self.size = torch.where(self.e.isfinite(), self.e.abs(), 0.0)
+        self.top, at = self.size.max().item(), self.size.argmax()
+        self.came, self.wanted = (t.flatten()[at].item() if self.alike else 0.0 for t in (self.a, self.e))
+
+    def same(self, a: Tensor, b: Tensor) -> bool:
+        """Equal by the tolerance of the comparison that failed."""
+        return a.shape == b.shape and bool(torch.isclose(a, b, **self.strict).all())
+
+
+def _not_the_values(p: _Pair) -> str:
+    if p.expected.requires_grad and not p.actual.requires_grad:
+        return f"The values are right, but {p.what} has no graph behind it: its `requires_grad` is `False`."
+    came, wanted = p.actual.dtype, p.expected.dtype
+    return f"The values are right; the dtype is `{came}`, expected `{wanted}`." if came != wanted else ""
+
+
+def _not_finite(p: _Pair) -> str:
+    for word, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
+        bad = test(p.a) & (p.e.isfinite() if p.alike else p.e.isfinite().all())
+        count, total = int(bad.sum()), p.a.numel()
+        if count == total:
+            return f"{p.Every} is {word}."
+        if count:
+            marks = itertools.product(p.known, (0, math.inf, -math.inf))
+            at = [f", exactly where `{name}` is {n}" for (name, t), n in marks if _values(t).eq(n).equal(bad)]
+            rest = "; the others are right" if p.alike and bool((p.right | bad).all()) else ""
+            told = f"{count} of {total} elements of {p.what} {'are' if count > 1 else 'is'} {word}"
+            return f"{told} in place of a finite number{at[0] if at else ''}{rest}."
+    return ""
+
+
+def _is_known(p: _Pair) -> str:
+    for name, t in (x for x in p.known if x[1].layout is p.actual.layout is torch.strided):
+        if len({(x.device, x.dtype, x.stride(), x.data_ptr()) for x in (t, p.actual)}) == 1:
+            return f"{p.The} is `{name}` itself."
+    # Equal numbers everywhere are no sign that a tensor comes from another.
+    names = [name for name, t in p.known if p.same(p.a, _values(t).to(p.a.dtype))] if p.a_varies else []
+    return f"{p.The} has the values of `{names[0]}`." if names else ""
+
+
+def _constant(p: _Pair) -> str:
+    value = p.a.flatten()[0].item()
+    if p.a_varies or (p.a.numel() < 3 or not p.e_varies if value else not p.e.any()):
+        return ""
+    return f"{p.Every} is {f'`{bool(value)}`' if p.actual.dtype is torch.bool else _brief(value)}."
+
+
+def _factor(p: _Pair) -> str:
+    # Elements within the tolerance of zero are any multiple of each other.
+    if p.top <= 20 * p.atol or not p.came:
+        return ""
+    c, off = (p.came / p.wanted).real, p.rtol + p.atol / p.top
+    all_near = math.isfinite(c) and _near(p.a, c * p.e, abs(c) * (p.atol + p.rtol * p.e.abs()))
+    if not all_near or math.isclose(c, 1, rel_tol=off):
+        return ""
+    if math.isclose(c, -1, rel_tol=off):
+        return f"{p.The} is the negative of what was expected."
+    # One number is always a multiple of another: there it takes a factor that is known.
+    apart = (p.e - p.wanted)[p.size > 10 * p.atol].abs() > 10 * (p.atol + p.rtol * p.top)
+    plain = bool(apart.any()) or any(math.isclose(c, n, rel_tol=off) for n in (2, 0.5))
+    said = _by_name(c, off, p.named) or (f"{_brief(c)} times what was expected" if plain else "")
+    return f"{p.Every} is {said}." if said else ""
+
+
+def _by_name(c: float, off: float, named: list[tuple[float, str]]) -> str:
+    """The factor as `n`, `1/n`, or the root of one of them, where `n` has a name; the nearest counts."""
+    ways = []
+    for n, label in named:
+        forms = [(n, f"{_brief(n)} times"), (1 / n, f"1/{_brief(n)} of")]
+        if not math.sqrt(n).is_integer():  # a factor of 2 is no sign of a 4
+            forms += [(n**0.5, f"√{_brief(n)} times"), (n**-0.5, f"1/√{_brief(n)} of")]
+        ways += [(abs(abs(c) / v - 1), f"{by} what was expected; {_brief(n)} is {label}") for v, by in forms]
+    apart, said = min(ways, key=lambda way: way[0], default=(math.inf, ""))
+    return ("-" if c < 0 else "") + said if apart <= off else ""
+
+
+def _offset(p: _Pair) -> str:
+    c = p.came - p.wanted
+    apart = torch.where(p.e.isfinite(), (p.e - p.wanted).abs(), 0.0).max()
+    slack = p.atol + p.rtol * (p.top + abs(c))
+    if c.imag or not 10 * slack < min(abs(c), apart) or not _near(p.a, p.e + c, slack):
+        return ""
+    return f"{p.Every} is {_brief(abs(c))} {'more' if c.real > 0 else 'less'} than what was expected."
+
+
+def _expected_but(p: _Pair) -> str:
+    ways = itertools.chain(_moved(p.e), () if p.e.is_complex() else _changed(p))
+    return next((f"{p.The} is what was expected, {how}." for how, t in ways if p.same(p.a, t)), "")
+
+
+def _moved(e: Tensor) -> Iterator[tuple[str, Tensor]]:
+    dims = range(e.dim())
+    for i, j in itertools.combinations(dims, 2):
+        yield "transposed" if e.dim() == 2 else f"with dimensions {i} and {j} swapped", e.transpose(i, j)
+    yield "with its dimensions in reverse order", e.permute(tuple(reversed(dims)))
+    for d, along in ((d, f" along dimension {d}" if e.dim() > 1 else "") for d in dims):
+        yield f"reversed{along}", e.flip(d)
+        yield from ((f"rolled by {by}{along}", e.roll(by, d)) for by in (1, -1))
+
+
+def _changed(p: _Pair) -> Iterator[tuple[str, Tensor]]:
+    if p.actual.dtype is p.expected.dtype is torch.bool:
+        yield "with `True` and `False` swapped", 1 - p.e
+    if int((p.e < 0).sum()) > 1:  # where one element is wrong, that is the plainer thing to say
+        yield "without its signs (`abs`)", p.e.abs()
+        yield "with 0 in place of what is negative", p.e.relu()
+    for name in ("trunc", "floor", "round", "float32", "float16", "bfloat16"):
+        to = getattr(torch, name)
+        t = to(p.e) if callable(to) else p.e.to(to).double()
+        if torch.equal(p.a, t):  # the tolerance may be wider than what is rounded off
+            yield f"rounded to {'whole numbers by ' if callable(to) else ''}`{name}`", t
+
+
+def _parts(p: _Pair) -> str:
+    """One element, row or column is wrong and all others right, or the other way round."""
+    n = p.right.dim()
+    for d, unit in enumerate({1: ["element"], 2: ["row", "column"]}.get(n, ["slice"] * n)):
+        rows = p.right.movedim(d, 0).reshape(p.right.shape[d], -1).all(1)
+        for word, those, least in (("wrong", ~rows, 2), ("right", rows, 3)):
+            i, index = int(those.int().argmax()), ":, " * d
+            one = p.e.select(d, i).flatten()
+            # A zero, or one whole number many times, is soon right by chance.
+            telling = one.ne(0 if p.expected.is_floating_point() else one[0]).any() or word == "wrong"
+            if int(those.sum()) == 1 and len(rows) >= least and telling:
+                ends = {0: f"the first {unit}", len(rows) - 1: f"the last {unit}"} if n < 3 else {}
+                return f"Only {ends.get(i, f'{unit} `[{index}{i}]`')} of {p.what} is {word}."
+    return ""
+
+
+def _reordered(p: _Pair) -> str:
+    # Exact: many numbers in order are near to many others in order. Complex ones have no order.
+    a, e = ([] if t.is_complex() else t.flatten().sort().values for t in (p.a, p.e))
+    moved = len(a) == len(e) > 2 and torch.equal(a, e) and len(e.unique()) > 2
+    return f"{p.The} has the expected elements in another order." if moved else ""
+
+
+def _reshaped(p: _Pair) -> str:
+    if p.a.numel() == p.e.numel() and p.same(p.a.reshape(p.e.shape), p.e):
+        return f"The elements of {p.what} are right and in order; only the shape is another."
+    small, big = sorted((p.a, p.e), key=Tensor.numel)
+    sizes = zip(reversed(small.shape), reversed(big.shape), strict=False)
+    fits = small.dim() <= big.dim() and all(n in (1, m) for n, m in sizes)
+    equal = fits and p.same(small.expand_as(big), big)
+    return f"Broadcast to one shape, {p.what} and what was expected are equal." if equal else ""
+
+
+def _reduced(p: _Pair) -> str:
+    its = (p.e, p.a, f"{p.The} is the {{}} of what was expected{{}}.")
+    of_it = (p.a, p.e, f"The {{}} of {p.what}{{}} is what was expected.")
+    for (long, short, told), k in itertools.product((its, of_it), range(1, 5)):
+        for dims in itertools.combinations(range(long.dim()), k):
+            over = f" over dimension {' and '.join(map(str, dims))}" if k < long.dim() else ""
+            for name in ("sum", "mean"):
+                t, slack = (getattr(x, name)(dims).squeeze() for x in (long, p.atol + p.rtol * long.abs()))
+                telling = t.shape == short.squeeze().shape and t.abs().max() > 10 * slack.max()
+                if telling and _near(short.squeeze(), t, slack):
+                    return told.format(name, over)
+    return ""
+
+
+# In the order in which they are asked; the first that has something to say is told.
+SAME_SHAPE = (_not_finite, _is_known, _constant, _factor, _offset, _expected_but, _parts, _reordered)
+OTHER_SHAPE = (_not_finite, _is_known, _constant, _reshaped, _expected_but, _reduced)
+
+
+def _values(t: Tensor) -> Tensor:
+    t = t.detach().cpu().to_dense()
+    values = t.to(torch.complex128 if t.is_complex() else torch.float64)
+    if not t.is_floating_point() and t.numel() and values.abs().max() >= 2.0**53:
+        raise OverflowError("whole numbers that double precision rounds")
+    return values
+
+
+def _near(a: Tensor, b: Tensor, slack: Tensor | float) -> bool:
+    return bool((((a - b).abs() <= slack) & b.isfinite() | (a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _brief(x: float | complex) -> str:
+    """`0.5`, `1/3`, `1e+04`; more digits where four would make it another whole number."""
+    short = f"{x:.4g}"
+    if isinstance(x, complex) or not math.isfinite(x) or math.isclose(float(short), x, rel_tol=1e-6):
+        return short
+    nearby = Fraction(x).limit_denominator(12)
+    found = abs(x) < 1e6 and math.isclose(nearby, x, rel_tol=1e-6)
+    return str(nearby) if found else f"{x:.8g}" if float(short).is_integer() else short
