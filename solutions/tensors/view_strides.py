@@ -9,10 +9,8 @@ the innermost dimension has the step of the last block, each further one steps o
 a block has to be used up exactly before the next begins. What does not divide has no view.
 
 Dimensions of size 1 are never stepped along and drop out at the start. An expanded dimension is not special:
-stride 0 merges where the rule says so, which is with stride 0. In a tensor without elements nothing is read,
-so nothing can be in the way."""
-
-import math
+stride 0 merges where the rule says so, which is with stride 0.
+"""
 
 
 def view_strides(
@@ -20,12 +18,8 @@ def view_strides(
 ) -> tuple[int, ...] | None:
     """The strides of `x.view(shape)`, or None where `view` raises
 
-    `x` is a tensor of this size and stride.
+    `x` is a tensor of this size and stride, with as many elements as `shape`.
     """
-    if math.prod(size) != math.prod(shape):
-        return None
-    if 0 in size:
-        return shape  # never stepped along: any numbers do
     blocks = []  # (length, step): what can be read with one step
     for dim, n in enumerate(size):
         if n == 1:
@@ -47,35 +41,26 @@ def view_strides(
 
 # Other right answers
 
+import itertools
+import math
+
+from course_utils.exercise import Edit, Wrong
+
 
 def _asks_about_addresses(size, stride, shape):
-    """Reads off where the elements lie: the strides that the new shape would need, then every element."""
-    count = math.prod(size)
-    if count != math.prod(shape):
-        return None
-    if not count:
-        return (0,) * len(shape)
+    """Where each element lies, in the order of reading; then the strides that this would need."""
 
-    def place(number, size, stride):
-        found = 0
-        for n, step in zip(reversed(size), reversed(stride), strict=True):
-            number, i = divmod(number, n)
-            found += i * step
-        return found
+    def walk(size, stride):
+        every = itertools.product(*map(range, size))
+        return [sum(i * step for i, step in zip(index, stride, strict=True)) for index in every]
 
-    result = tuple(place(math.prod(shape[i + 1 :]) % count, size, stride) for i in range(len(shape)))
-    for number in range(count):
-        if place(number, size, stride) != place(number, shape, result):
-            return None
-    return result
+    places = walk(size, stride)
+    result = [places[math.prod(shape[i + 1 :]) % len(places)] for i in range(len(shape))]
+    return result if walk(shape, result) == places else None
 
 
 def _both_at_once(size, stride, shape):
     """From the right, through the tensor and the new shape together, as torch does it."""
-    if math.prod(size) != math.prod(shape):
-        return None
-    if 0 in shape:
-        return [1 for _ in shape]
     old = [(n, step) for n, step in zip(size, stride, strict=True) if n > 1]
     result, at = [1] * len(shape), len(shape) - 1
     while old:
@@ -94,18 +79,41 @@ def _both_at_once(size, stride, shape):
     return result
 
 
-equivalent = {
-    "line 23: `1` -> `2` (2)": "only a dimension of size 1 gets this stride, and no step is made along it",
-    "line 23: `1` -> `0` (2)": "the same",
-}
-
-
-def generated(answer):
-    dims = [(n, step) for n in (1, 2, 3) for step in (0, 1, 2, 3)]
-    for (a, s), (b, t) in ((p, q) for p in dims for q in dims):
-        for shape in ((a * b,), (a, 1, b), (b, a), (1, a * b), (a, b, 1), (1, 1)):
-            found = answer((a, b), (s, t), shape)
-            yield found and [0 if n == 1 else step for n, step in zip(shape, found, strict=True)]
-
-
 also_right = [_asks_about_addresses, _both_at_once]
+
+
+# Mistakes
+
+
+def _only_contiguous(size, stride, shape):
+    new = [math.prod(size[i + 1 :]) for i in range(len(size))]
+    if any(n > 1 and a != b for n, a, b in zip(size, stride, new, strict=True)):
+        return None
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _asks_numpy(size, stride, shape):
+    import numpy as np
+
+    x = np.lib.stride_tricks.as_strided(np.empty(100, dtype=np.uint8), size, stride)
+    y = x.reshape(shape)
+    return y.strides if np.shares_memory(x, y) else None
+
+
+mistakes = [
+    Wrong(_only_contiguous, told_by="merges"),
+    Edit("cuts from the left", "reversed(shape)", "shape", told_by="cuts"),
+    Edit("never merges", "blocks and blocks[-1][1] == n * step", "False", told_by="cuts"),
+    Edit("merges everything", "blocks and blocks[-1][1] == n * step", "blocks", told_by="merges"),
+    Edit(
+        "size 1 parts its neighbours", "n == 1:\n            continue", "False:\n            pass", "size_one"
+    ),
+    Edit("what does not divide", "left % n", "False", told_by="merges"),
+    Edit("0 merges with all", "== n * step", "in (0, n * step)", told_by="expanded"),
+    Wrong(_asks_numpy, told_by="from_the_numbers"),
+]
+
+equivalent = {
+    "line 16: `1` -> `2` (2)": "only a dimension of size 1 gets this stride, and no step is made along it",
+    "line 16: `1` -> `0` (2)": "the same",
+}
