@@ -12,7 +12,6 @@ does not depend on `x` has the derivative zero.
 `jacobian_by_rows(lambda x: x[:1] * x[1:], torch.tensor([2., 3.]))` → `[[3, 2]]`
 """
 
-import itertools
 from collections.abc import Callable
 
 import torch
@@ -119,20 +118,7 @@ def left_alone(jacobian_by_rows):
     storage, and has a flag of its own. What is computed from a tensor that requires a gradient is in a graph,
     zeros too.
     """
-    variants = ("", ".requires_grad_()", ".requires_grad_() * 2")
-    for x, code in itertools.product(variants, ("x * x * w", "2 * w", "torch.ones(3)")):
-        setup = f"""w = torch.tensor([2., 3.], requires_grad=True)
-function = lambda x: {code}
-x = torch.tensor([1., 3.]){x}"""
-        t = expect.given(setup, jacobian_by_rows=jacobian_by_rows)
-        required = t.x.requires_grad
-        with expect.left_alone(t.x, what="`x`"):
-            found = t.call(_CALL)
-        expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")
-        expect.equal(t.x.requires_grad, required, what="`x.requires_grad` after the call")
-        for name in ("x", "w") if t.x.is_leaf else ("w",):
-            grad = getattr(t, name).grad
-            expect.true(grad is None, f"`{name}.grad` is {expect.show(grad)} after the call", "expected None")
+    gradients.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 
 
 @exercise.check

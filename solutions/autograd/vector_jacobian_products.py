@@ -1,12 +1,11 @@
 """With `x` fixed, the first product `u @ J` is a linear function of `u`, and the Jacobian of that function is
-the transpose of `J`. Backward mode gives a vector times a Jacobian; with `v` as the vector this is `v @ J.T`,
-and that is `J @ v`. So the second pass goes backward through the first backward.
+the transpose of `J`. Backward gives a vector times a Jacobian; with `v` as the vector this is `v @ J.T`, and
+that is `J @ v`. So the second pass goes backward through the first backward.
 
 `u` is there to be differentiated with respect to. Its value drops out, because the derivative of a linear
-function is the same everywhere; zeros will do. Where the derivative is zero everywhere, as that of `round`
-is, the first pass gives zeros that do not depend on `u`, and there is no second one. What the trick costs is
-two passes and a graph of the first one, whatever the sizes. Forward mode needs one pass and no graph, and a
-rule for each operation."""
+function is the same everywhere; zeros will do. What the trick costs is two passes and a graph of the first
+one, whatever the sizes. Forward mode needs one pass and no graph, and a rule for each operation.
+"""
 
 from collections.abc import Callable
 
@@ -21,7 +20,7 @@ def vector_jacobian_products(function: Callable[[Tensor], Tensor], x: Tensor, v:
     u = torch.zeros_like(y, requires_grad=True)
     if y.requires_grad:
         (product,) = torch.autograd.grad(y, x, u, create_graph=True, allow_unused=True)
-        if product is not None and product.requires_grad:
+        if product is not None:
             (change,) = torch.autograd.grad(product, u, v)
             return change
     return torch.zeros_like(y)
@@ -29,21 +28,18 @@ def vector_jacobian_products(function: Callable[[Tensor], Tensor], x: Tensor, v:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _as_a_sum(function, x, v):
     """Both products as gradients of sums."""
-    leaf = torch.empty_like(x).copy_(x.detach()).requires_grad_()
+    leaf = x.detach().clone().requires_grad_()
     y = function(leaf)
     if not y.requires_grad:
         return 0 * y
     u = torch.ones_like(y).requires_grad_()
-    weighted = (u * y).sum()
-    (product,) = torch.autograd.grad(weighted, leaf, create_graph=True, materialize_grads=True)
-    if not product.requires_grad:
-        return torch.zeros_like(u).detach()
-    total = (product * v.detach()).sum()
-    (found,) = torch.autograd.grad(total, u, materialize_grads=True)
-    return found.detach()
+    (product,) = torch.autograd.grad((u * y).sum(), leaf, create_graph=True, materialize_grads=True)
+    return torch.autograd.grad((product * v).sum(), u, materialize_grads=True)[0]
 
 
 def _by_backward(function, x, v):
@@ -52,10 +48,48 @@ def _by_backward(function, x, v):
     u = torch.full_like(y, 0.5).requires_grad_()
     if y.requires_grad:
         y.backward(u, create_graph=True, inputs=[leaf])
-    if leaf.grad is not None and leaf.grad.requires_grad:
+    if leaf.grad is not None:
         product, leaf.grad = leaf.grad, None
         product.backward(v, inputs=[u])
     return torch.zeros_like(u).detach() if u.grad is None else u.grad
 
 
 also_right = [_as_a_sum, _by_backward]
+
+
+# Mistakes
+
+
+def _the_other_product(function, x, v):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(function(x), x, v)[0]
+
+
+def _the_whole_jacobian(function, x, v):
+    x = x.detach().requires_grad_()
+    y = function(x)
+    product = torch.zeros_like(y).detach().flatten()
+    for i, element in enumerate(y.flatten()):
+        if element.requires_grad:
+            (row,) = torch.autograd.grad(element, x, retain_graph=True, materialize_grads=True)
+            product[i] = (row * v).sum()
+    return product.reshape(y.shape)
+
+
+mistakes = [
+    Wrong(_the_other_product, told_by="right_values"),
+    Edit("retains the graph", "create_graph=True", "retain_graph=True", told_by="right_values"),
+    Edit("u requires no gradient", "(y, requires_grad=True)", "(y)", told_by="right_values"),
+    Edit("u in the shape of x", "torch.zeros_like(y, r", "torch.zeros_like(x, r", told_by="any_shape"),
+    Edit("forgets None", "product is not None", "True", told_by="independent"),
+    Edit(
+        "the flag of the caller's x",
+        "x.detach().requires_grad_()",
+        "x.requires_grad_()",
+        told_by="left_alone",
+    ),
+    Edit(
+        "a graph of the product", "product, u, v)", "product, u, v, create_graph=True)", told_by="left_alone"
+    ),
+    Wrong(_the_whole_jacobian, told_by="work"),
+]
