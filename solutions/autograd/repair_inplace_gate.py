@@ -20,25 +20,50 @@ def repair_inplace_gate(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 # Other right answers
 
+import torch
+from torch.nn import functional as F
+
+from course_utils.exercise import Edit, Wrong
+
 
 def _nothing_in_place(x, weight, bias):
-    import torch
-
     return torch.mul(x, torch.sigmoid(torch.addmm(bias, x, weight)))
 
 
 def _transposed(x, weight, bias):
-    from torch.nn import functional as F
-
     gate = F.linear(x, weight.t(), bias).sigmoid_()
     return x.mul(gate)
 
 
-def _in_a_batch(x, weight, bias):
-    import torch
-
-    gate = torch.baddbmm(bias, x[None], weight[None])[0]
-    return gate.sigmoid() * x
+also_right = [_nothing_in_place, _transposed]
 
 
-also_right = [_nothing_in_place, _transposed, _in_a_batch]
+# Mistakes
+
+
+def _contiguous_first(x, weight, bias):
+    return repair_inplace_gate(x.contiguous(), weight, bias)
+
+
+mistakes = [
+    Edit(
+        "the last line in place still",
+        "gate.sigmoid_()\n    return gate * x",
+        "gate = gate.sigmoid()\n    gate *= x\n    return gate",
+        told_by="gradients",
+    ),
+    Edit(
+        "data hides the write", "return gate * x", "gate.data.mul_(x)\n    return gate", told_by="gradients"
+    ),
+    Edit("the gate is a constant", "gate * x", "gate.detach() * x", told_by="gradients"),
+    Edit("into an input", "return gate * x", "x.data.mul_(gate)\n    return x * 1", told_by="gradients"),
+    Edit(
+        "clones the gate",
+        "return gate * x",
+        "gate = gate.clone()\n    gate *= x\n    return gate",
+        told_by="no_copies",
+    ),
+    Edit("keeps the sum too", "gate.sigmoid_()", "gate = 1 / (1 + (-gate).exp())", told_by="bytes_kept"),
+    Edit("clones the result", "gate * x", "(gate * x).clone()", told_by="no_copies"),
+    Wrong(_contiguous_first, told_by="no_copies"),
+]
