@@ -24,6 +24,8 @@ def remove_graph_breaks(gradients: list[Tensor], limit: float) -> tuple[list[Ten
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _both_in_the_graph(gradients, limit):
     """Keeps the cases apart, and the choice in the graph."""
@@ -37,21 +39,8 @@ def _both_in_the_graph(gradients, limit):
         return tuple(torch.zeros_like(t) for t in tensors)
 
     found = torch.cond(length.isfinite(), scale, zeros, tuple(gradients))
-    report = {"norm": length, "largest": lengths.argmax(), "skipped": length.isfinite().logical_not()}
-    return list(found), report
-
-
-def _one_long_vector(gradients, limit):
-    """Works on all elements at once and cuts the result up again."""
-    every = torch.cat([g.reshape(-1) for g in gradients])
-    norm = torch.linalg.vector_norm(every)
-    finite = torch.isfinite(norm)
-    scaled = (every * torch.minimum(limit / norm, torch.ones_like(norm))).masked_fill(~finite, 0.0)
-    parts = torch.split(scaled, [g.numel() for g in gradients])
-    norms = [torch.linalg.vector_norm(g) for g in gradients]
-    largest = torch.argmax(torch.stack(norms))
-    result = [part.view(g.shape) for part, g in zip(parts, gradients, strict=True)]
-    return result, dict(norm=norm, largest=largest, skipped=~finite)
+    skipped = length.isfinite().logical_not()
+    return list(found), {"norm": length, "largest": lengths.argmax(), "skipped": skipped}
 
 
 def _in_double_precision(gradients, limit):
@@ -64,4 +53,33 @@ def _in_double_precision(gradients, limit):
     return scaled, {"norm": norm, "largest": norms.max(0).indices, "skipped": skipped}
 
 
-also_right = [_both_in_the_graph, _one_long_vector, _in_double_precision]
+also_right = [_both_in_the_graph, _in_double_precision]
+
+
+# Mistakes
+
+
+def takes_numbers(gradients, limit):
+    found, report = remove_graph_breaks(gradients, limit)
+    norm = report["norm"].item()
+    factor = limit / norm if norm > limit else 1.0
+    return [torch.where(report["skipped"], 0.0, g * factor) for g in gradients], report
+
+
+mistakes = [
+    Edit("always scales", ".clamp(max=1.0)", "", told_by="long_and_short"),
+    Edit("adds an epsilon", "(limit / norm)", "(limit / (norm + 1e-6))", told_by="long_and_short"),
+    Edit(
+        "zero times NaN",
+        "torch.where(skipped, 0.0, g * factor)",
+        "g * factor * ~skipped",
+        told_by="not_finite",
+    ),
+    Edit("NaN alone", "~norm.isfinite()", "norm.isnan()", told_by="not_finite"),
+    Edit("in single precision", "[g.norm() for", "[g.float().norm() for", told_by="double_precision"),
+    Edit("in place", "g * factor)", "g.mul_(factor))", told_by="left_alone"),
+    Edit(
+        "prints still", "    return scaled", '    print("norm", norm)\n    return scaled', told_by="one_graph"
+    ),
+    Wrong(takes_numbers, told_by="one_graph"),
+]

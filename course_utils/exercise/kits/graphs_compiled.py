@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from course_utils.exercise.mismatch import Mismatch, looked
 from course_utils.measure.modes import Watch, packet
@@ -49,7 +50,7 @@ class Counting:
         torch._logging.set_logs(all=logging.CRITICAL)
         self.inner = inner
         self.graphs: list[Graph] = []
-        self.running = False
+        self._watched = False
 
     def __call__(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         compiled = torch._dynamo.lookup_backend(self.inner)(module, example_inputs)
@@ -62,11 +63,8 @@ class Counting:
 
         def counted(*inputs: Any) -> Any:
             graph.runs += 1
-            self.running = True
-            try:
+            with _disable_current_modes() if self._watched else contextlib.nullcontext():
                 return run(*inputs)
-            finally:
-                self.running = False
 
         return counted
 
@@ -82,8 +80,12 @@ class Counting:
     def outside(self, size: int = 1) -> Iterator[list[str]]:
         """The names of operators that compute `size` elements or more outside of the graphs. What is called
         inside has been compiled before: nothing is compiled while operators are watched."""
-        with _Outside(self, size) as watch:
-            yield watch.names
+        self._watched = True
+        try:
+            with _Computing(size) as watch:
+                yield watch.names
+        finally:
+            self._watched = False
 
 
 class CountingHalves(Counting):
@@ -109,20 +111,21 @@ class CountingHalves(Counting):
         return lambda module, inputs: make_boxed_func(self._counted(module, module.forward, half))
 
 
-class _Outside(Watch):
-    def __init__(self, counts: Counting, size: int) -> None:
+class _Computing(Watch):
+    """Names the operators that compute so many elements or more."""
+
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.counts, self.size, self.names = counts, size, []
+        self.size, self.names = size, []
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         result = run()
-        if not self.counts.running:
-            given = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
-            for t in tensors_in(result):
-                # A view computes nothing.
-                computed = func._schema.is_mutable or t.untyped_storage().data_ptr() not in given
-                if computed and t.numel() >= self.size:
-                    self.names.append(packet(func).removeprefix("aten."))
+        given = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
+        for t in tensors_in(result):
+            # A view computes nothing.
+            computed = func._schema.is_mutable or t.untyped_storage().data_ptr() not in given
+            if computed and t.numel() >= self.size:
+                self.names.append(packet(func).removeprefix("aten."))
         return result
 
 
