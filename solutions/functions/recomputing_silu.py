@@ -1,5 +1,5 @@
-"""`save_for_backward(x)` costs no memory of its own: `x` is there already, and the graph holds a reference to
-it and the version that it had. The sigmoid is one operator, so backward can make it anew.
+"""`save_for_backward(x)` keeps a reference to `x` and the version that it had, and makes no new tensor. As
+long as the graph is there, `x` cannot be freed; the sigmoid can, since backward makes it anew.
 
 What `backward` does is recorded when somebody asks for it with `create_graph=True`, because it consists of
 differentiable operators on the saved `x` itself. So the second derivative needs no further code."""
@@ -25,8 +25,10 @@ class RecomputingSilu(torch.autograd.Function):
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
 
-class WithSetupContext(torch.autograd.Function):
+
+class _WithSetupContext(torch.autograd.Function):
     @staticmethod
     def forward(x):
         return torch.sigmoid(x).mul_(x)
@@ -43,7 +45,7 @@ class WithSetupContext(torch.autograd.Function):
         return torch.addcmul(s, y, 1 - s) * grad
 
 
-class AsksAutograd(torch.autograd.Function):
+class _AsksAutograd(torch.autograd.Function):
     """Backward builds the little graph again and lets autograd go through it, as checkpointing does."""
 
     @staticmethod
@@ -61,32 +63,42 @@ class AsksAutograd(torch.autograd.Function):
         return torch.autograd.grad(y, x, grad, create_graph=again)[0]
 
 
-class NotesTheVersion(torch.autograd.Function):
-    """Keeps `x` on `ctx`, and looks itself whether it was changed."""
+also_right = [_WithSetupContext, _AsksAutograd]
 
+
+# Mistakes
+
+
+class _OnCtx(RecomputingSilu):
     @staticmethod
     def forward(ctx, x):
-        ctx.x, ctx.version = x, x._version
+        ctx.x = x
         return x * torch.sigmoid(x)
 
     @staticmethod
     def backward(ctx, grad):
-        if ctx.x._version != ctx.version:
-            raise ValueError("x was changed in between")
-        s, rest = torch.sigmoid(ctx.x), torch.sigmoid(-ctx.x)
-        return grad * torch.addcmul(s, ctx.x, s * rest)
+        s = torch.sigmoid(ctx.x)
+        return grad * s * (1 + ctx.x * (1 - s))
 
+
+_KEEP = "ctx.save_for_backward(x)"
+
+mistakes = [
+    Edit("half of the product rule", "(1 + x * (1 - s))", "1", told_by="gradient"),
+    Edit("keeps the sigmoid too", _KEEP, f"{_KEEP}; ctx.s = torch.sigmoid(x)", told_by="keeps_x_alone"),
+    Edit("and a NumPy array", _KEEP, f"{_KEEP}; ctx.n = x.detach().numpy() * 1", told_by="keeps_x_alone"),
+    Edit("keeps a contiguous one", _KEEP, "ctx.save_for_backward(x.contiguous())", told_by="no_copy"),
+    Wrong(_OnCtx, told_by="changed_in_between"),
+    Edit(
+        "makes a constant",
+        "torch.sigmoid(x)\n        return grad",
+        "torch.sigmoid(x).detach()\n        return grad",
+        told_by="twice",
+    ),
+    Edit("torch's own", "x * torch.sigmoid(x)", "torch.nn.functional.silu(x)", told_by="its_own"),
+]
 
 equivalent = {
     "the result of `forward` made contiguous": "any layout will do for the result",
+    "the result of `backward` made contiguous": "any layout will do for a gradient",
 }
-
-
-def generated(answer):
-    for shape in ((3,), (2, 3), ()):
-        x = torch.linspace(-4, 4, torch.Size(shape).numel()).reshape(shape).requires_grad_()
-        y = answer.apply(x.t())
-        yield y, torch.autograd.grad(y.sum(), x)
-
-
-also_right = [WithSetupContext, AsksAutograd, NotesTheVersion]
