@@ -1,20 +1,25 @@
 """Repair: a recurrence in one buffer
 
-The function below runs a recurrence, `h[t] = tanh(h[t - 1] @ weight + x[t])`, and writes its states row by
-row into one tensor. The first state is `tanh(x[0])`. The values are right, and backward raises: *one of the
-variables needed for gradient computation has been modified by an inplace operation*. Mend it.
+The function below runs `h[t] = tanh(h[t - 1] @ weight + x[t])`, beginning with `tanh(x[0])`, and writes the
+states into the rows of one tensor. The values are right, and backward raises: *one of the variables needed
+for gradient computation has been modified by an inplace operation*. Mend it. The gradients are those of the
+whole recurrence, from the last state back to the first step.
 
-The gradients are to be those of the whole recurrence, from the last state back to the first step. For
-backward no more is to be kept than every state once, with a state of zeros before the first where you begin
-with one, and `weight`. On the way every state is to be copied at most once, into the result, and nothing else
-is to be copied. `x` has at least one step; it and `weight` stay as they are. The loop over the steps may
-stay."""
+- Every state is copied once at most, into the result; nothing else is copied, whatever the strides.
+- Beside `x` and `weight` every state is kept for backward once, and one state of zeros if you begin with it.
+- `x` and `weight` stay as they are.
+
+The loop over the steps may stay.
+
+`repair_inplace_history(torch.zeros(2, 1, 1), torch.ones(1, 1))` → `[[[0.]], [[0.]]]`
+"""
 
 import torch
 from torch import Tensor
 
-from course_utils import evidence, expect, measure
-from course_utils.exercise import Exercise
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
     minutes=10,
@@ -44,12 +49,15 @@ def repair_inplace_history(x: Tensor, weight: Tensor) -> Tensor:
 _SETUP = """x = torch.linspace(-1, 2, 24, device=device).reshape(4, 2, 3).requires_grad_()
 weight = nn.Parameter(torch.tensor([[1., 0., -1.], [0.5, 2., 0.], [-0.5, 1., 1.]], device=device))"""
 _CALL = "repair_inplace_history(x, weight)"
-
-
-def _given(repair_inplace_history, device, more=""):
-    place = "" if device.type == "cpu" else f", device='{device.type}'"
-    setup = f"{_SETUP}\n{more}".replace(", device=device", place)
-    return expect.given(setup, repair_inplace_history=repair_inplace_history)
+# What may be free in one layout is a copy in another, and what is too much may grow with the steps.
+_LAYOUTS = {
+    "contiguous tensors": "",
+    "one step": "\nx = x.detach()[:1].requires_grad_()",
+    "twelve steps": "\nx = x.detach().repeat(3, 1, 1).requires_grad_()",
+    "an `x` with steps in the second place": "\nx = x.detach().transpose(0, 1).contiguous().transpose(0, 1)",
+    "an `x` with transposed rows": "\nx = x.detach().mT.contiguous().mT.requires_grad_()",
+    "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
+}
 
 
 def _oracle(x, weight):
@@ -60,356 +68,98 @@ def _oracle(x, weight):
     return torch.rnn_tanh(x, start, layer, False, 1, 0.0, False, False, False)[0]
 
 
-def _backward(total, inputs):
-    """What backward gives; where it raises because of a write, that is told with the words that matter."""
-    try:
-        return torch.autograd.grad(total, inputs, allow_unused=True)
-    except RuntimeError as error:
-        if "modified by an inplace operation" not in str(error):
-            raise
-        evidence.record("backward", "modified by an inplace operation")
-        said = str(error).partition("operation: ")[2].partition(". Hint")[0]
-        raise expect.Mismatch(
-            "backward raises: a tensor that it needs was modified by an inplace operation",
-            f"it is `{said}`",
-        ) from None
-
-
-def _expect_gradients(t, names, rows=slice(None)):
-    """The gradients of a weighted sum over these rows of the result."""
-    inputs = [getattr(t, name) for name in names]
-    incoming = torch.linspace(-1, 3, t.x.numel(), device=t.x.device).reshape(t.x.shape)[rows]
-    wanted = torch.autograd.grad((_oracle(t.x, t.weight)[rows] * incoming).sum(), inputs)
-    history = t.call(_CALL)
-    expect.in_graph(history, of="what it is made of")
-    expect.equal(tuple(history.shape), tuple(t.x.shape), what="the shape of the result")
-    found = _backward((history[rows] * incoming).sum(), inputs)
-    for name, came, right in zip(names, found, wanted, strict=True):
-        evidence.record("reached", came is not None)
-        expect.true(came is not None, f"no gradient reaches `{name}`", "expected: one does")
-        expect.equal(came, right, what=f"the gradient of `{name}`", rtol=1e-4, atol=1e-5)
-
-
-@exercise.check
-def right_values(repair_inplace_history, device):
-    """The states of the recurrence, in their rows"""
-    double = [] if device.type == "mps" else ["x, weight = x.double(), weight.double()"]
-    for more in ("", "x = x[:1]", "x = x[:, :1]", "x = x.detach().transpose(0, 1)", *double):
-        t = _given(repair_inplace_history, device, more)
-        expect.equal(t.call(_CALL), _oracle(t.x, t.weight))
+def _given(repair_inplace_history, device, more=""):
+    return expect.given(_SETUP + more, repair_inplace_history=repair_inplace_history, device=device)
 
 
 @exercise.check
 def gradients(repair_inplace_history, device):
-    """The gradients of `x` and `weight`"""
-    for more in ("", "x = x[:1] * 1"):
-        names = ["x"] if more else ["x", "weight"]
-        _expect_gradients(_given(repair_inplace_history, device, more), names)
+    """The last state leads back to the first step, and to `weight`
+
+    A product keeps its factors, and a row of the buffer is a view, which counts versions together with all of
+    the buffer. So a write to any row is, for backward, a write to each row that was kept. What is taken out
+    of the graph, by `detach`, `.data` or `no_grad`, is a constant for all later steps.
+    """
+    with Rows() as rows:
+        for label, code in {
+            "all states, `x`": "loss = (history * x.detach()).sum()",
+            "all states, `weight`": "loss = (history * x.detach()).sum()",
+            "the last state, `x`": "loss = history[-1].square().sum()",
+        }.items():
+            name = label.split("`")[1]
+            with rows.of(label), graphs.writes_told():
+                t = _given(repair_inplace_history, device)
+                tensor = getattr(t, name)
+                t.run(f"history = {_CALL}")
+                expect.in_graph(t.history, of=f"`{name}`")
+                t.run(f"{code}\nloss.backward()")
+                names = {"history": _oracle(t.x, t.weight), "x": t.x}
+                exec(code, names)
+                wanted = torch.autograd.grad(names["loss"], tensor)[0]
+                got = f"`{name}.grad` is None after backward"
+                expect.true(tensor.grad is not None, got, "expected: a gradient")
+                what = f"`{name}.grad` after backward"
+                expect.equal(tensor.grad, wanted, what=what, rtol=1e-4, atol=1e-5)
 
 
 @exercise.check
-def through_time(repair_inplace_history, device):
-    """The last state leads back to the first step"""
-    _expect_gradients(_given(repair_inplace_history, device), ["x"], rows=slice(-1, None))
+def right_values(repair_inplace_history, device):
+    """The states of the recurrence, in their rows
 
-
-@exercise.check
-def weight_alone(repair_inplace_history, device):
-    """The gradient of `weight` where `x` needs none"""
-    _expect_gradients(_given(repair_inplace_history, device, "x = x.detach()"), ["weight"])
+    They were right before: a repair changes when memory is written to, and not what is computed.
+    """
+    with Rows() as rows:
+        for label, more in _LAYOUTS.items():
+            with rows.of(label):
+                t = _given(repair_inplace_history, device, more)
+                expect.equal(t.call(_CALL), _oracle(t.x, t.weight))
 
 
 @exercise.check
 def inputs_left_alone(repair_inplace_history, device):
-    """`x` and `weight` stay as they are"""
-    for more in ("", "x, weight = x.detach(), weight.detach()"):
+    """`x` and `weight` stay as they are
+
+    To write the states over `x` saves a buffer and takes the caller's data. torch refuses that only where
+    `x` is a leaf that requires a gradient.
+    """
+    for more in ("\nx = x * 1", "\nx, weight = x.detach(), weight.detach()"):
         t = _given(repair_inplace_history, device, more)
         with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
-            history = t.call(_CALL)
-        expect.own_storage(history, t.x, of="`x`")
-
-
-@exercise.check
-def bytes_kept(repair_inplace_history, device):
-    """Besides the inputs, every state is kept once"""
-    t = _given(repair_inplace_history, device, "x = x.repeat(3, 1, 1)")
-    kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight])
-    limit = t.x.nbytes + t.x[0].nbytes  # and a state of zeros before the first one
-    expect.at_most(kept.total, limit, "kept for backward besides `x` and `weight`", unit="bytes")
-
-
-# They move values to a new tensor as well, and are not among the operators that do nothing else.
-_ALSO_COPIES = ("aten.select_scatter", "aten.slice_scatter", "aten.where")
+            t.run(f"history = {_CALL}")
+        expect.own_storage(t.history, t.x, of="`x`")
 
 
 @exercise.check
 def copies(repair_inplace_history, device):
-    """Every state is copied at most once, and nothing else"""
-    share = []
-    for times in (3, 6):
-        t = _given(repair_inplace_history, device, f"x = x.repeat({times}, 1, 1)")
-        with measure.operators() as ran:
-            expect.a_tensor(t.call(_CALL))
-        with evidence.silent():
-            copied = ran.bytes_copied
-        copied += sum(call.written for call in ran.calls if call.name.startswith(_ALSO_COPIES))
-        share.append(copied / t.x.nbytes)
-    # By how much it is too much is a matter of how it is written, but not whether that grows with the steps.
-    evidence.record("more in each step", share[1] > 1.5 * share[0])
-    expect.true(
-        copied <= t.x.nbytes, f"copied on the way: {copied:,} bytes, expected at most {t.x.nbytes:,} bytes"
-    )
-
-
-# --- the mistakes -----------------------------------------------------------------------------------------
-
-
-def _run(x, weight, previous, put):
-    """The recurrence in one buffer, with another way of reading a row, or of writing one."""
-    history = torch.zeros_like(x)
-    put(history, 0, torch.tanh(x[0]))
-    for t in range(1, len(x)):
-        put(history, t, torch.tanh(previous(history, t - 1) @ weight + x[t]))
-    return history
-
-
-def _write(history, t, state):
-    history[t] = state
-
-
-def _states(x, weight):
-    """The states in a list."""
-    found = [torch.tanh(x[0])]
-    for row in x[1:]:
-        found.append(torch.tanh(found[-1] @ weight + row))
-    return found
-
-
-@exercise.mistake
-def copies_every_state(x, weight):
-    """Your gradients are right, but more is copied than every state once. One copy puts the states into the
-    result. `x` and `weight` need none, and a state needs none before its next step: `tanh` has made a tensor
-    of its own, which can go there as it is."""
-    return _run(x, weight, lambda history, t: history[t].clone(), _write)
-
-
-@copies_every_state.variant
-def clones_the_row(x, weight):
-    history = torch.zeros_like(x)
-    history[0] = x[0].tanh()
-    t = 0
-    while t + 1 < x.size(0):
-        before = torch.clone(history[t])
-        t += 1
-        history[t] = (x[t] + before.matmul(weight)).tanh()
-    return history
-
-
-@copies_every_state.form
-def times_one(x, weight):
-    return _run(x, weight, lambda history, t: history[t] * 1, _write)
-
-
-@copies_every_state.form
-def clones_into_the_list(x, weight):
-    return torch.stack([state.clone() for state in _states(x, weight)])
-
-
-@copies_every_state.variant
-def clones_for_the_next_step(x, weight):
-    state = torch.tanh(x[0])
-    found = [state]
-    for row in x[1:]:
-        state = torch.tanh(state.clone() @ weight + row)
-        found.append(state)
-    return torch.stack(found)
-
-
-@exercise.mistake
-def copies_all_rows_every_step(x, weight):
-    """Your gradients are right, but in every step a whole buffer, or all rows so far, are copied into a new
-    tensor: what is copied grows with the square of the steps. Where a row of each of these tensors goes into
-    the next product, the whole tensor is kept for it, and what is kept grows alike."""
-    history = torch.tanh(x[:1])
-    for t in range(1, len(x)):
-        history = torch.cat([history, torch.tanh(history[-1] @ weight + x[t])[None]])
-    return history
-
-
-@copies_all_rows_every_step.variant
-def grows(x, weight):
-    history = x[0].tanh().unsqueeze(0)
-    for row in x[1:]:
-        state = (history.select(0, -1).matmul(weight) + row).tanh()
-        history = torch.concat((history, state.unsqueeze(0)), dim=0)
-    return history
-
-
-@copies_all_rows_every_step.form
-def clones_the_buffer(x, weight):
-    history = torch.zeros_like(x)
-    history[0] = torch.tanh(x[0])
-    for t in range(1, len(x)):
-        following = history.clone()
-        following[t] = torch.tanh(history[t - 1] @ weight + x[t])
-        history = following
-    return history
-
-
-@copies_all_rows_every_step.variant
-def reads_a_clone_of_the_buffer(x, weight):
-    return _run(x, weight, lambda history, t: history.clone()[t], _write)
-
-
-def _put_in_a_new_buffer(x, weight, put):
-    """The buffer is another one after every step, and the states are not read from it."""
-    history = torch.zeros_like(x)
-    for t, state in enumerate(_states(x, weight)):
-        history = put(history, t, state)
-    return history
-
-
-@copies_all_rows_every_step.form
-def selects_and_scatters(x, weight):
-    return _put_in_a_new_buffer(x, weight, lambda history, t, state: history.select_scatter(state, 0, t))
-
-
-@copies_all_rows_every_step.form
-def copies_by_index(x, weight):
-    def put(history, t, state):
-        return history.index_copy(0, torch.tensor([t], device=x.device), state[None])
-
-    return _put_in_a_new_buffer(x, weight, put)
-
-
-@copies_all_rows_every_step.form
-def a_new_buffer_for_each_row(x, weight):
-    history = torch.cat([torch.tanh(x[:1]), torch.zeros_like(x[1:])])
-    for t in range(1, len(x)):
-        state = torch.tanh(history[t - 1] @ weight + x[t])
-        history = history.index_copy(0, torch.tensor([t], device=x.device), state[None])
-    return history
-
-
-@exercise.mistake
-def forgets_the_past(x, weight):
-    """The previous state goes into the next one as a constant: by `.data`, `detach` or `no_grad`. Backward
-    does not raise any more, and no gradient goes from a state to the one before it: what an early step has
-    done to later states is lost without notice."""
-    return _run(x, weight, lambda history, t: history.data[t], _write)
-
-
-@forgets_the_past.form
-def detaches_the_state(x, weight):
-    found = [torch.tanh(x[0])]
-    for row in x[1:]:
-        found.append(torch.tanh(found[-1].detach() @ weight + row))
-    return torch.stack(found)
-
-
-@forgets_the_past.form
-def reads_a_detached_clone(x, weight):
-    return _run(x, weight, lambda history, t: history[t].detach().clone(), _write)
-
-
-@exercise.mistake
-def leaves_the_graph(x, weight):
-    """Your result, or all of it but the first row, has left the graph: the states were detached before or
-    after they were put together, or written where autograd does not look, through `.data`, under `no_grad`
-    or into a detached tensor."""
-
-    def put(history, t, state):
-        history.data[t] = state
-
-    return _run(x, weight, lambda history, t: history[t], put)
-
-
-@leaves_the_graph.variant
-def writes_in_no_grad(x, weight):
-    history = torch.zeros_like(x)
-    for t, state in enumerate(_states(x, weight)):
-        with torch.no_grad():
-            history[t] = state
-    return history
-
-
-@leaves_the_graph.form
-def all_but_the_first(x, weight):
-    history = torch.zeros_like(x)
-    history[0] = torch.tanh(x[0])
-    for t in range(1, len(x)):
-        history.data[t] = torch.tanh(history[t - 1] @ weight + x[t])
-    return history
-
-
-@leaves_the_graph.variant
-def all_in_no_grad(x, weight):
-    with torch.no_grad():
-        return torch.stack(_states(x, weight))
-
-
-@exercise.mistake
-def still_read_from_the_buffer(x, weight):
-    """The previous state is still read from the buffer, as a view of it, and a later write to another row
-    changes the version of all its views. A copy of something else does not help, nor does `detach`: it shares
-    the version counter."""
-    history = torch.empty_like(x)
-    history[0] = torch.tanh(x[0].clone())
-    for t in range(1, len(x)):
-        state = torch.tanh(history[t - 1] @ weight + x[t])
-        history[t] = state.clone()
-    return history
-
-
-@still_read_from_the_buffer.variant
-def copies_x_first(x, weight):
-    history = x.clone()
-    history[0] = torch.tanh(x[0])
-    for t in range(1, len(x)):
-        history[t] = torch.tanh(history[t - 1] @ weight + x[t])
-    return history
-
-
-@still_read_from_the_buffer.form
-def reads_what_it_writes_to(x, weight):
-    history = torch.zeros_like(x)
-    history[0] = torch.tanh(x[0])
-    for t in range(1, len(x)):
-        history = history.clone()
-        history[t] = torch.tanh(history[t - 1] @ weight + x[t])
-    return history
-
-
-@still_read_from_the_buffer.form
-def reads_a_detached_row(x, weight):
-    return _run(x, weight, lambda history, t: history[t].detach(), _write)
-
-
-@still_read_from_the_buffer.form
-def as_it_was(x, weight):
-    return _run(x, weight, lambda history, t: history.select(0, t), _write)
-
-
-@exercise.mistake
-def first_row_as_it_is(x, weight):
-    """The first state is `x[0]` as it is. It goes through `tanh` like the others."""
-    found = [x[0]]
-    for row in x[1:]:
-        found.append(torch.tanh(found[-1] @ weight + row))
-    return torch.stack(found)
-
-
-@exercise.mistake
-def weight_transposed(x, weight):
-    """The states are multiplied by the transpose of `weight`: that is what `F.linear` does."""
-    found = [torch.tanh(x[0])]
-    for row in x[1:]:
-        found.append(torch.tanh(torch.nn.functional.linear(found[-1], weight) + row))
-    return torch.stack(found)
-
-
-@exercise.mistake
-def one_below_the_other(x, weight):
-    """Your states are joined along a dimension that they have, as by `cat`; the steps need a new one.
-    `stack` makes it."""
-    return torch.cat(_states(x, weight))
+    """Every state is copied once at most, and nothing else is, whatever the strides
+
+    `tanh` returns a tensor of its own, which goes into the next product as it is. One copy puts the states
+    into the result. What copies a whole buffer in every step, such as `cat` of all rows so far, copies an
+    amount that grows with the square of the steps.
+    """
+    with Rows() as rows:
+        for label, more in _LAYOUTS.items():
+            with rows.of(label):
+                t = _given(repair_inplace_history, device, more)
+                with graphs.copies() as copied:
+                    expect.a_tensor(t.call(_CALL))
+                total, limit = sum(copy.written for copy in copied), t.x.numel() * t.x.element_size()
+                said = ", ".join(dict.fromkeys(copy.said for copy in copied))
+                expect.at_most(total, limit, f"copied ({said})", unit="bytes")
+
+
+@exercise.check
+def bytes_kept(repair_inplace_history, device):
+    """Beside the inputs, every state is kept once
+
+    `tanh` keeps its result, since its derivative is `1 - h²`, and the next product keeps the same tensor: two
+    nodes, and one piece of memory. A row of a buffer keeps the whole buffer, and a copy of a state is kept
+    in addition.
+    """
+    with Rows() as rows:
+        for label, more in _LAYOUTS.items():
+            with rows.of(label):
+                t = _given(repair_inplace_history, device, more)
+                kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight]).total
+                limit = (t.x.numel() + t.x[0].numel()) * t.x.element_size()
+                expect.at_most(kept, limit, "kept for backward beside `x` and `weight`", unit="bytes")

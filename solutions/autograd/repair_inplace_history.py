@@ -23,6 +23,8 @@ def repair_inplace_history(x: Tensor, weight: Tensor) -> Tensor:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _a_buffer_that_is_not_read(x, weight):
     history = torch.zeros_like(x)
@@ -42,24 +44,49 @@ def _from_a_state_of_zeros(x, weight):
 
 
 def _joined_by_cat(x, weight):
-    from itertools import accumulate
-
-    def following(state, row):
-        return torch.addmm(row, state, weight).tanh_()
-
-    first, *rest = x.unbind()
-    states = accumulate(rest, following, initial=first.tanh())
+    states = [x[0].tanh()]
+    for row in x[1:]:
+        states.append(torch.addmm(row, states[-1], weight).tanh_())
     return torch.cat([state.unsqueeze(0) for state in states])
 
 
-def _from_the_end(x, weight):
-    def states(t):
-        if t == 0:
-            return [torch.tanh(x[0])]
-        before = states(t - 1)
-        return [*before, torch.tanh(before[-1].matmul(weight).add_(x[t]))]
-
-    return torch.stack(states(len(x) - 1), dim=0)
+also_right = [_a_buffer_that_is_not_read, _from_a_state_of_zeros, _joined_by_cat]
 
 
-also_right = [_a_buffer_that_is_not_read, _from_a_state_of_zeros, _joined_by_cat, _from_the_end]
+# Mistakes
+
+
+def _reads_a_clone(x, weight):
+    history = torch.zeros_like(x)
+    history[0] = torch.tanh(x[0])
+    for t in range(1, len(x)):
+        history[t] = torch.tanh(history[t - 1].clone() @ weight + x[t])
+    return history
+
+
+def _copies_all_rows_every_step(x, weight):
+    history = torch.tanh(x[:1])
+    for t in range(1, len(x)):
+        history = torch.cat([history, torch.tanh(history[-1] @ weight + x[t])[None]])
+    return history
+
+
+def _contiguous_first(x, weight):
+    return repair_inplace_history(x.contiguous(), weight.contiguous())
+
+
+mistakes = [
+    Edit("forgets the past", "state @ weight", "state.detach() @ weight", told_by="gradients"),
+    Edit("leaves the graph", "torch.stack(states)", "torch.stack(states).detach()", told_by="gradients"),
+    Edit("transposed", "state @ weight", "torch.nn.functional.linear(state, weight)", told_by="gradients"),
+    Edit("joined", "torch.stack", "torch.cat", told_by="gradients"),
+    Wrong(_reads_a_clone, told_by="copies"),
+    Wrong(_copies_all_rows_every_step, told_by="copies"),
+    Wrong(_contiguous_first, told_by="copies"),
+    Edit(
+        "keeps the argument too",
+        "torch.tanh(state @ weight + row)",
+        "(1 - 2 / ((2 * (state @ weight + row)).exp() + 1))",
+        told_by="bytes_kept",
+    ),
+]
