@@ -8,7 +8,8 @@ since both parts get a stride: `p * s` from piece to piece, `s` inside. So is pu
 order. It is merging that may need a copy.
 
 `x.unfold(1, p, p).unfold(2, p, p)` splits both dimensions and drops what is left over; only the order is
-missing."""
+missing.
+"""
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ def image_patches(x: Tensor, p: int) -> Tensor:
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 def _built_in(x, p):
@@ -43,3 +46,37 @@ def _one_dimension_at_a_time(x, p):
 
 
 also_right = [_built_in, _split_and_reorder, _one_dimension_at_a_time]
+
+
+# Mistakes
+
+
+def _only_reshapes(x, p):
+    rows, columns = x.size(1) // p, x.size(2) // p
+    return x[:, : rows * p, : columns * p].reshape(rows, columns, x.size(0), p, p)
+
+
+def _does_not_crop(x, p):
+    c, h, w = x.shape
+    return x.view(c, h // p, p, w // p, p).permute(1, 3, 0, 2, 4)
+
+
+def _crops_by_minus_nothing(x, p):
+    x = x[:, : -(x.size(1) % p), : -(x.size(2) % p)]
+    return x.unfold(1, p, p).unfold(2, p, p).permute(1, 2, 0, 3, 4)
+
+
+_STRIDED = "x.as_strided(size, (p * sh, p * sw, sc, sh, sw))"
+
+mistakes = [
+    Wrong(_only_reshapes, told_by="right_pixels"),
+    Wrong(_crops_by_minus_nothing, told_by="right_pixels"),
+    Edit("turns every patch", "sc, sh, sw))", "sc, sw, sh))", told_by="right_pixels"),
+    Wrong(_does_not_crop, told_by="pixels_left_over"),
+    Edit("assumes contiguous", "x.stride()", "height * width, width, 1", told_by="any_strides"),
+    Edit("begins at 0", "sc, sh, sw))", "sc, sh, sw), 0)", told_by="any_strides"),
+    Edit(
+        "copies what is not contiguous", "    sc, sh", "    x = x.contiguous()\n    sc, sh", "shares_storage"
+    ),
+    Edit("leaves the graph", _STRIDED, _STRIDED.replace("x.", "x.detach()."), told_by="gradients"),
+]
