@@ -4,7 +4,8 @@ gradient and vector. That is one number, whatever the number of parameters.
 
 The first gradient is taken with `create_graph`, so that the operations of backward have a graph of their own.
 It is about as large as the graph of the loss; the whole costs a few times what one gradient costs. Where a
-gradient does not depend on anything (the loss is linear) its graph is empty: there the product is zero."""
+gradient does not depend on anything (the loss is linear) its graph is empty: there the product is zero.
+"""
 
 from collections.abc import Callable
 
@@ -17,8 +18,7 @@ def hessian_vector_product(
 ) -> list[Tensor]:
     """One tensor for each parameter, in its shape"""
     gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, materialize_grads=True)
-    parts = [(gradient * vectors[i]).sum() for i, gradient in enumerate(gradients)]
-    along = torch.stack(parts).sum()
+    along = sum((g * vectors[i]).sum() for i, g in enumerate(gradients))
     if not along.requires_grad:
         return [torch.zeros_like(parameter) for parameter in parameters]
     return list(torch.autograd.grad(along, parameters, materialize_grads=True))
@@ -26,25 +26,16 @@ def hessian_vector_product(
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _vectors_as_grad_outputs(loss_of, parameters, vectors):
-    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, materialize_grads=True)
-    moving = [i for i, gradient in enumerate(gradients) if gradient.grad_fn is not None]
-    if not any(gradients[i].requires_grad for i in moving):
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, allow_unused=True)
+    pairs = [(g, v) for g, v in zip(gradients, vectors, strict=True) if g is not None and g.requires_grad]
+    if not pairs:
         return [torch.zeros_like(p) for p in parameters]
-    outputs, weights = [gradients[i] for i in moving], [vectors[i] for i in moving]
-    return list(torch.autograd.grad(outputs, parameters, weights, materialize_grads=True))
-
-
-def _backward_over_backward(loss_of, parameters, vectors):
-    """The product along a line: the derivative of the gradient in the direction of the vector, by two
-    products."""
-    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, materialize_grads=True)
-    gradients = [g if g.requires_grad else g.clone().requires_grad_() for g in gradients]
-    weights = [torch.zeros_like(g, requires_grad=True) for g in gradients]
-    first = torch.autograd.grad(gradients, parameters, weights, create_graph=True, materialize_grads=True)
-    first = [part + 0 * sum(w.sum() for w in weights) for part in first]
-    return [part.detach() for part in torch.autograd.grad(first, weights, vectors)]
+    moving, weights = zip(*pairs, strict=True)
+    return torch.autograd.grad(moving, parameters, weights, materialize_grads=True)
 
 
 def _one_long_vector(loss_of, parameters, vectors):
@@ -53,8 +44,54 @@ def _one_long_vector(loss_of, parameters, vectors):
 
     gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, allow_unused=True)
     gradients = [0 * p if g is None else g for g, p in zip(gradients, parameters, strict=True)]
-    along = flat(gradients).dot(flat(vectors)) + 0 * flat(parameters).sum()
+    along = flat(gradients) @ flat(vectors) + 0 * flat(parameters).sum()
     return list(torch.autograd.grad(along, parameters))
 
 
-also_right = [_vectors_as_grad_outputs, _backward_over_backward, _one_long_vector]
+also_right = [_vectors_as_grad_outputs, _one_long_vector]
+
+
+# Mistakes
+
+
+def _each_parameter_alone(loss_of, parameters, vectors):
+    found = []
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, materialize_grads=True)
+    for g, p, v in zip(gradients, parameters, vectors, strict=True):
+        part = torch.zeros_like(p)
+        if g.requires_grad:
+            (part,) = torch.autograd.grad(g, p, v, retain_graph=True, materialize_grads=True)
+        found.append(part)
+    return found
+
+
+def _row_by_row(loss_of, parameters, vectors):
+    gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, materialize_grads=True)
+    found = []
+    for g in gradients:
+        products = []
+        for element in g.flatten():
+            row = [torch.zeros_like(p) for p in parameters]
+            if element.requires_grad:
+                row = torch.autograd.grad(element, parameters, retain_graph=True, materialize_grads=True)
+            products.append(sum((part * v).sum() for part, v in zip(row, vectors, strict=True)))
+        found.append(torch.stack(products).reshape(g.shape))
+    return found
+
+
+mistakes = [
+    Edit("retains the graph", "create_graph=True", "retain_graph=True", told_by="right_values"),
+    Edit("a vector of ones", "(g * vectors[i]).sum()", "g.sum()", told_by="right_values"),
+    Wrong(_each_parameter_alone, told_by="together"),
+    Edit("forgets a linear loss", "if not along.requires_grad:", "if False:", told_by="no_part"),
+    Edit("forgets None", "create_graph=True, materialize_grads=True", "create_graph=True", told_by="no_part"),
+    Edit(
+        "a graph of the product",
+        "(along, parameters, ",
+        "(along, parameters, create_graph=True, ",
+        told_by="left_alone",
+    ),
+    Wrong(_row_by_row, told_by="work"),
+]
+
+equivalent = {"the result of `hessian_vector_product` made contiguous": "No strides are asked for."}
