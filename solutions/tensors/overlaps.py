@@ -9,7 +9,8 @@ question is NP-hard, so no quick way is right in all cases. NumPy offers both, f
 `np.may_share_memory` compares ranges, `np.shares_memory` is exact.
 
 Addresses need no look at the storages, and are right where two storages lie in one memory, as with the NumPy
-array `n` in `torch.from_numpy(n)` and `torch.from_numpy(n[1:])`."""
+array `n` in `torch.from_numpy(n)` and `torch.from_numpy(n[1:])`.
+"""
 
 from torch import Tensor
 
@@ -31,36 +32,24 @@ def places(x: Tensor) -> set[int]:
 
 # Other right answers
 
+import itertools
 
-def _numbers_the_bytes(a, b):
-    """A tensor that holds the number of each byte, read with the strides of both."""
-    import torch
-
-    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
-    number = torch.arange(a.untyped_storage().nbytes())
-    seen = []
-    for x in (a, b):
-        width = x.element_size()
-        stride = [step * width for step in x.stride()]
-        seen.append(number.as_strided([*x.shape, width], [*stride, 1], x.storage_offset() * width).flatten())
-    return torch.isin(*seen).any().item()
+from course_utils.exercise import Edit, Wrong
 
 
-def _asks_every_element(a, b):
+def _every_index(a, b):
     def spans(x):
-        if x.dim() == 0:
-            return [(x.data_ptr(), x.data_ptr() + x.element_size())]
-        return [span for part in x.unbind() for span in spans(part)]
+        for index in itertools.product(*map(range, x.shape)):
+            steps = sum(i * step for i, step in zip(index, x.stride(), strict=True))
+            first = x.data_ptr() + steps * x.element_size()
+            yield first, first + x.element_size()
 
-    ours, theirs = spans(a.detach()), spans(b.detach())
+    ours, theirs = list(spans(a)), list(spans(b))
     return any(p < end and q > begin for p, q in ours for begin, end in theirs)
 
 
 def _solves_for_steps(a, b):
     """Is there a sum of steps in `a` and steps back in `b` that leads from one element to the other?"""
-    if a.numel() == 0 or b.numel() == 0:
-        return False
     dims = [(n, step * a.element_size()) for n, step in zip(a.shape, a.stride(), strict=True)]
     dims += [(n, -step * b.element_size()) for n, step in zip(b.shape, b.stride(), strict=True)]
 
@@ -73,17 +62,39 @@ def _solves_for_steps(a, b):
     return meet(a.data_ptr() - b.data_ptr(), dims)
 
 
-def _asks_numpy_about_addresses(a, b):
-    """NumPy's own bool, from arrays of addresses."""
-    import numpy as np
-
-    def places(x):
-        found = x.data_ptr() + np.arange(x.element_size())
-        for n, step in zip(x.shape, x.stride(), strict=True):
-            found = np.add.outer(found, np.arange(n) * step * x.element_size())
-        return found
-
-    return np.isin(places(a), places(b)).any()
+also_right = [_every_index, _solves_for_steps]
 
 
-also_right = [_numbers_the_bytes, _asks_every_element, _solves_for_steps, _asks_numpy_about_addresses]
+# Mistakes
+
+
+def _compares_data_ptr(a, b):
+    return a.data_ptr() == b.data_ptr()
+
+
+def _compares_ranges(a, b):
+    ends = []
+    for x in (a, b):
+        last = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
+        ends.append((x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()))
+    return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
+
+
+def _writes_and_puts_back(a, b):
+    a, b = a.numpy(), b.numpy()
+    ours, theirs = a.copy(), b.copy()
+    a[...] = ~ours
+    shows = b.tolist() != theirs.tolist()
+    a[...] = ours
+    return shows
+
+
+mistakes = [
+    Wrong(_compares_data_ptr, told_by="parts"),
+    Wrong(_compares_ranges, told_by="interleaved"),
+    Edit("one dimension only", "enumerate(x.shape)", "enumerate(x.shape[:1])", told_by="two_dimensions"),
+    Edit("forgets the item size", "x.stride(dim) * width", "x.stride(dim)", told_by="parts"),
+    Edit("first byte only", "for byte in range(width)", "for byte in range(1)", told_by="other_widths"),
+    Edit("places in the storage", "x.data_ptr()", "x.storage_offset() * x.element_size()", told_by="parts"),
+    Wrong(_writes_and_puts_back, told_by="from_the_numbers"),
+]
