@@ -5,7 +5,7 @@ weights needs no `x` in backward, the first layer of a network needs no gradient
 The leading dimensions are a batch, whatever their number: flattened into one, the product over it is a sum
 over all rows. The bias was added to every row, so its gradient is the sum of all rows that arrive.
 
-Autograd would add up a gradient that is too large, as it does after broadcasting. It can do so only after the
+Autograd would sum up a gradient that is too large, as it does after broadcasting. It can do so only after the
 large tensor has been made."""
 
 import torch
@@ -35,8 +35,10 @@ class LeanLinear(torch.autograd.Function):
 
 # Other right answers
 
+from course_utils.exercise import Edit
 
-class WithSetupContext(torch.autograd.Function):
+
+class _WithSetupContext(torch.autograd.Function):
     """With `setup_context` a bias that was left out counts as an argument."""
 
     @staticmethod
@@ -54,63 +56,54 @@ class WithSetupContext(torch.autograd.Function):
     def backward(ctx, grad):
         weight, x = ctx.saved_tensors
         found = [None, None, None]
-        if ctx.needs_input_grad[0]:
+        if weight is not None:
             found[0] = grad.matmul(weight)
-        if ctx.needs_input_grad[1]:
-            found[1] = (
-                torch.einsum("no,ni->oi", grad.flatten(0, -2), x.flatten(0, -2))
-                if x.dim() > 1
-                else (grad[:, None].mm(x[None]))
-            )
+        if x is not None:
+            found[1] = torch.einsum("no,ni->oi", *(t.reshape(-1, t.size(-1)) for t in (grad, x)))
         if ctx.needs_input_grad[2]:
-            found[2] = grad.sum(dim=list(range(grad.dim() - 1))) if grad.dim() > 1 else grad
+            found[2] = grad.sum_to_size(grad.size(-1))
         return tuple(found)
 
 
-class KeepsWhatItNeeds(torch.autograd.Function):
-    """Saves a list without gaps, and takes from it in the same order."""
-
+class _ProductsOfTensors(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias=None):
         needed = zip((weight, x), ctx.needs_input_grad[:2], strict=True)
-        ctx.save_for_backward(*(t for t, asked_for in needed if asked_for))
+        ctx.save_for_backward(*[t if asked_for else None for t, asked_for in needed])
         out = x @ weight.mT
         return out + bias if bias is not None else out
 
     @staticmethod
     def backward(ctx, grad):
-        kept = list(ctx.saved_tensors)
-        found = []
-        for place, needed in enumerate(ctx.needs_input_grad):
-            if not needed:
-                found.append(None)
-            elif place == 0:
-                found.append(grad @ kept.pop(0))
-            elif place == 1:
-                x = kept.pop(0)
-                found.append(grad.reshape(-1, grad.shape[-1]).mT @ x.reshape(-1, x.shape[-1]))
-            else:
-                found.append(grad.sum_to_size(grad.shape[-1]))
-        return tuple(found)
-
-
-class NotesTheVersions(torch.autograd.Function):
-    """Keeps tensors on `ctx`, and looks itself whether they were changed."""
-
-    @staticmethod
-    def forward(ctx, x, weight, bias=None):
-        needed = (ctx.needs_input_grad[1], x), (ctx.needs_input_grad[0], weight)
-        ctx.kept = [(t, t._version) if wanted else None for wanted, t in needed]
-        return F.linear(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx, grad):
-        assert all(t._version == noted for t, noted in filter(None, ctx.kept)), "changed in between"
-        x, weight = (None if one is None else one[0] for one in ctx.kept)
-        dims = list(range(grad.dim() - 1))
+        (weight, x), rows = ctx.saved_tensors, list(range(grad.dim() - 1))
         by_x = None if weight is None else torch.tensordot(grad, weight, 1)
-        by_weight = None if x is None else torch.tensordot(grad, x, (dims, dims))
-        return by_x, by_weight, grad.sum_to_size(grad.size(-1)) if any(ctx.needs_input_grad[2:]) else None
+        by_weight = None if x is None else torch.tensordot(grad, x, (rows, rows))
+        bias = ctx.needs_input_grad[2:] == (True,)
+        return by_x, by_weight, (grad.sum(rows) if rows else grad) if bias else None
 
 
-also_right = [WithSetupContext, KeepsWhatItNeeds, NotesTheVersions]
+also_right = [_WithSetupContext, _ProductsOfTensors]
+
+_ROWS = "x.reshape(-1, x.size(-1))"
+
+mistakes = [
+    Edit("matrices alone", "F.linear(x, weight, bias)", "x.mm(weight.t()) + bias", told_by="values"),
+    Edit(
+        "the other way round",
+        f"rows.t() @ {_ROWS}",
+        f"({_ROWS}.t() @ rows).reshape_as(weight)",
+        told_by="gradients",
+    ),
+    Edit("views", "grad.reshape", "grad.view", told_by="gradients"),
+    Edit(
+        "three entries", "any(ctx.needs_input_grad[2:])", "ctx.needs_input_grad[2]", told_by="without_a_bias"
+    ),
+    Edit("does not sum", "rows.sum(0)", "grad", told_by="shapes_handed_back"),
+    Edit("computes for all", "weight if for_x else None", "weight", told_by="only_what_is_asked"),
+    Edit("keeps a copy", "(x if for", "(x.contiguous() if for", told_by="only_what_is_needed"),
+]
+
+equivalent = {
+    "`bias` changed in `forward`": "that inputs are not written to is not looked at here",
+    "the result of `backward` detached": "a second derivative is not asked for",
+}
