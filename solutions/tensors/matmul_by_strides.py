@@ -8,7 +8,8 @@ The trace reads one element for each `i`, at `offset + i * s0 + i * s1`: a view 
 stride is the sum of both.
 
 torch's own product never writes down all terms; here they take `m * n * k` elements of memory for a moment.
-The views take none."""
+The views take none.
+"""
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ def matmul_by_strides(a: Tensor, b: Tensor | None = None) -> Tensor:
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 def _broadcasts_the_rest(a, b=None):
@@ -57,18 +60,34 @@ def _one_rule_for_both(a, b=None):
     return found if not free else found.as_strided((a.size(0), *free), (found.stride(1), found.stride(0)))
 
 
+also_right = [_broadcasts_the_rest, _one_rule_for_both]
+
+
+# Mistakes
+
+
+def _asks_torch(a, b=None):
+    return a.trace() if b is None else a @ b
+
+
+def _row_by_row(a, b=None):
+    if b is None or b.dim() == 1:
+        return matmul_by_strides(a, b)
+    return torch.stack([(row * b.t()).sum(1) for row in a])
+
+
+mistakes = [
+    Edit("a trace of squares", "min(m, n)", "m", told_by="trace"),
+    Edit("goes down only", "s0 + s1", "s0", told_by="trace"),
+    Edit("the vector down", "(0, t)", "(t, 0)", told_by="matrix_and_vector"),
+    Edit("sums the rows up", "(0, t0, t1))).sum(1)", "(0, t0, t1))).sum(2)", told_by="two_matrices"),
+    Edit("contiguous strides", "s0, s1 = a.stride()", "s0, s1 = n, 1", told_by="of_views"),
+    Edit("begins at 0", "(s0, s1, 0))", "(s0, s1, 0), 0)", told_by="of_views"),
+    Wrong(_asks_torch, told_by="only_three_operators"),
+    Wrong(_row_by_row, told_by="only_three_operators"),
+]
+
 equivalent = {
     "line 13: `b.as_strided((m, n), (0, t))` -> `b`": "`*` broadcasts, and that is the same view",
     "line 16: `b.as_strided(size, (0, t0, t1))` -> `b`": "the same, with one dimension more",
 }
-
-
-def generated(answer):
-    for m, n, k in ((2, 3, 4), (3, 3, 3), (1, 5, 2), (4, 1, 3), (0, 2, 3), (3, 0, 2)):
-        a, b = torch.randn(n, m).t(), torch.randn(n, 2 * k)[:, ::2]
-        yield answer(a)
-        yield answer(a, torch.randn(n))
-        yield answer(a, b)
-
-
-also_right = [_broadcasts_the_rest, _one_rule_for_both]
