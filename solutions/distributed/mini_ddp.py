@@ -1,16 +1,16 @@
-"""Averages of gradients are the gradient of the whole batch, and only where all ranks started from the same
-values: that is why construction sends those of rank 0. From then on equal gradients make equal steps, and no
+"""Averages of gradients are the gradient of the whole batch only where all ranks start from the same values:
+that is why construction sends those of rank 0. From then on equal gradients make equal steps, and no
 parameter is ever sent again.
 
-A hook runs only for a parameter that was used. What all ranks call together can therefore not depend on the
-hooks; it waits for the end of backward, which comes on every rank. There the ranks first agree on what
-anybody used, and then go through the same parameters in the same order. Momentum and weight decay are why a
-parameter that nobody used must keep its None: to an optimizer, zeros are a gradient.
+The hook runs when the gradient of its parameter has been added to `.grad`, in the middle of backward. The sum
+over the ranks is taken in place. What was in `.grad` before is equal on all ranks, so dividing by their
+number gives it back, and adds the mean of what is new.
 
-`DistributedDataParallel` finds out before backward what will be used, by a walk through the graph
-(`find_unused_parameters=True`), so that it need not wait for the end."""
+A hook runs only for a parameter that was used. Where ranks use different ones, they call different
+collectives and wait for each other for ever. `DistributedDataParallel(find_unused_parameters=True)` finds out
+before backward what will be used.
+"""
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -23,158 +23,86 @@ class MiniDDP(nn.Module):
         self.module = module
         for tensor in [*module.parameters(), *module.buffers()]:
             dist.broadcast(tensor.detach(), src=0)
-        self.trained = [p for p in module.parameters() if p.requires_grad]
-        self.used = set()
-        for p in self.trained:
-            p.register_post_accumulate_grad_hook(self._arrived)
+        for p in module.parameters():
+            if p.requires_grad:
+                p.register_post_accumulate_grad_hook(self._average)
 
     def forward(self, *args, **kwargs):
         return self.module(*args, **kwargs)
 
-    def _arrived(self, p: nn.Parameter) -> None:
-        if not self.used:
-            torch.autograd.Variable._execution_engine.queue_callback(self._average)
-        self.used.add(p)
-
-    def _average(self) -> None:
-        users = torch.stack([p.new_full((), p in self.used) for p in self.trained])
-        self.used.clear()
-        dist.all_reduce(users)
-        for i, p in enumerate(self.trained):
-            if users[i] == 0:
-                continue
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-            dist.all_reduce(p.grad)
-            p.grad.div_(dist.get_world_size())
+    def _average(self, p: nn.Parameter) -> None:
+        dist.all_reduce(p.grad)
+        p.grad.div_(dist.get_world_size())
 
 
 # Other right answers
 
+import torch
 
-class OneMessage(nn.Module):
-    """All gradients, and who used what, in one tensor."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-        with torch.no_grad():
-            for tensor in (*module.parameters(), *module.buffers()):
-                dist.broadcast(tensor, 0)
-        self.fresh = {p: False for p in module.parameters() if p.requires_grad}
-        for p in self.fresh:
-            p.register_post_accumulate_grad_hook(self.mark)
-
-    def forward(self, *args, **kwargs):
-        return self.module(*args, **kwargs)
-
-    def mark(self, p):
-        if not any(self.fresh.values()):
-            torch.autograd.Variable._execution_engine.queue_callback(self.exchange)
-        self.fresh[p] = True
-
-    def exchange(self):
-        parameters = list(self.fresh)
-        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flags = parts[0].new_tensor(list(self.fresh.values()))
-        message = torch.cat([part.reshape(-1) for part in parts] + [flags])
-        dist.all_reduce(message)
-        *means, used = message.split([p.numel() for p in parameters] + [len(parameters)])
-        for p, mean, by in zip(parameters, means, used, strict=True):
-            self.fresh[p] = False
-            if by > 0:
-                p.grad = (mean / dist.get_world_size()).view_as(p).clone()
+from course_utils.exercise import Edit
 
 
-class HooksOnTensors(nn.Module):
-    """Takes the gradients as they arrive, and gathers instead of reducing."""
+class AtTheEnd(MiniDDP):
+    """Sends all gradients in one tensor when backward is over."""
+
+    arrived = ()
+
+    def _average(self, p):
+        if not self.arrived:
+            torch.autograd.Variable._execution_engine.queue_callback(self.end)
+        self.arrived = (*self.arrived, p)
+
+    def end(self):
+        flat = torch.cat([p.grad.flatten() for p in self.arrived])
+        dist.all_reduce(flat)
+        means = (flat / dist.get_world_size()).split([p.numel() for p in self.arrived])
+        for p, mean in zip(self.arrived, means, strict=True):
+            p.grad = mean.view_as(p).clone()
+        self.arrived = ()
+
+
+class HooksOfTensors(nn.Module):
+    """Replaces each gradient on its way, and gathers instead of reducing."""
 
     def __init__(self, module):
         super().__init__()
         self.module = module
-        self.new = {}
-        state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        for name in sorted(state):
-            dist.broadcast(state[name].data, src=0)
-        self.names = [name for name in sorted(state) if state[name].requires_grad]
-        for name in self.names:
-            state[name].register_hook(lambda grad, name=name: self.take(name, grad))
-        self.state = state
+        for _, tensor in (*module.named_buffers(), *module.named_parameters()):
+            dist.broadcast(tensor.data, src=0)
+            if tensor.requires_grad:
+                tensor.register_hook(self.mean)
 
     def forward(self, *args, **kwargs):
         return self.module.forward(*args, **kwargs)
 
-    def take(self, name, grad):
-        if not self.new:
-            self.old = {n: self.state[n].grad for n in self.names}
-            self.old = {n: None if g is None else g.clone() for n, g in self.old.items()}
-            torch.autograd.Variable._execution_engine.queue_callback(self.spread)
-        self.new[name] = grad
-
-    def spread(self):
-        n = dist.get_world_size()
-        mine, self.new = self.new, {}
-        used = [None] * n
-        dist.all_gather_object(used, sorted(mine))
-        for name in sorted({name for names in used for name in names}):
-            p = self.state[name]
-            grad = mine.get(name, torch.zeros_like(p)).contiguous()
-            parts = [torch.empty_like(grad) for _ in range(n)]
-            dist.all_gather(parts, grad)
-            mean = torch.stack(parts).mean(0)
-            p.grad = mean if self.old[name] is None else self.old[name] + mean
+    def mean(self, grad):
+        parts = [torch.empty_like(grad) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, grad.contiguous())
+        return torch.stack(parts).mean(0)
 
 
-class AlwaysSums(nn.Module):
-    """Counts the users with a maximum, divides before the sum, and keeps no set."""
+also_right = [AtTheEnd, HooksOfTensors]
 
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-        for tensor in list(module.parameters()) + list(module.buffers()):
-            copy = tensor.detach().clone()
-            dist.broadcast(copy, src=0)
-            tensor.data.copy_(copy)
-        self.parameters_ = tuple(p for p in module.parameters() if p.requires_grad)
-        self.running = False
-        for p in self.parameters_:
-            p.register_post_accumulate_grad_hook(self.begin)
 
-    def forward(self, *args, **kwargs):
-        return self.module(*args, **kwargs)
+# Mistakes
 
-    def begin(self, _):
-        if not self.running:
-            self.running = True
-            torch.autograd.Variable._execution_engine.queue_callback(self.end)
+_ALL = "for p in module.parameters():"
+_HOOK = "p.register_post_accumulate_grad_hook(self._average)"
+_CLEARS = "p.register_hook(lambda grad, p=p: setattr(p, 'grad', None)), "
+_IN_PLACE = "p.register_hook(lambda grad: (dist.all_reduce(grad), grad.div_(dist.get_world_size()))[1])"
+_TIED_TOO = "for _, p in module.named_parameters(remove_duplicate=False):"
 
-    def end(self):
-        self.running = False
-        has = torch.tensor([p.grad is not None for p in self.parameters_]).to(self.parameters_[0])
-        dist.all_reduce(has, op=dist.ReduceOp.MAX)
-        for p, one in zip(self.parameters_, has, strict=True):
-            if one:
-                grad = torch.zeros_like(p) if p.grad is None else p.grad / dist.get_world_size()
-                dist.all_reduce(grad)
-                p.grad = grad
-
+mistakes = [
+    Edit("trusts the seeds", "*module.parameters(), ", "", told_by="same_start"),
+    Edit("forgets buffers", ", *module.buffers()", "", told_by="same_start"),
+    Edit("forgets keywords", "self.module(*args, **kwargs)", "self.module(*args)", told_by="is_a_module"),
+    Edit("sums", "p.grad.div_(dist.get_world_size())", "pass", told_by="means"),
+    Edit("divides by two", "dist.get_world_size()", "2", told_by="means"),
+    Edit("clears what was there", _HOOK, _CLEARS + _HOOK, told_by="adds_up"),
+    Edit("changes a gradient on its way", _HOOK, _IN_PLACE, told_by="on_its_way"),
+    Edit("sends tied weights twice", _ALL, _TIED_TOO, told_by="sent_once"),
+]
 
 equivalent = {
-    "line 13: `tensor.detach()` -> `tensor`": "A collective writes into a leaf as well, unseen by autograd.",
+    "line 12: `tensor.detach()` -> `tensor`": "A collective writes into a leaf as well, unseen by autograd.",
 }
-
-
-def generated(answer):
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        for bias in (True, False):
-            model = torch.nn.Linear(3, 2, bias=bias)
-            ddp = answer(model)
-            yield list(ddp.state_dict().items())
-            ddp(torch.randn(4, 3)).sum().backward()
-            yield [(p.requires_grad, p.is_leaf, p.grad) for p in model.parameters()]
-    finally:
-        dist.destroy_process_group()
-
-
-also_right = [OneMessage, HooksOnTensors, AlwaysSums]

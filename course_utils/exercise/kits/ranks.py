@@ -1,19 +1,32 @@
-"""What exercises on ranks look at: messages that were waited for, and gradients of a whole batch."""
+"""What exercises on ranks look at: whether messages were waited for, and gradients against those of a single
+process."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from course_utils import measure
-from course_utils.exercise import expect
+from course_utils.exercise import Rows, expect
+from course_utils.exercise.given import example_of_its_own
 from course_utils.measure.traffic import Call
 
 
 def given(setup: str, **names: Any) -> expect.Given:
     """An example that is the same code on every rank: `dist` is known in it."""
     return expect.given(setup, dist=dist, **names)
+
+
+def on_rank_0(setup: str) -> expect.Given:
+    """What the same code makes on rank 0; messages go on to show the example of this rank."""
+    with example_of_its_own():
+        return expect.given(setup, rank=0)
 
 
 def all_through(t: expect.Given, call: str) -> tuple[Any, list[Call]]:
@@ -34,3 +47,49 @@ def all_through(t: expect.Given, call: str) -> tuple[Any, list[Call]]:
         "expected: it has waited for each when your function returns",
     )
     return result, calls
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor | None]:
+    """The gradients of a model, by name."""
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+def expect_gradients(
+    model: nn.Module,
+    whole: Mapping[str, Tensor | None],
+    alone: Mapping[str, Tensor | None],
+    when: str = "after backward",
+) -> None:
+    """Every `.grad` is that of one process with the whole batch. `alone`: what this rank has by itself."""
+    with Rows() as rows:
+        for name, grad in gradients(model).items():
+            with rows.of(f"`{name}`"):
+                what = f"the `.grad` of `{name}` {when}"
+                if whole[name] is None:
+                    expect.true(grad is None, f"{what} is {expect.show(grad)}", "expected: None")
+                    continue
+                expect.equal(
+                    grad,
+                    whole[name],
+                    what=what,
+                    rtol=1e-4,
+                    atol=1e-6,
+                    like={"what this rank alone computed": alone[name]},
+                    factors={"the number of ranks": dist.get_world_size()},
+                )
+
+
+def without_torchs_own(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """The reader's wrapper of a module, which must not be made of `DistributedDataParallel`."""
+
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError(
+            "DistributedDataParallel is the one thing not to use here: write hooks of your own"
+        )
+
+    @functools.wraps(wrapper, updated=())
+    def made(*args: Any) -> Any:
+        with mock.patch.object(DistributedDataParallel, "__init__", refused):
+            return wrapper(*args)
+
+    return made
