@@ -1,6 +1,6 @@
-"""A trace is the list of operators that ran for one input. A branch, a loop, a dimension that was asked for
-in an `if`, an `.item()` and a `len` were Python's business, so the list has only what followed from them.
-Shapes are recorded as long as they stay shapes: `x.shape[0]`, half of it, one less.
+"""A trace is the list of operators that ran for one input. A branch, a loop, an `.item()` and a `len` were
+Python's business, so the list has only what followed from them. A size is recorded as long as it is asked for
+as a shape: `x.shape[0]`.
 
 A script is compiled from the text: branches and loops are in it. It is another language all the same. Its
 whole numbers have 64 bits, so the product wraps around without an error, and the trace, which holds what
@@ -18,7 +18,6 @@ def predict_trace() -> dict:
         "branch": "script",  # an example: this one is answered
         # one input, another input
         "chosen": "both",
-        "by_dimension": "script",
         "halved": "script",
         "by_the_largest": "script",
         "big_number": "trace",
@@ -26,11 +25,23 @@ def predict_trace() -> dict:
         "summed": "script",
         "mean_by_shape": "both",
         "mean_by_len": "script",
-        "in_pairs": "both",
-        "last": "both",
-        # the model after it was copied
+        # the model
         "all three: .train()": "script",
         "model.weight.data.mul_(3)": "both",
         "model.weight = nn.Parameter(torch.full((4,), 3.0))": "neither",
         "model.factor = 3.0": "neither",
     }
+
+
+# Other right answers
+
+from course_utils.exercise import Edit
+
+mistakes = [
+    Edit("a trace has the branches", '"halved": "script"', '"halved": "both"', told_by="values"),
+    Edit("a script is Python", '"big_number": "trace"', '"big_number": "both"', told_by="values"),
+    Edit("sizes are constants", '"mean_by_shape": "both"', '"mean_by_shape": "script"', told_by="shapes"),
+    Edit("len is a size", '"mean_by_len": "script"', '"mean_by_len": "both"', told_by="shapes"),
+    Edit("copies hold copies", 'mul_(3)": "both"', 'mul_(3)": "neither"', told_by="models"),
+    Edit("a trace has a mode", '.train()": "script"', '.train()": "both"', told_by="models"),
+]
