@@ -1,7 +1,9 @@
 """Compiled code is used again while its guards hold. A guard on a tensor asks for dtype, sizes and the
-like and never for elements; one on a text asks for the text; one on a Python number asks for the number,
-until the compiler has seen another, and for ever where an operator needs the value as a constant. So the
-learning rate goes in as a tensor without dimensions, and the text does not go in at all.
+like and never for elements; one on a text asks for the text. A Python number is a constant until the compiler
+has seen another one, and for ever where its value is needed: by `math.exp` while the graph is made, by
+`alpha=` when AOTAutograd goes through it. (With `backend="eager"`, an `alpha=` alone makes two graphs for
+five rates; with `"aot_eager"` or Inductor, five.) So the learning rate goes in as a tensor without
+dimensions, and the text does not go in at all.
 
 Sizes need nothing. The first graph is made for the size that came; at the second size the compiler makes
 one in which the number of rows is a variable, and that serves all others. With `dynamic=True` it does so
@@ -30,6 +32,8 @@ def stop_recompiles(backend):
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 def _variable_from_the_start(backend):
@@ -64,23 +68,62 @@ def _numbers_in_one_tensor(backend):
     return update
 
 
-class _Kept:
-    """Writes the rate into a tensor that stays the same."""
-
-    def __init__(self, backend):
-        self.lr = torch.zeros((), dtype=torch.float64)
-        self.step = torch.compile(self.formula, backend=backend)
-
-    def formula(self, weight, gradient):
-        return torch.exp(-self.lr) * weight - self.lr * gradient
-
-    def __call__(self, weight, gradient, lr, name):
-        self.lr.fill_(lr)
-        return self.step(weight, gradient), f"{name} updated"
+also_right = [_variable_from_the_start, _numbers_in_one_tensor]
 
 
-def _rate_is_kept(backend):
-    return _Kept(backend)
+# Mistakes
 
 
-also_right = [_variable_from_the_start, _numbers_in_one_tensor, _rate_is_kept]
+def _around(step):
+    """The update around a compiled step of three tensors."""
+    rate = torch.zeros((), dtype=torch.float64)
+    return lambda weight, gradient, lr, name: (
+        step(weight, gradient, rate.clone().fill_(lr)),
+        f"{name} updated",
+    )
+
+
+def rate_stays_a_number(backend):
+    @torch.compile(backend=backend, dynamic=True)
+    def step(weight, gradient, lr):
+        return torch.sub(weight * math.exp(-lr), gradient, alpha=lr)
+
+    return lambda weight, gradient, lr, name: (step(weight, gradient, lr), f"{name} updated")
+
+
+def rate_learned_too_late(backend):
+    @torch.compile(backend=backend)
+    def step(weight, gradient, decay, lr):
+        return weight * decay - gradient * lr
+
+    return lambda weight, gradient, lr, name: (step(weight, gradient, math.exp(-lr), lr), f"{name} updated")
+
+
+def name_goes_in(backend):
+    @torch.compile(backend=backend)
+    def step(weight, gradient, lr, name):
+        return weight * torch.exp(-lr) - lr * gradient, f"{name} updated"
+
+    return lambda weight, gradient, lr, name: step(
+        weight, gradient, torch.tensor(lr, dtype=torch.double), name
+    )
+
+
+_kept = {}
+
+
+def shares_one(backend):
+    step = torch.compile(lambda w, g, lr: w * torch.exp(-lr) - lr * g, backend=backend)
+    return _around(_kept.setdefault("step", step))
+
+
+mistakes = [
+    Edit("not compiled", "@torch.compile(backend=backend)", "@torch.no_grad()", told_by="in_the_graph"),
+    Edit("another backend", "(backend=backend)", '(backend="eager")', told_by="in_the_graph"),
+    Edit("rate in single precision", ", dtype=torch.float64", "", told_by="results"),
+    Edit("static sizes", "(backend=backend)", "(backend=backend, dynamic=False)", told_by="sizes"),
+    Wrong(rate_stays_a_number, told_by="learning_rates"),
+    Wrong(rate_learned_too_late, told_by="one_after_another"),
+    Wrong(name_goes_in, told_by="names"),
+    Wrong(shares_one, told_by="two_backends"),
+]
