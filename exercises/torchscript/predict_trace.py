@@ -117,8 +117,8 @@ _WHYS = {
     "or are left out.",
     "mean_by_shape": "While a trace is taken a size is recorded as an operator, and asked anew each time.",
     "mean_by_len": "`len` makes a number of Python's, and a trace keeps it as a constant.",
-    "all three: .train()": "A script has a mode of its own. A trace has recorded a dropout that drops nothing, "
-    "and looks at no mode.",
+    "all three: .train()": "A script has a mode of its own. A trace has recorded a dropout that "
+    "drops nothing, and looks at no mode.",
     "model.weight.data.mul_(3)": "Both copies hold the model's parameters: a write into one reaches them.",
     "model.weight = nn.Parameter(torch.full((4,), 3.0))": "Both copies hold the tensor, not the name. "
     "Another tensor under the name is not theirs.",
