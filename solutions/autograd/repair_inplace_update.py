@@ -32,6 +32,8 @@ def repair_inplace_update(
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _by_backward(generator, critic, noise, real, rate):
     """With `.grad`, as an optimizer would do it."""
@@ -49,85 +51,58 @@ def _by_backward(generator, critic, noise, real, rate):
     step(generator, critic(fakes).mean().neg())
 
 
-def _the_gradient_of_the_fakes(generator, critic, noise, real, rate):
-    """The critic's part of the graph and the generator's, one after the other."""
-
-    def update(parameters, gradients):
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.sub_(gradient, alpha=rate)
-
-    fakes = generator(noise)
-    constant = fakes.detach().requires_grad_()
-    parameters = tuple(critic.parameters())
-    loss = torch.sub(critic(constant).mean(), critic(real).mean())
-    update(parameters, torch.autograd.grad(loss, parameters))
-    (gradient,) = torch.autograd.grad(critic(constant).mean(), constant)
-    parameters = tuple(generator.parameters())
-    update(parameters, torch.autograd.grad(fakes, parameters, -gradient))
-
-
 def _only_what_is_asked_for(generator, critic, noise, real, rate):
     """Without `detach`: a gradient for the critic's parameters does not run, or free, the generator's
     nodes."""
     fakes = generator(noise)
     for module in (critic, generator):
-        loss = critic(fakes).mean()
-        loss = loss - critic(real).mean() if module is critic else -loss
+        score = critic(fakes).mean()
+        loss = score - critic(real).mean() if module is critic else -score
         parameters = list(module.parameters())
         gradients = torch.autograd.grad(loss, parameters)
         torch.no_grad()(torch._foreach_add_)(parameters, gradients, alpha=-rate)
 
 
-def _values_copied_in(generator, critic, noise, real, rate):
-    """The new values are computed first and then copied into the parameters."""
-
-    @torch.no_grad()
-    def update(module, gradients):
-        flat, at = torch.cat([gradient.flatten() for gradient in gradients]), 0
-        for parameter in module.parameters():
-            following = parameter - rate * flat[at : at + parameter.numel()].view_as(parameter)
-            at += parameter.numel()
-            parameter.copy_(following)
-
-    fakes, own = generator(noise), list(critic.parameters())
-    on_fakes, on_real = (torch.autograd.grad(critic(x).mean(), own) for x in (fakes.detach(), real))
-    update(critic, [a - b for a, b in zip(on_fakes, on_real, strict=True)])
-    update(generator, torch.autograd.grad(-critic(fakes).mean(), list(generator.parameters())))
+also_right = [_by_backward, _only_what_is_asked_for]
 
 
-def _loaded(generator, critic, noise, real, rate):
-    """New values for the whole module, loaded as from a file."""
+# Mistakes
 
+
+def _old_gradients_stay(generator, critic, noise, real, rate):
     def step(module, loss):
-        state, names = module.state_dict(), dict(module.named_parameters())
-        for name, gradient in zip(names, torch.autograd.grad(loss, list(names.values())), strict=True):
-            state[name] = state[name].sub(gradient, alpha=rate)
-        module.load_state_dict(state)
+        loss.backward(inputs=list(module.parameters()))
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter -= rate * parameter.grad
 
     fakes = generator(noise)
-    step(critic, torch.sub(critic(fakes.detach()).mean(), critic(real).mean()))
-    step(generator, critic(fakes).mean().neg())
+    step(critic, critic(fakes.detach()).mean() - critic(real).mean())
+    step(generator, -critic(fakes).mean())
 
 
-also_right = [
-    _by_backward,
-    _the_gradient_of_the_fakes,
-    _only_what_is_asked_for,
-    _values_copied_in,
-    _loaded,
+mistakes = [
+    Edit(
+        "scores from before the step",
+        "step(critic, critic_loss)\n    generator_loss = -critic(fakes).mean()",
+        "generator_loss = -critic(fakes).mean()\n    step(critic, critic_loss)",
+        told_by="first_call",
+    ),
+    Edit(
+        "the generator first",
+        "    step(critic, critic_loss)\n",
+        "    step(generator, -critic(fakes).mean())\n    step(critic, critic_loss)\n    return\n",
+        told_by="first_call",
+    ),
+    Edit("cut off", "fakes = generator(noise)", "fakes = generator(noise).detach()", told_by="first_call"),
+    Wrong(_old_gradients_stay, told_by="second_call"),
+    Edit("hidden from autograd", "parameters[i] -= ", "parameters[i].data -= ", told_by="noticed"),
+    Edit("runs it again", "-critic(fakes)", "-critic(generator(noise))", told_by="generator_runs_once"),
+    Edit("clones the fakes", "fakes.detach()", "fakes.clone()", told_by="no_copies"),
+    Edit("contiguous first", "critic(real)", "critic(real.contiguous())", told_by="no_copies"),
 ]
-
 
 equivalent = {
     "line 18: `fakes.detach()` -> `fakes`": "`autograd.grad` goes only where it is asked to: not into the "
     "generator, whose nodes it neither runs nor frees",
 }
-
-
-def generated(answer):
-    for n, m in ((1, 1), (7, 3), (20, 30)):
-        generator = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3))
-        critic = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-        answer(generator, critic, torch.randn(n, 2), torch.randn(m, 3), 0.3)
-        yield [*generator.parameters(), *critic.parameters()]
