@@ -68,17 +68,17 @@ def right_values(hessian_vector_product, device):
     """
     with Rows() as rows:
         for code, a, v in [
-            ("a.prod() ** 2", "[1., 2.]", "torch.tensor([1., 0.])"),
+            ("a.prod() ** 2", "[1., 2.]", "torch.tensor([1., 0.], device=device)"),
             (
                 "(a.t() @ a).sin().sum()",
                 "[[1., 2.], [0., -1.], [3., 1.]]",
-                "torch.arange(6.).reshape(2, 3).t()",
+                "torch.arange(6., device=device).reshape(2, 3).t()",
             ),
-            ("a.exp()", "0.5", "torch.tensor(2.)"),
+            ("a.exp()", "0.5", "torch.tensor(2., device=device)"),
         ]:
             with rows.of(f"`{code}`"):
                 setup = f"""a = torch.tensor({a}, device=device, requires_grad=True)
-parameters, vectors = [a], [{v}.to(device)]
+parameters, vectors = [a], [{v}]
 f = lambda a: {code}
 loss_of = lambda: f(a)"""
                 _expect_product(hessian_vector_product, setup, device)

@@ -6,7 +6,8 @@ to it, and adds up. Leave out the addition, and there is one matrix for each sam
 
 The same without a look inside the layers: give each sample a copy of the parameters (`expand` makes one
 without copying), and differentiate with respect to the copies. `torch.func.vmap(torch.func.grad(...))` does
-that."""
+that.
+"""
 
 from collections.abc import Callable
 
@@ -18,26 +19,24 @@ def per_sample_gradients(
     model: nn.Sequential, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
 ) -> dict[str, Tensor]:
     """(n, d), (n, ...) -> for each parameter a tensor of shape (n, *its shape)"""
-    layers, inputs, outputs = [], [], []
-    h = x
-    for layer in model:
+    layers, outputs, h = [], [], x
+    for name, layer in model.named_children():
+        before, h = h.detach(), layer(h)
         if isinstance(layer, nn.Linear):
-            layers.append(layer)
-            inputs.append(h.detach())
-        h = layer(h)
-        if isinstance(layer, nn.Linear):
+            layers.append((name, layer, before))
             outputs.append(h)
-    incoming = torch.autograd.grad(loss(h, y).sum(), outputs)
-
-    found = {parameter: parameter.new_zeros(len(x), *parameter.shape) for parameter in model.parameters()}
-    for i, layer in enumerate(layers):
-        found[layer.weight] += incoming[i][:, :, None] * inputs[i][:, None, :]
+    found = {}
+    for i, g in enumerate(torch.autograd.grad(loss(h, y).sum(), outputs)):
+        name, layer, before = layers[i]
+        found[f"{name}.weight"] = g[:, :, None] * before[:, None, :]
         if layer.bias is not None:
-            found[layer.bias] += incoming[i]
-    return {name: found[parameter] for name, parameter in model.named_parameters()}
+            found[f"{name}.bias"] = g
+    return found
 
 
 # Other right answers
+
+from course_utils.exercise import Edit, Wrong
 
 
 def _mapped(model, loss, x, y):
@@ -46,51 +45,52 @@ def _mapped(model, loss, x, y):
     parameters = {name: p.detach() for name, p in model.named_parameters()}
 
     def loss_of(parameters, row, target):
-        outputs = functional_call(model, parameters, (row[None],), tie_weights=False)
-        return loss(outputs, target[None]).sum()
+        return loss(functional_call(model, parameters, (row[None],)), target[None]).sum()
 
     return vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x.detach(), y)
 
 
 def _a_copy_for_each_sample(model, loss, x, y):
-    copies = {p: p.detach().expand(len(x), *p.shape).requires_grad_() for p in model.parameters()}
+    copies = {k: p.detach().expand(len(x), *p.shape).requires_grad_() for k, p in model.named_parameters()}
     h = x.detach()
-    for layer in model:
+    for name, layer in model.named_children():
         if isinstance(layer, nn.Linear):
-            h = torch.bmm(copies[layer.weight], h[:, :, None])[:, :, 0]
+            h = torch.bmm(copies[f"{name}.weight"], h[:, :, None])[:, :, 0]
             if layer.bias is not None:
-                h = h + copies[layer.bias]
+                h = h + copies[f"{name}.bias"]
         else:
             h = layer(h)
-    parts = torch.autograd.grad(loss(h, y).sum(), list(copies.values()))
-    names = [name for name, _ in model.named_parameters()]
-    return {name: part for name, part in zip(names, parts, strict=True)}
+    return dict(zip(copies, torch.autograd.grad(loss(h, y).sum(), list(copies.values())), strict=True))
 
 
-def _with_hooks(model, loss, x, y):
-    seen = []
-
-    def note(layer, given, output):
-        if isinstance(layer, nn.Linear):
-            seen.append((layer, given[0].detach(), output))
-
-    hooks = [layer.register_forward_hook(note) for layer in dict.fromkeys(model)]
-    try:
-        losses = loss(model(x), y)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    incoming = torch.autograd.grad(losses, [output for _, _, output in seen], torch.ones_like(losses))
-    found = {}
-    for name, parameter in model.named_parameters():
-        parts = []
-        for (layer, before, _), g in zip(seen, incoming, strict=True):
-            if layer.weight is parameter:
-                parts.append(torch.einsum("no,ni->noi", g, before))
-            elif layer.bias is parameter:
-                parts.append(g)
-        found[name] = torch.stack(parts).sum(0)
-    return found
+also_right = [_mapped, _a_copy_for_each_sample]
 
 
-also_right = [_mapped, _a_copy_for_each_sample, _with_hooks]
+# Mistakes
+
+
+def _sample_by_sample(model, loss, x, y):
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    losses = loss(model(x), y)
+    rows = [torch.autograd.grad(one, parameters, retain_graph=True) for one in losses]
+    return {name: torch.stack([row[k] for row in rows]) for k, name in enumerate(names)}
+
+
+def _a_batch_of_backwards(model, loss, x, y):
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    each = torch.eye(len(x), dtype=x.dtype).to(x.device)
+    found = torch.autograd.grad(loss(model(x), y), parameters, each, is_grads_batched=True)
+    return dict(zip(names, found, strict=True))
+
+
+_OUTER = "g[:, :, None] * before[:, None, :]"
+
+mistakes = [
+    Edit("of the batch", _OUTER, "g.t() @ before", told_by="one_layer"),
+    Edit("transposed", _OUTER, "before[:, :, None] * g[:, None, :]", told_by="one_layer"),
+    Edit("the mean of the losses", "loss(h, y).sum()", "loss(h, y).mean()", told_by="one_layer"),
+    Edit("a bias for every layer", "if layer.bias is not None:", "if True:", told_by="several_layers"),
+    Edit("keeps the graph", "h.detach(), layer(h)", "h, layer(h)", told_by="left_alone"),
+    Wrong(_sample_by_sample, told_by="work"),
+    Wrong(_a_batch_of_backwards, told_by="work"),
+]
