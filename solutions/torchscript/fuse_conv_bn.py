@@ -13,7 +13,6 @@ module: a convolution that is called twice comes out wrong there.
 
 import copy
 
-import torch
 from torch import fx, nn
 
 
@@ -24,15 +23,15 @@ def fuse_conv_bn(model: nn.Module) -> fx.GraphModule:
     targets = [node.target for node in fused.graph.nodes]
     for node in fused.graph.nodes:
         bn = modules.get(node.target)
-        if not isinstance(bn, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
+        if not isinstance(bn, nn.BatchNorm2d):
             continue
         (source,) = node.all_input_nodes
         conv = modules.get(source.target)
-        if not isinstance(conv, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) or len(source.users) > 1:
+        if not isinstance(conv, nn.Conv2d) or len(source.users) > 1:
             continue
         if targets.count(source.target) > 1 or targets.count(node.target) > 1:
             continue
-        if bn.training or bn.running_var is None:
+        if bn.training:
             continue
         fold(conv, bn)
         node.replace_all_uses_with(source)
@@ -49,12 +48,13 @@ def fold(conv: nn.Module, bn: nn.Module) -> None:
     if bn.affine:
         scale = scale * bn.weight
     shift = shift * scale + bn.bias if bn.affine else shift * scale
-    weight = conv.weight * scale.view(-1, *[1] * (conv.weight.dim() - 1))
-    dtype = conv.weight.dtype
-    conv.weight, conv.bias = nn.Parameter(weight.to(dtype)), nn.Parameter(shift.to(dtype))
+    conv.weight = nn.Parameter(conv.weight * scale.view(-1, 1, 1, 1))
+    conv.bias = nn.Parameter(shift)
 
 
 # Other right answers
+
+from course_utils.exercise import Edit
 
 
 def _with_torchs_arithmetic(model):
@@ -64,10 +64,10 @@ def _with_torchs_arithmetic(model):
     fused = {}
     for node in calls:
         bn, before = modules[node.target], node.all_input_nodes[0]
-        if type(bn) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or before not in calls:
+        if type(bn) is not nn.BatchNorm2d or before not in calls:
             continue
         conv = modules[before.target]
-        usable = type(conv) in (nn.Conv1d, nn.Conv2d, nn.Conv3d) and bn.track_running_stats
+        usable = type(conv) is nn.Conv2d
         alone = sum(n.target in (node.target, before.target) for n in calls) == 2
         if usable and alone and not bn.training and set(before.users) == {node}:
             new = fused[before.target] = copy.deepcopy(conv)
@@ -83,46 +83,47 @@ def _with_torchs_arithmetic(model):
     return result
 
 
-class _Folding(fx.Transformer):
-    """Writes a new graph: a batch norm that was folded returns what it was given."""
-
-    def __init__(self, module, folded):
-        super().__init__(module)
-        self.folded = folded
-
-    def call_module(self, target, args, kwargs):
-        if target in self.folded:
-            return (*args, *kwargs.values())[0]
-        return super().call_module(target, args, kwargs)
-
-
-def _with_a_transformer(model):
-    traced = fx.symbolic_trace(copy.deepcopy(model))
-    calls = {}
-    for node in traced.graph.nodes:
-        if node.op == "call_module":
-            calls.setdefault(node.target, []).append(node)
-    folded = set()
-    for name, nodes in calls.items():
-        bn = traced.get_submodule(name)
-        source = nodes[0].all_input_nodes[0]
-        if not isinstance(bn, nn.modules.batchnorm._BatchNorm) or len(calls.get(source.target, ())) != 1:
+def _module_by_module(model):
+    fused = fx.symbolic_trace(copy.deepcopy(model))
+    calls = [node for node in fused.graph.nodes if node.op == "call_module"]
+    names = [node.target for node in calls]
+    for node in calls:
+        source = node.all_input_nodes[0]
+        once = source.op == "call_module" and names.count(node.target) == names.count(source.target) == 1
+        if not once or list(source.users) != [node]:
             continue
-        conv = traced.get_submodule(source.target)
-        transposed = getattr(conv, "transposed", True)
-        if transposed or bn.training or bn.running_mean is None or len(nodes) * len(source.users) > 1:
-            continue
-        with torch.no_grad():
-            # The batch norm itself says what it makes of 0 and of 1 in each channel.
-            shape = (1, bn.num_features, *[1] * (conv.weight.dim() - 2))
-            zero = torch.zeros(shape, dtype=conv.weight.dtype, device=conv.weight.device)
-            shift = bn(zero).flatten()
-            scale = bn(zero + 1).flatten() - shift
-            bias = shift if conv.bias is None else torch.addcmul(shift, scale, conv.bias)
-            weight = torch.einsum("o...,o->o...", conv.weight, scale)
-        conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(bias)
-        folded.add(name)
-    return _Folding(traced, folded).transform()
+        conv, bn = fused.get_submodule(source.target), fused.get_submodule(node.target)
+        if isinstance(conv, nn.Conv2d) and isinstance(bn, nn.BatchNorm2d) and not bn.training:
+            fused.set_submodule(source.target, nn.utils.fuse_conv_bn_eval(conv.eval(), bn))
+            node.replace_all_uses_with(source)
+            fused.graph.erase_node(node)
+            fused.delete_submodule(node.target)
+    fused.recompile()
+    return fused
 
 
-also_right = [_with_torchs_arithmetic, _with_a_transformer]
+also_right = [_with_torchs_arithmetic, _module_by_module]
+
+
+# Mistakes
+
+mistakes = [
+    Edit("without eps", "(bn.running_var + bn.eps)", "bn.running_var", told_by="values"),
+    Edit(
+        "forgets the bias of the convolution",
+        "conv.bias - bn.running_mean",
+        "-bn.running_mean",
+        told_by="values",
+    ),
+    Edit("leaves the module", "    fused.delete_all_unused_submodules()\n", "", told_by="nothing_left"),
+    Edit("does not ask who else reads", " or len(source.users) > 1", "", told_by="read_by_others"),
+    Edit("does not count calls", "targets.count(source.target) > 1 or ", "", told_by="called_twice"),
+    Edit(
+        "stops at the first",
+        "count(node.target) > 1:\n            continue",
+        "count(node.target) > 1:\n            break",
+        told_by="called_twice",
+    ),
+    Edit("whatever the mode", "if bn.training:", "if False:", told_by="modes"),
+    Edit("writes into the model", "copy.deepcopy(model)", "model", told_by="model_unchanged"),
+]
