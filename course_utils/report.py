@@ -201,10 +201,18 @@ def _outcome(outcome: Outcome, message: list[str]) -> str:
     return f'<div style="margin-left:.2em">{sign} {title}</div>{lines}'
 
 
+# So many lines of an example are shown at once; more are folded under the last one.
+_LINES = 8
+
+
 def _message_line(line: str) -> str:
     """A line of a message; several lines of code under one word stand as in a cell."""
     first, _, code = line.partition("\n")
-    return _inline(first) + (_code(code) if code else "")
+    if code.count("\n") < _LINES:
+        return _inline(first) + (_code(code) if code else "")
+    last = code.rpartition("\n")[2]
+    summary = f'<summary style="cursor:pointer">{_inline(f"{first} `{last}`, after …")}</summary>'
+    return f"<details>{summary}{_code(code)}</details>"
 
 
 def _below(body: str) -> str:

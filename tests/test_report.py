@@ -72,6 +72,17 @@ def test_text_and_html_say_the_same():
     )
 
 
+def test_a_long_example_is_folded_under_its_last_line():
+    one = report(WRONG)
+    lines = [f"x{i} = {i}" for i in range(12)]
+    one.outcomes[0].message = ["for\n" + "\n".join(lines), "no"]
+    html = one._repr_html_()
+    assert "for x11 = 11 , after …" in readable(html) and html.count("<details>") == 1
+    assert all(line in repr(one) and line in readable(html) for line in lines)
+    one.outcomes[0].message = ["for\nx = 1\ny = 2", "no"]
+    assert "<details>" not in one._repr_html_() and "<pre" in one._repr_html_()
+
+
 def test_what_the_reader_wrote_cannot_break_the_page():
     one = report(WRONG)
     one.outcomes[0].message = ["the result is `<script>alert(1)</script>` & more"]
