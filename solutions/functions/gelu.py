@@ -1,6 +1,5 @@
 """The product rule: the slope of `x Φ(x)` is `Φ(x) + x Φ'(x)`, and the derivative of `Φ` is the density `φ`.
-With the slope written down, `x` is all that backward needs, and `Φ` and `φ` are made again from it: two
-element-wise functions, for two tensors less in memory.
+With the slope written down, `x` is all that backward needs, and `Φ` and `φ` are made again from it.
 
 They have to be made in backward for another reason too. A tensor that is made in forward has no history:
 autograd would take it for a constant, and the second derivative would lack a part, silently. Made of
@@ -39,8 +38,10 @@ def share_below(x: Tensor) -> Tensor:
 
 # Other right answers
 
+from course_utils.exercise import Edit
 
-class WithComplement(torch.autograd.Function):
+
+class _WithComplement(torch.autograd.Function):
     @staticmethod
     def forward(x):
         return torch.erfc(x * -math.sqrt(0.5)).mul(x).div(2)
@@ -56,8 +57,8 @@ class WithComplement(torch.autograd.Function):
         return torch.addcmul(torch.erfc(x * -math.sqrt(0.5)) / 2, x, bell).mul(grad)
 
 
-class DifferentiatesWithinBackward(torch.autograd.Function):
-    """Autograd differentiates `Φ` in backward, of the input itself, and records that it does."""
+class _DifferentiatesWithinBackward(torch.autograd.Function):
+    """Autograd differentiates the formula in backward, of the input itself, and records that it does."""
 
     @staticmethod
     def forward(ctx, x):
@@ -74,28 +75,29 @@ class DifferentiatesWithinBackward(torch.autograd.Function):
             return torch.autograd.grad(y, x, grad, create_graph=recorded)[0]
 
 
-class SlopeIsAFunctionToo(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.special.erf(x / 2**0.5).add(1).mul(0.5)
+also_right = [_WithComplement, _DifferentiatesWithinBackward]
 
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * _Slope.apply(*ctx.saved_tensors)
+_PHI = "(1 + torch.erf(x / math.sqrt(2))) / 2"
 
+mistakes = [
+    Edit(
+        "with tanh",
+        _PHI,
+        "(1 + torch.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2",
+        told_by="values",
+    ),
+    Edit("no density", "share_below(x) + x * density", "share_below(x)", told_by="gradient"),
+    Edit("slope of Φ alone", "(share_below(x) + x * density)", "density", told_by="gradient"),
+    Edit("drops what arrives", "grad * (share", "(share", told_by="whatever_arrives"),
+    Edit("√2 in float32", "math.sqrt(2)", "torch.tensor(2.0).sqrt()", told_by="all_digits"),
+    Edit(
+        "a density that overflows", "torch.exp(-x * x / 2) /", "1 / torch.exp(x * x / 2) /", told_by="far_out"
+    ),
+    Edit("a constant density", "x * density)", "x * density.detach())", told_by="second_derivative"),
+    Edit("torch's own", "x * share_below(x)", "torch.nn.functional.gelu(x)", told_by="its_own"),
+]
 
-class _Slope(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        bell = torch.exp(-x * x / 2) / (2 * math.pi) ** 0.5
-        ctx.save_for_backward(x, bell)
-        return torch.special.erf(x / 2**0.5).add(1).mul(0.5) + x * bell
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, bell = ctx.saved_tensors
-        return grad * (2 * bell - x * (x * bell))
-
-
-also_right = [WithComplement, DifferentiatesWithinBackward, SlopeIsAFunctionToo]
+equivalent = {
+    "the result of `forward` made contiguous": "any layout will do for the result",
+    "the result of `backward` made contiguous": "any layout will do for a gradient",
+}

@@ -7,7 +7,7 @@ that makes `x`, in which `device` may stand. What the answer itself raises goes 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -28,22 +28,29 @@ def exact(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tens
     return y.detach(), slope.detach(), bend
 
 
-def agrees(actual: Tensor, wanted: Tensor, x: Tensor, *, what: str = "the result") -> None:
+def agrees(
+    actual: Tensor,
+    wanted: Tensor,
+    x: Tensor,
+    *,
+    what: str = "the result",
+    like: Mapping[str, Tensor] | None = None,
+) -> None:
     """`actual` is `wanted` in the dtype of `x`, up to some units in the last place of the largest element, or
-    of 1."""
+    of 1. `like`: see `expect.equal`."""
     near = 32 * torch.finfo(x.dtype).eps
     largest = max(1.0, wanted.abs().max().item())
-    expect.equal(actual, wanted.to(x), rtol=near, atol=near * largest, what=what)
+    expect.equal(actual, wanted.to(x), rtol=near, atol=near * largest, what=what, like=like)
 
 
 def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor, Tensor]:
-    """`x` as it was before the call, and the second derivative there. Messages from here on show where it comes
-    from."""
+    """`x` as it was before the call, and the second derivative there. Messages from here on show how that was
+    found."""
     slope = f"torch.autograd.grad({call}, x, g, create_graph=True)[0]"
     t = _given(answer, call, f"{setup}\ng = torch.ones_like(x, requires_grad=True)", device)
     x = t.x.detach().clone()
-    expect.in_graph(t.call(slope), what="the gradient", of="`g`")
     t.run(f"slope = {slope}")
+    expect.in_graph(t.slope, what="the gradient", of="`g`")
     (bend,) = t.call("torch.autograd.grad(slope.sum(), x, allow_unused=True)")
     expect.true(
         bend is not None,
