@@ -1,6 +1,6 @@
 """There is nothing to compute forward, so the result is a view of all of `x`. Backward needs the number
-alone; an attribute of `ctx` holds it for this one call. `-strength * grad` is a new tensor, as the incoming
-one may be on its way to other nodes.
+alone; an attribute of `ctx` holds it for this one call. `-strength * grad` is a new tensor, as the one that
+arrives may be on its way to other nodes.
 
 Must it be `view_as`? In this torch `return x` comes to the same: where forward returns an input as it came,
 torch makes a view of it, and gives that to the caller. `x.detach()` does not come to the same. It shares the
@@ -30,8 +30,10 @@ class GradientReversal(torch.autograd.Function):
 
 # Other right answers
 
+from course_utils.exercise import Edit
 
-class ReturnsTheInput(torch.autograd.Function):
+
+class _ReturnsTheInput(torch.autograd.Function):
     """Torch makes the view."""
 
     @staticmethod
@@ -44,7 +46,7 @@ class ReturnsTheInput(torch.autograd.Function):
         return grad.mul(ctx.factor), None
 
 
-class WithSetupContext(torch.autograd.Function):
+class _WithSetupContext(torch.autograd.Function):
     @staticmethod
     def forward(x, strength):
         return x[...]
@@ -55,11 +57,10 @@ class WithSetupContext(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        reversed_gradient = torch.zeros_like(grad).sub(grad, alpha=ctx.strength)
-        return reversed_gradient, None
+        return torch.zeros_like(grad).sub(grad, alpha=ctx.strength), None
 
 
-class NumberInATensor(torch.autograd.Function):
+class _NumberInATensor(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, strength):
         ctx.save_for_backward(torch.tensor(strength, dtype=x.dtype, device=x.device))
@@ -71,19 +72,19 @@ class NumberInATensor(torch.autograd.Function):
         return grad.neg() * strength, None
 
 
-also_right = [ReturnsTheInput, WithSetupContext, NumberInATensor]
+also_right = [_ReturnsTheInput, _WithSetupContext, _NumberInATensor]
 
-# Mutants that no check can tell from the reference
+mistakes = [
+    Edit("copies", "x.view_as(x)", "x.clone()", told_by="shares_storage"),
+    Edit("detaches", "x.view_as(x)", "x.detach()", told_by="known_as_a_view"),
+    Edit("forgets the sign", "-ctx.strength", "ctx.strength", told_by="turned_around"),
+    Edit("a float32 number", "= strength", "= torch.tensor(strength)", told_by="turned_around"),
+    Edit("on the class", "ctx.strength =", "type(ctx).strength =", told_by="a_strength_for_each_call"),
+    Edit("in place", "-ctx.strength * grad", "grad.mul_(-ctx.strength)", told_by="left_alone"),
+    Edit("keeps the input", "= strength", "= strength\n        ctx.x = x", told_by="nothing_kept"),
+]
 
 equivalent = {
-    "line 11: `x.view_as(x)` -> `x`": "Torch makes a view of an input that is returned as it came.",
+    "line 11: `x.view_as(x)` -> `x`": "torch makes a view of an input that is returned as it came",
+    "the result of `backward` made contiguous": "any layout will do for a gradient",
 }
-
-
-def generated(answer):
-    for strength in (0.0, 0.5, 2.0):
-        x = torch.randn(3, 4).t().requires_grad_()
-        a = x * 1
-        y = answer.apply(a, strength)
-        yield [y, y.stride(), y is a, y._base is a, y.data_ptr() == a.data_ptr()]
-        yield from torch.autograd.grad(y, x, torch.randn(4, 3))
