@@ -2,9 +2,12 @@
 anew in that order, and the dimension is moved back: the two moves exchange strides and touch no element, and
 in between every element is copied once. What comes out has the shape of `x` and another layout.
 
-A copy reads against the grain too, once. It pays when lines are read one at a time more than once. Whoever
-calls an operator such as `cumsum(0)` on the whole tensor need not lay anything out: such a kernel can walk
-all lines side by side and use every piece of memory that it fetches."""
+A copy reads against the grain too, once. It pays where lines are read one at a time, and not only there: of
+a large contiguous matrix `cumsum(0)` takes many times as long as `cumsum(1)`, and a copy of the transpose
+with a `cumsum` along its last dimension takes less than the one against the grain. Operators that may choose
+the order in which they walk, such as `exp` and `sum(0)`, need no copy. `measure.time_ratio` tells it for your
+machine.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,69 +24,71 @@ def with_the_grain(x: Tensor, dim: int, scans: list[Callable[[Tensor], Any]]) ->
 
 # Other right answers
 
+import torch
+
+from course_utils.exercise import Edit, Wrong
+
 
 def _stacks_the_lines(x, dim, scans):
-    import torch
-
-    along = dim % x.dim()
-    if x.stride()[along] != 1:
-        x = torch.stack(x.unbind(along), dim=-1).movedim(-1, along)
+    if x.stride()[dim] != 1:
+        x = torch.stack(x.unbind(dim), dim=-1).movedim(-1, dim)
     return list(map(lambda scan: scan(x), scans))
 
 
-def _writes_into_its_own_strides(x, dim, scans):
-    """Strides for a dense tensor in which `dim` comes first, then a copy into it."""
-    import torch
-
-    lines = x
-    if lines.stride(dim) != 1:
-        strides, width = [0] * x.dim(), 1
-        for i in sorted(range(x.dim()), key=lambda i: (i != dim % x.dim(), i)):
-            strides[i], width = width, width * x.size(i)
-        lines = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
-        lines.copy_(x)
-    results = []
-    for scan in scans:
-        results.append(scan(lines))
-    return results
-
-
 def _swaps_two_dimensions(x, dim, scans):
-    import torch
-
     given = x
     if x.stride(dim) != 1:
         given = x.transpose(dim, -1).clone(memory_format=torch.contiguous_format).transpose(-1, dim)
     return [scan(given) for scan in scans]
 
 
-def _picks_every_element(x, dim, scans):
-    """An index makes a new tensor in the order of the shape."""
-    import torch
-
-    if x.stride(dim) != 1:
-        everything = torch.arange(x.size(dim), device=x.device)
-        x = x.movedim(dim, -1).index_select(-1, everything).movedim(-1, dim)
-    return [scan(x) for scan in scans]
-
-
-def _line_after_line(x, dim, scans):
-    """As many copies as there are lines, each of one of them: together they are one of `x`."""
-    import torch
-
-    if x.stride(dim) != 1:
-        turned = x.movedim(dim, -1)
-        made = torch.empty(turned.shape, dtype=x.dtype, device=x.device)
-        for i in range(x.size(dim)):
-            made[..., i] = turned[..., i]
-        x = made.movedim(-1, dim)
-    return [scan(x) for scan in scans]
+def _writes_into_its_own_strides(x, dim, scans):
+    """Strides for a dense tensor in which `dim` comes first, then a copy into it."""
+    lines = x
+    if lines.stride(dim) != 1:
+        strides, width = [0] * x.dim(), 1
+        for i in sorted(range(x.dim()), key=lambda i: (i != dim, i)):
+            strides[i], width = width, width * x.size(i)
+        lines = torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(x)
+    return [scan(lines) for scan in scans]
 
 
-also_right = [
-    _stacks_the_lines,
-    _writes_into_its_own_strides,
-    _swaps_two_dimensions,
-    _picks_every_element,
-    _line_after_line,
+also_right = [_stacks_the_lines, _swaps_two_dimensions, _writes_into_its_own_strides]
+
+
+# Mistakes
+
+_kept = {}
+
+
+def _renews_by_version(x, dim, scans):
+    key = (x.data_ptr(), x.shape, x.stride(), x._version, dim)
+    if key not in _kept:
+        _kept.clear()
+        _kept[key] = x if x.stride(dim) == 1 else x.movedim(dim, -1).contiguous().movedim(-1, dim)
+    return [scan(_kept[key]) for scan in scans]
+
+
+def _copies_for_every_scan(x, dim, scans):
+    return [with_the_grain(x, dim, [scan])[0] for scan in scans]
+
+
+_COPY = "x.movedim(dim, -1).contiguous().movedim(-1, dim)"
+
+mistakes = [
+    Edit(
+        "chains the scans",
+        "[scan(x) for scan in scans]",
+        "[x := scan(x) for scan in scans]",
+        told_by="results",
+    ),
+    Edit("reshapes back", ".movedim(-1, dim)", ".reshape(x.shape)", told_by="elements"),
+    Edit("never copies", "x.stride(dim) != 1", "False", told_by="stride_one"),
+    Edit("contiguous as it is", _COPY, "x.contiguous()", told_by="stride_one"),
+    Edit(
+        "the wrong way round", _COPY, "x.movedim(dim, 0).contiguous().movedim(0, dim)", told_by="stride_one"
+    ),
+    Edit("asks whether contiguous", "x.stride(dim) != 1", "True", told_by="already_there"),
+    Wrong(_copies_for_every_scan, told_by="one_copy"),
+    Wrong(_renews_by_version, told_by="kept_nothing"),
 ]
