@@ -120,18 +120,20 @@ def explained(report: Report, exercise: Exercise) -> Report:
     """The same report, with the why of the first failing check and the symptom that stands before it.
 
     The symptom is that check's own; where it has none, the last one that a later check found (later checks
-    look at more). Where the answer raised the same in every check it does not run at all: then the line
-    where it raised is all there is to say.
+    look at more), under that check's title. Where the answer raised the same in every check, and not by a
+    rule of torch's, it does not run at all: then the line where it raised is all there is to say.
     """
     failed = [outcome for outcome in report.outcomes if outcome.state in FAILED]
     if not failed:
         return report
     first = failed[0]
     report.told_by = first.check
-    report.symptom = first.symptom or next((o.symptom for o in reversed(failed) if o.symptom), "")
+    report.symptom = first.symptom
+    if not first.symptom and (later := [outcome for outcome in failed if outcome.symptom]):
+        report.symptom = f"{later[-1].title}: {later[-1].symptom}"
     errors = {tuple(outcome.message[-2:]) for outcome in report.outcomes if outcome.state == RAISED}
     runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in report.outcomes)
-    if runs or len(report.outcomes) == 1:
+    if runs or len(report.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
         report.why = next(check.why for check in exercise.checks if check.name == first.check)
     return report
 

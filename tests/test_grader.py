@@ -536,10 +536,10 @@ def test_the_why_and_the_symptom_are_those_of_the_first_check_that_fails():
 
 def test_where_the_first_has_no_symptom_a_later_one_is_told():
     report = grader.grade(
-        an_exercise(of_a_factor, of_rows), lambda x: x if x.dtype == torch.int64 else 2 * x.mean()
+        an_exercise(of_a_factor, of_rows), lambda x: None if x.dtype == torch.int64 else 2 * x.mean()
     )
     assert report.told_by == "of_a_factor"
-    assert report.symptom
+    assert report.symptom == "A mean over rows: The result is 2 times what was expected."
 
 
 def test_what_is_right_is_told_nothing():
@@ -550,6 +550,8 @@ def test_what_is_right_is_told_nothing():
 def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
     report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: undefined)  # noqa: F821
     assert (report.state, report.told_by, report.why) == (RAISED, "of_a_factor", "")
+    report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: x.view(7))
+    assert (report.state, report.why) == (RAISED, "A sum is divided by how many there are.")
 
 
 def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):

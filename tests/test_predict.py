@@ -40,6 +40,11 @@ def test_parts_are_told_by_name():
     assert "expected 2 things in brackets: size, contiguous" in said
 
 
+def test_a_word_that_was_not_offered():
+    (said,) = lines({"a": "boht"}, {"a": "both"}, words=("both", "none"))
+    assert said.startswith("`a`: `'boht'` is none of 'both', 'none'")
+
+
 def test_many_wrong_lines_are_told_by_name():
     truths = {name: 1 for name in "abcde"}
     said = lines(dict.fromkeys(truths, 2), truths)

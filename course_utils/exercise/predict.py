@@ -44,19 +44,20 @@ def compare(
     whys: Mapping[str, str],
     *,
     parts: Sequence[str] = (),
+    words: Sequence[str] = (),
     all_lines: Iterable[str] | None = None,
 ) -> None:
     """Some lines of a prediction: every wrong one is told, the first few with their rule.
 
     `truths` says for each line what torch did just now; `whys` has the rule behind it. `parts`: the truths
-    are tuples, and this is what their entries are called. `all_lines`: those of other checks too, so that a
+    are tuples, and this is what their entries are called. `words`: the answers are some of these. `all_lines`: those of other checks too, so that a
     line with another name can be pointed out. `...` stands for "not answered yet".
     """
     looked()
     told: list[str] = []
     wrong: list[str] = []
     for line, truth in truths.items():
-        if said := _wrong(predictions, line, truth, parts):
+        if said := _wrong(predictions, line, truth, parts, words):
             wrong.append(line)
             if len(wrong) <= TOLD:
                 answered = predictions.get(line, ...) is not ...
@@ -73,13 +74,17 @@ def compare(
         raise Mismatch(*told)
 
 
-def _wrong(predictions: dict[str, Any], line: str, truth: Any, parts: Sequence[str]) -> str:
+def _wrong(
+    predictions: dict[str, Any], line: str, truth: Any, parts: Sequence[str], words: Sequence[str]
+) -> str:
     """What is wrong with one line, without the truth; no text where nothing is."""
     if line not in predictions:
         return "there is no line for it"
     guess = predictions[line]
     if guess is ...:
         return "no prediction yet (it still says `...`)"
+    if words and guess not in words:
+        return f"{show(guess)} is none of {', '.join(map(repr, words))}"
     if not parts:
         return _wrong_value(guess, truth)
     if type(guess) not in _SEQUENCES or len(guess) != len(parts):

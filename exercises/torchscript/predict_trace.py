@@ -61,7 +61,7 @@ import linecache
 import torch
 from torch import Tensor, nn
 
-from course_utils.exercise import Exercise, expect, predict
+from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
     minutes=15,
@@ -172,15 +172,9 @@ def _same(came, wanted):
 
 
 def _compare(predict_trace, *lines):
+    truths = {line: _truth(line) for line in lines}
     answers = predict.written_down(predict_trace)
-    for line in lines:
-        word = answers.get(line, ...)
-        expect.true(
-            word is ... or word in _WORDS,
-            f"`{line}`: {expect.show(word)} is not one of the four words",
-            'expected: `"both"`, `"trace"`, `"script"` or `"neither"`',
-        )
-    predict.compare(answers, {line: _truth(line) for line in lines}, _WHYS, all_lines=_WHYS)
+    predict.compare(answers, truths, _WHYS, words=_WORDS, all_lines=_WHYS)
 
 
 @exercise.check(deadline=60)
