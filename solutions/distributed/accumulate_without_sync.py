@@ -74,18 +74,7 @@ def _past_the_wrapper(model, optimizer, loss, batches, every):
         optimizer.step()
 
 
-def _turns_the_switch(model, optimizer, loss, batches, every):
-    """`no_sync` sets an attribute and puts it back."""
-    for start in range(0, len(batches), every):
-        step = batches[start : start + every]
-        optimizer.zero_grad()
-        for i, (x, y) in enumerate(step):
-            model.require_backward_grad_sync = i + 1 == len(step)
-            (loss(model(x), y) * len(x) / sum(len(x) for x, _ in step)).backward()
-        optimizer.step()
-
-
-also_right = [_divides_at_the_end, _past_the_wrapper, _turns_the_switch]
+also_right = [_divides_at_the_end, _past_the_wrapper]
 
 
 # Mistakes
