@@ -49,9 +49,9 @@ _AGAINST = {
     "the first of three dimensions": ("torch.arange(24).reshape(2, 3, 4)", 0),
     "the second of three": ("torch.arange(24).reshape(2, 3, 4)", 1),
     "columns of a block": ("torch.arange(30).reshape(5, 6)[1:4, 2:]", 0),
-    "rows of every second column": ("torch.arange(24).reshape(3, 8)[:, ::2]", 1),
+    "rows with gaps": ("torch.arange(24).reshape(3, 8)[:, ::2]", 1),
     "columns of an expanded row": ("torch.arange(4).expand(3, 4)", 0),
-    "every second element": ("torch.arange(12)[::2]", 0),
+    "a vector with gaps": ("torch.arange(12)[::2]", 0),
 }
 # And with it: dense, with gaps between the lines, beginning somewhere else than their storage.
 _WITH = {
@@ -59,7 +59,7 @@ _WITH = {
     "columns of a transpose": ("torch.arange(20).reshape(4, 5).t()", 0),
     "rows of a block": ("torch.arange(24).reshape(4, 6)[1:, 1:]", 1),
     "columns of a transposed block": ("torch.arange(24).reshape(4, 6)[:, 2:].t()", 0),
-    "the second of three permuted ones": ("torch.arange(24).reshape(2, 3, 4).permute(1, 2, 0)", 1),
+    "the second of three permuted": ("torch.arange(24).reshape(2, 3, 4).permute(1, 2, 0)", 1),
     "the end of a vector": ("torch.arange(12)[4:]", 0),
 }
 
