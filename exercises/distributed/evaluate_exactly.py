@@ -8,7 +8,7 @@ is in eval mode already, and gradients are off.
 again, up to a multiple of the number of ranks `n`. Rank `r` reads the places `r`, `r + n`, `r + 2n` and on:
 `loader.sampler.rank` is `r`, `loader.sampler.num_replicas` is `n`.
 
-- A rank runs the model on what its loader reads, and on no more.
+- A rank runs the model on what its loader reads, no more.
 - It sends a few numbers, in at most four collectives.
 
 Rounded: `nn.Identity()` with `x = [[2., 0.], [2., 0.], [0., 2.]]`, `y = [0, 0, 0]` → `(0.6667, 0.7936)`
