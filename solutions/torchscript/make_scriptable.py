@@ -45,6 +45,8 @@ def make_scriptable(width: int, limit: float | None = None) -> nn.Module:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 class _Masked(nn.Module):
     """Without a loop over the rows, and without a branch on the length."""
@@ -118,14 +120,40 @@ def is_a_script_already(width, limit=None):
 also_right = [masks, is_a_script_already]
 
 
+# Mistakes
+
+
+def _traces(width, limit=None):
+    return torch.jit.trace(make_scriptable(width, limit), torch.ones(2, 5, width), strict=False)
+
+
+mistakes = [
+    Wrong(_traces, told_by="options"),
+    Edit("leaves an argument untyped", "lengths: list[int] | None = None", "lengths=None", told_by="taken"),
+    Edit("lets the list be guessed", "counts: list[int] = []", "counts = []", told_by="taken"),
+    Edit("asks for the truth", "if lengths is not None else", "if lengths else", told_by="taken"),
+    Edit(
+        "leaves out what was refused",
+        "if extra is not None:",
+        "if extra is not None and not torch.jit.is_scripting():",
+        told_by="options",
+    ),
+    Edit("takes zero for no limit", "self.limit = limit", "self.limit = limit or None", told_by="limits"),
+    Edit(
+        "compares beside the question",
+        "if self.limit is not None:  # noqa: SIM102\n                if length > self.limit:\n"
+        "                    found",
+        "if self.limit is not None and length > self.limit:\n                    found",
+        told_by="limits",
+    ),
+    Edit(
+        "leaves it to Python",
+        "        def forward(\n",
+        "        @torch.jit.ignore\n        def forward(\n",
+        told_by="saved_and_loaded",
+    ),
+]
+
 equivalent = {
     "line 30: `length > self.limit` -> `length >= self.limit`": "at the limit the factor is 1",
 }
-
-
-def generated(answer):
-    for limit in (None, 0.5, 1e3):
-        model = answer(4, limit)
-        for x in (torch.randn(3, 5, 4), torch.zeros(1, 2, 4)):
-            yield model(x)
-            yield model(x, [2] * len(x), {"a": torch.randn(x.shape[:2])})
