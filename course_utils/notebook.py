@@ -24,7 +24,7 @@ ATTEMPTS_BEFORE_SOLUTION = 3
 def check(answer: Any, *, record: bool = True) -> Report | Note:
     """Grades an answer: a function or a class that has the name of an exercise, or that name.
 
-    `record=False` shows the report without counting an attempt.
+    `record=False` shows the report without counting an attempt. After a pass none is counted either.
     """
     from course_utils import conduct, grader
 
@@ -49,7 +49,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
         shown = _record().hints(exercise.name)
         if shown < len(exercise.hints):
             report.hint = (shown + 1, len(exercise.hints), exercise.hints[shown])
-    if record:
+    if record and _record().state(exercise.name) != conduct.PASSED:
         _record().add_attempt(
             exercise.name,
             exercise.topic,
@@ -58,6 +58,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
             report.total,
             told_by=report.told_by,
         )
+    if record:
         report.notice = _record().news() or ""
     return report
 

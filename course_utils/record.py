@@ -59,10 +59,8 @@ class Row:
 
 def _row_of(entries: list[Entry]) -> Row:
     states = [entry["state"] for entry in entries if entry["kind"] == "attempt"]
-    if "passed" in states:  # what is tried after that counts no more
-        states = states[: states.index("passed") + 1]
     return Row(
-        state=states[-1] if states else None,
+        state="passed" if "passed" in states else states[-1] if states else None,
         attempts=len(states),
         hints=_count("hint", entries),
         solution_seen=_count("seen", entries) > 0,

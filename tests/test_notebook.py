@@ -79,7 +79,7 @@ def kernel(shared, tmp_path):
 def test_a_wrong_answer_is_named_and_a_right_one_passes(kernel):
     said = kernel.run(f"{WRONG}\ncheck(interleave)")
     assert "✗ interleave: not yet" in said
-    assert "What this looks like:" in said
+    assert "Why: A matrix is read row by row." in said
     assert "Hint 1 of 3" in said
     said = kernel.run(f"{RIGHT}\ncheck(interleave)")
     assert "✓ interleave: passed" in said
@@ -104,9 +104,8 @@ def test_attempts_are_counted_and_a_pass_stays(kernel):
 
 
 def test_an_answer_is_found_by_its_name(kernel):
-    assert "There is no `interleave` yet." in kernel.run("check('interleave')")
+    assert "There is no `RunningCentre` yet." in kernel.run("check('running_centre')")
     assert "✓ interleave: passed" in kernel.run(f"{RIGHT}\ncheck('interleave')")
-    assert re.search(r"✓ interleave +passed, 1 attempt\n", kernel.run("progress()"))
 
 
 def test_a_demonstration_is_not_an_attempt(kernel):
