@@ -6,8 +6,6 @@ The first call compiles and stays out of the times. Then both run in turns. The 
 the same moment, so what slows the machine down cancels in their ratio, and the middle one of the ratios does
 not notice a moment in which something else ran."""
 
-import functools
-import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -31,7 +29,7 @@ def fuse_pointwise(
     fused = torch.compile(chain, backend=backend)
     fused(x)
     ratios = []
-    for _ in range(50):
+    for _ in range(25):
         start = clock()
         chain(x)
         middle = clock()
@@ -43,71 +41,103 @@ def fuse_pointwise(
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
+
+def best_of_each(steps, x, backend, clock=time.perf_counter):
+    """In turns as well; of each the shortest time."""
+
+    class Chain(torch.nn.Module):
+        def forward(self, t):
+            for step in steps:
+                t = step(t)
+            return t
+
+    plain, fused = Chain(), Chain()
+    fused.compile(backend=backend)
+    fused(x)
+    times = {plain: [], fused: []}
+    for _ in range(9):
+        for module in times:
+            start = clock()
+            module(x)
+            times[module].append(clock() - start)
+    return fused, min(times[plain]) / min(times[fused])
+
 
 def shares_of_the_time(steps, x, backend, clock=time.perf_counter):
     """Compares shares: those of the steps in the time of each pair."""
-
-    def apply(t, step):
-        return step(t)
-
-    def run(t):
-        return functools.reduce(apply, steps, t)
-
+    shares, run = [], _chain(steps)
     compiled = torch.compile(run, backend=backend, fullgraph=True)
     compiled(x)
-    shares = []
     while len(shares) < 21:
         times = []
         for function in (compiled, run):
             times.append(-clock())
             function(x)
             times[-1] += clock()
-        shares.append(times[1] / (sum(times) or 1.0))
-    share = float(torch.tensor(shares, dtype=torch.float64).median())
-    return compiled, share / max(1 - share, 1e-9)
+        shares.append(times[1] / sum(times))
+    share = statistics.median(shares)
+    return compiled, share / (1 - share)
 
 
-class _Chain(torch.nn.Module):
-    def __init__(self, steps):
-        super().__init__()
-        self.steps = tuple(steps)
+def _chain(steps):
+    def run(x):
+        for step in steps:
+            x = step(x)
+        return x
 
-    def forward(self, t):
-        for step in self.steps:
-            t = step(t)
-        return t
+    return run
 
 
-def as_a_module(steps, x, backend, clock=time.perf_counter):
-    """Each run of the compiled one lies between two of the other, and is compared with their mean."""
-    plain, fused = _Chain(steps), _Chain(steps)
-    fused.compile(backend=backend)
-    marks = []
-    for number in range(26):
-        if number == 0:
-            fused(x)
-        (plain, fused)[number % 2](x)
-        marks.append(clock())
-    lasted = [b - a for a, b in zip(marks, marks[1:], strict=False)]
-    ratios = [
-        (before + after) / 2 / max(one, 1e-9)
-        for one, before, after in zip(lasted[2::2], lasted[1::2], lasted[3::2], strict=False)
-    ]
-    return fused, sorted(ratios)[len(ratios) // 2]
+also_right = [best_of_each, shares_of_the_time]
 
+
+# Mistakes
+
+
+def each_step_alone(steps, x, backend, clock=time.perf_counter):
+    return fuse_pointwise([torch.compile(step, backend=backend) for step in steps], x, lambda g, i: g, clock)
+
+
+def one_after_the_other(steps, x, backend, clock=time.perf_counter):
+    plain, fused = _chain(steps), torch.compile(_chain(steps), backend=backend)
+    fused(x)
+    times = []
+    for function in [plain] * 11 + [fused] * 11:
+        start = clock()
+        function(x)
+        times.append(clock() - start)
+    return fused, statistics.median(times[:11]) / statistics.median(times[11:])
+
+
+mistakes = [
+    Wrong(each_step_alone, told_by="one_graph"),
+    Edit(
+        "asks for NaN between",
+        "t = step(t)",
+        "t = step(t)\n            if t.isnan().any():\n                raise ValueError",
+        told_by="one_graph",
+    ),
+    Edit("returns the plain one", "return fused,", "return chain,", told_by="compiled_once"),
+    Edit(
+        "compiles in each call",
+        "fused = torch.compile(chain, backend=backend)\n    fused(x)",
+        "def fused(t):\n        return torch.compile(chain, backend=backend)(t)",
+        told_by="compiled_once",
+    ),
+    Edit(
+        "upside down",
+        "(middle - start) / (end - middle)",
+        "(end - middle) / (middle - start)",
+        told_by="without_compiling",
+    ),
+    Edit("times the first call", "    fused(x)\n    ratios", "    ratios", told_by="without_compiling"),
+    Edit("takes the mean", "statistics.median", "statistics.mean", told_by="on_a_busy_machine"),
+    Wrong(one_after_the_other, told_by="on_a_busy_machine"),
+]
 
 equivalent = {
-    "line 26: `50` -> `49`": "one pair less",
-    "line 26: `50` -> `51`": "one pair more is not told from a run that is not timed",
+    "line 24: `25` -> `26`": "one pair more",
+    "line 24: `25` -> `24`": "one pair less",
 }
-
-
-def generated(answer):
-    for number in (1, 3):
-        clock = itertools.count().__next__
-        fused, speedup = answer([torch.sin] * number, torch.ones(3), "eager", clock)
-        yield fused(torch.linspace(0, 1, 3))
-        yield speedup
-
-
-also_right = [shares_of_the_time, as_a_module]

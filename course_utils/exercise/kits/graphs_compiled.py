@@ -46,8 +46,7 @@ class Counting:
     """A backend that hands its graphs to another one (`inner`, by name), and counts."""
 
     def __init__(self, inner: str = "eager") -> None:
-        # What the compiler logs has the time in it: a report would be another one each time.
-        torch._logging.set_logs(all=logging.CRITICAL)
+        _no_logs()
         self.inner = inner
         self.graphs: list[Graph] = []
         self._watched = False
@@ -145,6 +144,11 @@ def _foreign(module: fx.GraphModule) -> list[str]:
     return found + [t.__name__ for t in functions if t.__module__.partition(".")[0] != "torch"]
 
 
+def _no_logs() -> None:
+    """What the compiler logs has the time in it: a report would be another one each time."""
+    torch._logging.set_logs(all=logging.CRITICAL)
+
+
 def times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
@@ -160,3 +164,46 @@ def expect_graphs(backend: Counting, *wanted: tuple[int, int]) -> None:
 def _told(graphs: list[tuple[int, int]]) -> str:
     one = [f"{n} operator{'s' if n != 1 else ''}, ran {times(runs)}" for n, runs in graphs]
     return "; ".join(one) or "none came to `backend`"
+
+
+class SimulatedMachine:
+    """Two steps, a backend, and a clock that goes on when something runs: by `steps` seconds for the two, by
+    `graph` for their graph and by 100 for compiling it. From run to run everything takes `slower` times as
+    long; every seventh run, from number `busy` on, takes 40 seconds more. `compiled_late`: after the clock
+    had been read.
+
+    fused, speedup = fuse_pointwise(machine.functions, torch.ones(3), machine.backend, machine.clock)
+    """
+
+    def __init__(self, steps: float, graph: float, slower: float = 1.0, busy: int | None = None) -> None:
+        _no_logs()
+        self.graph, self.slower, self.busy = graph, slower, busy
+        self.now, self.runs, self.read, self.compiled_late = 0.0, 0, False, False
+
+        def double(t: torch.Tensor) -> torch.Tensor:
+            if not torch.compiler.is_compiling():
+                self._ran(steps)
+            return t * 2
+
+        self.functions = [double, torch.sin]
+
+    def clock(self) -> float:
+        self.read = True
+        self.now += 1e-9  # it never stands still
+        return self.now
+
+    def backend(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        self.now += 100.0
+        self.compiled_late = self.read
+        seconds = self.graph * len(operators_of(module)) / len(self.functions)
+
+        def run(*inputs: Any) -> Any:
+            self._ran(seconds)
+            return module(*inputs)
+
+        return run
+
+    def _ran(self, seconds: float) -> None:
+        busy = self.busy is not None and self.runs % 7 == self.busy
+        self.now += seconds * self.slower**self.runs + (40.0 if busy else 0.0)
+        self.runs += 1
