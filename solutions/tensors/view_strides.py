@@ -44,6 +44,8 @@ def view_strides(
 import itertools
 import math
 
+import torch
+
 from course_utils.exercise import Edit, Wrong
 
 
@@ -60,22 +62,17 @@ def _asks_about_addresses(size, stride, shape):
 
 
 def _both_at_once(size, stride, shape):
-    """From the right, through the tensor and the new shape together, as torch does it."""
+    """From the right, through the tensor and the new shape together."""
     old = [(n, step) for n, step in zip(size, stride, strict=True) if n > 1]
-    result, at = [1] * len(shape), len(shape) - 1
-    while old:
-        length, base = old.pop()
-        while old and old[-1][1] == length * base:
-            length *= old.pop()[0]
-        taken = 1
-        while taken < length or (at >= 0 and shape[at] == 1):
-            if at < 0:
-                return None
-            result[at] = taken * base
-            taken *= shape[at]
-            at -= 1
-        if taken != length:
+    result, left, step = [], 1, 0
+    for n in reversed(shape):
+        if left == 1 and n > 1:
+            left, step = old.pop()
+            while old and old[-1][1] == left * step:
+                left *= old.pop()[0]
+        if left % n:
             return None
+        result, left, step = [step, *result], left // n, step * n
     return result
 
 
@@ -92,12 +89,10 @@ def _only_contiguous(size, stride, shape):
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def _asks_numpy(size, stride, shape):
-    import numpy as np
-
-    x = np.lib.stride_tricks.as_strided(np.empty(100, dtype=np.uint8), size, stride)
+def _asks_torch(size, stride, shape):
+    x = torch.empty_strided(size, stride)
     y = x.reshape(shape)
-    return y.strides if np.shares_memory(x, y) else None
+    return y.stride() if y.data_ptr() == x.data_ptr() else None
 
 
 mistakes = [
@@ -110,7 +105,7 @@ mistakes = [
     ),
     Edit("what does not divide", "left % n", "False", told_by="merges"),
     Edit("0 merges with all", "== n * step", "in (0, n * step)", told_by="expanded"),
-    Wrong(_asks_numpy, told_by="from_the_numbers"),
+    Wrong(_asks_torch, told_by="from_the_numbers"),
 ]
 
 equivalent = {
