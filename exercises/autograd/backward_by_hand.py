@@ -1,17 +1,18 @@
 """Run the graph yourself
 
-Do what `root.backward(grad)` does: run the nodes behind `root`, and add to `.grad` of every leaf what
-backward would add. Autograd's engine (`backward`, `torch.autograd.grad`) is not allowed; your
-`graph_operations` is.
+Run the nodes behind `root` and add to `.grad` of every leaf what `root.backward(grad)` would add. Autograd's
+engine (`backward`, `torch.autograd.grad`) is not allowed; your `graph_operations` is.
 
 - Call a node with a gradient for each output of its operation, `len(node._input_metadata)` in all, None where
-  none arrived: `node(g0, g1)`. It returns one for each pair in its `next_functions`, as a tuple, or alone.
+  none arrived: `node(g0, g1)`. It returns one for each pair in its `next_functions`: a tuple, or one alone.
 - The pair `(following, number)`: this one is for input `number` of `following`. `root` is output
   `root.output_nr` of its node.
 - An `AccumulateGrad` adds to `.grad` when called.
 
 Each node runs once. A graph may be 20,000 nodes deep. Gradients have no graph. Here nothing is broadcast or
 converted, and no Function is custom.
+
+`backward_by_hand(x * 3, torch.ones(2))` leaves `[3., 3.]` in `x.grad`.
 """
 
 import torch
