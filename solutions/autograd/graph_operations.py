@@ -94,16 +94,6 @@ def _recursive(tensor):
     return order
 
 
-def _watches_a_backward(tensor):
-    """A hook on each node notes when autograd runs it."""
-    order = []
-    for node in graph_operations(tensor):
-        node.register_prehook(lambda gradients, node=node: order.append(node))
-    if tensor.grad_fn is not None:
-        tensor.sum().backward(retain_graph=True)
-    return order
-
-
 mistakes = [
     Edit(
         "listed when first reached",
@@ -119,5 +109,10 @@ mistakes = [
     ),
     Edit("from the leaves to the root", "return order", "return order[::-1]", told_by="chain"),
     Wrong(_recursive, told_by="deep"),
-    Wrong(_watches_a_backward, told_by="only_read"),
+    Edit(
+        "runs a backward first",
+        "if root is None:",
+        "if root is not None:\n        tensor.sum().backward(retain_graph=True)\n    else:",
+        told_by="only_read",
+    ),
 ]
