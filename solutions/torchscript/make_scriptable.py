@@ -77,44 +77,7 @@ def masks(width, limit=None):
 
 
 def is_a_script_already(width, limit=None):
-    from typing import Dict, List, Optional  # noqa: UP035
-
-    class Pool(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.project = nn.Linear(width, width)
-            self.limit: float = -1.0 if limit is None else limit
-
-        @torch.jit.export
-        def limited(self, mean: Tensor) -> Tensor:
-            if self.limit < 0 or float(mean.norm()) <= self.limit:
-                return mean
-            return nn.functional.normalize(mean.flatten(), dim=0).view_as(mean) * self.limit
-
-        def forward(
-            self,
-            x: Tensor,
-            lengths: Optional[List[int]] = None,  # noqa: UP006, UP045
-            extra: Optional[Dict[str, Tensor]] = None,  # noqa: UP006, UP045
-        ):
-            x = self.project(x)
-            means, counts = [], []
-            for i in range(x.shape[0]):
-                if lengths is None:
-                    means.append(x[i].mean(dim=0))
-                    counts.append(torch.tensor(x.shape[1]))
-                else:
-                    means.append(x[i, : lengths[i]].mean(dim=0))
-                    counts.append(torch.tensor(lengths[i]))
-            found = {"mean": self.limited(torch.stack(means)), "count": torch.stack(counts)}
-            weights: Dict[str, Tensor] = {}  # noqa: UP006
-            if extra is not None:
-                weights = extra
-            for name, weight in weights.items():
-                found[name] = (weight.unsqueeze(1) @ x).squeeze(1)
-            return found
-
-    return torch.jit.script(Pool())
+    return torch.jit.script(make_scriptable(width, limit))
 
 
 also_right = [masks, is_a_script_already]
