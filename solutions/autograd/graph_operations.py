@@ -95,18 +95,11 @@ def _recursive(tensor):
 
 
 mistakes = [
-    Edit(
-        "listed when first reached",
-        "if arriving[following] == 0",
-        "if following not in order + ready",
-        "order",
-    ),
+    Edit("at first sight", "if arriving[following] == 0", "if following not in order + ready", "order"),
     Edit("once for each path", "if arriving[following] == 0", "if True", told_by="shared"),
     Edit("follows None", " if following is not None]", "]", told_by="nothing_there"),
     Edit("a leaf has a root", "if root is None:\n        return []\n    ", "", told_by="nothing_there"),
-    Edit(
-        "no AccumulateGrad", "order.append(node)", "order += [node] if follows(node) else []", told_by="chain"
-    ),
+    Edit("no leaves", "order.append(node)", "order += [node] if follows(node) else []", told_by="chain"),
     Edit("from the leaves to the root", "return order", "return order[::-1]", told_by="chain"),
     Wrong(_recursive, told_by="deep"),
     Edit(
