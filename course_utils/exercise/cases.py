@@ -119,6 +119,12 @@ class Table:
         return best
 
 
+def _listed(labels: list[str]) -> str:
+    most = 4
+    more = [f"{len(labels) - most} more"] if len(labels) > most else []
+    return ", ".join(labels[:most] + more)
+
+
 class Rows:
     """A few labelled examples: all are run, the first failure is told, with the labels that fail and those
     that do not.
@@ -152,6 +158,6 @@ class Rows:
             return
         error = self._wrong[0][1]
         if self._right and isinstance(error, Mismatch):
-            wrong = ", ".join(label for label, _ in self._wrong)
-            error.lines.append(f"wrong for {wrong}; right for {', '.join(self._right)}")
+            wrong, right = _listed([label for label, _ in self._wrong]), _listed(self._right)
+            error.lines.append(f"wrong for {wrong}; right for {right}")
         raise error

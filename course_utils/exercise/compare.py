@@ -181,7 +181,7 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
     if wrong.sum() > 1:
         message.append(f"{int(wrong.sum())} of {wrong.numel()} elements differ")
     if 1 < actual.numel() <= 16 and actual.dim() <= 2:
-        message += [f"it is {actual.tolist()}", f"expected {expected.tolist()}"]
+        message += [f"it is {_whole(actual)}", f"expected {_whole(expected)}"]
     raise Mismatch(*message, symptom=symptom(actual, expected, what, how))
 
 
@@ -240,6 +240,15 @@ def numbers(a: Tensor, b: Tensor) -> tuple[str, str]:
 
 def _number(value: Any, digits: int = 6) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def _whole(tensor: Tensor) -> str:
+    """All elements, with as many digits as tell."""
+
+    def written(values: Any) -> str:
+        return f"[{', '.join(map(written, values))}]" if isinstance(values, list) else _number(values)
+
+    return written(tensor.tolist())
 
 
 def name_of(dtype: torch.dtype | torch.layout) -> str:

@@ -203,7 +203,7 @@ def at_most(actual: float, limit: float, what: str, *, unit: str = "") -> None:
     """A count or a number of bytes stays within a limit."""
     looked()
     if not actual <= limit:
-        raise Mismatch(f"{what}: {_amount(actual, unit)}, expected at most {_amount(limit, unit)}")
+        raise Mismatch(f"{what}: {_amount(actual, unit)}, expected {_at_most(limit, unit)}")
 
 
 def at_least(actual: float, limit: float, what: str, *, unit: str = "") -> None:
@@ -224,6 +224,10 @@ def raises(
         return error
     looked()
     raise Mismatch(f"{what} returned {show(came)}, expected a {kind.__name__}")
+
+
+def _at_most(limit: float, unit: str) -> str:
+    return f"at most {_amount(limit, unit)}" if limit else "none"
 
 
 def _amount(value: float, unit: str) -> str:

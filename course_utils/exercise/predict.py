@@ -50,8 +50,9 @@ def compare(
     """Some lines of a prediction: every wrong one is told, the first few with their rule.
 
     `truths` says for each line what torch did just now; `whys` has the rule behind it. `parts`: the truths
-    are tuples, and this is what their entries are called. `words`: the answers are some of these. `all_lines`: those of other checks too, so that a
-    line with another name can be pointed out. `...` stands for "not answered yet".
+    are tuples, and this is what their entries are called. `words`: the answers are some of these.
+    `all_lines`: those of other checks too, so that a line with another name can be pointed out. `...` stands
+    for "not answered yet".
     """
     looked()
     told: list[str] = []

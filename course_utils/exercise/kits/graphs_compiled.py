@@ -99,6 +99,7 @@ class CountingHalves(Counting):
             fw_compiler=self._of("forward"),
             bw_compiler=self._of("backward"),
             inference_compiler=self._of("no gradients"),
+            keep_inference_input_mutations=True,  # as Inductor does
         )
 
     def __call__(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
