@@ -1,19 +1,17 @@
 """Sums and counts can be added up over ranks, means and variances cannot. So the sums of the channels travel,
-and in the same tensor how many elements each of them has. The mean that comes out is that of all ranks. The
-squares of what is left after subtracting it can be added up in a second collective, and digits are not lost
-as in the difference of two large numbers.
+and in the same tensor how many rows there are. The mean that comes out is that of all ranks. The squares of
+what is left after subtracting it can be added up in a second collective, and digits are not lost as in the
+difference of two large numbers.
 
 What a rank puts into such a sum goes into the result of every rank. So the gradient of its part is the sum of
 what all ranks send back: the backward of adding up over ranks is adding up over ranks. `dist.all_reduce` has
 no derivative. It writes into the tensor without telling autograd, which takes the result for the rank's own
 part: the values are right, no error is raised, and the gradient lacks the other ranks' terms.
 
-The count depends on no element. A rank without rows adds zeros and asks for no special case.
-
 torch has the same in `nn.SyncBatchNorm`: forward gathers mean, deviation and count of each rank in one
 collective, and backward adds up two sums for each channel in another. In training it raises for a tensor on
-the CPU: `SyncBatchNorm expected input tensor to be on GPU`. Its running variance is the unbiased one over the
-count of all ranks, as here, and the gradients of weight and bias are each rank's own share there too."""
+the CPU. The gradients of weight and bias are each rank's own share there too.
+"""
 
 import torch
 import torch.distributed as dist
@@ -45,32 +43,29 @@ def sync_batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(n, channels, ...), and four of shape (channels,) -> (n, channels, ...)"""
-    rows = x.movedim(1, -1)  # now the channels are the last dimension, and broadcasting needs no help
-    others = list(range(x.dim() - 1))
-
-    total, count = SumOverRanks.apply(torch.stack((rows.sum(others), torch.ones_like(rows).sum(others))))
+    """(n, channels), and four of shape (channels,) -> (n, channels)"""
+    total, count = SumOverRanks.apply(torch.stack((x.sum(0), torch.ones_like(x).sum(0))))
     mean = total / count
-    centred = rows - mean
-    var = SumOverRanks.apply(centred.square().sum(others)) / count
-
+    centred = x - mean
+    var = SumOverRanks.apply(centred.square().sum(0)) / count
     with torch.no_grad():
-        running_mean += momentum * (mean - running_mean)
-        running_var += momentum * (var * count / (count - 1) - running_var)
-    return (centred / (var + eps).sqrt() * weight + bias).movedim(-1, 1)
+        running_mean.lerp_(mean, momentum)
+        running_var.lerp_(var * count / (count - 1), momentum)
+    return centred / (var + eps).sqrt() * weight + bias
 
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
 
-class _SyncBatchNorm(torch.autograd.Function):
+
+class _ByHand(torch.autograd.Function):
     """The derivative by hand, as torch's own has it: one collective in forward, one in backward."""
 
     @staticmethod
     def forward(ctx, x, running_mean, running_var, weight, bias, momentum, eps):
-        flat = x.transpose(0, 1).flatten(1)
-        var, mean = torch.var_mean(flat, 1, correction=0) if flat.size(1) else flat.new_zeros(2, len(flat))
-        own = torch.stack((torch.full_like(mean, flat.size(1)), mean, var))
+        var, mean = torch.var_mean(x, 0, correction=0)
+        own = torch.stack((torch.full_like(mean, len(x)), mean, var))
         parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, own)
         counts, means, variances = torch.stack(parts, 1)
@@ -79,93 +74,79 @@ class _SyncBatchNorm(torch.autograd.Function):
         var = (counts * (variances + (means - mean) ** 2)).sum(0) / count
         running_mean.lerp_(mean, momentum)
         running_var.lerp_(var * count / (count - 1), momentum)
-        inverse = (var + eps).rsqrt()
-        normal = (flat - mean[:, None]) * inverse[:, None]
-        ctx.save_for_backward(normal, weight, inverse, count)
-        result = normal * weight[:, None] + bias[:, None]
-        return result.unflatten(1, (len(x), *x.shape[2:])).transpose(0, 1)
+        normal = (x - mean) * (var + eps).rsqrt()
+        ctx.save_for_backward(normal, weight * (var + eps).rsqrt(), count)
+        return normal * weight + bias
 
     @staticmethod
     def backward(ctx, grad):
-        normal, weight, inverse, count = ctx.saved_tensors
-        flat = grad.transpose(0, 1).flatten(1)
-        own = torch.stack((flat.sum(1), (flat * normal).sum(1)))
-        both = own.clone()
-        dist.all_reduce(both)
-        plain, along = both / count
-        of_x = (weight * inverse)[:, None] * (flat - plain[:, None] - normal * along[:, None])
-        of_x = of_x.unflatten(1, (grad.size(0), *grad.shape[2:])).transpose(0, 1)
-        return of_x, None, None, own[1], own[0], None, None
+        normal, scale, count = ctx.saved_tensors
+        own = torch.stack((grad.sum(0), (grad * normal).sum(0)))
+        plain, along = SumOverRanks.apply(own) / count
+        return scale * (grad - plain - normal * along), None, None, own[1], own[0], None, None
 
 
-def derivative_by_hand(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
-    return _SyncBatchNorm.apply(x, running_mean, running_var, weight, bias, momentum, eps)
+def _derivative_by_hand(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    return _ByHand.apply(x, running_mean, running_var, weight, bias, momentum, eps)
 
 
-def with_the_differentiable_all_reduce(
-    x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5
-):  # fmt: skip
-    """Takes torch's collectives that have a derivative; from 2.13 on they warn that they will move."""
-    import warnings
-
-    from torch.distributed.nn.functional import all_reduce
-
-    dims, shape = [0, *range(2, x.dim())], [1, -1] + [1] * (x.dim() - 2)
-    number = torch.full((x.size(1),), x.numel() / x.size(1), dtype=x.dtype, device=x.device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        total, number = all_reduce(torch.stack((x.sum(dims), number)))
-        mean = total / number.detach()
-        squares = all_reduce((x - mean.view(shape)).pow(2).sum(dims))
-    var = squares / number.detach()
-    running_mean.mul_(1 - momentum).add_(mean.detach(), alpha=momentum)
-    running_var.mul_(1 - momentum).add_((squares / (number - 1)).detach(), alpha=momentum)
-    scale = weight * torch.rsqrt(var + eps)
-    return (x - mean.view(shape)) * scale.view(shape) + bias.view(shape)
+def _two_moments(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    """One collective: sums, sums of squares, and counts. It loses digits where the mean is large."""
+    total, squares, count = SumOverRanks.apply(torch.stack((x, x * x, torch.ones_like(x)), 1).sum(0))
+    mean, var = total / count, squares / count - (total / count) ** 2
+    running_mean.mul_(1 - momentum).add_(momentum * mean.detach())
+    running_var.mul_(1 - momentum).add_(momentum * (var * count / (count - 1)).detach())
+    return (x - mean) * torch.rsqrt(var + eps) * weight + bias
 
 
-def gathers_statistics(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
-    """One collective that has a derivative; each rank combines the parts of all."""
-    import warnings
+also_right = [_derivative_by_hand, _two_moments]
 
-    from torch.distributed.nn.functional import all_gather
 
-    dims, shape = [0, *range(2, x.dim())], [1, -1] + [1] * (x.dim() - 2)
-    n = x.numel() // x.size(1)
-    own_mean = x.sum(dims) / max(n, 1)
-    spread = (x - own_mean.view(shape)).square().sum(dims)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        parts = all_gather(torch.stack((torch.full_like(own_mean, n), own_mean, spread)))
-    counts, means, spreads = torch.stack(parts).unbind(1)
-    count = counts.sum(0)
-    mean = (means * counts).sum(0) / count
-    var = (spreads + counts * (means - mean).square()).sum(0) / count
-    with torch.no_grad():
-        running_mean.copy_(torch.lerp(running_mean, mean, momentum))
-        running_var.copy_(torch.lerp(running_var, var * count / (count - 1), momentum))
-    normal = (x - mean.view(shape)) / torch.sqrt(var + eps).view(shape)
-    return normal * weight.view(shape) + bias.view(shape)
+# Mistakes
 
+
+def _mean_of_means(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    n = dist.get_world_size()
+    mean = SumOverRanks.apply(x.mean(0)) / n
+    var = SumOverRanks.apply((x - mean).square().mean(0)) / n
+    return (x - mean) / (var + eps).sqrt() * weight + bias
+
+
+_BACKWARD = """        total = grad.clone()
+        dist.all_reduce(total)
+        return total
+
+"""
+
+mistakes = [
+    Edit(
+        "the mean of the variances",
+        "(centred.square().sum(0))",
+        "(x.var(0, correction=0) * len(x))",
+        "equal_parts",
+    ),
+    Wrong(_mean_of_means, told_by="unequal_parts"),
+    Edit("biased in the running variance", "var * count / (count - 1)", "var", told_by="running_statistics"),
+    Edit(
+        "a graph behind the running ones", "with torch.no_grad():", "if True:", told_by="running_statistics"
+    ),
+    Edit("backward of one rank", _BACKWARD, "        return grad\n\n", told_by="gradient_of_x"),
+    Edit("constant statistics", "centred = x - mean", "centred = x - mean.detach()", told_by="gradient_of_x"),
+    Edit(
+        "sums for the parameters too",
+        "* weight + bias",
+        "* SumOverRanks.apply(weight) / dist.get_world_size() + bias",
+        "gradients_of_parameters",
+    ),
+    Edit(
+        "three collectives",
+        "x.sum(0), torch.ones_like(x).sum(0))))",
+        "x.sum(0), SumOverRanks.apply(torch.ones_like(x).sum(0)) / dist.get_world_size())))",
+        "what_travels",
+    ),
+]
 
 equivalent = {
     "line 11: `part.clone()` -> `part`": "what is added up was made for it, and nobody else reads it",
     "line 17: `grad.clone()` -> `grad`": "what comes back was made for this sum alone",
-    "the result of `sync_batch_norm` made contiguous": "any layout will do for the result",
 }
-
-
-def generated(answer):
-    alone = not dist.is_initialized()
-    if alone:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    for shape in ((5, 2), (3, 2, 4), (2, 2, 3, 3)):
-        x = torch.linspace(-4, 5, torch.Size(shape).numel()).reshape(shape).sin().requires_grad_()
-        mean, var, weight, bias = torch.arange(1.0, 9.0).reshape(4, 2).clone().unbind()
-        result = answer(x, mean.clone(), var.clone(), weight, bias)
-        yield result, torch.autograd.grad(result.square().sum(), x)
-    if alone:
-        dist.destroy_process_group()
-
-
-also_right = [derivative_by_hand, with_the_differentiable_all_reduce, gathers_statistics]
