@@ -37,6 +37,8 @@ def _promised(kind: str, value: Any) -> Any:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def looks_for_a_broken_one(guards, names):
     for kind, source, value in guards:
@@ -50,17 +52,14 @@ def looks_for_a_broken_one(guards, names):
             return False
         if now.__class__ != value.__class__:
             return False
-        match kind:
-            case "tensor":
-                parts = ("dtype", "device", "shape", "requires_grad")
-                if any(getattr(now, part) != getattr(value, part) for part in parts):
-                    return False
-                if now.stride() != value.stride():
-                    return False
-            case "constant" if now != value:
+        if kind == "tensor":
+            parts = ("dtype", "device", "shape", "requires_grad")
+            if any(getattr(now, part) != getattr(value, part) for part in parts):
                 return False
-            case "length" if len(now) != len(value):
+            if now.stride() != value.stride():
                 return False
+        if (kind == "constant" and now != value) or (kind == "length" and len(now) != len(value)):
+            return False
     return True
 
 
@@ -88,3 +87,36 @@ def counts_those_that_hold(guards, names):
 
 
 also_right = [looks_for_a_broken_one, counts_those_that_hold]
+
+
+# Mistakes
+
+
+def the_same_object(guards, names):
+    return read_the_guards(guards, names) and all(
+        kind != "type" or eval(source, {}, names) == value for kind, source, value in guards
+    )
+
+
+_PARTS = "value.dtype, value.device, value.size(), value.stride(), value.requires_grad"
+
+mistakes = [
+    Edit("compares elements", _PARTS, f"{_PARTS}, value.tolist()", told_by="same_code_for_a_tensor"),
+    Edit("forgets strides", " value.stride(),", "", told_by="other_code_for_a_tensor"),
+    Edit("any size", "value.size(), value.stride(),", "value.dim(),", told_by="other_code_for_a_tensor"),
+    Edit("equal constants", "type(now) is not type(value) or ", "", told_by="other_code_for_a_tensor"),
+    Edit("identical constants", "    return value\n", "    return id(value)\n", told_by="constants"),
+    Edit(
+        "lengths that do not count",
+        'case "length":\n            return len(value)\n        ',
+        "",
+        told_by="containers",
+    ),
+    Edit("catches keys alone", "except Exception", "except KeyError", told_by="sources"),
+    Wrong(the_same_object, told_by="containers"),
+]
+
+equivalent = {
+    "line 9: `eval(source, {}, names)` -> `eval(source, names, {})`": "the same names are found",
+    "line 9: `{}` removed": "the same names are found; `eval` adds `__builtins__` to them",
+}
