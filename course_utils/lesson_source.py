@@ -1,6 +1,6 @@
 """From what an author writes to the cells of a notebook.
 
-A source is MyST Markdown, as jupytext reads it: a front matter with the minutes that it takes, the
+A source is MyST Markdown, as jupytext reads it: a front matter with the minutes that reading takes, the
 title, prose, code cells. Each ```` ```{exercise} name ```` fence becomes three cells: the task, the
 starter, the call of `check`.
 """
@@ -41,16 +41,16 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
         read = jupytext.reads(lesson.source.read_text(encoding="utf-8"), fmt="md:myst")
     except (ValueError, nbformat.ValidationError, MystMetadataParsingError) as error:
         raise CourseError(f"{lesson.source}: {error}") from error
-    minutes = read.metadata.get("minutes")
-    if minutes is not None and not isinstance(minutes, int):
-        raise CourseError(f"{lesson.source}: `minutes` in its front matter is a whole number")
+    reading = read.metadata.get("reading")
+    if reading is not None and not isinstance(reading, int):
+        raise CourseError(f"{lesson.source}: `reading` in its front matter is a whole number of minutes")
     cells: list[NotebookNode] = []
     for cell in read.cells:
         if cell.cell_type == "markdown":
             cells += _prose(course, lesson, cell.source, solved)
         else:
             cells.append(cell)
-    _add_top(cells, lesson, minutes, repository(course.root))
+    _add_top(cells, lesson, _time(course, lesson, reading), repository(course.root))
     placed = tuple(cell.metadata.course.exercise for cell in cells if role(cell) == STARTER)
     if placed != lesson.exercise_names:
         raise CourseError(f"{lesson.source}: an exercise fence is not closed, or is inside another")
@@ -146,7 +146,8 @@ def exercise_cells(course: Course, name: str, solved: bool) -> list[NotebookNode
     """The task, the starter (`solved`: the reference), the call of `check`."""
     exercise = course.exercise(name)
     start = course.solution(name).source if solved else exercise.starter_source
-    task = f"### {exercise.title}\n\n{exercise.task}\n\n*About {exercise.minutes} minutes.*"
+    way = "★ Core" if exercise.core else "Further"
+    task = f"### {exercise.title}\n\n{exercise.task}\n\n*{way} · about {exercise.minutes} minutes.*"
     return [
         new_markdown_cell(task, metadata=_mark(name, TASK)),
         new_code_cell(start.strip("\n"), metadata=_mark(name, STARTER)),
@@ -158,14 +159,24 @@ def _mark(name: str, role: str) -> dict[str, Any]:
     return {"course": {"exercise": name, "role": role}}
 
 
-def _add_top(cells: list[NotebookNode], lesson: Lesson, minutes: int | None, address: str | None) -> None:
+def _time(course: Course, lesson: Lesson, reading: int | None) -> str | None:
+    """How long the lesson takes, worked out from its exercises."""
+    if reading is None:
+        return None
+    exercises = [course.exercise(name) for name in lesson.exercise_names]
+    core = reading + sum(one.minutes for one in exercises if one.core)
+    everything = reading + sum(one.minutes for one in exercises)
+    ways = f"The core takes about {core} minutes, {reading} of them for reading; its exercises are marked ★."
+    return f"*{ways} Everything takes about {everything}.*" if everything > core else f"*{ways}*"
+
+
+def _add_top(cells: list[NotebookNode], lesson: Lesson, time: str | None, address: str | None) -> None:
     """Below the title the time that the lesson takes and, with an address, the way to Colab."""
     title = f"# {lesson.title}"
     if not cells or cells[0].cell_type != "markdown" or cells[0].source.splitlines()[0].strip() != title:
         raise CourseError(f"{lesson.source}: the lesson begins with its title, `{title}`")
     rest = cells[0].source.partition("\n")[2].strip("\n")
     badge = colab_badge(address, lesson.slug) if address else None
-    time = f"*About {minutes} minutes, exercises included.*" if minutes is not None else None
     top = [title, time, badge, rest]
     cells[0].source = "\n\n".join(part for part in top if part)
     if address:

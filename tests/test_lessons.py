@@ -58,7 +58,7 @@ def flip_rows(x):
 
 # With everything in it that differs from one run of a kernel to the next.
 LESSON = """---
-minutes: 20
+reading: 20
 ---
 
 # Shapes
@@ -183,13 +183,14 @@ def test_exercise_becomes_three_cells(tmp_path):
     ]
     task, starter, check = cells
     assert task.source.startswith("### Rows upside down\n\nReturn the rows")
-    assert "5 minutes" in task.source
+    assert "Further · about 5 minutes" in task.source
     assert starter.source == 'def flip_rows(x):\n    """(m, n) -> (m, n)"""\n    raise NotImplementedError'
     assert check.source == "check(flip_rows)"
     at = notebook.cells.index(task)
     assert notebook.cells[at - 1].source == "Above the exercise."
     assert notebook.cells[at + 3].source == "Below the exercise."
-    assert notebook.cells[0].source.startswith("# Shapes\n\n*About 20 minutes")
+    assert "The core takes about 20 minutes, 20 of them for reading" in notebook.cells[0].source
+    assert "Everything takes about 25." in notebook.cells[0].source
     assert notebook.metadata.kernelspec.name == "python3"
     nbformat.validate(notebook)
 
@@ -221,7 +222,7 @@ def test_ids_follow_from_the_content(tmp_path):
         ("```{exercise} flip_rows\n", "```{exercise} flip_rows\nsome text\n", "not empty"),
         ("A first sentence.", "```{note}\nA first sentence.\n```", "{note}"),
         ("A first sentence.", ":::{tip}\nA first sentence.\n:::", "{tip}"),
-        ("minutes: 20", "minutes: soon", "minutes"),
+        ("reading: 20", "reading: soon", "reading"),
         ("# Shapes", "Before the title.\n\n# Shapes", "begins with its title"),
         ("```{exercise} flip_rows\n```", "````\n```{exercise} flip_rows\n````", "{exercise}"),
         (":tags: [parameters]", ":tags: [parameters", "YAML"),

@@ -184,7 +184,7 @@ def of_three(twice):
 '''
 
 LESSON = """---
-minutes: 1
+reading: 1
 ---
 
 # Small
