@@ -2,9 +2,12 @@
 where the sum stood, the sum's readers get the new node, and the two old ones are erased, the reader first.
 
 The product is computed later than before. That is the same as long as nothing was changed in place between
-the two: there may be views of `a`, so any operator in place is reason enough to leave both. The graph does
-not say what an operator in place is for, so nodes without readers are not dead, and only what was replaced is
-erased."""
+the two: there may be views of `a`, so any method in place is reason enough to leave both. The graph does not
+say what an operator in place is for, so nodes without readers are not dead, and only what was replaced is
+erased.
+
+A pass over the graphs of AOTAutograd has less to look out for: there all is computed anew, and what is
+written to an input is one `copy_` at the end."""
 
 import operator
 from collections.abc import Callable
@@ -47,40 +50,20 @@ def _is_call(node: fx.Node, targets: tuple) -> bool:
 
 
 def _changes_between(start: fx.Node, end: fx.Node) -> bool:
-    node = start
-    while node is not end and not _writes(node):
-        node = node.next
-    return node is not end
-
-
-def _writes(node: fx.Node) -> bool:
-    name = getattr(node.target, "__name__", node.target)
-    return name.endswith("_") or node.target in IN_PLACE
-
-
-IN_PLACE = (
-    operator.setitem,
-    *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod),
-    *(operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor),
-    *(operator.ilshift, operator.irshift),
-)
+    while start is not end and not (start.op == "call_method" and start.target.endswith("_")):
+        start = start.next
+    return start is not end
 
 
 # Other right answers
 
-
-def _changes_something(node):
-    name = node.target if isinstance(node.target, str) else node.target.__name__
-    of_operator = getattr(node.target, "__module__", "") == "_operator"
-    return name[-1] == "_" or of_operator and (name == "setitem" or name[0] == "i")
+from course_utils.exercise import Edit
 
 
 def gives_the_sum_another_target(gm, example_inputs):
-    """The node of the sum stays and becomes the new operator. Sums that would move over a change, or are
-    no sums of a product, are found by their places in the graph."""
+    """The node of the sum stays and becomes the new operator. What comes between is found by place."""
     nodes = list(gm.graph.nodes)
-    place = {node: i for i, node in enumerate(nodes)}
-    changes = [i for i, n in enumerate(nodes) if n.op.startswith("call") and _changes_something(n)]
+    changes = [i for i, n in enumerate(nodes) if n.op == "call_method" and n.target[-1] == "_"]
     for product in nodes:
         if product.target not in (torch.mul, operator.mul, "mul") or len(product.users) != 1:
             continue
@@ -90,7 +73,7 @@ def gives_the_sum_another_target(gm, example_inputs):
             continue
         if total.args[0] is total.args[1] or not all(type(part) is fx.Node for part in parts):
             continue
-        if any(place[product] < i < place[total] for i in changes):
+        if any(nodes.index(product) < i < nodes.index(total) for i in changes):
             continue
         (other,) = (part for part in total.args if part is not product)
         total.op, total.target, total.args = "call_function", torch.addcmul, (other, *product.args)
@@ -100,42 +83,31 @@ def gives_the_sum_another_target(gm, example_inputs):
     return gm.forward
 
 
-class _Late(fx.Interpreter):
-    """Runs the graph; a product that only one sum reads is not computed before that sum."""
-
-    def __init__(self, gm):
-        super().__init__(gm)
-        self.late = {}
-        waiting = set()
-        for node in gm.graph.nodes:
-            if node.op.startswith("call") and _changes_something(node):
-                waiting.clear()
-            operands = [n for n in node.args if type(n) is fx.Node]
-            if len(operands) != 2 or len(node.args) != 2 or node.kwargs:
-                continue
-            if node.target in (operator.mul, torch.mul, "mul") and len(node.users) == 1:
-                waiting.add(node)
-            if node.target in (operator.add, torch.add, "add") and operands[0] is not operands[1]:
-                for product in operands:
-                    if product in waiting and node not in self.late:
-                        self.late[node] = product
-
-    def run_node(self, node):
-        if node in self.late.values():
-            return None
-        if node not in self.late:
-            return super().run_node(node)
-        product = self.late[node]
-        (other,) = (n for n in node.args if n is not product)
-        factors = [self.env[n] for n in product.args]
-        return torch.addcmul(self.env[other], *factors)
+def copies_into_a_new_graph(gm, example_inputs):
+    late = {node: pair for node in gm.graph.nodes for pair in _summands(node)[:1]}
+    products = [product for product, _ in late.values()]
+    new, copied = fx.Graph(), {}
+    for node in gm.graph.nodes:
+        if node in late:
+            product, other = late[node]
+            copied[node] = new.call_function(torch.addcmul, tuple(copied[n] for n in (other, *product.args)))
+        elif node not in products:
+            copied[node] = new.node_copy(node, lambda n: copied[n])
+    return fx.GraphModule(gm, new)
 
 
-def interprets(gm, example_inputs):
-    """Leaves the graph as it is and runs it in another way."""
-    late = _Late(gm)
-    late.garbage_collect_values = False
-    return late.run
+also_right = [gives_the_sum_another_target, copies_into_a_new_graph]
 
 
-also_right = [gives_the_sum_another_target, interprets]
+# Mistakes
+
+mistakes = [
+    Edit("never recompiles", "    gm.recompile()\n", "", told_by="one_operator"),
+    Edit("operands in order", "(other, *product.args)", "(*product.args, other)", told_by="one_operator"),
+    Edit("one way of writing", '(operator.mul, torch.mul, "mul")', "(operator.mul,)", told_by="spellings"),
+    Edit("first operand only", "(node.args, node.args[::-1])", "(node.args,)", told_by="either_side"),
+    Edit("shared products", "list(product.users) == [node] and ", "", told_by="several_users"),
+    Edit("factors of any kind", " and all(isinstance(a, fx.Node) for a in node.args)", "", told_by="numbers"),
+    Edit("moves over changes", "if not _changes_between(product, node)", "if True", told_by="in_place"),
+    Edit("sweeps up", "    gm.rec", "    graph.eliminate_dead_code()\n    gm.rec", told_by="in_place"),
+]
