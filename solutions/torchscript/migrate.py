@@ -43,6 +43,8 @@ def migrate(old: torch.jit.ScriptModule) -> torch.export.ExportedProgram:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 class _Whole(nn.Module):
     """Each side is the whole way to the result, and the parameters are the tensors of the file."""
@@ -105,3 +107,40 @@ def automatic(old):
 
 
 also_right = [whole_sides, automatic]
+
+
+# Mistakes
+
+
+def _exports_the_script(old):
+    example = torch.stack([old.mean, old.mean])
+    return torch.export.export(old, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+
+
+_COND = "torch.cond(x.norm() > threshold, self.stepped, torch.clone, (x,))"
+
+mistakes = [
+    Wrong(_exports_the_script, told_by="one_side_runs"),
+    Edit("leaves the if", _COND, "self.stepped(x) if x.norm() > threshold else x", told_by="one_side_runs"),
+    Edit("gives back its input", "torch.clone,", "lambda x: x,", told_by="one_side_runs"),
+    Edit("asks each row", "x.norm() > threshold", "(x.norm(dim=1) > threshold).any()", told_by="both_sides"),
+    Edit(
+        "fixes the batch",
+        ', dynamic_shapes=({0: torch.export.Dim("batch")},)',
+        "",
+        told_by="batches",
+    ),
+    Edit(
+        "computes both",
+        _COND,
+        "torch.where(x.norm() > threshold, self.stepped(x), x)",
+        told_by="one_side_runs",
+    ),
+    Edit(
+        "writes numbers down",
+        "threshold, steps = old.threshold, old.steps",
+        "threshold, steps = 2.5, 2",
+        told_by="another_file",
+    ),
+    Edit("forgets the dtype", 'state["mean"].dtype', "torch.float32", told_by="another_file"),
+]
