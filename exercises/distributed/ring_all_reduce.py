@@ -121,9 +121,7 @@ def to_the_next_rank(ring_all_reduce, rank, world_size):
     would carry the bytes of all others.
     """
     _, calls = ranks.all_through(_given(ring_all_reduce, 6), _CALL)
-    names = sorted({call.name for call in calls} - {"send", "recv"})
-    told = f"these were called: {', '.join(f'`{name}`' for name in names)}"
-    expect.true(not names, told, "expected: `send`, `recv`, `isend` and `irecv` alone")
+    ranks.expect_messages_only(calls)
     for name, step, says in (("send", 1, "sends to"), ("recv", -1, "receives from")):
         peers = sorted({call.peer for call in calls if call.name == name} - {None})
         expect.equal(peers, [(rank + step) % world_size], what=f"the list of ranks that this one {says}")

@@ -4,13 +4,9 @@ the chain has no end, so nobody ever receives. It breaks at any rank that does n
 `isend` hands the message over and returns, so that every rank comes to its `recv`, and by that the messages
 of its neighbours get through. `wait` comes afterwards: until then the tensor belongs to the message.
 
-To let even ranks send first and odd ones receive first breaks the ring too, when it is done for each
-direction of its own. Done for both at once it needs an even number of ranks: in a ring of three, ranks 2 and
-0 are neighbours, and both are even.
-
-With two ranks the neighbour above is the neighbour below. Both messages come from the same rank, and
-nothing but their order tells them apart (or a `tag`): the row that goes down is sent first, and the row
-from above is received first."""
+With two ranks the neighbour above is the neighbour below. Nothing but their order tells the two messages
+apart: the row that goes down is sent first, and the row from above is received first.
+"""
 
 import torch
 import torch.distributed as dist
@@ -40,15 +36,12 @@ def repair_deadlock_sends(x: Tensor, steps: int = 1) -> Tensor:
 
 # Other right answers
 
+from course_utils.exercise import Edit
+
 
 def _neighbours():
     rank, size = dist.get_rank(), dist.get_world_size()
     return (rank - 1) % size, (rank + 1) % size
-
-
-def _mixture(x, above, below):
-    padded = torch.cat((above, x, below))
-    return padded[:-2] / 4 + padded[1:-1] / 2 + padded[2:] / 4
 
 
 def _one_direction_after_the_other(x, steps=1):
@@ -63,62 +56,57 @@ def _one_direction_after_the_other(x, steps=1):
             dist.recv(into, source)
             if not even:
                 dist.send(row.contiguous(), to)
-        x = _mixture(x, above, below)
-    return x
-
-
-def _rank_zero_breaks_the_ring(x, steps=1):
-    up, down = _neighbours()
-    for _ in range(steps):
-        first, last = x[:1].contiguous(), x[-1:].contiguous()
-        above, below = torch.empty_like(last), torch.empty_like(first)
-        if dist.get_rank() == 0:
-            dist.recv(above, up)
-            dist.send(last, down)
-            dist.recv(below, down)
-            dist.send(first, up)
-        else:
-            dist.send(last, down)
-            dist.recv(above, up)
-            dist.send(first, up)
-            dist.recv(below, down)
-        x = _mixture(x, above, below)
+        x = (torch.cat((above, x[:-1])) + 2 * x + torch.cat((x[1:], below))) / 4
     return x
 
 
 def _in_one_batch(x, steps=1):
     up, down = _neighbours()
     for _ in range(steps):
-        halo = x.new_empty(2, 1, x.shape[1])
+        padded = torch.cat((x[:1], x, x[:1]))
         messages = [
-            dist.P2POp(dist.isend, x[-1:].contiguous(), down),
-            dist.P2POp(dist.isend, x[:1].contiguous(), up),
-            dist.P2POp(dist.irecv, halo[0], up),
-            dist.P2POp(dist.irecv, halo[1], down),
+            dist.P2POp(dist.isend, x[-1:].clone(), down),
+            dist.P2POp(dist.isend, x[:1].clone(), up),
+            dist.P2POp(dist.irecv, padded[:1], up),
+            dist.P2POp(dist.irecv, padded[-1:], down),
         ]
         for work in dist.batch_isend_irecv(messages):
             work.wait()
-        x = _mixture(x, halo[0], halo[1])
+        x = padded.unfold(0, 3, 1) @ torch.tensor([0.25, 0.5, 0.25])
     return x
 
 
-def _receives_begin_first(x, steps=1):
-    """With tags, the order of the messages does not matter."""
-    up, down = _neighbours()
-    for _ in range(steps):
-        above, below = (torch.zeros(1, x.shape[1], dtype=x.dtype) for _ in "ab")
-        expected = [dist.irecv(below, down, tag=1), dist.irecv(above, up, tag=2)]
-        dist.send(x[-1:].contiguous(), down, tag=2)
-        dist.send(x[:1].contiguous(), up, tag=1)
-        for work in expected:
-            work.wait()
-        x = _mixture(x, above, below)
-    return x
+also_right = [_one_direction_after_the_other, _in_one_batch]
 
 
-also_right = [
-    _one_direction_after_the_other,
-    _rank_zero_breaks_the_ring,
-    _in_one_batch,
-    _receives_begin_first,
+# Mistakes
+
+_BEGUN = "[dist.isend(last, down), dist.isend(first, up)]"
+_OTHERWISE = "[dist.isend(first, up), dist.isend(last, down)]"
+_BARRIER = "dist.barrier(), dist.send(last, down), dist.send(first, up)"
+_LOOP = "    for _ in range(steps):\n"
+_EXCHANGED = "        above, below = exchanged(x[:1].contiguous(), x[-1:].contiguous())\n"
+_EVEN_AND_ODD = """launched = []
+        if rank % 2 == 0:
+            dist.send(last, down)
+            dist.send(first, up)
+        dist.recv(above, up)
+        dist.recv(below, down)
+        if rank % 2 == 1:
+            dist.send(last, down)
+            dist.send(first, up)
+"""
+_GATHERED = """borders = [None] * size
+        dist.all_gather_object(borders, (first, last))
+        return borders[up][1], borders[down][0]
+"""
+_RECEIVED = "\n        dist.recv(above, up)\n        dist.recv(below, down)\n"
+
+mistakes = [
+    Edit("a barrier before", f"launched = {_BEGUN}", _BARRIER, told_by="comes_to_an_end"),
+    Edit("never waits", "work.wait()", "pass", told_by="comes_to_an_end"),
+    Edit("another order", _BEGUN, _OTHERWISE, told_by="above_and_below"),
+    Edit("exchanges once", _LOOP + _EXCHANGED, _EXCHANGED[4:] + _LOOP, told_by="every_step"),
+    Edit("even ranks first", f"launched = {_BEGUN}{_RECEIVED}", _EVEN_AND_ODD, told_by="three_ranks"),
+    Edit("gathers", f"launched = {_BEGUN}{_RECEIVED}", _GATHERED, told_by="two_rows_a_step"),
 ]

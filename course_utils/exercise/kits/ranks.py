@@ -49,6 +49,13 @@ def all_through(t: expect.Given, call: str) -> tuple[Any, list[Call]]:
     return result, calls
 
 
+def expect_messages_only(calls: list[Call]) -> None:
+    """There is nothing but sends and receives among the calls of this rank."""
+    names = sorted({call.name for call in calls} - {"send", "recv"})
+    told = f"these were called: {', '.join(f'`{name}`' for name in names)}"
+    expect.true(not names, told, "expected: `send`, `recv`, `isend` and `irecv` alone")
+
+
 def gradients(model: nn.Module) -> dict[str, Tensor | None]:
     """The gradients of a model, by name."""
     return {name: p.grad for name, p in model.named_parameters()}
