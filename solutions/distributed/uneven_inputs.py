@@ -7,14 +7,11 @@ What comes out of the collective is the same on every rank, so every rank takes 
 optimizer stay equal without being sent. The gradients are cleared in every round, also where no backward
 follows: otherwise the mean of the step before would be handed in again.
 
-Frozen parameters have no gradient and get none: with a gradient of zeros weight decay would shrink them.
-
-DDP's `join()` does half of this. Forward tells the ranks that have run out that somebody goes on, they answer
-every bucket with zeros, and at the end the rank that was last broadcasts its weights. The optimizer of a rank
-that has run out takes no step. Momentum and moments are then not the same on all ranks, and the next epoch
-begins like that: its ranks train weights that drift apart until the next `join()` ends. By default
-the sum is divided by the number of all ranks, `divide_by_initial_world_size=True`: a step in which half of
-the ranks have a batch is half as large."""
+DDP's `join()` does half of this. Ranks that have run out answer every bucket with zeros, and at the end the
+rank that was last broadcasts its weights. The optimizer of a rank that has run out takes no step, so momentum
+and moments are not the same on all ranks, and in the next epoch the weights drift apart. By default the sum
+is divided by the number of all ranks: a step in which half of them have a batch is half as large.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -31,8 +28,7 @@ def uneven_inputs(
     batches: Iterator[tuple[Tensor, Tensor]],
 ) -> int:
     """-> the number of steps"""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    sizes = [p.numel() for p in parameters]
+    parameters = list(model.parameters())
     steps = 0
     while True:
         batch = next(batches, None)
@@ -44,118 +40,112 @@ def uneven_inputs(
         flat = F.pad(torch.cat([grad.flatten() for grad in grads]), (0, 1), value=float(batch is not None))
         dist.all_reduce(flat)
 
-        *sums, count = flat.split([*sizes, 1])
+        *sums, count = flat.split([*(p.numel() for p in parameters), 1])
         if count == 0:
             return steps
         for i, p in enumerate(parameters):
-            p.grad = (sums[i] / count).view(p.shape)
+            p.grad = (sums[i] / count).view_as(p)
         optimizer.step()
         steps += 1
 
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
 
-def asks_first(model, loss, optimizer, batches):
+
+def _asks_first(model, loss, optimizer, batches):
     """Two collectives: who has a batch, then the gradients, into the places where they are."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    steps = -1
-    taking_part = 1
-    while taking_part:
-        steps += 1
+    parameters, steps = list(model.parameters()), 0
+    while True:
         batch = next(batches, None)
-        flags = torch.zeros(dist.get_world_size(), device=parameters[0].device)
-        flags[dist.get_rank()] = batch is not None
-        dist.all_reduce(flags)
-        taking_part = int(flags.sum())
-        if taking_part:
-            for p in parameters:
-                p.grad = torch.zeros_like(p)
-            if batch:
-                (loss(model(batch[0]), batch[1]) / taking_part).backward()
-            flat = torch.cat([p.grad.reshape(-1) for p in parameters])
-            dist.all_reduce(flat)
-            for p in parameters:
-                p.grad.copy_(flat[: p.numel()].view_as(p))
-                flat = flat[p.numel() :]
-            optimizer.step()
-    return steps
-
-
-class _Training(dist.algorithms.join.Joinable):
-    """What torch's `Join` asks for: it calls `main_hook` on a rank that is done while others are not."""
-
-    def __init__(self, model, optimizer):
-        super().__init__()
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer, self.steps = optimizer, 0
-
-    def step(self, gradients, count):
-        flat = torch.cat([g.flatten() for g in gradients] + [gradients[0].new_full((1,), count)])
+        taking_part = torch.tensor(batch is not None).int()
+        dist.all_reduce(taking_part)
+        if not taking_part:
+            return steps
+        for p in parameters:
+            p.grad = torch.zeros_like(p)
+        if batch:
+            (loss(model(batch[0]), batch[1]) / taking_part).backward()
+        flat = torch.cat([p.grad.reshape(-1) for p in parameters])
         dist.all_reduce(flat)
-        flat /= flat[-1].clone()
-        for p, part in zip(
-            self.parameters, flat.split([*map(torch.numel, self.parameters), 1]), strict=False
-        ):
-            p.grad = part.reshape(p.shape)
-        self.optimizer.step()
-        self.steps += 1
-
-    def join_hook(self, **kwargs):
-        training = self
-
-        class Shadow(dist.algorithms.join.JoinHook):
-            def main_hook(self):
-                training.step([torch.zeros_like(p) for p in training.parameters], 0)
-
-        return Shadow()
-
-    @property
-    def join_device(self):
-        return self.parameters[0].device
-
-    @property
-    def join_process_group(self):
-        return dist.group.WORLD
-
-
-def with_torchs_join(model, loss, optimizer, batches):
-    training = _Training(model, optimizer)
-    with dist.algorithms.join.Join([training]):
-        for x, y in batches:
-            dist.algorithms.join.Join.notify_join_context(training).wait()
-            gradients = torch.autograd.grad(loss(model(x), y), training.parameters)
-            training.step(gradients, 1)
-    return training.steps
-
-
-def looks_ahead(model, loss, optimizer, batches):
-    """With the gradients of a batch goes whether there is another one, so no round is without a batch."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    following, steps = next(batches, None), 0
-    going_on = torch.tensor([float(following is not None)], device=parameters[0].device)
-    dist.all_reduce(going_on, op=dist.ReduceOp.MAX)
-    while going_on.item():
-        batch, following = following, next(batches, None) if following is not None else None
-        model.zero_grad(set_to_none=False)
-        if batch is not None:
-            model.zero_grad()
-            loss(model(batch[0]), batch[1]).backward()
-        own = [torch.zeros_like(p).flatten() if batch is None else p.grad.flatten() for p in parameters]
-        own.append(own[0].new_tensor([batch is not None, following is not None]))
-        flat = torch.cat(own)
-        everyone = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, flat)
-        total = torch.stack(everyone).sum(0)
-        going_on = total[-1]
-        nn.utils.vector_to_parameters(
-            total[:-2] / total[-2], shells := [torch.empty_like(p) for p in parameters]
-        )
-        for p, shell in zip(parameters, shells, strict=True):
-            p.grad = shell.data
+        for p in parameters:
+            p.grad.copy_(flat[: p.numel()].view_as(p))
+            flat = flat[p.numel() :]
         optimizer.step()
         steps += 1
+
+
+def _counts_first(model, loss, optimizer, batches):
+    """How many steps there will be is known before the first."""
+    batches, parameters = list(batches), list(model.parameters())
+    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, torch.tensor([len(batches)]))
+    steps = int(max(lengths))
+    for step in range(steps):
+        grads = [torch.zeros_like(p) for p in parameters]
+        if step < len(batches):
+            x, y = batches[step]
+            grads = torch.autograd.grad(loss(model(x), y), parameters)
+        flat = nn.utils.parameters_to_vector(grads) / sum(step < n for n in lengths)
+        dist.all_reduce(flat)
+        for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+            p.grad = part.view(p.shape)
+        optimizer.step()
     return steps
 
 
-also_right = [asks_first, with_torchs_join, looks_ahead]
+also_right = [_asks_first, _counts_first]
+
+
+# Mistakes
+
+
+def _joins(model, loss, optimizer, batches):
+    wrapped, steps = nn.parallel.DistributedDataParallel(model), 0
+    with wrapped.join(divide_by_initial_world_size=False):
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss(wrapped(x), y).backward()
+            optimizer.step()
+            steps += 1
+    most = torch.tensor(steps)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return int(most)
+
+
+_LEAVES = """        *sums, count = flat.split([*(p.numel() for p in parameters), 1])
+        if count == 0:
+"""
+_REDUCE = "        dist.all_reduce(flat)\n\n"
+_EACH = """        for part in flat.split([*(p.numel() for p in parameters), 1]):
+            dist.all_reduce(part)
+
+"""
+
+mistakes = [
+    Edit("sums", "(sums[i] / count)", "sums[i]", told_by="equally_many"),
+    Edit(
+        "leaves",
+        "        optimizer.zero_grad()\n",
+        "        if batch is None:\n            return steps\n        optimizer.zero_grad()\n",
+        told_by="one_runs_out",
+    ),
+    Edit(
+        "divides by all ranks", "sums[i] / count", "sums[i] / dist.get_world_size()", told_by="one_runs_out"
+    ),
+    Edit(
+        "hands in the last mean",
+        "        optimizer.zero_grad()\n        if batch is not None:\n",
+        "        if batch is not None:\n            optimizer.zero_grad()\n",
+        told_by="one_runs_out",
+    ),
+    Edit(
+        "takes no step",
+        "        optimizer.step()\n",
+        "        if batch is not None:\n            optimizer.step()\n",
+        told_by="one_runs_out",
+    ),
+    Wrong(_joins, told_by="one_runs_out"),
+    Edit("a collective for each", _REDUCE, _EACH, told_by="collectives"),
+]
