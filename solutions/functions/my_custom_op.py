@@ -38,6 +38,8 @@ def my_custom_op(name: str) -> Callable[[Tensor], Tensor]:
 
 # Other right answers
 
+from course_utils.exercise import Edit
+
 _libraries = []  # what a library has registered lives as long as it does
 
 
@@ -63,22 +65,15 @@ def _through_a_library(name):
 
 def _piece_by_piece(name):
     torch.library.define(name, "(Tensor x) -> Tensor")
-
-    @torch.library.impl(name, "default")
-    def compute(x):
-        return torch.sigmoid(x).mul_(x)
-
-    @torch.library.register_fake(name)
-    def look(x):
-        return torch.sigmoid(x)
+    torch.library.impl(name, "default", lambda x: torch.sigmoid(x).mul_(x))
+    torch.library.register_fake(name, torch.sigmoid)
 
     def backward(ctx, upstream):
-        (x,) = ctx.saved_tensors
-        s = 1 / (1 + torch.exp(-x))
-        return upstream * (s + x * s * (1 - s))
+        s = 1 / (1 + torch.exp(-ctx.x))
+        return upstream * (s + ctx.x * s * (1 - s))
 
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
+        (ctx.x,) = inputs
 
     torch.library.register_autograd(name, backward, setup_context=setup_context)
     namespace, operator = name.split("::")
@@ -86,3 +81,17 @@ def _piece_by_piece(name):
 
 
 also_right = [_through_a_library, _piece_by_piece]
+
+_AUTOGRAD = "silu.register_autograd(backward, setup_context=setup_context)"
+
+mistakes = [
+    Edit("contiguous", "x * torch.sigmoid(x)", "(x * torch.sigmoid(x)).contiguous()", told_by="values"),
+    Edit("a function", "return silu\n", "return silu._init_fn\n", told_by="one_operator"),
+    Edit("no gradient", _AUTOGRAD, "", told_by="gradient"),
+    Edit("no fake kernel", "@silu.register_fake", "", told_by="without_data"),
+    Edit("the fake says float32", "torch.empty_like(x)", "torch.empty(x.shape)", told_by="without_data"),
+    Edit(
+        "decides by values", "s = torch", "s = 0 if bool((x > 9).all()) else torch", told_by="passes_opcheck"
+    ),
+    Edit("hides it", "return silu\n", "return torch.compiler.disable(silu)\n", told_by="compiles"),
+]
