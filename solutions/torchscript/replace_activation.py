@@ -6,12 +6,8 @@ The nodes are gone through in that order. When a ReLU in place is reached, those
 input is whatever holds the values by then; a second change in place of the same tensor finds the result of
 the first. Writing the result back with `copy_` would need no redirecting. But gelu keeps its input for
 backward, and that would have been written over; ReLU kept its result.
-
-No module is changed, so nothing has to be copied but the graph of a graph module that was given: tracing it
-again would lose what stands in `meta`.
 """
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -21,10 +17,7 @@ from torch.nn import functional as F
 
 def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor]) -> fx.GraphModule:
     """A model and a function of one tensor -> the model with that function in the place of every ReLU"""
-    if isinstance(model, fx.GraphModule):
-        new = fx.GraphModule(model, copy.deepcopy(model.graph))
-    else:
-        new = fx.symbolic_trace(model)
+    new = fx.symbolic_trace(model)
     before = set()
     for node in new.graph.nodes:
         before.add(node)
@@ -34,7 +27,6 @@ def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor])
         (source,) = node.all_input_nodes
         with new.graph.inserting_before(node):
             instead = new.graph.call_function(activation, (source,))
-        instead.meta = dict(node.meta)
         node.replace_all_uses_with(instead)
         before.add(instead)
         if in_place:
@@ -60,54 +52,19 @@ def changes_its_input(module: fx.GraphModule, node: fx.Node) -> bool | None:
 
 # Other right answers
 
-
-def _writes_a_new_graph(model, activation):
-    """Copies node by node; `now` says which node holds the values of each tensor at this point."""
-    old = model if isinstance(model, fx.GraphModule) else fx.symbolic_trace(model)
-    graph, now, same = fx.Graph(), {}, {}
-    for n in old.graph.nodes:
-        in_place = None
-        if n.op == "call_module" and type(old.get_submodule(n.target)) is nn.ReLU:
-            in_place = old.get_submodule(n.target).inplace
-        elif n.op == "call_method" and n.target in ("relu", "relu_"):
-            in_place = n.target == "relu_"
-        elif n.op == "call_function" and n.target in (F.relu, torch.relu, torch.relu_):
-            in_place = n.target is torch.relu_ or n.kwargs.get("inplace", len(n.args) > 1 and n.args[1])
-        if in_place is None:
-            now[n] = graph.node_copy(n, lambda read: now[same.get(read, read)])
-            continue
-        source = n.kwargs["input"] if "input" in n.kwargs else n.args[0]
-        # All names of one tensor go by the first of them.
-        first = same.get(source, source)
-        node = graph.call_function(activation, (now[first],))
-        node.meta.update(n.meta)
-        if in_place:
-            same[n] = first
-            now[first] = node
-        else:
-            now[n] = node
-    return fx.GraphModule(old, graph)
+from course_utils.exercise import Edit
 
 
 def _turns_nodes_into_others(model, activation):
     """The nodes stay where they are and become calls of the activation."""
-    gm = copy.deepcopy(model)
-    gm = gm if isinstance(gm, fx.GraphModule) else fx.symbolic_trace(gm)
+    gm = fx.symbolic_trace(model)
     order = list(gm.graph.nodes)
     for place, node in enumerate(order):
-        module = gm.get_submodule(node.target) if node.op == "call_module" else None
-        written = {torch.relu_: True, "relu_": True, torch.relu: False, "relu": False}
-        if isinstance(module, nn.ReLU):
-            in_place = module.inplace
-        elif node.target is F.relu:
-            in_place = any(value is True for value in [*node.args[1:], node.kwargs.get("inplace")])
-        elif node.op in ("call_function", "call_method") and node.target in written:
-            in_place = written[node.target]
-        else:
+        in_place = changes_its_input(gm, node)
+        if in_place is None:
             continue
         (source,) = node.all_input_nodes
         node.op, node.target, node.args, node.kwargs = "call_function", activation, (source,), {}
-        node.name = gm.graph._graph_namespace.create_name(activation.__name__, node)
         for reader in list(source.users) if in_place else []:
             if reader in order[place + 1 :]:
                 reader.replace_input_with(source, node)
@@ -116,4 +73,56 @@ def _turns_nodes_into_others(model, activation):
     return gm
 
 
-also_right = [_writes_a_new_graph, _turns_nodes_into_others]
+def _writes_a_new_graph(model, activation):
+    """Copies node by node; `now` says which node holds the values of each tensor at this point."""
+    old, graph, now, same = fx.symbolic_trace(model), fx.Graph(), {}, {}
+    for n in old.graph.nodes:
+        in_place = changes_its_input(old, n)
+        if in_place is None:
+            now[n] = graph.node_copy(n, lambda read: now[same.get(read, read)])
+            continue
+        (source,) = n.all_input_nodes
+        first = same.get(source, source)  # all names of one tensor go by the first of them
+        node = graph.call_function(activation, (now[first],))
+        if in_place:
+            same[n], now[first] = first, node
+        else:
+            now[n] = node
+    return fx.GraphModule(old, graph)
+
+
+also_right = [_turns_nodes_into_others, _writes_a_new_graph]
+
+
+# Mistakes
+
+mistakes = [
+    Edit(
+        "modules alone",
+        'if node.op in ("call_function", "call_method"):',
+        "if False:",
+        told_by="every_way_to_write_it",
+    ),
+    Edit(
+        "by position",
+        "(source,) = node.all_input_nodes",
+        "source = node.args[0]",
+        told_by="every_way_to_write_it",
+    ),
+    Edit("not recompiled", "    new.recompile()\n", "", told_by="every_way_to_write_it"),
+    Edit(
+        "whatever is like a ReLU",
+        "isinstance(called, nn.ReLU)",
+        "isinstance(called, (nn.ReLU, nn.LeakyReLU))",
+        told_by="others_stay",
+    ),
+    Edit("forgets what was changed", "        if in_place:", "        if False:", told_by="read_later"),
+    Edit(
+        "overlooks the module's attribute",
+        "return called.inplace if",
+        "return False if",
+        told_by="read_later",
+    ),
+    Edit("redirects all", "reader not in before", "reader is not instead", told_by="read_before"),
+    Edit("always in place", "        if in_place:", "        if True:", told_by="read_before"),
+]
