@@ -1,8 +1,7 @@
 """Run it in C++
 
-Below is a whole program in C++17. It loads a file, gives the model in it one input after another and prints
-what comes out. It is built here with cmake, against the LibTorch inside the installed torch, and run without
-Python.
+This program in C++ is built here against the LibTorch inside the installed torch, and runs without Python. It
+gives the model in a file one input after another and prints what comes out.
 
 ```cpp
 #include <torch/script.h>
@@ -51,37 +50,27 @@ int main(int argc, char** argv) {
 }
 ```
 
-Write the file. `run_in_cpp(model, example, path)` gets a model, one input that it takes, and where to write.
-From then on the program computes what `model` computes in evaluation mode: for every batch size and on every
-branch, whatever mode the model is in now. It comes between two epochs of training, so leave it as you found
-it, with its gradients, and the example too.
+Write the file: `run_in_cpp(model, example, path)` gets a model that can be scripted, one input that it takes,
+and where to write. All are in double precision.
 
-The models can be scripted, and they are in double precision already, as the numbers of the program are. This
-is one of them, before its `.double()`; others have buffers, dropout and batch norm.
+- The program computes what `model` computes in evaluation mode, for every batch size and on every branch of
+  its `forward`.
+- The mode that the model is in does not matter.
+- It comes between two epochs of training: `model` and `example` stay as they were, modes, gradients and hooks
+  included.
 
-```python
-class Gate(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.near = nn.Linear(3, 2)
-        self.far = nn.Linear(3, 2)
-
-    def forward(self, x):
-        if bool(x.norm() > 2):
-            return self.far(x)
-        return self.near(x)
-```
+After `run_in_cpp(model, example, path)`: `torch.jit.load(path)(example)` → what `model.eval()(example)` is.
 """
 
-import copy
+import linecache
 import zipfile
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from course_utils import cpp, evidence, expect
-from course_utils.exercise import Exercise
+from course_utils import cpp
+from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=15,
@@ -101,293 +90,146 @@ def run_in_cpp(model: nn.Module, example: Tensor, path: Path) -> None:
     raise NotImplementedError
 
 
-PROGRAM = __doc__.split("```cpp\n")[1].split("```")[0]
-# Most of it is for building the program, once: some ten seconds, and minutes on a machine that is busy.
-DEADLINE = 240
+_PROGRAM = __doc__.split("```cpp\n")[1].split("```")[0]
 
+_EXAMPLE = """import pathlib, tempfile
+{}
+example = torch.tensor([[0.5, 0.25, -0.25], [0.5, 0.125, 0.75]]).double()
+folder = tempfile.TemporaryDirectory()
+path = pathlib.Path(folder.name, "model.pt")"""
 
-class _Gate(nn.Module):
+_GATE = """
+class Gate(nn.Module):
     def __init__(self):
         super().__init__()
-        self.near = nn.Linear(3, 2)
-        self.far = nn.Linear(3, 2)
+        self.near, self.far = nn.Linear(3, 2), nn.Linear(3, 2)
 
     def forward(self, x):
         if bool(x.norm() > 2):
             return self.far(x)
         return self.near(x)
 
+torch.manual_seed(0)
+model = Gate().double()"""
 
-class _Standardised(nn.Module):
-    """Two buffers, of which one is in no state dict, and a number."""
+_NET = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 8)).double()"""
 
-    def __init__(self, factor: float):
-        super().__init__()
-        self.register_buffer("mean", torch.tensor([0.1, 0.2, 0.3]))
-        self.register_buffer("scale", torch.tensor([1.1, 1.3, 1.7]), persistent=False)
-        self.factor = factor
-
-    def forward(self, x):
-        return (x - self.mean) / self.scale * self.factor
-
-
-class _Net(nn.Module):
-    """What behaves differently in training mode, beside each other and inside each other."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
-        self.outer = nn.Linear(4, 8)
-
-    def forward(self, x):
-        return nn.functional.dropout(self.outer(self.inner(x)), 0.5, self.training)
+_INPUTS = {
+    "near": "torch.tensor([[0.5, 0.25, -0.25], [0.5, 0.125, 0.75]]).double()",
+    "far": "torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0], [0.5, 0.75, 1.0]]).double()",
+    "one row": "torch.tensor([[0.5, 0.75, 1.0]]).double()",
+}
 
 
-def _given(run_in_cpp, setup, path):
-    example = "\nexample = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]).double()"
-    models = {"Gate": _Gate, "Standardised": _Standardised, "Net": _Net}
-    return expect.given(setup + example, run_in_cpp=run_in_cpp, path=path, **models)
+def _written(run_in_cpp, setup):
+    """The example with the file, in which there is code."""
+    code = _EXAMPLE.format(setup)
+    linecache.cache["<given>"] = (
+        len(code),
+        None,
+        code.splitlines(True),
+        "<given>",
+    )  # scripting reads the source
+    t = expect.given(code, run_in_cpp=run_in_cpp)
+    t.run("run_in_cpp(model, example, path)")
+    expect.true(t.path.is_file(), "there is no file at `path`")
+    names = zipfile.ZipFile(t.path).namelist() if zipfile.is_zipfile(t.path) else []
+    expect.true(
+        any("/code/" in name for name in names), "the file holds no code, and the program has none either"
+    )
+    return t
 
 
-def _write(t):
-    """Calls the answer. What is in the file then: a word for it, and what to tell of it."""
-    t.call("run_in_cpp(model, example, path)")
-    kind, told = _kind(t.path)
-    evidence.record("file", kind)
-    expect.true(kind != "nothing", "nothing was written to `path`")
-    return told
-
-
-def _kind(path):
-    if not path.is_file():
-        return "nothing", ""
-    if not zipfile.is_zipfile(path):
-        return "no archive", "what was written is not an archive of torch's"
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-    if any("/code/" in name for name in names):
-        return "script", "what was written is a TorchScript module"
-    if any(name.endswith("archive_format") for name in names):
-        return "program", "what was written is an exported program: a graph, and no TorchScript"
-    try:
-        content = torch.load(path, weights_only=True)
-    except Exception:
-        return "pickle", "what was written is a pickle: names of Python's classes, and no code"
-    if isinstance(content, dict):
-        return "dict", f"what was written is a dict of {len(content)} entries: names and tensors"
-    return type(content).__name__, f"what `torch.load` finds in the file is a {type(content).__name__}"
-
-
-def _from_cpp(path, inputs, told):
-    """What the program prints for the inputs, as one matrix."""
-    ran = cpp.run(_program(), path, *map(_text, inputs))
-    evidence.record("exit code", ran.returncode)
-    if ran.returncode:
-        raise expect.Mismatch(f"the program ended with exit code {ran.returncode}", *_said(ran.stderr), told)
-    rows = [[float(number) for number in line.split()] for line in ran.stdout.splitlines()]
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-def _from_python(path, inputs, told):
-    """The same from `torch.jit.load`, which needs no compiler, and the class as little as the program."""
-    try:
-        loaded = torch.jit.load(path)
-        with torch.no_grad():
-            return torch.cat([loaded(x) for x in inputs])
-    except Exception as error:
-        evidence.record("refused", None)
-        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        said, _, _ = lines[-1].partition(": file not found. This is an internal")
-        raise expect.Mismatch(f"`torch.jit.load(path)(x)` raised: {_shortened(said)}", told) from None
-
-
-def _said(errors):
-    """What went wrong where: the beginning, and where TorchScript raised, the end of what it says."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    if len(lines) > 1:
-        lines = [f"{lines[0].partition(':')[0]}: {lines[-1]}"]
-    return [f"it says: {_shortened(line)}" for line in lines]
-
-
-def _program():
-    try:
-        return cpp.build(PROGRAM, "reader")
-    except cpp.BuildError as error:
-        raise expect.CannotCheck("; ".join(["the program could not be built", *error.lines])) from error
-
-
-def _text(x):
-    return "; ".join(" ".join(map(repr, row)) for row in x.tolist())
-
-
-def _shortened(line):
-    return line if len(line) <= 130 else line[:129] + "…"
-
-
-_NEAR = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], dtype=torch.float64)
-_FAR = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0], [0.7, 0.8, 0.9]], dtype=torch.float64)
-
-
-@exercise.check(deadline=60)
-def without_the_class(run_in_cpp, tmp_path):
-    """The file brings its own code: both branches, two buffers, a number, in double precision"""
-    t = _given(run_in_cpp, "model = Standardised(2.5).double().eval()", tmp_path / "model.pt")
-    wanted = t.model(_FAR)
-    came = _from_python(t.path, [_FAR], _write(t))
-    expect.equal(came, wanted, what="`torch.jit.load(path)(x)`", rtol=1e-10, atol=1e-12)
-    # The branches are asked for here too: there may be no compiler for the program.
-    t = _given(run_in_cpp, "model = Gate().double().eval()", tmp_path / "gate.pt")
-    told = _write(t)
-    for where, x in (("near", _NEAR), ("far", _FAR)):
-        with torch.no_grad():
-            wanted = t.model(x)
-        came = _from_python(t.path, [x], told)
-        what = f"`torch.jit.load(path)(x)` for {where} `x`"
-        expect.equal(came, wanted, what=what, rtol=1e-10, atol=1e-12)
-
-
-@exercise.check(deadline=60)
-def in_training(run_in_cpp, tmp_path):
-    """What is in training mode is evaluated by the file: dropout and batch norm"""
-    t = _given(run_in_cpp, "model = Net().double()", tmp_path / "model.pt")
+def _wanted(t, x):
     with torch.no_grad():
-        t.model(_FAR)  # running statistics that are not those of a new model
-        wanted = copy.deepcopy(t.model).eval()(_FAR)
-    told = _write(t)
-    first, second = _from_python(t.path, [_FAR, _FAR], told).chunk(2)
-    # Nothing else of what is random: it would be something else for another style of the same answer.
-    random = not torch.equal(first, second)
-    evidence.record("random", random)
-    expect.true(not random, "for the same input it gives other numbers the second time", told)
-    expect.equal(first, wanted, what="`torch.jit.load(path)(x)`", rtol=1e-10, atol=1e-12)
+        return t.model.eval()(x)
 
 
 @exercise.check(deadline=60)
-def left_as_it_was(run_in_cpp, tmp_path):
-    """The model is left in its modes, with its numbers and gradients, and so is the example"""
-    setup = "model = Net().double()\nmodel.inner[1].eval()\nmodel.outer.bias.requires_grad_(False)"
-    t = _given(run_in_cpp, setup, tmp_path / "model.pt")
-    t.model(t.example).sum().backward()
-    before, example = _state(t.model), t.example.clone()
-    _write(t)
-    # One after another: the mode of the model itself comes first.
+def both_branches(run_in_cpp):
+    """The file brings its own code, with both branches
+
+    A state dict is names and numbers, and a pickle names a class of Python's that has to be there. A trace
+    has code: the operators that ran for one input, and no branch. A script has the text of `forward`,
+    compiled.
+    """
+    t = _written(run_in_cpp, _GATE)
+    t.run("loaded = torch.jit.load(path)")
+    with Rows() as rows, torch.no_grad():
+        for label, x in _INPUTS.items():
+            with rows.of(label):
+                came = t.call(f"loaded({x})")
+                expect.equal(came, _wanted(t, eval(x)), what="the result", rtol=1e-10, atol=1e-12)
+
+
+@exercise.check(deadline=60)
+def evaluates(run_in_cpp):
+    """A model in training mode is evaluated by the file
+
+    The mode is an attribute of each module, and it is written into the file as it is at that moment. In
+    training mode dropout zeroes at random, and a batch norm uses the statistics of the batch at hand.
+    """
+    t = _written(run_in_cpp, f"{_NET}\nmodel(torch.randn(8, 3).double())")
+    t.run("loaded = torch.jit.load(path)")
+    for x in (_INPUTS["far"], _INPUTS["near"]):
+        with torch.no_grad():
+            came = t.call(f"loaded({x})")
+        expect.equal(came, _wanted(t, eval(x)), what="the result", rtol=1e-10, atol=1e-12)
+
+
+@exercise.check(deadline=60)
+def left_as_it_was(run_in_cpp):
+    """The model keeps its modes, numbers, gradients and hooks
+
+    A scripted module has modes of its own, and shares its parameters with the original. `.eval()` and
+    `.train()` reach all modules inside, whatever mode each was in. A shallow copy has the same modules
+    inside.
+    """
+    setup = f"{_NET}\nmodel[1].eval()\nmodel[3].bias.requires_grad_(False)\n"
+    setup += "model(torch.randn(8, 3).double()).sum().backward()"
+    before = _state(expect.given(setup).model)
+    t = _written(run_in_cpp, setup)
+    expect.unchanged(t.example, eval(_INPUTS["near"]), what="`example`")
     now = _state(t.model)
     for what, was in before.items():
-        expect.equal(now.get(what), was, what=what, rtol=0, atol=0)
-    expect.equal(t.example, example, what="`example` afterwards", rtol=0, atol=0)
-    expect.true(not t.example.requires_grad, "`example` requires a gradient now, and did not before")
+        expect.equal(now.get(what), was, what=f"afterwards `{what}`", rtol=0, atol=0)
 
 
 def _state(model):
-    """What a training loop goes on with, by what it is."""
-    modules = [(f"model.{name}" if name else "model", module) for name, module in model.named_modules()]
-    found = {f"`{name}.training` afterwards": module.training for name, module in modules}
-    found |= {f"`model.{name}` afterwards": value.clone() for name, value in model.state_dict().items()}
+    """What a training loop goes on with, by its name in code."""
+    found = {"model.training": model.training}
+    found |= {f"model[{i}].training": module.training for i, module in enumerate(model)}
+    found |= {f"model.state_dict()['{name}']": values.clone() for name, values in model.state_dict().items()}
     for name, parameter in model.named_parameters():
-        grad = None if parameter.grad is None else parameter.grad.clone()
-        found[f"`model.{name}.requires_grad` afterwards"] = parameter.requires_grad
-        found[f"`model.{name}.grad` afterwards"] = grad
+        found[f"model.get_parameter('{name}').requires_grad"] = parameter.requires_grad
+        found[f"model.get_parameter('{name}').grad"] = parameter.grad
+    for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
+        found[f"[len(m.{kind}) for m in model.modules()]"] = [len(getattr(m, kind)) for m in model.modules()]
     return found
 
 
-@exercise.check(needs=("compiler", "cmake"), deadline=DEADLINE)
-def in_cpp(run_in_cpp, tmp_path):
-    """The program takes both branches of `Gate`, for batches of one to five rows"""
-    t = _given(run_in_cpp, "model = Gate().double().eval()", tmp_path / "model.pt")
-    inputs = [_NEAR, _FAR, _FAR[:1], _NEAR[1:], torch.cat([_FAR, _NEAR])]
-    with torch.no_grad():
-        wanted = [t.model(x) for x in inputs]
-    came = _from_cpp(t.path, inputs, _write(t))
-    shape = tuple(torch.cat(wanted).shape)
-    expect.equal(tuple(came.shape), shape, what="the shape of all that the program printed")
-    for x, part, expected in zip(inputs, came.split([len(x) for x in inputs]), wanted, strict=True):
-        expect.equal(
-            part, expected, what=f'what the program printed for "{_text(x)}"', rtol=1e-10, atol=1e-12
-        )
+# Most of the time is for building the program, once: some ten seconds, minutes on a machine that is busy.
+@exercise.check(needs=("compiler", "cmake"), deadline=240)
+def in_cpp(run_in_cpp):
+    """The program in C++ computes the same
 
-
-# --- the mistakes -----------------------------------------------------------------------------------------
-
-
-def _evaluated(model):
-    return copy.deepcopy(model).eval()
-
-
-@exercise.mistake
-def traces(model, example, path):
-    """You traced the model: the file holds what `example` made it do, and no branch. C++ then takes for every
-    input the branch that `example` took, without a word."""
-    torch.jit.trace(_evaluated(model), example).save(path)
-
-
-@traces.variant
-def traces_and_saves(model, example, path):
-    traced = torch.jit.trace(copy.deepcopy(model).train(False), (example,), check_trace=False)
-    torch.jit.save(torch.jit.freeze(traced), str(path))
-
-
-@traces.form
-def traces_it_as_it_is(model, example, path):
-    torch.jit.trace(model, example, check_trace=False).save(path)
-
-
-@exercise.mistake
-def left_in_training(model, example, path):
-    """The file says training mode: C++ drops out at random and normalises with the batch at hand. A mode is
-    an attribute of every module, and it is saved as it is."""
-    torch.jit.script(model).save(path)
-
-
-@left_in_training.variant
-def evaluates_too_late(model, example, path):
-    scripted = torch.jit.script(model)
-    torch.jit.save(scripted, str(path))
-    scripted.eval()
-
-
-@exercise.mistake
-def saves_the_state(model, example, path):
-    """You saved the state dict: names and numbers, and nothing that computes. Python puts them into a model
-    whose class it has; C++ has no such class."""
-    torch.save(model.state_dict(), path)
-
-
-@saves_the_state.variant
-def saves_the_state_of_a_script(model, example, path):
-    scripted = torch.jit.script(model)
-    scripted.eval()
-    with path.open("wb") as file:
-        torch.save(scripted.state_dict(), file)
-
-
-@exercise.mistake
-def pickles_the_module(model, example, path):
-    """You pickled the module: the file says which class of Python's to look for, and the class is not in it.
-    Only a compiled module brings its code along."""
-    torch.save(_evaluated(model), path)
-
-
-@exercise.mistake
-def leaves_it_in_evaluation(model, example, path):
-    """The file is right, and the model is in another mode than before: training goes on without dropout and
-    with frozen statistics, or unfreezes what was frozen. Switch what you save, not what you were given, and
-    not a shallow copy, which has the same modules inside."""
-    torch.jit.script(model.eval()).save(path)
-
-
-@leaves_it_in_evaluation.form
-def switches_a_shallow_copy(model, example, path):
-    torch.jit.script(copy.copy(model).eval()).save(path)
-
-
-@leaves_it_in_evaluation.form
-def puts_all_into_training(model, example, path):
-    torch.jit.script(model.eval()).save(path)
-    model.train()
-
-
-@exercise.mistake
-def saves_it_in_single_precision(model, example, path):
-    """The file holds single precision. The program brings numbers in double precision: together with weights
-    in float32 they are refused, or come out with half of the digits."""
-    torch.jit.script(_evaluated(model).float()).save(path)
+    It has LibTorch and the file, and nothing else: no Python, and no class. What `torch.jit.load` reads in
+    Python, `torch::jit::load` reads in C++.
+    """
+    try:
+        program = cpp.build(_PROGRAM, "reader")
+    except cpp.BuildError as error:
+        raise expect.CannotCheck("; ".join(["the program could not be built", *error.lines])) from error
+    t = _written(run_in_cpp, _GATE)
+    for label, x in _INPUTS.items():
+        x = eval(x)
+        text = "; ".join(" ".join(map(repr, row)) for row in x.tolist())
+        ran = cpp.run(program, t.path, text)
+        said = ran.stderr.strip().splitlines()[-1:]
+        expect.true(ran.returncode == 0, f"the program ended with exit code {ran.returncode}", *said)
+        rows = [[float(number) for number in line.split()] for line in ran.stdout.splitlines()]
+        came = torch.tensor(rows, dtype=torch.float64)
+        what = f'what the program printed for the input "{text}" ({label})'
+        expect.equal(came, _wanted(t, x), what=what, rtol=1e-10, atol=1e-12)

@@ -21,6 +21,8 @@ def run_in_cpp(model: nn.Module, example: Tensor, path: Path) -> None:
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def freezes_a_copy(model, example, path):
     import copy
@@ -47,3 +49,33 @@ def puts_the_modes_back(model, example, path):
 
 
 also_right = [freezes_a_copy, writes_the_bytes, puts_the_modes_back]
+
+
+# Mistakes
+
+
+def _saves_the_state(model, example, path):
+    torch.save(model.state_dict(), path)
+
+
+def _leaves_it_in_evaluation(model, example, path):
+    torch.jit.script(model.eval()).save(path)
+
+
+def _puts_all_into_training(model, example, path):
+    torch.jit.script(model.eval()).save(path)
+    model.train()
+
+
+mistakes = [
+    Wrong(_saves_the_state, told_by="both_branches"),
+    Edit(
+        "traces",
+        "torch.jit.script(model)",
+        "torch.jit.trace(model, example, check_trace=False)",
+        told_by="both_branches",
+    ),
+    Edit("left in training", "    scripted.eval()\n", "", told_by="evaluates"),
+    Wrong(_leaves_it_in_evaluation, told_by="left_as_it_was"),
+    Wrong(_puts_all_into_training, told_by="left_as_it_was"),
+]
