@@ -147,8 +147,8 @@ def trains(StraightThroughQuantize, device):
 def nothing_kept(StraightThroughQuantize, device):
     """Nothing is kept for backward
 
-    `ctx.save_for_backward` and attributes of `ctx` hold a tensor until backward has run, and with it the
-    memory of whatever made it. A slope of 1 is known without any of them.
+    `ctx.save_for_backward` and attributes of `ctx` hold a tensor, and its memory, until backward has run or
+    longer. A slope of 1 is known without any tensor.
     """
     setup = "x = torch.rand(100, 100, device=device, requires_grad=True)"
     derivatives.keeps(StraightThroughQuantize, "StraightThroughQuantize.apply(a, 5)", setup, device)
