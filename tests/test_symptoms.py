@@ -144,7 +144,7 @@ def test_nothing_is_said_by_chance(actual, expected):
         (M * 3, M, {"known": {"x": X}}, EVERY + f"3{TIMES}; 3 is `x.shape[0]`."),
         (M / 12, M, {"known": {"`x`": X}}, EVERY + "1/12 of what was expected; 12 is `x.numel()`."),
         (M / 3**0.5, M, {"known": {"x": X}}, EVERY + "1/√3 of what was expected; 3 is `x.shape[0]`."),
-        (M * 2, M, {"known": {"x": X}}, EVERY + f"2{TIMES}."),  # no root of 4
+        (M * 2, M, {"known": {"x": X, "z": M * 2 + 1j}}, EVERY + f"2{TIMES}."),  # no root of 4
         (M * 3, M, {"known": {"x": X}, "factors": {"k": 3}}, EVERY + f"3{TIMES}; 3 is k."),
         (tensor([12.0]), tensor([4.0]), {"factors": {"k": 3}}, EVERY + f"3{TIMES}; 3 is k."),
         (M * 5, M, {"factors": {"k": 3, "one": 1, "none": 0}}, EVERY + f"5{TIMES}."),

@@ -79,7 +79,7 @@ class _Pair:
 
     def same(self, a: Tensor, b: Tensor) -> bool:
         """Equal by the tolerance of the comparison that failed."""
-        return a.shape == b.shape and bool(torch.isclose(a, b, **self.strict).all())
+        return (a.shape, a.dtype) == (b.shape, b.dtype) and bool(torch.isclose(a, b, **self.strict).all())
 
 
 def _not_the_values(p: _Pair) -> str:
@@ -109,7 +109,7 @@ def _is_known(p: _Pair) -> str:
         if len({(x.device, x.dtype, x.stride(), x.data_ptr()) for x in (t, p.actual)}) == 1:
             return f"{p.The} is `{name}` itself."
     # Equal numbers everywhere are no sign that a tensor comes from another.
-    names = [name for name, t in p.known if p.same(p.a, _values(t).to(p.a.dtype))] if p.a_varies else []
+    names = [name for name, t in p.known if p.same(p.a, _values(t))] if p.a_varies else []
     return f"{p.The} has the values of `{names[0]}`." if names else ""
 
 
