@@ -140,9 +140,9 @@ def no_copy(RecomputingSilu, device):
 def changed_in_between(RecomputingSilu, device):
     """Backward raises when `x` was changed in between
 
-    Every operator that works in place counts up the version of its tensor. What `ctx.save_for_backward` keeps,
-    it keeps with the version of that moment, and autograd compares. An attribute of `ctx` has no version that anybody looks at,
-    and a NumPy array has none at all.
+    Every operator that works in place counts up the version of its tensor. What `ctx.save_for_backward`
+    keeps, it keeps with the version of that moment, and autograd compares. An attribute of `ctx` has no
+    version that anybody looks at, and a NumPy array has none at all.
     """
     with Rows() as rows:
         for label, code in {"a matrix": "x + 1", "a transposed one": "(x + 1).t()"}.items():
