@@ -13,21 +13,7 @@ nothing there.
 
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
-
-# Where the tensor stands that says how long the sum is: its position, and its keyword.
-FACTOR = {
-    "linear": (0, "input"),
-    "mm": (0, "input"),
-    "bmm": (0, "input"),
-    "matmul": (0, "input"),
-    "addmm": (1, "mat1"),
-    "baddbmm": (1, "batch1"),
-    "conv1d": (1, "weight"),
-    "conv2d": (1, "weight"),
-    "conv3d": (1, "weight"),
-}
 
 
 def count_flops(model: nn.Module, *inputs: Tensor) -> tuple[Tensor, dict[str, int]]:
@@ -57,60 +43,37 @@ class Counting(fx.Interpreter):
                 return module.weight.shape[1:].numel()
         elif node.op in ("call_function", "call_method"):
             name = getattr(node.target, "__name__", node.target)
-            if name in FACTOR:
-                args, kwargs = self.fetch_args_kwargs_from_env(node)
-                position, keyword = FACTOR[name]
-                factor = kwargs[keyword] if keyword in kwargs else args[position]
-                return factor.shape[1:].numel() if keyword == "weight" else factor.shape[-1]
+            if name == "matmul":
+                args, _ = self.fetch_args_kwargs_from_env(node)
+                return args[0].shape[-1]
         return None
 
 
 # Other right answers
 
+import operator
 
-def _by_kind_of_node(model, *inputs):
+import torch
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _by_the_second_factor(model, *inputs):
     flops = {}
-    seen = {}
 
     class Interpreter(fx.Interpreter):
         def run_node(self, n):
-            seen["node"] = n.name
-            return super().run_node(n)
-
-        def note(self, out, inner):
-            flops[seen["node"]] = 2 * inner * out.nelement()
+            out, length = super().run_node(n), 0
+            if n.op == "call_module":
+                weight = getattr(self.fetch_attr(n.target), "weight", torch.zeros(0))
+                length = weight[0].numel() if weight.dim() > 1 else 0
+            elif n.op != "get_attr" and n.target in ("matmul", torch.matmul, operator.matmul):
+                length = self.env[n.args[1]].size(-2)
+            if length:
+                flops[n.name] = 2 * out.numel() * length
             return out
 
-        def call_module(self, target, args, kwargs):
-            out = super().call_module(target, args, kwargs)
-            match self.submodules[target]:
-                case nn.Linear(in_features=size):
-                    return self.note(out, size)
-                case nn.Conv1d() | nn.Conv2d() | nn.Conv3d() as conv:
-                    return self.note(out, conv.weight.numel() // conv.out_channels)
-            return out
-
-        def call_function(self, target, args, kwargs):
-            return self.named(target.__name__, super().call_function(target, args, kwargs), args, kwargs)
-
-        def call_method(self, target, args, kwargs):
-            return self.named(target, super().call_method(target, args, kwargs), args, kwargs)
-
-        def named(self, name, out, args, kwargs):
-            args = dict(enumerate(args)) | kwargs
-            if name in ("mm", "bmm", "matmul", "linear"):
-                return self.note(out, args.get("input", args.get(0)).size(-1))
-            if name in ("addmm", "baddbmm"):
-                second = args.get("mat2", args.get("batch2", args.get(2)))
-                return self.note(out, second.size(-2))
-            if name in ("conv1d", "conv2d", "conv3d"):
-                weight = args["weight"] if "weight" in args else args[1]
-                return self.note(out, weight.numel() // weight.size(0))
-            return out
-
-    interpreter = Interpreter(fx.symbolic_trace(model))
-    interpreter.submodules = dict(interpreter.module.named_modules())
-    return interpreter.run(*inputs), flops
+    return Interpreter(fx.symbolic_trace(model), garbage_collect_values=False).run(*inputs), flops
 
 
 def _from_noted_shapes(model, *inputs):
@@ -125,48 +88,55 @@ def _from_noted_shapes(model, *inputs):
     traced = fx.symbolic_trace(model)
     out, flops = Noting(traced).run(*inputs), {}
     for n in traced.graph.nodes:
-        if n.op == "call_module":
-            weight = getattr(traced.get_submodule(n.target), "weight", None)
-            known = isinstance(traced.get_submodule(n.target), (nn.Linear, nn.modules.conv._ConvNd))
-            length = weight.numel() // len(weight) if known else 0
-        else:
-            name = n.target if n.op == "call_method" else getattr(n.target, "__name__", "")
-            length = _length(name, n.args, n.kwargs)
-        if length:
-            flops[n.name] = length * n.meta["shape"].numel() * 2
+        module = traced.get_submodule(n.target) if n.op == "call_module" else None
+        if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):
+            flops[n.name] = 2 * n.meta["shape"].numel() * module.weight.numel() // len(module.weight)
+        elif n.op != "get_attr" and n.target in ("matmul", torch.matmul, operator.matmul):
+            flops[n.name] = 2 * n.meta["shape"].numel() * n.args[0].meta["shape"][-1]
     return out, flops
 
 
-def _length(name, args, kwargs):
-    if name in ("mm", "bmm", "matmul", "linear"):
-        return (args[0] if args else kwargs["input"]).meta["shape"][-1]
-    if name in ("addmm", "baddbmm"):
-        factors = [*args[1:2], *(value for key, value in kwargs.items() if key in ("mat1", "batch1"))]
-        return factors[0].meta["shape"][-1]
-    if name in ("conv1d", "conv2d", "conv3d"):
-        weight = kwargs.get("weight") or args[1]
-        return weight.meta["shape"][1:].numel()
-    return 0
+also_right = [_by_the_second_factor, _from_noted_shapes]
 
 
-also_right = [_by_kind_of_node, _from_noted_shapes]
-
-equivalent = {
-    "line 8: `0` -> `1`": "The weight of a linear layer has the inputs in its last dimension as well.",
-}
+# Mistakes
 
 
-def generated(count_flops):
-    class Model(nn.Module):
-        def __init__(self, inputs, outputs):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(outputs, inputs))
-            self.bias = nn.Parameter(torch.randn(outputs))
+def _runs_it_twice(model, *inputs):
+    return model(*inputs), count_flops(model, *inputs)[1]
 
-        def forward(self, x):
-            y = nn.functional.linear(x, self.weight, self.bias)
-            return nn.functional.linear(input=y, weight=self.weight.t()) @ self.weight.t()
 
-    for inputs, outputs in ((3, 4), (5, 2), (1, 3)):
-        for shape in ((2, inputs), (2, 3, inputs)):
-            yield count_flops(Model(inputs, outputs), torch.randn(shape))
+mistakes = [
+    Edit("half of them", "2 * result.numel()", "result.numel()", told_by="linear_layers"),
+    Edit(
+        "one matrix of the batch",
+        "2 * result.numel() * length",
+        "2 * result.shape[-2:].numel() * length",
+        told_by="linear_layers",
+    ),
+    Edit(
+        "no methods",
+        'in ("call_function", "call_method")',
+        '== "call_function"',
+        told_by="products",
+    ),
+    Edit(
+        "without groups",
+        "module.weight.shape[1:].numel()",
+        'module.weight.shape[1:].numel() * getattr(module, "groups", 1)',
+        told_by="convolutions",
+    ),
+    Edit(
+        "named after the target",
+        "self.flops[node.name]",
+        'self.flops[getattr(node.target, "__name__", node.target)]',
+        told_by="every_node",
+    ),
+    Wrong(_runs_it_twice, told_by="runs_once"),
+    Edit(
+        "runs a copy",
+        "fx.symbolic_trace(model)",
+        "fx.symbolic_trace(__import__('copy').deepcopy(model))",
+        told_by="runs_once",
+    ),
+]
