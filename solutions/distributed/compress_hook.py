@@ -8,10 +8,9 @@ unit. A residual belongs to elements of parameters. After its first backward `Di
 the parameters into buckets in the order in which their gradients were ready, so it is kept by parameter.
 
 The hook returns before anything has arrived. `then` says what is made of it, and meanwhile backward goes on
-with the gradients of the next bucket.
-
-Each rank brings a quarter of the bytes. What it receives grows with the number of ranks: with nine, gathering
-takes as much of the wire as the plain all-reduce, in which a rank sends about twice what it has."""
+with the gradients of the next bucket. Each rank brings a quarter of the bytes. What it receives grows with
+the number of ranks: from nine on, gathering takes as much of the wire as the plain all-reduce.
+"""
 
 import torch
 import torch.distributed as dist
@@ -44,83 +43,85 @@ def compress_hook(state: dict, bucket: dist.GradBucket) -> torch.futures.Future[
 
 # Other right answers
 
+from course_utils.exercise import Edit, Wrong
+
 
 def _one_message(state, bucket):
     """Scale and integers in one message of bytes; the residual is what is left in the buffer."""
     buffer, world = bucket.buffer(), dist.get_world_size()
-    for p, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        if p in state:
-            gradient += state[p].view_as(gradient)
+    pairs = list(zip(bucket.parameters(), bucket.gradients(), strict=True))
+    for p, gradient in pairs:
+        gradient += state.get(p, 0)
     scale = buffer.abs().amax() / 127
     levels = (buffer / scale).nan_to_num(0.0).round_().char()
-    message = torch.cat((scale.reshape(1).view(torch.uint8), levels.view(torch.uint8)))
+    message = torch.cat((scale.reshape(1).view(torch.int8), levels))
     heard = [torch.empty_like(message) for _ in range(world)]
-    size = scale.element_size()
-
-    def open_up(part):
-        return part[:size].view(buffer.dtype), part[size:].view(torch.int8)
-
-    buffer -= scale * levels
-    for p, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+    buffer -= torch.where(levels == 0, 0, scale * levels)
+    for p, gradient in pairs:
         state[p] = gradient.clone()
 
     def average(_):
-        total = torch.zeros_like(buffer)
-        for part in heard:
-            step, integers = open_up(part)
-            total.add_(integers.to(buffer.dtype) * step)
-        return total.div_(world)
+        parts = [part[4:] * part[:4].view(buffer.dtype) for part in heard]
+        return torch.stack(parts).mean(0)
 
     return dist.all_gather(heard, message, async_op=True).get_future().then(average)
 
 
 def _a_scale_for_each_parameter(state, bucket):
-    """Finer than one for all: a bias is not rounded by the ruler of a weight."""
-    world, parts = dist.get_world_size(), []
+    """Finer than one for all: a bias is not rounded by the ruler of a weight. It waits before it returns."""
+    numbers, steps = [], []
     for p, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        wanted = gradient.flatten() + state.get(id(p), 0.0)
-        highest = wanted.abs().max().item()
-        levels = torch.round(wanted * (127 / highest if highest else 0.0)).to(torch.int8)
-        parts.append((levels, highest / 127))
-        state[id(p)] = wanted - levels.to(wanted) * (highest / 127)
-    dtype = bucket.buffer().dtype
-    mine = torch.cat([levels for levels, _ in parts])
-    steps = torch.tensor([step for _, step in parts], dtype=dtype, device=mine.device)
-    sizes = torch.tensor([p.numel() for p in bucket.parameters()], device=mine.device)
-    levels, scales = mine.new_empty(world * len(mine)), steps.new_empty(world * len(steps))
-    futures = [
-        dist.all_gather_into_tensor(levels, mine, async_op=True).get_future(),
-        dist.all_gather_into_tensor(scales, steps, async_op=True).get_future(),
-    ]
-
-    def average(_):
-        rulers = scales.view(world, -1).repeat_interleave(sizes, dim=1)
-        return (levels.view(world, -1) * rulers).mean(0)
-
-    return torch.futures.collect_all(futures).then(average)
+        gradient = gradient + state.get(p, 0)
+        top = gradient.abs().max()
+        step = torch.where(top == 0, 1, top / 127)
+        numbers.append((gradient / step).round().to(torch.int8))
+        steps.append(step)
+        state[p] = gradient - numbers[-1] * step
+    mine, own_steps = torch.cat([one.flatten() for one in numbers]), torch.stack(steps)
+    world, sizes = dist.get_world_size(), torch.tensor([one.numel() for one in numbers])
+    levels, rulers = mine.new_empty(world * len(mine)), own_steps.new_empty(world * len(steps))
+    dist.all_gather_into_tensor(levels, mine)
+    dist.all_gather_into_tensor(rulers, own_steps)
+    future = torch.futures.Future()
+    rulers = rulers.view(world, -1).repeat_interleave(sizes, dim=1)
+    future.set_result((levels.view(world, -1) * rulers).mean(0))
+    return future
 
 
-def _broadcasts(state, bucket):
-    """Every rank broadcasts its own message, scale and integers together."""
-    rank, world, buffer = dist.get_rank(), dist.get_world_size(), bucket.buffer()
-    pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-    wanted = torch.cat([g.flatten() + state.get(p, 0) for p, g in pairs])
-    unit = wanted.abs().max() / 127
-    unit = torch.where(unit == 0, 1, unit)
-    numbers = (wanted / unit).round().to(torch.int8)
-    place = 0
-    for p in bucket.parameters():
-        part = slice(place, place := place + p.numel())
-        state[p] = wanted[part] - numbers[part] * unit
-    own = torch.cat([unit.reshape(1).view(torch.int8), numbers])
-    heard = [own if r == rank else torch.empty_like(own) for r in range(world)]
-    futures = [dist.broadcast(one, r, async_op=True).get_future() for r, one in enumerate(heard)]
-    size = unit.element_size()
-
-    def average(_):
-        return torch.stack([m[size:] * m[:size].view(buffer.dtype) for m in heard]).mean(0)
-
-    return torch.futures.collect_all(futures).then(average)
+also_right = [_one_message, _a_scale_for_each_parameter]
 
 
-also_right = [_one_message, _a_scale_for_each_parameter, _broadcasts]
+# Mistakes
+
+
+def _half_precision(state, bucket):
+    world, dtype = dist.get_world_size(), bucket.buffer().dtype
+    future = dist.all_reduce(bucket.buffer().div(world).half(), async_op=True).get_future()
+    return future.then(lambda f: f.value()[0].to(dtype))
+
+
+def _one_residual(state, bucket):
+    wanted = bucket.buffer() + state.get("lost", 0)
+    scale = (wanted.abs().max() / 127).clamp(min=1e-30)
+    levels = torch.round(wanted / scale).to(torch.int8)
+    state["lost"] = wanted - levels * scale
+    all_levels, all_scales = (
+        [torch.empty_like(t) for _ in range(dist.get_world_size())] for t in (levels, scale)
+    )
+    dist.all_gather(all_scales, scale)
+    future = dist.all_gather(all_levels, levels, async_op=True).get_future()
+    return future.then(lambda _: sum(map(torch.mul, all_levels, all_scales)) / len(all_levels))
+
+
+_SCALE = "(wanted.abs().max() / 127).clamp(min=torch.finfo(wanted.dtype).tiny)"
+
+mistakes = [
+    Edit("own scale for all", "* all_scales[r]", "* scale", told_by="one_backward"),
+    Edit("does not divide", " for r in ranks) / len(ranks)", " for r in ranks)", told_by="one_backward"),
+    Edit("truncates", "torch.round(wanted / scale)", "torch.trunc(wanted / scale)", told_by="one_backward"),
+    Edit("divides by zero", ".clamp(min=torch.finfo(wanted.dtype).tiny)", "", told_by="zeros"),
+    Wrong(_half_precision, told_by="bytes_sent"),
+    Edit("forgets the residual", "state[p] = lost[i]", "pass", told_by="feedback"),
+    Wrong(_one_residual, told_by="by_parameter"),
+    Edit("hides NaN", _SCALE, "torch.tensor(max(1e-30, wanted.abs().max().item() / 127))", "not_a_number"),
+]
