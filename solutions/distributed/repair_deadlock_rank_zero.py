@@ -1,16 +1,15 @@
 """A collective is over when every rank has called it. Under `if rank == 0` one rank calls it, whether it
-stands there in the open or inside a function that computes a loss. The collective does not know what it
-was meant for: it meets the next one that the other ranks call. Here that is the all-reduce of their next
-gradient, which happens to be as large, so a loss and a count were added to a gradient before anything hung.
-Every rank computes the loss, and the log alone stays under the condition.
+stands there in the open or inside a function that computes a loss. The collective does not know what it was
+meant for: it meets the next one that the other ranks call. Here that is the all-reduce of their next
+gradient. Every rank computes the loss, and the log alone stays under the condition.
 
 Then the second fault shows. Rank 0 used to leave the loop when the loss rose; the others would have gone on
 to the all-reduce of the next gradient. A decision about the way of a rank through collectives has to be taken
-on all ranks alike: from a number that all of them have, as the result of an all-reduce is, or by one of them
-that tells the others.
+on all ranks alike: from a number that all of them have, or by one of them that tells the others.
 
-A loss of one's own examples is no such number, though it is nearly the same. It works until the day on
-which it rises on one rank only."""
+A loss of one's own examples is no such number, though it is nearly the same. It works until the day on which
+it rises on one rank only.
+"""
 
 import torch
 import torch.distributed as dist
@@ -42,17 +41,18 @@ def repair_deadlock_rank_zero(w: Tensor, train: tuple, valid: tuple, epochs: int
 
 # Other right answers
 
+from course_utils.exercise import Edit
+
 
 def _rank_zero_tells_the_others(w, train, valid, epochs, log):
     x, y = train
-    x_valid, y_valid = valid
-    rank, ended = dist.get_rank(), torch.zeros((), dtype=torch.bool)
+    rank, ended = dist.get_rank(), torch.zeros(())
     while epochs and not ended:
         epochs -= 1
         grad = x.mT.mv(x.mv(w) - y)
         dist.all_reduce(grad)
         w = torch.sub(w, grad, alpha=0.125)
-        squares = torch.tensor([(x_valid.mv(w) - y_valid).pow(2).sum(), len(y_valid)])
+        squares = torch.tensor([(valid[0].mv(w) - valid[1]).pow(2).sum(), len(valid[1])])
         dist.reduce(squares, dst=0)
         if rank == 0:
             loss = float(squares[0] / squares[1])
@@ -63,23 +63,50 @@ def _rank_zero_tells_the_others(w, train, valid, epochs, log):
 
 
 def _sums_are_gathered(w, train, valid, epochs, log):
-    x, y = train
-    losses = []
+    losses, n = [], dist.get_world_size()
     for _ in range(epochs):
-        grads = [torch.empty_like(w) for _ in range(dist.get_world_size())]
-        dist.all_gather(grads, x.t() @ (x @ w - y))
+        grads = [torch.empty_like(w) for _ in range(n)]
+        dist.all_gather(grads, train[0].t() @ (train[0] @ w - train[1]))
         w = w - sum(grads) / 8
-        errors = valid[0] @ w - valid[1]
-        own = torch.tensor([errors.dot(errors), errors.numel()])
-        parts = torch.empty(dist.get_world_size() * 2)
-        dist.all_gather_into_tensor(parts, own)
-        square, count = parts.view(-1, 2).sum(0).tolist()
-        losses.append(square / count)
+        errors, parts = valid[0] @ w - valid[1], torch.empty(n, 2)
+        dist.all_gather_into_tensor(parts.view(-1), torch.tensor([errors.dot(errors), errors.numel()]))
+        losses.append((parts.sum(0)[0] / parts.sum(0)[1]).item())
         if len(losses) > 1 and losses[-1] >= losses[-2]:
             break
-    if dist.get_rank() == 0:
-        log.extend(losses)
+    log.extend(losses if dist.get_rank() == 0 else [])
     return w
 
 
 also_right = [_rank_zero_tells_the_others, _sums_are_gathered]
+
+
+# Mistakes
+
+_LOSS = "loss = mean_loss(*valid).item()"
+_BARRIER = "dist.barrier()\n        loss = mean_loss(*valid).item() if dist.get_rank() == 0 else 0.0"
+_ENDS = "if loss >= best:\n            break"
+_REDUCED = "dist.all_reduce(total)"
+_MEANS = """mean = total[0] / total[1].clamp(min=1)
+        dist.all_reduce(mean)
+        return mean / dist.get_world_size()"""
+
+mistakes = [
+    Edit("a barrier around it", _LOSS, _BARRIER, told_by="comes_to_an_end"),
+    Edit(
+        "rank 0 leaves alone",
+        "loss >= best",
+        "loss >= best and dist.get_rank() == 0",
+        told_by="ends_together",
+    ),
+    Edit("never stops", _ENDS, "pass", told_by="weights"),
+    Edit("divides the gradient", "0.125 * grad", "0.125 * grad / dist.get_world_size()", told_by="weights"),
+    Edit("each looks at its own", _REDUCED, "pass", told_by="loss_of_all"),
+    Edit("rank 0 decides by its own", _REDUCED, "dist.broadcast(total, 0)", told_by="loss_of_all"),
+    Edit("notes it on every rank", "if dist.get_rank() == 0:", "if True:", told_by="the_log"),
+    Edit(
+        "the mean of means",
+        f"{_REDUCED}\n        return total[0] / total[1]",
+        _MEANS,
+        told_by="unequal_numbers",
+    ),
+]
