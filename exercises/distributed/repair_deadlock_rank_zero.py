@@ -76,19 +76,24 @@ def _trained(repair_deadlock_rank_zero, valid, epochs, train=_TRAIN):
     setup = _SETUP.format(train=train, valid=valid)
     t = ranks.given(setup, repair_deadlock_rank_zero=repair_deadlock_rank_zero)
     found = t.call(f"repair_deadlock_rank_zero(w, train, valid, {epochs}, log)")
-    x, w, losses = t.x.double(), torch.zeros(2, dtype=torch.float64), []
+    return t, found, *_in_one_process(t.x.double(), train, valid, epochs)
+
+
+def _in_one_process(x, train, valid, epochs):
+    w, losses = torch.zeros(2, dtype=torch.float64), []
     for _ in range(epochs):
         w = w - 0.125 * sum(x.t() @ (x @ w - torch.tensor(y).double()) for y in train)
         errors = torch.cat([x[: len(y)] @ w - torch.tensor(y).double() for y in valid])
         losses.append(errors.square().mean().item())
         if len(losses) > 1 and losses[-1] >= losses[-2]:
             break
-    return t, found, w.float(), losses
+    return w.float(), losses
 
 
-def _expect_weights(repair_deadlock_rank_zero, valid, epochs):
+def _expect_weights(repair_deadlock_rank_zero, rank, valid, epochs):
     t, found, weights, _ = _trained(repair_deadlock_rank_zero, valid, epochs)
-    expect.equal(found, weights, rtol=1e-5)
+    alone, _ = _in_one_process(t.x.double(), _TRAIN[rank : rank + 1], valid[rank : rank + 1], epochs)
+    expect.equal(found, weights, rtol=1e-5, like={"what this rank comes to alone": alone})
     expect.unchanged(t.w, torch.zeros(2), what="`w`")
 
 
@@ -120,24 +125,24 @@ def ends_together(repair_deadlock_rank_zero):
 
 
 @exercise.check(ranks=2, deadline=6)
-def weights(repair_deadlock_rank_zero):
+def weights(repair_deadlock_rank_zero, rank):
     """Both ranks return the weights after the last step, also where the loss rose in it
 
     The gradient is a sum over examples here, so that of all examples is the sum over the ranks. The loss that
     is no longer smaller is that of the weights after the step.
     """
-    _expect_weights(repair_deadlock_rank_zero, [[9.0, 9.0]] * 2, 3)
-    _expect_weights(repair_deadlock_rank_zero, [[2.0, 1.0]] * 2, 9)
+    _expect_weights(repair_deadlock_rank_zero, rank, [[9.0, 9.0]] * 2, 3)
+    _expect_weights(repair_deadlock_rank_zero, rank, [[2.0, 1.0]] * 2, 9)
 
 
 @exercise.check(ranks=2, deadline=6)
-def loss_of_all(repair_deadlock_rank_zero):
+def loss_of_all(repair_deadlock_rank_zero, rank):
     """A loss that rises on one rank ends nothing while that of all falls
 
     The loss of a rank's own examples is another number on each rank, and rises at another time. It would end
     training on one of them, or on all by the word of one.
     """
-    _expect_weights(repair_deadlock_rank_zero, [[0.5], [9.0, 9.0]], 4)
+    _expect_weights(repair_deadlock_rank_zero, rank, [[0.5], [9.0, 9.0]], 4)
 
 
 @exercise.check(ranks=2, deadline=6)

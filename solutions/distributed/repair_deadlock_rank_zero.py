@@ -7,8 +7,7 @@ Then the second fault shows. Rank 0 used to leave the loop when the loss rose; t
 to the all-reduce of the next gradient. A decision about the way of a rank through collectives has to be taken
 on all ranks alike: from a number that all of them have, or by one of them that tells the others.
 
-A loss of one's own examples is no such number, though it is nearly the same. It works until the day on which
-it rises on one rank only.
+A loss of one's own examples is no such number. It works until the day on which it rises on one rank only.
 """
 
 import torch
@@ -99,7 +98,7 @@ mistakes = [
         told_by="ends_together",
     ),
     Edit("never stops", _ENDS, "pass", told_by="weights"),
-    Edit("divides the gradient", "0.125 * grad", "0.125 * grad / dist.get_world_size()", told_by="weights"),
+    Edit("trains on its own", "dist.all_reduce(grad)", "pass", told_by="weights"),
     Edit("each looks at its own", _REDUCED, "pass", told_by="loss_of_all"),
     Edit("rank 0 decides by its own", _REDUCED, "dist.broadcast(total, 0)", told_by="loss_of_all"),
     Edit("notes it on every rank", "if dist.get_rank() == 0:", "if True:", told_by="the_log"),
