@@ -1,14 +1,14 @@
 """Another activation in the place of every ReLU
 
 Return an `fx.GraphModule` that computes what `model` computes with `activation`, a function of one tensor, in
-the place of every ReLU: `nn.ReLU`, `F.relu` and `torch.relu`, the methods `x.relu()` and `x.relu_()`, with
-`inplace=True` or without. Other activations stay.
+the place of every ReLU. A ReLU is `nn.ReLU()`, `F.relu(x)`, `torch.relu(x)` or `x.relu()`.
 
-A ReLU in place changes its input. Who reads that tensor later reads what was written, by the name of the
-input or by that of the result: it has to read the result of `activation` then. Who reads it before has to
-read what was there. `activation` writes into nothing.
-
-Each ReLU becomes one node that calls `activation`, and `model` stays as it was.
+- In place it is `nn.ReLU(inplace=True)`, `F.relu(x, inplace=True)` or `x.relu_()`. Who reads that tensor
+  later, by either name, reads the result of `activation`, which writes into nothing. Who reads it before
+  reads what was there.
+- Each ReLU becomes one node, which calls `activation` itself. None is left in the graph or among the modules;
+  all else stays.
+- `model` stays as it was.
 
 `replace_activation(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), F.gelu)` → a graph that calls `0` and `gelu`
 """
@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=30,
+    minutes=25,
     hints=[
         "There are three kinds of node to look for: those that call a module, a function and a method. Which "
         "of them change their input, and how does a node say so?",
@@ -47,44 +47,60 @@ _MODEL = """class Model(nn.Module):
         super().__init__()
         self.linear = nn.Linear(4, 4)
 {parts}
+
     def forward(self, x):
+        y = self.linear(x)
         {forward}
 
-torch.manual_seed(3)
+def swish(x):
+    return x * torch.sigmoid(x)
+
+torch.manual_seed(0)
 model = Model()
-x = torch.randn(3, 4)
-new = replace_activation(model, F.gelu)"""
+x = torch.linspace(-2, 2, 12).view(3, 4)"""
+
+_RELU, _IN_PLACE = {"act": "nn.ReLU()"}, {"act": "nn.ReLU(inplace=True)"}
 
 
 class _Instead(TorchFunctionMode):
-    """The oracle: whenever a ReLU is called, gelu runs instead, in place where the ReLU was."""
+    """The oracle: whenever a ReLU is called, the activation runs instead, in place where the ReLU was."""
+
+    def __init__(self, activation):
+        super().__init__()
+        self.activation = activation
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        if func not in (F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_):
+        kwargs = kwargs or {}
+        if func not in (F.relu, torch.relu, Tensor.relu, Tensor.relu_, torch.relu_):
             return func(*args, **kwargs)
-        x = kwargs.pop("input", args[0] if args else None)
-        in_place = func in (torch.relu_, Tensor.relu_) or kwargs.get("inplace", (*args, False, False)[1])
-        value = F.gelu(x.clone())
-        return x.copy_(value) if in_place else value
+        in_place = func in (Tensor.relu_, torch.relu_) or kwargs.get("inplace", False)
+        value = self.activation(args[0].clone())
+        return args[0].copy_(value) if in_place else value
 
 
-def _replaced(replace_activation, forward, relus, **parts):
-    """The example with its `new`: right values, one call of gelu for each ReLU, and no ReLU left."""
-    lines = "".join(f"        self.{name} = {part}\n" for name, part in parts.items())
-    setup = _MODEL.format(parts=lines, forward=forward.replace("; ", "\n        "))
-    t = expect.given(setup, replace_activation=replace_activation)
+def _replaced(replace_activation, forward, calls, parts=None, gradients=False):
+    """The example: the right values (and gradients), so many calls of the activation, and no ReLU."""
+    lines = "\n".join(f"        self.{name} = {part}" for name, part in (parts or {}).items())
+    setup = _MODEL.format(parts=lines, forward=forward.replace("\n", "\n        ")).replace("\n\n\n", "\n\n")
+    # As in a cell: the code of a graph names a function by its module.
+    t = expect.given(setup, replace_activation=replace_activation, __name__="__main__")
+    with _Instead(t.swish):  # before the answer has the model: it may change it
+        wanted = t.model(t.x)
+    (slope,) = torch.autograd.grad(wanted.sum(), t.model.linear.weight)
+    t.run("new = replace_activation(model, swish)")
     expect.true(
         isinstance(t.new, fx.GraphModule), f"the result is {expect.show(t.new)}, expected an `fx.GraphModule`"
     )
-    with torch.no_grad(), _Instead():
-        wanted = t.model(t.x.clone())
-    with torch.no_grad():
-        expect.equal(t.call("new(x)"), wanted, what="`new(x)`")
-    calls = sum(node.target is F.gelu for node in t.new.graph.nodes)
-    expect.true(calls == relus, f"nodes of `new` that call `F.gelu`: {calls}, expected {relus}")
+    t.run("new.graph.lint()")  # what reads a name before it is there is told by name
+    came = t.call("new(x)")
+    expect.equal(came, wanted, what="`new(x)`")
+    if gradients:
+        t.run("(gradient,) = torch.autograd.grad(new(x).sum(), new.linear.weight)")
+        expect.equal(t.gradient, slope, what="`gradient`")
+    found = sum(node.target is t.swish for node in t.new.graph.nodes)
+    expect.equal(found, calls, what="the number of nodes that call `swish` itself")
     left = [name for name, module in t.new.named_modules() if isinstance(module, nn.ReLU)]
-    expect.true(not left, f"modules of `new` that are a ReLU: {', '.join(left)}", "expected: none")
+    expect.equal(left, [], what="the names of the `nn.ReLU` in `new.named_modules()`")
     return t
 
 
@@ -92,103 +108,114 @@ def _replaced(replace_activation, forward, relus, **parts):
 def every_way_to_write_it(replace_activation):
     """Every ReLU is found, however it is written
 
-    Nodes come in kinds: `call_module` names a module, `call_function` holds a function, `call_method` the
-    name of a method. The input of a call stands in `args` or in `kwargs`; `all_input_nodes` has both.
-    A graph module runs the code that `recompile` has written.
+    A ReLU is one of three kinds of node: `call_module`, of which the target is a name of a module;
+    `call_function`, of which it is the function; `call_method`, of which it is the name of the method.
     """
     with Rows() as rows:
-        for line in (
-            "self.act(input=self.linear(x)) * 2",
-            "F.relu(self.linear(x)) * 2",
-            "F.relu(input=self.linear(x), inplace=False)",
-            "torch.relu(self.linear(x)) * 2",
-            "self.linear(x).relu()",
-            "F.relu(self.linear(x), inplace=True) * 2",
-            "self.linear(x).relu_() * 2",
+        for forward in (
+            "return self.act(y) * 2",
+            "return F.relu(y) * 2",
+            "return torch.relu(y) * 2",
+            "return y.relu() * 2",
+            "return F.relu(y, inplace=True) * 2",
+            "return y.relu_() * 2",
         ):
-            with rows.of(f"`{line}`"):
-                _replaced(replace_activation, f"return {line}", 1, act="nn.ReLU()")
+            with rows.of(f"`{forward}`"):
+                _replaced(replace_activation, forward, 1, _RELU if "self.act" in forward else {})
 
 
 @exercise.check(deadline=60)
 def others_stay(replace_activation):
-    """Other activations, other modules and other methods stay
+    """Other activations stay, and so do other changes in place
 
-    What a node calls is its target: a function itself, or the module that stands under a name. The name alone
-    says little: `relu6` and `leaky_relu` have it in theirs, and a parameter may be called so.
+    A name is no proof: `relu6` and `leaky_relu` have it in theirs, and a parameter may be called so. A node
+    that nobody reads may change a tensor that is read later, and `eliminate_dead_code` does not see that.
     """
-    forward = "x = self.six(self.leaky(self.linear(x))).clamp(min=0.1); x.mul_(3); "
-    forward += "return F.leaky_relu(F.relu6(x) + self.relu, 0.2)"
     parts = {"six": "nn.ReLU6()", "leaky": "nn.LeakyReLU(0.3)", "relu": "nn.Parameter(torch.ones(4))"}
-    _replaced(replace_activation, forward, 0, **parts)
+    with Rows() as rows:
+        for forward in (
+            "return F.leaky_relu(F.relu6(y), 0.2) + self.relu",
+            "return self.leaky(y) + self.six(y)",
+            "z = y * 2\nz.mul_(3)\nreturn z",
+        ):
+            with rows.of("`" + forward.replace("\n", "; ") + "`"):
+                _replaced(replace_activation, forward, 0, parts)
 
 
 @exercise.check(deadline=60)
 def shared_modules(replace_activation):
-    """One module called in many places, one inside another; the model stays as it was
+    """One module that is called in many places, and one inside another
 
-    The modules of a graph module are those of the model, not copies. A module that was called twice is two
-    nodes; taking it out of the graph module leaves the model's own where it is.
+    Each call is a node of its own, with the same `target`. The module may go when no node calls it any more:
+    erasing a node takes the call out of the graph and leaves the module, and a graph module runs the code
+    that `recompile` has written.
     """
     inner = "nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))"
-    forward = "x = self.act(self.linear(x)); return self.act(self.net(x)) + self.act(x - 1)"
-    t = _replaced(replace_activation, forward, 4, net=inner, act="nn.ReLU()")
-    kinds = [type(module).__name__ for module in t.model.modules()]
-    wanted = ["Model", "Linear", "Sequential", "Linear", "ReLU", "Linear", "ReLU"]
-    expect.equal(kinds, wanted, what="the modules of `model` afterwards")
-    with torch.no_grad():
-        expect.equal(t.model(t.x), type(t.model).forward(t.model, t.x), what="`model(x)` afterwards")
-        expect.true(bool((t.model.act(-t.x.abs()) == 0).all()), "`model.act` is no ReLU any more")
-
-
-@exercise.check(deadline=60)
-def read_before(replace_activation):
-    """Who reads a tensor before, or what a ReLU out of place was given, reads the old values
-
-    A graph is in the order in which it runs. Readers that stand before a change saw the old values. A ReLU
-    out of place changes nothing, so all who read its input read what was there.
-    """
-    with Rows() as rows:
-        for forward, relus in (
-            ("y = self.linear(x); s = y * 2; z = y.relu_(); return s - z", 1),
-            ("y = self.linear(x); z = F.relu(y); return y + z", 1),
-            ("y = self.linear(x); z = self.act(y); w = z.relu_(); return y + w", 2),
-        ):
-            with rows.of(f"`{forward}`"):
-                _replaced(replace_activation, forward, relus, act="nn.ReLU()")
+    forward = "y = self.act(y)\nreturn self.act(self.net(y)) + self.act(y - 1)"
+    _replaced(replace_activation, forward, 4, {**_RELU, "net": inner})
 
 
 @exercise.check(deadline=60)
 def read_later(replace_activation):
     """Who reads a tensor after a ReLU in place reads the new values, by either name
 
-    A change in place is an effect that no edge of the graph shows: a later node that reads the input has an
-    edge to the input, not to the ReLU. In a graph in which nothing is written it needs an edge to the new
-    node. Not only a name with an underscore says so: the module has `inplace`, and `F.relu` an argument.
+    A node in place does two things: it has a result, and it changes its input, which no edge of the graph
+    shows. Where nothing is written any more, who reads the input later has to read the new node. Writing into
+    the input would not do: an activation may have kept it for backward.
     """
     with Rows() as rows:
-        for forward, relus in (
-            ("y = self.linear(x); y.relu_(); return y", 1),
-            ("y = self.linear(x); z = self.act(y); return y + z * 2", 1),
-            ("y = self.linear(x); F.relu(y, inplace=True); return y * 2", 1),
-            ("y = self.linear(x); y.relu_(); z = y * 2; torch.relu_(y); return y + z", 2),
-            ("y = self.linear(x); a = F.relu(y, True); b = y.relu_(); return a * 2 + b * 3 + y", 2),
+        for forward, parts in (
+            ("y.relu_()\nreturn y", {}),
+            ("z = self.act(y)\nreturn y + z * 2", _IN_PLACE),
+            ("F.relu(y, inplace=True)\nreturn y * 2", {}),
+            ("a = y.relu_()\nb = y.relu_()\nreturn a * 2 + b * 3 + y", {}),
         ):
-            with rows.of(f"`{forward}`"):
-                _replaced(replace_activation, forward, relus, act="nn.ReLU(inplace=True)")
+            with rows.of("`" + forward.replace("\n", "; ") + "`"):
+                calls = forward.count("relu") + forward.count("self.act")
+                _replaced(replace_activation, forward, calls, parts, gradients=True)
 
 
 @exercise.check(deadline=60)
-def gradients(replace_activation):
-    """Gradients flow through the activation
+def read_before(replace_activation):
+    """Who reads a tensor before, or what a ReLU out of place was given, reads the old values
 
-    gelu keeps its input for its derivative. Where that is overwritten before backward, torch raises, or the
-    gradient is wrong. ReLU could be in place because it keeps its result.
+    A graph is in the order in which it runs. What stands before a change in place has read the tensor as it
+    was; a ReLU out of place leaves its input alone.
     """
-    forward = "y = self.linear(x); z = self.act(y); return y + F.relu(z, inplace=True)"
-    t = _replaced(replace_activation, forward, 2, act="nn.ReLU(inplace=True)")
-    t.run("new(x).sum().backward()")
-    y = nn.functional.linear(t.x, t.model.linear.weight, t.model.linear.bias)
-    once = F.gelu(y)
-    wanted = torch.autograd.grad((2 * F.gelu(once)).sum(), t.model.linear.bias)[0]
-    expect.equal(t.new.linear.bias.grad, wanted, what="`new.linear.bias.grad`")
+    with Rows() as rows:
+        for forward, calls, parts in (
+            ("s = y.sum(0)\ny.relu_()\nreturn y + s", 1, {}),
+            ("s = y * 2\nF.relu(y, inplace=True)\nreturn s - y", 1, {}),
+            ("z = F.relu(y)\nreturn y + z", 1, {}),
+            ("z = torch.relu(y)\nreturn y + z", 1, {}),
+            ("y.relu_()\nz = y * 2\ny.relu_()\nreturn y + z", 2, {}),
+            ("z = self.act(y)\nz.relu_()\nreturn y + z", 2, _RELU),
+        ):
+            with rows.of("`" + forward.replace("\n", "; ") + "`"):
+                _replaced(replace_activation, forward, calls, parts)
+
+
+@exercise.check(deadline=60)
+def model_unchanged(replace_activation):
+    """The model is the same afterwards
+
+    `fx.symbolic_trace` writes new code around the modules of the model, not around copies of them: what is
+    changed in one of them is changed in the model.
+    """
+    setup = (
+        "torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(inplace=True)))"
+    )
+    t = expect.given(f"{setup}\nmodel[0].eval()", replace_activation=replace_activation)
+    before = _state(t.model)
+    t.run("new = replace_activation(model, F.gelu)")
+    for what, was in before.items():
+        expect.equal(_state(t.model).get(what), was, what=f"afterwards `{what}`")
+
+
+def _state(model):
+    found = {"[m.training for m in model.modules()]": [m.training for m in model.modules()]}
+    found["[type(m).__name__ for m in model.modules()]"] = [type(m).__name__ for m in model.modules()]
+    found["[m.inplace for m in model.modules() if isinstance(m, nn.ReLU)]"] = [
+        m.inplace for m in model.modules() if isinstance(m, nn.ReLU)
+    ]
+    return found

@@ -4,8 +4,10 @@ given the new node, and who reads it before keeps the input: the order of the no
 
 The nodes are gone through in that order. When a ReLU in place is reached, those before it are done, and its
 input is whatever holds the values by then; a second change in place of the same tensor finds the result of
-the first. Writing the result back with `copy_` would need no redirecting. But gelu keeps its input for
-backward, and that would have been written over; ReLU kept its result.
+the first. Writing the result back with `copy_` would need no redirecting. But an activation may have kept its
+input for backward, and that would have been written over; ReLU keeps its result.
+
+No module is changed, so nothing has to be copied.
 """
 
 from collections.abc import Callable
@@ -27,8 +29,8 @@ def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor])
         (source,) = node.all_input_nodes
         with new.graph.inserting_before(node):
             instead = new.graph.call_function(activation, (source,))
-        node.replace_all_uses_with(instead)
         before.add(instead)
+        node.replace_all_uses_with(instead)
         if in_place:
             source.replace_all_uses_with(instead, delete_user_cb=lambda reader: reader not in before)
         new.graph.erase_node(node)
@@ -42,17 +44,34 @@ def changes_its_input(module: fx.GraphModule, node: fx.Node) -> bool | None:
     if node.op == "call_module":
         called = module.get_submodule(node.target)
         return called.inplace if isinstance(called, nn.ReLU) else None
-    if node.op in ("call_function", "call_method"):
-        if node.target in (torch.relu_, "relu_"):
-            return True
-        if node.target in (F.relu, torch.relu, "relu"):
-            return True in (*node.args, *node.kwargs.values())
+    if node.op == "call_method" and node.target in ("relu", "relu_"):
+        return node.target == "relu_"
+    if node.op == "call_function" and node.target in (F.relu, torch.relu):
+        return node.kwargs.get("inplace", False)
     return None
 
 
 # Other right answers
 
-from course_utils.exercise import Edit
+from course_utils.exercise import Edit, Wrong
+
+
+def _writes_a_new_graph(model, activation):
+    """Copies node by node; `now` says which node holds the values of each tensor at this point."""
+    old = fx.symbolic_trace(model)
+    graph, now, same = fx.Graph(), {}, {}
+    for n in old.graph.nodes:
+        in_place = changes_its_input(old, n)
+        if in_place is None:
+            now[n] = graph.node_copy(n, lambda read: now[same.get(read, read)])
+            continue
+        # All names of one tensor go by the first of them.
+        first = same.get(n.args[0], n.args[0])
+        node = graph.call_function(activation, (now[first],))
+        if in_place:
+            same[n] = first
+        now[first if in_place else n] = node
+    return fx.GraphModule(old, graph)
 
 
 def _turns_nodes_into_others(model, activation):
@@ -73,56 +92,55 @@ def _turns_nodes_into_others(model, activation):
     return gm
 
 
-def _writes_a_new_graph(model, activation):
-    """Copies node by node; `now` says which node holds the values of each tensor at this point."""
-    old, graph, now, same = fx.symbolic_trace(model), fx.Graph(), {}, {}
-    for n in old.graph.nodes:
-        in_place = changes_its_input(old, n)
-        if in_place is None:
-            now[n] = graph.node_copy(n, lambda read: now[same.get(read, read)])
-            continue
-        (source,) = n.all_input_nodes
-        first = same.get(source, source)  # all names of one tensor go by the first of them
-        node = graph.call_function(activation, (now[first],))
-        if in_place:
-            same[n], now[first] = first, node
-        else:
-            now[n] = node
-    return fx.GraphModule(old, graph)
-
-
-also_right = [_turns_nodes_into_others, _writes_a_new_graph]
+also_right = [_writes_a_new_graph, _turns_nodes_into_others]
 
 
 # Mistakes
 
+
+def _writes_it_back(model, activation):
+    gm = fx.symbolic_trace(model)
+    for node in list(gm.graph.nodes):
+        in_place = changes_its_input(gm, node)
+        if in_place is not None:
+            with gm.graph.inserting_before(node):
+                new = gm.graph.call_function(activation, (node.args[0],))
+                if in_place:
+                    new = gm.graph.call_method("copy_", (node.args[0], new))
+            node.replace_all_uses_with(new)
+            gm.graph.erase_node(node)
+    gm.delete_all_unused_submodules()
+    gm.recompile()
+    return gm
+
+
 mistakes = [
+    Wrong(_writes_it_back, told_by="read_later"),
+    Edit("forgets what was changed", "        if in_place:\n", "        if False:\n", told_by="read_later"),
+    Edit("redirects all", "reader not in before", "reader is not instead", told_by="read_before"),
+    Edit("always in place", "        if in_place:\n", "        if True:\n", told_by="read_before"),
+    Edit("modules alone", 'node.op == "call_method" and', "False and", told_by="every_way_to_write_it"),
     Edit(
-        "modules alone",
-        'if node.op in ("call_function", "call_method"):',
-        "if False:",
-        told_by="every_way_to_write_it",
-    ),
-    Edit(
-        "by position",
-        "(source,) = node.all_input_nodes",
-        "source = node.args[0]",
-        told_by="every_way_to_write_it",
-    ),
-    Edit("not recompiled", "    new.recompile()\n", "", told_by="every_way_to_write_it"),
-    Edit(
-        "whatever is like a ReLU",
-        "isinstance(called, nn.ReLU)",
-        "isinstance(called, (nn.ReLU, nn.LeakyReLU))",
+        "removes what nobody reads",
+        "    new.recompile()",
+        "    new.graph.eliminate_dead_code()\n    new.recompile()",
         told_by="others_stay",
     ),
-    Edit("forgets what was changed", "        if in_place:", "        if False:", told_by="read_later"),
     Edit(
-        "overlooks the module's attribute",
-        "return called.inplace if",
-        "return False if",
-        told_by="read_later",
+        "leaves the modules",
+        "    new.delete_all_unused_submodules()\n",
+        "",
+        told_by="every_way_to_write_it",
     ),
-    Edit("redirects all", "reader not in before", "reader is not instead", told_by="read_before"),
-    Edit("always in place", "        if in_place:", "        if True:", told_by="read_before"),
+    Edit(
+        "evaluates the model",
+        "new = fx.symbolic_trace(model)\n    before",
+        "new = fx.symbolic_trace(model.eval())\n    before",
+        told_by="model_unchanged",
+    ),
 ]
+
+equivalent = {
+    "line 37: `node.op == 'call_function' and node.target in (F.relu, torch.relu)` "
+    "-> `node.target in (F.relu, torch.relu)`": "The target of every other kind of node is a name.",
+}
