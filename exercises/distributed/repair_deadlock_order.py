@@ -97,11 +97,21 @@ def another_order(repair_deadlock_order):
 
 @exercise.check(ranks=2, deadline=6)
 def another_list(repair_deadlock_order):
-    """Other lists: it comes to an end, and both ranks have a gradient where one had it
+    """`["b", "a"]` on one rank and `["c"]` on the other: both come to an end
 
     A rank that skips a parameter calls a collective less than the others, and from there on its calls meet
-    those for other parameters: it has to bring something, zeros. And it needs the mean as much as they do, or
-    its model moves in another way.
+    those for other parameters. What it calls must not depend on what it used: it has to bring something.
+    """
+    _averaged(repair_deadlock_order, [["b", "a"], ["c"]])
+    expect.looked()
+
+
+@exercise.check(ranks=2, deadline=6)
+def on_all_ranks(repair_deadlock_order):
+    """A gradient that one rank had is on both ranks afterwards
+
+    A rank without it needs the mean as much as the others. They change the parameter in the next step, and it
+    would not: from then on the models differ.
     """
     t, _, _ = _averaged(repair_deadlock_order, [["b", "a"], ["c"]])
     without = [name for name, grad in ranks.gradients(t.model).items() if grad is None]

@@ -83,10 +83,7 @@ mistakes = [
     Wrong(_orders_of_their_own, told_by="another_order"),
     Wrong(_skips_what_it_lacks, told_by="another_list"),
     Edit(
-        "averages only what all have",
-        "users[i] > 0",
-        "users[i] == dist.get_world_size()",
-        told_by="another_list",
+        "averages what all have", "users[i] > 0", "users[i] == dist.get_world_size()", told_by="on_all_ranks"
     ),
     Edit("divides by those that have it", _DIVIDED, "p.grad /= users[i]", told_by="mean_over_all"),
     Edit("zeros for everybody", "users[i] > 0", "True", told_by="none_is_not_zero"),
