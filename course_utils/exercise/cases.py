@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_utils.exercise.compare import show
-from course_utils.exercise.given import example_of_its_own, situation
+from course_utils.exercise.given import Kept, situation
 from course_utils.exercise.mismatch import Mismatch, looked
 
 
@@ -138,17 +138,18 @@ class Rows:
 
     def __init__(self) -> None:
         self._right: list[str] = []
-        self._wrong: list[tuple[str, Exception]] = []
+        self._wrong: list[tuple[str, Exception, Kept]] = []
 
     @contextlib.contextmanager
     def of(self, label: str) -> Iterator[None]:
         """What is raised inside belongs to this example. Labels are code in backticks, or words."""
+        before = Kept()
         try:
-            with example_of_its_own():
-                yield
+            yield
             self._right.append(label)
         except Exception as error:
-            self._wrong.append((label, error))
+            self._wrong.append((label, error, Kept()))
+        before.show()
 
     def __enter__(self) -> Rows:
         return self
@@ -156,8 +157,9 @@ class Rows:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None or not self._wrong:
             return
-        error = self._wrong[0][1]
+        _, error, example = self._wrong[0]
+        example.show()
         if self._right and isinstance(error, Mismatch):
-            wrong, right = _listed([label for label, _ in self._wrong]), _listed(self._right)
+            wrong, right = _listed([label for label, _, _ in self._wrong]), _listed(self._right)
             error.lines.append(f"wrong for {wrong}; right for {right}")
         raise error

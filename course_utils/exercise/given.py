@@ -74,14 +74,14 @@ def situation(*lines: str, names: dict[str, Any] | None = None) -> Iterator[None
     _situation.reset(token)
 
 
-@contextlib.contextmanager
-def example_of_its_own() -> Iterator[None]:
-    """What runs inside leaves the example as it was, also where it raises."""
-    token = _situation.set(_situation.get())
-    try:
-        yield
-    finally:
-        _situation.reset(token)
+class Kept:
+    """The example as it was left, to be shown again."""
+
+    def __init__(self) -> None:
+        self._situation = _situation.get()
+
+    def show(self) -> None:
+        _situation.set(self._situation)
 
 
 def example() -> list[str]:

@@ -46,7 +46,7 @@ class Counting:
     """A backend that hands its graphs to another one (`inner`, by name), and counts."""
 
     def __init__(self, inner: str = "eager") -> None:
-        _no_logs()
+        no_logs()
         self.inner = inner
         self.graphs: list[Graph] = []
         self._watched = False
@@ -145,7 +145,7 @@ def _foreign(module: fx.GraphModule) -> list[str]:
     return found + [t.__name__ for t in functions if t.__module__.partition(".")[0] != "torch"]
 
 
-def _no_logs() -> None:
+def no_logs() -> None:
     """What the compiler logs has the time in it: a report would be another one each time."""
     torch._logging.set_logs(all=logging.CRITICAL)
 
@@ -177,7 +177,7 @@ class SimulatedMachine:
     """
 
     def __init__(self, steps: float, graph: float, slower: float = 1.0, busy: int | None = None) -> None:
-        _no_logs()
+        no_logs()
         self.graph, self.slower, self.busy = graph, slower, busy
         self.now, self.runs, self.read, self.compiled_late = 0.0, 0, False, False
 
