@@ -74,8 +74,18 @@ def situation(*lines: str, names: dict[str, Any] | None = None) -> Iterator[None
     _situation.reset(token)
 
 
+@contextlib.contextmanager
+def example_of_its_own() -> Iterator[None]:
+    """What runs inside leaves the example as it was, also where it raises."""
+    before = Kept()
+    try:
+        yield
+    finally:
+        before.show()
+
+
 class Kept:
-    """The example as it was left, to be shown again."""
+    """The example as it is now, to be shown again."""
 
     def __init__(self) -> None:
         self._situation = _situation.get()
