@@ -1,13 +1,10 @@
 """Nothing is sent between ranks, and still they agree. Each makes the whole order for itself, from a seed
 that is the same everywhere, and takes its own part. The seed contains the epoch, so the order of an epoch can
-be made without those before it: a run that is resumed in epoch 7 needs no random state of an earlier one.
+be made without those before it.
 
-The order is filled up because the ranks wait for each other in every step. A rank with one batch less would
-leave the others waiting for its gradients. In training a few items that count twice hardly matter. In
-evaluation they do.
-
-Every `num_replicas`-th entry, not one piece for each rank: the first batches of all ranks together are then
-the beginning of the order, and what is repeated falls to the last ranks, one item each."""
+The order is filled up because the ranks wait for each other in every step. In training a few items that count
+twice hardly matter. In evaluation they do.
+"""
 
 import torch
 
@@ -36,6 +33,8 @@ def distributed_indices(
 
 # Other right answers
 
+from course_utils.exercise import Edit
+
 
 def _with_cycle(length, num_replicas, rank, *, shuffle=True, seed=0, epoch=0, drop_last=False):
     import itertools
@@ -52,25 +51,31 @@ def _as_columns(length, num_replicas, rank, *, shuffle=True, seed=0, epoch=0, dr
     """The order as a matrix with a column for each rank."""
     order = torch.arange(length)
     if shuffle:
-        order = order[torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))]
-    if drop_last:
-        order = order[: length - length % num_replicas]
-    elif length:
-        order = torch.cat([order, *[order] * num_replicas])[: length + -length % num_replicas]
+        order = torch.randperm(length, generator=torch.Generator().manual_seed(seed + epoch))
+    rest = length % num_replicas
+    order = (
+        order[: length - rest] if drop_last else order.repeat(num_replicas)[: length + -length % num_replicas]
+    )
     return order.view(-1, num_replicas)[:, rank].tolist()
 
 
-def _state_put_back(length, num_replicas, rank, *, shuffle=True, seed=0, epoch=0, drop_last=False):
-    """Draws from torch's random state, and puts back what it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed + epoch)
-        order = torch.randperm(length).tolist() if shuffle else [*range(length)]
-    while order and len(order) % num_replicas:
-        if drop_last:
-            order.pop()
-        else:
-            order.append(order[len(order) - length])
-    return order[rank::num_replicas]
+also_right = [_with_cycle, _as_columns]
 
 
-also_right = [_with_cycle, _as_columns, _state_put_back]
+# Mistakes
+
+_PLACES = "range(rank, each * num_replicas, num_replicas)"
+_OWN = "torch.Generator().manual_seed(seed + epoch)"
+_DRAWN = "torch.randperm(length, generator=generator)"
+_FILLED = "(torch.randperm(-(-length // num_replicas) * num_replicas, generator=generator) % length)"
+
+mistakes = [
+    Edit("one piece for each rank", _PLACES, "range(rank * each, (rank + 1) * each)", told_by="shares"),
+    Edit("fills up with one slice", "order[place % length]", "(order + order)[place]", told_by="filled_up"),
+    Edit("does not fill up", _PLACES, f"{_PLACES} if place < length", told_by="filled_up"),
+    Edit("never cuts", " and not drop_last", "", told_by="cut"),
+    Edit("the rank is in the seed", "seed + epoch", "seed + epoch + rank", told_by="shuffled"),
+    Edit("the same in every epoch", "seed + epoch", "seed", told_by="every_epoch"),
+    Edit("fills up before it shuffles", _DRAWN, _FILLED, told_by="shuffled_first"),
+    Edit("seeds the program", _OWN, "torch.manual_seed(seed + epoch)", told_by="on_its_own"),
+]
