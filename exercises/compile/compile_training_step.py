@@ -1,37 +1,32 @@
 """Forward, backward and update, compiled
 
-Return `(step, optimizer)`. `step(x, y)` does one step of training and returns its loss as a tensor; forward,
-backward and the optimizer's update all run as compiled graphs. (The loss function may be compiled with the
-model, or stay outside.)
+Return `(step, optimizer)`. `step(x, y)` does one step of training and returns the loss from before the
+update, as a tensor without a graph. `optimizer` is `torch.optim.SGD` with `lr` and a momentum of 0.9, for the
+parameters of `model`, which change where they are.
 
-- The optimizer is `torch.optim.SGD` with `lr` and a momentum of 0.9 over the parameters of `model`, which it
-  changes where they are. It keeps its state, the buffers of momentum, as ever.
-- The loss is `loss_function(model(x), y)`, from before the update. What is returned holds no graph.
-- `backend` is for `torch.compile`. It gets forward graphs, backward graphs, and graphs without gradients,
-  which is what an update is.
-- A schedule of `torch.optim.lr_scheduler` may change the learning rate of `optimizer` after each step. From
-  the third step on nothing is compiled any more. (Momentum has no buffers before the first step, so the
-  second one may compile the update again.)
+- Forward, backward and update all run as graphs that `backend` got. `loss_function` may stay outside.
+- A scheduler may change the rate of `optimizer` after each step. From the third step on nothing is compiled
+  any more. (Before the first there are no buffers of momentum: the second may compile the update again.)
 - Losses and parameters are those of the same training without the compiler.
 
-No more than six graphs are compiled in all."""
+`step, optimizer = compile_training_step(model, F.poisson_nll_loss, 0.1, "inductor")`
+"""
 
 import copy
-import logging
 from typing import Any
 
 import torch
 from torch import nn
 
-from course_utils import evidence, expect
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits.graphs_compiled import no_logs
 
 exercise = Exercise(
     minutes=20,
     hints=[
         "Backward is compiled together with the forward that it belongs to: what has to be compiled for it, "
         "and what can call `backward()` afterwards? The update is a function of its own.",
-        "A Python number is written into a graph as a constant, and a guard watches it. What kind of object "
+        "A Python number is a part of the code, or a constant in a call of `alpha=`. What kind of object "
         "could the learning rate be, so that a schedule changes what is in it?",
         "`torch.optim.SGD` takes a tensor for `lr`, and a scheduler then writes into this tensor. Compile a "
         "function that gives the loss and one that does the update.",
@@ -45,265 +40,123 @@ def compile_training_step(model: nn.Module, loss_function: Any, lr: float, backe
     raise NotImplementedError
 
 
-class _Counting:
-    """A backend with backward that runs its graphs as they are and keeps their kinds and sizes."""
-
+_MODEL = """
+class Model(nn.Module):
     def __init__(self):
-        from torch._dynamo.backends.common import aot_autograd
+        super().__init__()
+        self.linear = nn.Linear(3, 1, bias=False)
+    def forward(self, x):
+        return self.linear(x).tanh()
 
-        self.graphs, self.runs = [], []
-        self._compile = aot_autograd(
-            fw_compiler=self._keep("forward"),
-            bw_compiler=self._keep("backward"),
-            inference_compiler=self._keep("update"),
-        )
-
-    def __call__(self, gm, example_inputs):
-        return self._compile(gm, example_inputs)
-
-    def _keep(self, kind):
-        from functorch.compile import make_boxed_func
-
-        def keep(gm, example_inputs):
-            size = sum(node.op.startswith("call") for node in gm.graph.nodes)
-            # What remains beside a step or a loss are graphs of a few operators: they do not count.
-            if size > 3:
-                self.graphs.append(kind)
-
-            def run(*args):
-                self.runs.append(kind if size > 3 else "small")
-                return gm(*args)
-
-            return make_boxed_func(run)
-
-        return keep
+torch.manual_seed(0)
+model, x, y = Model(), torch.randn(5, 3), torch.randn(5, 1)
+"""
+_HALVES = """
+from course_utils.exercise.kits.graphs_compiled import CountingHalves
+backend = CountingHalves()
+"""
 
 
-_LOSS = "loss_function = torch.nn.functional.poisson_nll_loss"
-_MODEL = "model = nn.Sequential(nn.Linear(3, 1), nn.Tanh())"
-_MADE = "step, optimizer = compile_training_step(model, loss_function, 0.1, backend)"
-
-
-def _made(answer, backend, whose=True):
-    """A model, its step and optimizer, and the same without the compiler. `whose`: the parameters that the
-    optimizer holds are to be those of the model."""
-    torch._logging.set_logs(all=logging.CRITICAL)  # what it would log has the time in it
-    t = expect.given(f"{_MODEL}\n{_LOSS}")
-    with torch.no_grad():
-        for i, parameter in enumerate(t.model.parameters()):
-            parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter).roll(i))
+def _given(compile_training_step, backend):
+    """An example with a step, an optimizer, and a `plain` copy of the model from before."""
+    no_logs()
+    t = expect.given(f"{backend}{_MODEL}", compile_training_step=compile_training_step)
     plain = copy.deepcopy(t.model)
-    parameters = list(t.model.parameters())
-    with expect.situation(_MODEL, _MADE):
-        found = answer(t.model, t.loss_function, 0.1, backend)
-        good = type(found) is tuple and len(found) == 2 and callable(found[0])
-        evidence.record("a pair", good)
-        expect.true(good, f"the result is {expect.show(found)}", "expected: a function and an optimizer")
-        step, optimizer = found
-        kind = type(optimizer).__name__
-        expect.true(isinstance(optimizer, torch.optim.SGD), f"`optimizer` is a {kind}, expected an SGD")
-        theirs = [p for group in optimizer.param_groups for p in group["params"]]
-        known = set(map(id, theirs)) & set(map(id, parameters))
-        evidence.record("parameters of the model", len(known))
-        same = len(theirs) == len(parameters) == len(known)
-        expect.true(same or not whose, "`optimizer` holds other tensors than the parameters of `model`")
-    twin = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
-
-    def plain_step(x, y):
-        twin.zero_grad()
-        loss = t.loss_function(plain(x), y)
-        loss.backward()
-        twin.step()
-        return loss.detach()
-
-    return t.model, step, optimizer, plain, plain_step, twin
+    t.run("found = compile_training_step(model, F.poisson_nll_loss, 0.1, backend)")
+    pair = isinstance(t.found, (tuple, list)) and len(t.found) == 2 and callable(t.found[0])
+    expect.true(pair, f"the result is {expect.show(t.found)}", "expected: a function and an optimizer")
+    t.run("step, optimizer = found")
+    kind = type(t.optimizer).__name__
+    expect.true(isinstance(t.optimizer, torch.optim.SGD), f"`optimizer` is a {kind}", "expected: an SGD")
+    return t, plain, torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
 
 
-def _batch(number, rows=5):
-    generator = torch.Generator().manual_seed(number)
-    return torch.randn(rows, 3, generator=generator), torch.randn(rows, 1, generator=generator)
-
-
-def _expect_equal_steps(made, batches, after=lambda number: None):
-    model, step, _, plain, plain_step, _ = made
-    for number, (x, y) in enumerate(batches, 1):
-        wanted = plain_step(x, y)
-        loss = step(x, y)
-        loss = expect.a_tensor(loss, what=f"the loss of step {number}")
-        expect.equal(loss.detach(), wanted, what=f"the loss of step {number}", rtol=1e-4, atol=1e-5)
-        for (name, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
-            what = f"`model.get_parameter('{name}')` after step {number}"
-            expect.equal(parameter.detach(), other.detach(), what=what, rtol=1e-4, atol=1e-5)
-        after(number)
-
-
-@exercise.check(isolated=True, deadline=60)
-def three_kinds(compile_training_step):
-    """Forward, backward and update all run as graphs"""
-    counting = _Counting()
-    made = _made(compile_training_step, counting)
-    with expect.situation(_MODEL, _MADE, "step(x, y)  # three times"):
-        for number in range(3):
-            counting.runs.clear()
-            made[1](*_batch(number))
-        ran = sorted(set(counting.runs) - {"small"})
-        evidence.record("kinds", ran)
-        missing = [kind for kind in ("forward", "backward", "update") if kind not in ran]
-        # Where the forward is not compiled there is no graph of its backward either.
-        told = f"in the third step ran graphs made with `backend`, of these kinds: {', '.join(ran) or 'none'}"
-        expect.true(not missing, told, f"expected: of {', '.join(missing)} as well")
-        with evidence.silent():
-            expect.at_most(len(counting.graphs), 6, "graphs that were compiled in three steps")
+def _one_step(t, plain, optimizer, lines="loss = step(x, y)"):
+    """A step of both, with equal losses and parameters."""
+    optimizer.zero_grad()
+    wanted = torch.nn.functional.poisson_nll_loss(plain(t.x), t.y)
+    wanted.backward()
+    optimizer.step()
+    t.run(lines)
+    loss = expect.a_tensor(t.loss, what="`loss`").detach()
+    expect.equal(loss, wanted.detach(), what="`loss`", rtol=1e-4, atol=1e-5)
+    for name, other in plain.named_parameters():
+        found = t.model.get_parameter(name).detach()
+        expect.equal(found, other.detach(), what=f"`model.{name}`", rtol=1e-4, atol=1e-5)
 
 
 @exercise.check(isolated=True, deadline=60)
 def as_without(compile_training_step):
-    """Losses and parameters as without the compiler, also for a smaller last batch"""
-    made = _made(compile_training_step, "eager")
-    with expect.situation(_MODEL, _MADE, "step(x, y)"):
-        _expect_equal_steps(made, [_batch(1), _batch(2), _batch(3, rows=2)])
-        model, _, optimizer, plain, _, twin = made
-        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
-            buffer = optimizer.state.get(one, {}).get("momentum_buffer")
-            wanted = twin.state[other]["momentum_buffer"]
-            told = "after three steps `optimizer.state` has no buffers of momentum"
-            expect.true(isinstance(buffer, torch.Tensor), told, "expected: one for each parameter")
-            expect.equal(buffer, wanted, what="the buffer of a parameter's momentum", rtol=1e-4, atol=1e-5)
+    """Losses and parameters as without the compiler
+
+    Backward adds to the gradients that are there, and momentum is kept from step to step. The optimizer
+    writes to the tensors that it was given: those are the parameters of the caller's model.
+    """
+    t, plain, optimizer = _given(compile_training_step, "backend = 'eager'")
+    for _ in range(3):
+        _one_step(t, plain, optimizer)
+
+
+def _graphs_of_a_step(compile_training_step):
+    t, _, _ = _given(compile_training_step, _HALVES)
+    t.run("step(x, y)")
+    return t.backend.graphs
 
 
 @exercise.check(isolated=True, deadline=60)
-def a_schedule(compile_training_step):
-    """A learning rate that changes after each step compiles nothing from the third step on"""
-    counting = _Counting()
-    made = _made(compile_training_step, counting)
-    code = "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))"
-    with expect.situation(_MODEL, _MADE, code, "step(x, y); schedule.step()  # four times"):
-        schedules = [
-            torch.optim.lr_scheduler.LambdaLR(one, lambda n: 1 / (n + 1)) for one in (made[2], made[5])
-        ]
-        compiled = []
+def forward_and_backward(compile_training_step):
+    """Forward and backward run as graphs
 
-        def after(number):
-            for schedule in schedules:
-                schedule.step()
-            compiled.append(len(counting.graphs))
+    AOTAutograd makes the graph of backward together with that of the forward it belongs to. Calling
+    `loss.backward()` then runs it, and compiling that call adds nothing.
+    """
+    halves = [graph.half for graph in _graphs_of_a_step(compile_training_step) if graph.runs]
+    for half in ("forward", "backward"):
+        told = f"graphs of `backend` that ran: {', '.join(halves) or 'none'}"
+        expect.true(half in halves, told, f"expected: one of {half}")
 
-        _expect_equal_steps(made, [_batch(n) for n in range(4)], after)
-        more = compiled[-1] - compiled[1]
-        evidence.record("compiled later", more > 0)
-        with evidence.silent():
-            expect.true(more == 0, f"from the third step on {more} graphs were compiled", "expected: none")
+
+@exercise.check(isolated=True, deadline=60)
+def update(compile_training_step):
+    """The update runs as a graph
+
+    `optimizer.step()` is a loop over the parameters, with several operators for each. Compiled, it is one
+    graph, in which all is computed anew and one `copy_` for each parameter writes what came out.
+    """
+    graphs = [graph for graph in _graphs_of_a_step(compile_training_step) if graph.half == "no gradients"]
+    writes = sum(name.startswith("copy_") for graph in graphs if graph.runs for name in graph.operators)
+    expect.true(writes == 1, f"parameters that graphs wrote to: {writes}", "expected: one, `linear.weight`")
+
+
+@exercise.check(isolated=True, deadline=60)
+def schedule(compile_training_step):
+    """A learning rate that changes after each step compiles nothing from the third step on
+
+    SGD hands its rate to an `alpha=`. AOTAutograd takes a Python number there for a constant, so each new
+    rate compiles the update again, up to the limit. A tensor is an input of the graph, and a scheduler that
+    finds a tensor writes into it.
+    """
+    t, plain, optimizer = _given(compile_training_step, _HALVES)
+    rate = "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))"
+    t.run(f"schedule = {rate}")
+    twin = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))
+    graphs = []
+    for _ in range(4):
+        _one_step(t, plain, optimizer, "loss = step(x, y)\nschedule.step()")
+        twin.step()
+        graphs.append(len(t.backend.graphs))
+    more = graphs[3] - graphs[1]
+    expect.true(more == 0, f"graphs compiled from the third step on: {more}", "expected: none")
 
 
 @exercise.check(isolated=True, deadline=60)
 def no_graph_left(compile_training_step):
-    """The loss holds no graph"""
-    made = _made(compile_training_step, "eager", whose=False)
-    with expect.situation(_MODEL, _MADE, "loss = step(x, y)"):
-        loss = expect.a_tensor(made[1](*_batch(1)), what="`loss`")
-        held = loss.requires_grad or loss.grad_fn is not None
-        expect.true(not held, "`loss` is part of a graph", "expected: a tensor that holds on to nothing")
+    """The loss holds no graph
 
-
-# --- the mistakes ---------------------------------------------------------------------------------------
-
-
-def _sgd(model, lr):
-    return torch.optim.SGD(model.parameters(), lr=torch.tensor(lr), momentum=0.9)
-
-
-def _step(optimizer, loss_of, update, zero=True, detach=True):
-    def step(x, y):
-        if zero:
-            optimizer.zero_grad()
-        loss = loss_of(x, y)
-        loss.backward()
-        update()
-        return loss.detach() if detach else loss
-
-    return step
-
-
-def _compiled(model, loss_function, backend):
-    return torch.compile(lambda x, y: loss_function(model(x), y), backend=backend)
-
-
-@exercise.mistake
-def a_rate_that_is_a_number(model, loss_function, lr, backend):
-    """The learning rate is a Python number. It is written into the graph of the update, so each time that a
-    schedule changes it the update is compiled anew, up to the limit. Give the optimizer a tensor."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    update = torch.compile(lambda: optimizer.step(), backend=backend)
-    return _step(optimizer, _compiled(model, loss_function, backend), update), optimizer
-
-
-@a_rate_that_is_a_number.variant
-def in_one_function(model, loss_function, lr, backend):
-    optimizer = torch.optim.SGD(list(model.parameters()), lr, 0.9)
-
-    @torch.compile(backend=backend)
-    def step(x, y):
-        loss = loss_function(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step, optimizer
-
-
-@exercise.mistake
-def updates_in_python(model, loss_function, lr, backend):
-    """The update is not compiled. It runs a handful of small operators for every parameter, more than all the
-    rest of a small model: compile a function that calls `optimizer.step()`."""
-    optimizer = _sgd(model, lr)
-    return _step(optimizer, _compiled(model, loss_function, backend), optimizer.step), optimizer
-
-
-@updates_in_python.variant
-def only_the_model(model, loss_function, lr, backend):
-    optimizer, compiled = _sgd(model, lr), torch.compile(model, backend=backend)
-
-    def step(x, y):
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_function(compiled(x), y)
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return loss.detach()
-
-    return step, optimizer
-
-
-@exercise.mistake
-def only_the_update(model, loss_function, lr, backend):
-    """Forward is not compiled, and so backward is not either: its graph is made from that of the forward.
-    Compile a function that gives the loss. (`model.compile()` makes no graph of an `nn.Sequential`.)"""
-    optimizer = _sgd(model, lr)
-    update = torch.compile(lambda: optimizer.step(), backend=backend)
-    return _step(optimizer, lambda x, y: loss_function(model(x), y), update), optimizer
-
-
-@exercise.mistake
-def gradients_add_up(model, loss_function, lr, backend):
-    """Gradients are not reset: `backward()` adds to what is in `.grad` from the step before."""
-    optimizer = _sgd(model, lr)
-    update = torch.compile(lambda: optimizer.step(), backend=backend)
-    return _step(optimizer, _compiled(model, loss_function, backend), update, zero=False), optimizer
-
-
-@exercise.mistake
-def holds_the_graph(model, loss_function, lr, backend):
-    """The loss that you return is part of its graph. Who keeps the losses of an epoch keeps all graphs with
-    them: return it detached."""
-    optimizer = _sgd(model, lr)
-    update = torch.compile(lambda: optimizer.step(), backend=backend)
-    return _step(optimizer, _compiled(model, loss_function, backend), update, detach=False), optimizer
-
-
-@exercise.mistake
-def trains_a_copy(model, loss_function, lr, backend):
-    """You train a copy. The caller's `model` stays as it is."""
-    model = copy.deepcopy(model)
-    optimizer = _sgd(model, lr)
-    update = torch.compile(lambda: optimizer.step(), backend=backend)
-    return _step(optimizer, _compiled(model, loss_function, backend), update), optimizer
+    A loss with a `grad_fn` keeps its graph alive, and what the graph saved. Who keeps the losses of an epoch
+    keeps them all.
+    """
+    t, _, _ = _given(compile_training_step, "backend = 'eager'")
+    t.run("loss = step(x, y)")
+    loss = expect.a_tensor(t.loss, what="`loss`")
+    expect.true(not loss.requires_grad, "`loss.requires_grad` is `True`", "expected: a loss without a graph")

@@ -1,10 +1,14 @@
 """A forward that is compiled brings its backward along: the two graphs are made together, and `backward()` on
 the result runs the second. The update is one more function. Under the compiler its loop over the parameters
-becomes one graph, which can be fused.
+becomes one graph, which computes all new values and ends with a `copy_` for each tensor that it writes to.
 
-A Python number in a graph is a constant, and a guard watches it. A tensor is an input. A scheduler that finds
-a tensor as learning rate writes into it, and the guards have nothing to notice. The second step has buffers
-of momentum where the first had none, so the update is compiled twice, and no more."""
+A Python number that comes in is a variable from its second value on. But SGD hands the rate to `add_` as
+`alpha=`, and there AOTAutograd (and Inductor behind it) needs a constant: each new rate compiles the update
+again, up to the limit of eight. With `backend="eager"` it does not, and AdamW, which computes with its rate
+in another way, stops after two graphs. A tensor is an input for all of them: a scheduler that finds one as
+learning rate writes into it, and the guards have nothing to notice. The second step has buffers of momentum
+where the first had none, so the update is compiled twice, and no more.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +42,10 @@ def compile_training_step(
 
 # Other right answers
 
+import copy
+
+from course_utils.exercise import Edit, Wrong
+
 
 def all_in_one(model, loss_function, lr, backend):
     """One function; the compiler breaks it where backward and the update begin, and goes on behind."""
@@ -69,17 +77,32 @@ def the_model_and_the_update(model, loss_function, lr, backend):
     return step, optimizer
 
 
+also_right = [all_in_one, the_model_and_the_update]
+
+
+# Mistakes
+
+
+def trains_a_copy(model, loss_function, lr, backend):
+    return compile_training_step(copy.deepcopy(model), loss_function, lr, backend)
+
+
+mistakes = [
+    Wrong(trains_a_copy, told_by="as_without"),
+    Edit("gradients add up", "        optimizer.zero_grad()\n", "", told_by="as_without"),
+    Edit(
+        "only the update",
+        "@torch.compile(backend=backend)\n    def loss_of",
+        "def loss_of",
+        told_by="forward_and_backward",
+    ),
+    Edit(
+        "updates in Python", "@torch.compile(backend=backend)\n    def update", "def update", told_by="update"
+    ),
+    Edit("a rate that is a number", "lr=torch.tensor(lr)", "lr=lr", told_by="schedule"),
+    Edit("holds the graph", "loss.detach()", "loss", told_by="no_graph_left"),
+]
+
 equivalent = {
     "line 26: `loss.detach()` -> `loss.detach_()`": "nobody else holds this tensor",
 }
-
-
-def generated(answer):
-    model = nn.Linear(3, 1)
-    step, _ = answer(model, nn.functional.mse_loss, 0.1, "eager")
-    for rows in (4, 4, 2):
-        yield step(torch.randn(rows, 3), torch.randn(rows, 1))
-        yield [parameter.detach() for parameter in model.parameters()]
-
-
-also_right = [all_in_one, the_model_and_the_update]
