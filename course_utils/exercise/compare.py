@@ -101,17 +101,22 @@ def compare(actual: Any, expected: Any, what: str, how: How) -> None:
             or (math.isnan(actual) and math.isnan(expected))
         )
         if not within:
-            said = ""
-            if number and math.isfinite(actual) and math.isfinite(expected):
-                factors = {**known_numbers(), **how.factors}
-                said = symptoms.of_number(actual, expected, what=what, factors=factors)
+            said = _of_number(actual, expected, what, how)
             raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
     elif isinstance(expected, int):
         actual = _own_number(actual)
         if not isinstance(actual, int) or isinstance(actual, bool) or actual != expected:
-            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+            said = _of_number(actual, expected, what, how)
+            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
     elif type(actual) is not type(expected) or actual != expected:
         raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+
+
+def _of_number(actual: Any, expected: float, what: str, how: How) -> str:
+    if type(actual) not in (int, float) or not math.isfinite(actual) or not math.isfinite(expected):
+        return ""
+    factors = {**known_numbers(), **how.factors}
+    return symptoms.of_number(actual, expected, what=what, factors=factors)
 
 
 def _is_plain(value: Any) -> bool:

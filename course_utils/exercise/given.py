@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import textwrap
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -20,9 +21,12 @@ class Given:
 
     def __init__(self, setup: str, names: dict[str, Any]) -> None:
         self.__dict__["_given"] = {name: value for name, value in names.items() if _is_plain(value)}
-        self.__dict__["_names"] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, **names}
+        known = {"__name__": "__main__", "torch": torch, "nn": torch.nn, "F": torch.nn.functional}
+        self.__dict__["_names"] = {**known, **names}
         self.__dict__["_setup"] = textwrap.dedent(setup).strip()
         _situation.set((self._shown(), self._names))
+        # So that the code of a class can be found, as `torch.jit.script` does.
+        linecache.cache["<given>"] = (len(self._setup), None, self._setup.splitlines(True), "<given>")
         exec(compile(self._setup, "<given>", "exec"), self._names)
 
     def __getattr__(self, name: str) -> Any:

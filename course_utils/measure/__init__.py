@@ -11,7 +11,7 @@
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
     same_storage, storage_bytes, version
 
-Numbers that a check asks for become evidence, times never do. Bytes and counts are the same on the CPU
+Bytes and counts are the same on the CPU
 and on a GPU: they are those of the operators, not of an allocator that rounds up.
 """
 

@@ -15,7 +15,7 @@ from course_utils.traces import is_readers
 
 @dataclass
 class GraphsCompiled:
-    """What was compiled. What is asked of it becomes evidence."""
+    """What was compiled."""
 
     _graphs: int = 0
     _recompilations: int = 0

@@ -59,7 +59,7 @@ class Call:
 
 @dataclass
 class Operators:
-    """The operators that ran, in order. What is asked of it becomes evidence; `calls` is for looking."""
+    """The operators that ran, in order."""
 
     calls: list[Call] = field(default_factory=list)
 

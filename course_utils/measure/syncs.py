@@ -88,7 +88,7 @@ class Sync:
 
 @dataclass
 class Syncs:
-    """The waits, in order. What is asked of it becomes evidence; `found` is for looking."""
+    """The waits, in order."""
 
     found: list[Sync] = field(default_factory=list)
 

@@ -52,7 +52,7 @@ def time_ratio(
     `most_pairs`, or after about `seconds` (at least seven pairs are timed). A check that finds
     `not ratio.enough` has to say *could not check*.
 
-    Times differ from run to run, so nothing of this becomes evidence or may be printed by a check.
+    Times differ from run to run, so nothing of this may be printed by a check.
     """
     for _ in range(2):
         a(), b()

@@ -65,7 +65,7 @@ class Call:
 
 @dataclass
 class Traffic:
-    """What this rank called, in order. What is asked of it becomes evidence; `calls` is for looking."""
+    """What this rank called, in order."""
 
     calls: list[Call] = field(default_factory=list)
     _order: list[str] = field(default_factory=list)
