@@ -9,10 +9,9 @@ What is half written has another name.
 The wrapper is itself a module, with the model as its part `module`, and that is where the prefix comes
 from. The state dict of the part has none. A model without a wrapper may have keys that begin with
 `module.` too, so the keys cannot tell; the type can. `map_location` matters because a file remembers the
-device of each tensor: without it every rank would put its copy on the GPU of rank 0. `weights_only=True`
-is what `torch.load` does by itself."""
+device of each tensor: without it every rank would put its copy on the GPU of rank 0.
+"""
 
-import os
 from pathlib import Path
 
 import torch
@@ -39,19 +38,22 @@ def save_on_rank_zero(
 
 # Other right answers
 
+import io
+import os
+
+from course_utils.exercise import Edit, Wrong
+
 
 def _through_memory(model, optimizer, step, path, device):
-    """Written by hand, from bytes; a message in place of a barrier."""
-    import io
-
+    """`torch.save` writes to memory, and the bytes go to a file at once; a message in place of a barrier."""
     if isinstance(model, DistributedDataParallel):
         model = model.module
     if dist.get_rank() == 0:
-        with Path(path + ".tmp").open("wb") as file:
-            torch.save(dict(model=model.state_dict(), optimizer=optimizer.state_dict(), step=step), file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(path + ".tmp").rename(path)
+        memory = io.BytesIO()
+        torch.save(dict(model=model.state_dict(), optimizer=optimizer.state_dict(), step=step), memory)
+        new = Path(f"{path}.new")
+        new.write_bytes(memory.getvalue())
+        new.rename(path)
     written = torch.ones(1)
     dist.broadcast(written, src=0)
     read = torch.load(io.BytesIO(Path(path).read_bytes()), map_location=device)
@@ -61,37 +63,58 @@ def _through_memory(model, optimizer, step, path, device):
 
 def _prefix_of_a_wrapper(model, optimizer, step, path, device):
     """Takes the prefix off where there is a wrapper, and moves after reading."""
-    import tempfile
-
     wrapped = isinstance(model, DistributedDataParallel)
     if dist.get_rank() == 0:
         state = {
             key[len("module.") :] if wrapped else key: value for key, value in model.state_dict().items()
         }
-        with tempfile.NamedTemporaryFile(dir=Path(path).parent, delete=False) as file:
+        with Path(path + ".tmp").open("wb") as file:
             torch.save({"model": state, "optimizer": optimizer.state_dict(), "step": step}, file)
-        os.replace(file.name, path)  # noqa: PTH105 (the function that the hint names)
+        os.replace(path + ".tmp", path)  # noqa: PTH105 (the function that the hint names)
     dist.barrier(async_op=True).wait()
     read = torch.load(path, map_location=lambda storage, place: storage, weights_only=True)
     dist.barrier()
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), read)
 
 
-def _saved_into_memory(model, optimizer, step, path, device):
-    """`torch.save` writes to memory, and the bytes go to a file at once."""
-    import io
+also_right = [_through_memory, _prefix_of_a_wrapper]
 
-    if dist.get_rank() == 0:
-        memory = io.BytesIO()
-        bare = model.module if type(model) is DistributedDataParallel else model
-        torch.save({"step": step, "optimizer": optimizer.state_dict(), "model": bare.state_dict()}, memory)
-        new = Path(f"{path}.new")
-        new.write_bytes(memory.getvalue())
-        new.replace(path)
+
+# Mistakes
+
+
+def _every_rank_writes(model, optimizer, step, path, device):
+    bare = model.module if isinstance(model, DistributedDataParallel) else model
+    torch.save(
+        {"model": bare.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
+        own := f"{path}.{dist.get_rank()}",
+    )
     dist.barrier()
-    read = torch.load(path, device)
+    if dist.get_rank() == 0:
+        Path(own).replace(path)
+    dist.barrier()
+    read = torch.load(path, map_location=device)
     dist.barrier()
     return read
 
 
-also_right = [_through_memory, _prefix_of_a_wrapper, _saved_into_memory]
+_MEETS = "    dist.barrier()\n    read"
+_BARE = "model.module if isinstance(model, DistributedDataParallel) else model"
+
+mistakes = [
+    Edit("reads too early", _MEETS, "    read", told_by="every_rank_reads"),
+    Edit(
+        "a barrier for rank 0 alone", _MEETS, "        dist.barrier()\n    read", told_by="every_rank_reads"
+    ),
+    Edit("returns too early", "    dist.barrier()\n    return", "    return", told_by="may_be_deleted"),
+    Wrong(_every_rank_writes, told_by="rank_zero_writes"),
+    Edit(
+        "writes in place",
+        'unfinished = Path(f"{path}.unfinished")',
+        "unfinished = Path(path)",
+        told_by="the_one_before",
+    ),
+    Edit("leaves the prefix", _BARE, "model", told_by="wrapped_and_bare"),
+    Edit("asks for the attribute", _BARE, 'getattr(model, "module", model)', told_by="wrapped_and_bare"),
+    Edit("where they were", ", map_location=device", "", told_by="where_it_is_wanted"),
+]
