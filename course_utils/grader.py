@@ -130,7 +130,7 @@ def explained(report: Report, exercise: Exercise) -> Report:
     report.told_by = first.check
     report.symptom = first.symptom
     if not first.symptom and (later := [outcome for outcome in failed if outcome.symptom]):
-        report.symptom = f"{later[-1].title}: {later[-1].symptom}"
+        report.symptom = f"In “{later[-1].title}”, which fails too: {later[-1].symptom}"
     errors = {tuple(outcome.message[-2:]) for outcome in report.outcomes if outcome.state == RAISED}
     runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in report.outcomes)
     if runs or len(report.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):

@@ -11,10 +11,10 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 
 # Characters of an error's message that are kept, and of all that Python would print of it.
 LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
@@ -176,11 +176,24 @@ def raised(error: BaseException) -> Raised:
 def frames_of(tb: TracebackType | None) -> list[Frame]:
     """The frames of a traceback, outermost first, without the course's own at the outer end."""
     found = [
-        _frame(summary.filename, summary.lineno or 0, summary.name) for summary in traceback.extract_tb(tb)
+        _frame(code.co_filename, line or _line_before(code, instruction), code.co_name)
+        for code, line, instruction in _places(tb)
     ]
     while found and _under(found[0].file, _COURSE):
         found.pop(0)
     return found
+
+
+def _places(tb: TracebackType | None) -> Iterator[tuple[CodeType, int | None, int]]:
+    while tb is not None:
+        yield tb.tb_frame.f_code, tb.tb_lineno, tb.tb_lasti
+        tb = tb.tb_next
+
+
+def _line_before(code: CodeType, instruction: int) -> int:
+    """Of an instruction that has no line, as the jump at the end of a loop: that of the last one that has."""
+    lines = [line for start, _, line in code.co_lines() if line and start <= instruction]
+    return lines[-1] if lines else code.co_firstlineno
 
 
 def parse_dump(text: str) -> Position | None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -171,6 +172,14 @@ def test_an_answer_that_does_not_end():
     ]
     assert report.outcomes[1].state == COULD_NOT_CHECK
     assert report.outcomes[1].message == ["not run: the check before it did not end"]
+
+
+def test_an_instruction_without_a_line_has_that_of_the_one_before():
+    code = (lambda: None).__code__
+    lines = [(0, 2, 10), (2, 4, None)]
+    without = SimpleNamespace(co_lines=lambda: lines, co_firstlineno=9)
+    assert traces._line_before(without, 3) == 10
+    assert traces._line_before(code, 0) == code.co_firstlineno
 
 
 def test_an_answer_that_swallows_its_deadline_has_not_passed():
@@ -539,7 +548,7 @@ def test_where_the_first_has_no_symptom_a_later_one_is_told():
         an_exercise(of_a_factor, of_rows), lambda x: None if x.dtype == torch.int64 else 2 * x.mean()
     )
     assert report.told_by == "of_a_factor"
-    assert report.symptom == "A mean over rows: The result is 2 times what was expected."
+    assert report.symptom == "In “A mean over rows”, which fails too: The result is 2 times what was expected."
 
 
 def test_what_is_right_is_told_nothing():

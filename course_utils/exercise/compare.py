@@ -186,7 +186,7 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
     if wrong.sum() > 1:
         message.append(f"{int(wrong.sum())} of {wrong.numel()} elements differ")
     if 1 < actual.numel() <= 16 and actual.dim() <= 2:
-        message += [f"it is {_whole(actual)}", f"expected {_whole(expected)}"]
+        message += [f"it is {_whole(actual, came)}", f"expected {_whole(expected, wanted)}"]
     raise Mismatch(*message, symptom=symptom(actual, expected, what, how))
 
 
@@ -247,11 +247,14 @@ def _number(value: Any, digits: int = 6) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def _whole(tensor: Tensor) -> str:
-    """All elements, with as many digits as tell."""
+def _whole(tensor: Tensor, differing: str) -> str:
+    """All elements, with as many digits as the first that differs needs (`differing`)."""
+    digits = max(6, len(differing.partition("e")[0].replace(".", "").lstrip("-0")))
 
     def written(values: Any) -> str:
-        return f"[{', '.join(map(written, values))}]" if isinstance(values, list) else _number(values)
+        if isinstance(values, list):
+            return f"[{', '.join(map(written, values))}]"
+        return _number(values, digits)
 
     return written(tensor.tolist())
 

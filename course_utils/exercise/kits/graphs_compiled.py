@@ -1,5 +1,5 @@
 """Backends for `torch.compile` that count: which graphs were made, how often each has run, and what ran
-outside of them. They can be used in a cell, too.
+outside of them. They can be used in a cell, too; once one is made, the compiler logs nothing.
 
     from course_utils.exercise.kits.graphs_compiled import Counting
     backend = Counting()
@@ -78,7 +78,7 @@ class Counting:
     @contextlib.contextmanager
     def outside(self, size: int = 1) -> Iterator[list[str]]:
         """The names of operators that compute `size` elements or more outside of the graphs. What is called
-        inside has been compiled before: nothing is compiled while operators are watched."""
+        inside should have been compiled before."""
         self._watched = True
         try:
             with _Computing(size) as watch:

@@ -29,22 +29,26 @@ def on_rank_0(setup: str) -> expect.Given:
         return expect.given(setup, rank=0)
 
 
-def all_through(t: expect.Given, call: str) -> tuple[Any, list[Call]]:
-    """What `call` gave, and the messages and collectives of this rank, when all ranks are through.
+def all_through(
+    t: expect.Given, call: str, watch: list[measure.Traffic] | None = None
+) -> tuple[Any, list[Call]]:
+    """What `call` gave, and the messages and collectives of this rank, when all ranks are through. `watch`: a
+    list that the traffic is put into before the call, so that other things can be noted among its calls.
 
     What was begun and not waited for is a mismatch: what such a call gives would be chance. A message that
     nobody keeps may get lost; here each is kept until it has arrived.
     """
     with measure.traffic() as seen:
+        (watch if watch is not None else []).append(seen)
         result = t.call(call)
         calls, order = list(seen.calls), set(seen.order)
         dist.barrier()
     left = [one.name for i, one in enumerate(calls) if not {"wait", f"wait {i}"} & order]
     expect.true(
         not left,
-        f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}; the first that it did "
-        f"not wait for is a `{left[0] if left else ''}`",
-        "expected: it has waited for each when your function returns",
+        f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}; the first of the rest "
+        f"is `{left[0] if left else ''}`",
+        "expected: it has waited for each by the end of the call",
     )
     return result, calls
 
