@@ -26,8 +26,8 @@ exercise = Exercise(
     hints=[
         "Backward is compiled together with the forward that it belongs to: what has to be compiled for it, "
         "and what can call `backward()` afterwards? The update is a function of its own.",
-        "A Python number is a part of the code, or a constant in a call of `alpha=`. What kind of object "
-        "could the learning rate be, so that a schedule changes what is in it?",
+        "SGD hands its rate to an operator as `alpha=`: a Python number there is a constant of the graph. "
+        "What kind of object could the rate be, so that a schedule changes what is in it?",
         "`torch.optim.SGD` takes a tensor for `lr`, and a scheduler then writes into this tensor. Compile a "
         "function that gives the loss and one that does the update.",
     ],
@@ -60,7 +60,7 @@ backend = CountingHalves()
 def _given(compile_training_step, backend):
     """An example with a step, an optimizer, and a `plain` copy of the model from before."""
     no_logs()
-    t = expect.given(f"{backend}{_MODEL}", compile_training_step=compile_training_step)
+    t = expect.given(f"{backend.strip()}\n{_MODEL}", compile_training_step=compile_training_step)
     plain = copy.deepcopy(t.model)
     t.run("found = compile_training_step(model, F.poisson_nll_loss, 0.1, backend)")
     pair = isinstance(t.found, (tuple, list)) and len(t.found) == 2 and callable(t.found[0])
@@ -97,34 +97,23 @@ def as_without(compile_training_step):
         _one_step(t, plain, optimizer)
 
 
-def _graphs_of_a_step(compile_training_step):
+@exercise.check(isolated=True, deadline=60)
+def all_three(compile_training_step):
+    """Forward, backward and update run as graphs
+
+    AOTAutograd makes the graph of backward together with that of the forward it belongs to, and
+    `loss.backward()` runs it: without the one there is not the other. `optimizer.step()` is a loop over the
+    parameters. Compiled, it is one graph, which ends with a `copy_` for each tensor that it writes to.
+    """
     t, _, _ = _given(compile_training_step, _HALVES)
     t.run("step(x, y)")
-    return t.backend.graphs
-
-
-@exercise.check(isolated=True, deadline=60)
-def forward_and_backward(compile_training_step):
-    """Forward and backward run as graphs
-
-    AOTAutograd makes the graph of backward together with that of the forward it belongs to. Calling
-    `loss.backward()` then runs it, and compiling that call adds nothing.
-    """
-    halves = [graph.half for graph in _graphs_of_a_step(compile_training_step) if graph.runs]
+    ran = [graph for graph in t.backend.graphs if graph.runs]
+    halves = [graph.half for graph in ran]
     for half in ("forward", "backward"):
         told = f"graphs of `backend` that ran: {', '.join(halves) or 'none'}"
         expect.true(half in halves, told, f"expected: one of {half}")
-
-
-@exercise.check(isolated=True, deadline=60)
-def update(compile_training_step):
-    """The update runs as a graph
-
-    `optimizer.step()` is a loop over the parameters, with several operators for each. Compiled, it is one
-    graph, in which all is computed anew and one `copy_` for each parameter writes what came out.
-    """
-    graphs = [graph for graph in _graphs_of_a_step(compile_training_step) if graph.half == "no gradients"]
-    writes = sum(name.startswith("copy_") for graph in graphs if graph.runs for name in graph.operators)
+    updates = [graph for graph in ran if graph.half == "no gradients"]
+    writes = sum(name.startswith("copy_") for graph in updates for name in graph.operators)
     expect.true(writes == 1, f"parameters that graphs wrote to: {writes}", "expected: one, `linear.weight`")
 
 

@@ -104,7 +104,7 @@ def compiled_once(fuse_pointwise):
     """`fused` is what was compiled, and a later call only runs it
 
     `torch.compile(f)` makes a wrapper around `f`. What is compiled is kept by the code of `f` and is found
-    again, but a wrapper that is made anew in each call takes longer than many a graph runs.
+    again, but the wrapper itself is work, and where it is made in each call it is paid in each call.
     """
     t = _given(fuse_pointwise, *_COUNTING)
     t.run("fused(x)")

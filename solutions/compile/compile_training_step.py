@@ -94,10 +94,13 @@ mistakes = [
         "only the update",
         "@torch.compile(backend=backend)\n    def loss_of",
         "def loss_of",
-        told_by="forward_and_backward",
+        told_by="all_three",
     ),
     Edit(
-        "updates in Python", "@torch.compile(backend=backend)\n    def update", "def update", told_by="update"
+        "updates in Python",
+        "@torch.compile(backend=backend)\n    def update",
+        "def update",
+        told_by="all_three",
     ),
     Edit("a rate that is a number", "lr=torch.tensor(lr)", "lr=lr", told_by="schedule"),
     Edit("holds the graph", "loss.detach()", "loss", told_by="no_graph_left"),
