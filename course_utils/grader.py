@@ -27,6 +27,7 @@ from course_utils.conduct import (
     still_running,
 )
 from course_utils.exercise import Check, Exercise
+from course_utils.exercise.cases import OF_ALL_CASES
 from course_utils.report import Report
 
 # What a check may need, in the words of a report.
@@ -119,8 +120,8 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
 def explained(report: Report, exercise: Exercise) -> Report:
     """The same report, with the why of the first failing check and the symptom that stands before it.
 
-    The symptom is that check's own; where it has none, the last one that a later check found (later checks
-    look at more), under that check's title. Where the answer raised the same in every check, and not by a
+    The symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
+    about all that the answer does. Where the answer raised the same in every check, and not by a
     rule of torch's, it does not run at all: then the line where it raised is all there is to say.
     """
     failed = [outcome for outcome in report.outcomes if outcome.state in FAILED]
@@ -128,9 +129,8 @@ def explained(report: Report, exercise: Exercise) -> Report:
         return report
     first = failed[0]
     report.told_by = first.check
-    report.symptom = first.symptom
-    if not first.symptom and (later := [outcome for outcome in failed if outcome.symptom]):
-        report.symptom = f"In “{later[-1].title}”, which fails too: {later[-1].symptom}"
+    of_all = [outcome.symptom for outcome in failed if outcome.symptom.startswith(OF_ALL_CASES)]
+    report.symptom = first.symptom or (of_all[-1] if of_all else "")
     errors = {tuple(outcome.message[-2:]) for outcome in report.outcomes if outcome.state == RAISED}
     runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in report.outcomes)
     if runs or len(report.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
@@ -280,7 +280,8 @@ def combine_ranks(found: list[Outcome], check: Check, place: Place) -> Outcome:
     joined = Outcome(check.name, check.title, state, message, place.device)
     joined.seconds = max(outcome.seconds for outcome in found)
     joined.looks = min(outcome.looks for outcome in found)
-    joined.symptom = next((outcome.symptom for outcome in found if outcome.symptom), "")
+    symptoms = {outcome.symptom for outcome in found if outcome.state == state}
+    joined.symptom = symptoms.pop() if len(symptoms) == 1 else ""
     joined.stuck = state == TIMED_OUT and all(o.stuck for o in found if o.state == TIMED_OUT)
     return joined
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import grader, machine, workers
+from course_utils import grader, machine, traces, workers
 from course_utils.conduct import (
     COULD_NOT_CHECK,
     DIED,
@@ -29,7 +29,7 @@ from course_utils.conduct import (
     Place,
     conduct,
 )
-from course_utils.exercise import Check, Exercise, expect
+from course_utils.exercise import Check, Exercise, Table, Trait, expect
 from course_utils.report import Report
 
 TOY = Path(__file__).parent / "toy_course"
@@ -543,12 +543,24 @@ def test_the_why_and_the_symptom_are_those_of_the_first_check_that_fails():
     assert report.symptom == "The result is 2 times what was expected."
 
 
-def test_where_the_first_has_no_symptom_a_later_one_is_told():
+def every_number(mean):
+    """A mean of every small number"""
+    cases = [((torch.tensor([n, n + 1]),), n + 0.5) for n in range(9)]
+    even = Trait("`n` is even", lambda x, wanted: int(x[0]) % 2 == 0, "Even numbers have a half.")
+    Table("mean", cases, [even]).compare(mean, lambda came, wanted: "" if came == wanted else "no")
+
+
+def test_where_the_first_has_no_symptom_that_of_a_table_is_told_and_no_other():
+    def answer(x):
+        return None if x.dim() == 2 or x.dtype == torch.int64 and x[0] % 2 == 0 else x.float().mean()
+
+    report = grader.grade(an_exercise(of_rows, every_number), answer)
+    assert report.told_by == "of_rows"
+    assert report.symptom.startswith("You are wrong wherever `n` is even, and nowhere else")
     report = grader.grade(
-        an_exercise(of_a_factor, of_rows), lambda x: None if x.dtype == torch.int64 else 2 * x.mean()
+        an_exercise(of_rows, of_a_factor), lambda x: None if x.dim() == 2 else 2 * x.float().mean()
     )
-    assert report.told_by == "of_a_factor"
-    assert report.symptom == "In “A mean over rows”, which fails too: The result is 2 times what was expected."
+    assert (report.told_by, report.symptom) == ("of_rows", "")
 
 
 def test_what_is_right_is_told_nothing():

@@ -20,6 +20,10 @@ from course_utils.exercise.given import Kept, situation
 from course_utils.exercise.mismatch import Mismatch, looked
 
 
+# How a symptom begins that is about all cases of a table.
+OF_ALL_CASES = "You are wrong"
+
+
 @dataclass(frozen=True)
 class Trait:
     """Something that holds in some cases. `says`: a clause about such a case; `holds(*arguments, wanted)`;
@@ -91,14 +95,14 @@ class Table:
         differ = frozenset(wrong)
         best = self._smallest(differ)
         if best is None:
-            all_of_them = f"You are wrong in {len(differ):,} of {len(self.cases):,} cases{how}."
+            all_of_them = f"{OF_ALL_CASES} in {len(differ):,} of {len(self.cases):,} cases{how}."
             return all_of_them if how and self.traits else ""
         traits, word, inside = best
         says = word.join(trait.says for trait in traits)
         everywhere = inside == differ
         where = f"wherever {says}, and nowhere else" if everywhere else f"only where {says}"
         count = f"{len(differ):,} cases" if everywhere else f"{len(differ):,} of {len(inside):,} such cases"
-        return " ".join([f"You are wrong {where} ({count}){how}.", *(trait.why for trait in traits)])
+        return " ".join([f"{OF_ALL_CASES} {where} ({count}){how}.", *(trait.why for trait in traits)])
 
     def _smallest(self, differ: frozenset[int]) -> tuple[tuple[Trait, ...], str, frozenset[int]] | None:
         pairs = list(itertools.combinations(self._members, 2))
