@@ -126,7 +126,7 @@ def _factor(p: _Pair) -> str:
         return ""
     c, off = (p.came / p.wanted).real, p.rtol + p.atol / p.top
     all_near = math.isfinite(c) and _near(p.a, c * p.e, abs(c) * (p.atol + p.rtol * p.e.abs()))
-    if not all_near or math.isclose(c, 1, rel_tol=max(off, 1e-3)):
+    if not all_near or math.isclose(c, 1, rel_tol=off) or _brief(c) == "1":
         return ""
     if math.isclose(c, -1, rel_tol=off):
         return f"{p.The} is the negative of what was expected."
