@@ -3,10 +3,10 @@
 `BucketedDDP(module, bucket_bytes)` averages gradients like `MiniDDP`, in few messages that leave early. Ranks
 hold equal parameters and use all.
 
-1. At construction the trained parameters go into buckets, in *reverse* order: into the last one if its
-   gradients then have at most `bucket_bytes` bytes, else into a new one.
-2. A bucket is one all-reduce of one tensor, launched with `async_op=True` as soon as it is complete
-   and the one before is launched. Ranks may get gradients in different orders.
+1. At construction trained parameters go into buckets, in *reverse* order: into the last one if its gradients
+   then have at most `bucket_bytes` bytes, else into a new one.
+2. A bucket is one all-reduce of one tensor, launched with `async_op=True` as soon as it is complete and the
+   one before launched. Ranks may get gradients in different orders.
 3. When all are launched, each is waited for. Then every `.grad` is the mean; a second backward adds its mean.
 
 `torch.autograd.Variable._execution_engine.queue_callback(f)` in a hook calls `f()` at the end of backward.
