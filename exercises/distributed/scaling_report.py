@@ -1,9 +1,9 @@
 """What more processes are worth
 
 `runs` holds recordings of a program, `{2: run, 1: run}`, by the number of processes. A run has a list for
-each rank, with `(samples, begin, wait, end)` for each step: how many samples this rank had, when it began,
-called the all-reduce, and was through. **The first step is a warm-up and counts for nothing.** Return for
-each number of processes a dict:
+each rank, with `(samples, begin, wait, end)` for each step: when this rank began, called the all-reduce, and
+was through. **The first step is a warm-up and counts for nothing.** Return for each number of processes a
+dict:
 
 - `"samples_per_second"`: of all ranks, from the first `begin` to the last `end`;
 - `"efficiency"`: that for each process, over the same of the run with the fewest;
