@@ -41,44 +41,30 @@ def fuse_pointwise(
 
 # Other right answers
 
+import itertools
+
 from course_utils.exercise import Edit, Wrong
 
 
 def best_of_each(steps, x, backend, clock=time.perf_counter):
-    """In turns as well; of each the shortest time."""
+    fused, plain_times, fused_times = _in_turns(steps, x, backend, clock)
+    return fused, min(plain_times) / min(fused_times)
 
-    class Chain(torch.nn.Module):
-        def forward(self, t):
-            for step in steps:
-                t = step(t)
-            return t
 
-    plain, fused = Chain(), Chain()
-    fused.compile(backend=backend)
+def middle_of_each(steps, x, backend, clock=time.perf_counter):
+    fused, plain_times, fused_times = _in_turns(steps, x, backend, clock)
+    return fused, statistics.median(plain_times) / statistics.median(fused_times)
+
+
+def _in_turns(steps, x, backend, clock):
+    plain, fused = _chain(steps), torch.compile(_chain(steps), backend=backend, fullgraph=True)
     fused(x)
-    times = {plain: [], fused: []}
-    for _ in range(9):
-        for module in times:
-            start = clock()
-            module(x)
-            times[module].append(clock() - start)
-    return fused, min(times[plain]) / min(times[fused])
-
-
-def shares_of_the_time(steps, x, backend, clock=time.perf_counter):
-    """Compares shares: those of the steps in the time of each pair."""
-    shares, run = [], _chain(steps)
-    compiled = torch.compile(run, backend=backend, fullgraph=True)
-    compiled(x)
-    while len(shares) < 21:
-        times = []
-        for function in (compiled, run):
-            times.append(-clock())
-            function(x)
-            times[-1] += clock()
-        shares.append(times[1] / sum(times))
-    share = statistics.median(shares)
-    return compiled, share / (1 - share)
+    marks = [clock()]
+    for function in [plain, fused] * 9:
+        function(x)
+        marks.append(clock())
+    times = [after - before for before, after in itertools.pairwise(marks)]
+    return fused, times[::2], times[1::2]
 
 
 def _chain(steps):
@@ -90,14 +76,10 @@ def _chain(steps):
     return run
 
 
-also_right = [best_of_each, shares_of_the_time]
+also_right = [best_of_each, middle_of_each]
 
 
 # Mistakes
-
-
-def each_step_alone(steps, x, backend, clock=time.perf_counter):
-    return fuse_pointwise([torch.compile(step, backend=backend) for step in steps], x, lambda g, i: g, clock)
 
 
 def one_after_the_other(steps, x, backend, clock=time.perf_counter):
@@ -111,27 +93,17 @@ def one_after_the_other(steps, x, backend, clock=time.perf_counter):
     return fused, statistics.median(times[:11]) / statistics.median(times[11:])
 
 
+_COMPILED = "fused = torch.compile(chain, backend=backend)"
+_ALONE = "steps = [torch.compile(step, backend=backend) for step in steps]\n    fused = chain"
+_IN_EACH_CALL = "fused = lambda t: torch.compile(chain, backend=backend)(t)"
+_ASKS = "t = step(t)\n            if t.isnan().any():\n                raise ValueError"
+
 mistakes = [
-    Wrong(each_step_alone, told_by="one_graph"),
-    Edit(
-        "asks for NaN between",
-        "t = step(t)",
-        "t = step(t)\n            if t.isnan().any():\n                raise ValueError",
-        told_by="one_graph",
-    ),
+    Edit("each step alone", _COMPILED, _ALONE, told_by="one_graph"),
+    Edit("asks for NaN between", "t = step(t)", _ASKS, told_by="one_graph"),
     Edit("returns the plain one", "return fused,", "return chain,", told_by="compiled_once"),
-    Edit(
-        "compiles in each call",
-        "fused = torch.compile(chain, backend=backend)\n    fused(x)",
-        "def fused(t):\n        return torch.compile(chain, backend=backend)(t)",
-        told_by="compiled_once",
-    ),
-    Edit(
-        "upside down",
-        "(middle - start) / (end - middle)",
-        "(end - middle) / (middle - start)",
-        told_by="without_compiling",
-    ),
+    Edit("compiles in each call", _COMPILED, _IN_EACH_CALL, told_by="compiled_once"),
+    Edit("upside down", "statistics.median(", "1 / statistics.median(", told_by="without_compiling"),
     Edit("times the first call", "    fused(x)\n    ratios", "    ratios", told_by="without_compiling"),
     Edit("takes the mean", "statistics.median", "statistics.mean", told_by="on_a_busy_machine"),
     Wrong(one_after_the_other, told_by="on_a_busy_machine"),

@@ -40,31 +40,23 @@ def _promised(kind: str, value: Any) -> Any:
 from course_utils.exercise import Edit, Wrong
 
 
-def looks_for_a_broken_one(guards, names):
-    for kind, source, value in guards:
-        if kind == "grad mode":
-            if value != torch.is_grad_enabled():
-                return False
-            continue
-        try:
-            now = eval(source, {}, names)
-        except (LookupError, AttributeError, NameError, TypeError):
-            return False
-        if now.__class__ != value.__class__:
-            return False
-        if kind == "tensor":
-            parts = ("dtype", "device", "shape", "requires_grad")
-            if any(getattr(now, part) != getattr(value, part) for part in parts):
-                return False
-            if now.stride() != value.stride():
-                return False
-        if (kind == "constant" and now != value) or (kind == "length" and len(now) != len(value)):
-            return False
-    return True
-
-
 def _of_tensor(x):
     return str(x.dtype), str(x.device), *x.shape, *x.stride(), x.requires_grad
+
+
+def asks_one_after_another(guards, names):
+    return all(_holds(*guard, names) for guard in guards)
+
+
+def _holds(kind, source, was, names):
+    if kind == "grad mode":
+        return was == torch.is_grad_enabled()
+    try:
+        now = eval(source, {}, names)
+    except (LookupError, AttributeError, NameError, TypeError):
+        return False
+    part = {"tensor": _of_tensor, "constant": lambda x: x, "length": len, "type": type}[kind]
+    return now.__class__ == was.__class__ and part(now) == part(was)
 
 
 def counts_those_that_hold(guards, names):
@@ -86,7 +78,7 @@ def counts_those_that_hold(guards, names):
     return number == len(guards)
 
 
-also_right = [looks_for_a_broken_one, counts_those_that_hold]
+also_right = [asks_one_after_another, counts_those_that_hold]
 
 
 # Mistakes

@@ -74,15 +74,6 @@ also_right = [_variable_from_the_start, _numbers_in_one_tensor]
 # Mistakes
 
 
-def _around(step):
-    """The update around a compiled step of three tensors."""
-    rate = torch.zeros((), dtype=torch.float64)
-    return lambda weight, gradient, lr, name: (
-        step(weight, gradient, rate.clone().fill_(lr)),
-        f"{name} updated",
-    )
-
-
 def rate_stays_a_number(backend):
     @torch.compile(backend=backend, dynamic=True)
     def step(weight, gradient, lr):
@@ -100,21 +91,17 @@ def rate_learned_too_late(backend):
 
 
 def name_goes_in(backend):
-    @torch.compile(backend=backend)
-    def step(weight, gradient, lr, name):
-        return weight * torch.exp(-lr) - lr * gradient, f"{name} updated"
-
-    return lambda weight, gradient, lr, name: step(
-        weight, gradient, torch.tensor(lr, dtype=torch.double), name
+    step = torch.compile(
+        lambda w, g, lr, name: (w * torch.exp(-lr) - lr * g, name + " updated"), backend=backend
     )
+    return lambda w, g, lr, name: step(w, g, torch.tensor(lr, dtype=torch.double), name)
 
 
 _kept = {}
 
 
 def shares_one(backend):
-    step = torch.compile(lambda w, g, lr: w * torch.exp(-lr) - lr * g, backend=backend)
-    return _around(_kept.setdefault("step", step))
+    return _kept.setdefault("update", stop_recompiles(backend))
 
 
 mistakes = [
