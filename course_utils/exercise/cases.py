@@ -19,7 +19,6 @@ from course_utils.exercise.compare import show
 from course_utils.exercise.given import Kept, situation
 from course_utils.exercise.mismatch import Mismatch, looked
 
-
 # How a symptom begins that is about all cases of a table.
 OF_ALL_CASES = "You are wrong"
 

@@ -138,23 +138,6 @@ class Exercise:
         )
         return function
 
-    def mistake(self, answer: Any) -> Any:
-        """Until every exercise lists its mistakes in its solution: nothing."""
-        return _Former(answer)
-
-
-class _Former:
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def variant(self, answer: Any) -> Any:
-        return answer
-
-    form = variant
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.answer(*args, **kwargs)
-
 
 def snake_case(name: str) -> str:
     """The file name of an answer: `GatedLinearUnit` -> `gated_linear_unit`, `MiniDDP` -> `mini_ddp`."""

@@ -29,6 +29,8 @@ _RESULTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[..., 
     "made contiguous": (lambda t: t.contiguous(), lambda t, given: not t.is_contiguous() and t.numel() > 1),
     "of another dtype": (lambda t: _other_dtype(t), lambda t, given: t.dtype in _OTHER),
 }
+# What is annotated so never holds a tensor.
+_NO_TENSORS = ("bool", "float", "int", "str", "tuple[int, ...]", "torch.dtype", "Path")
 _OTHER = {
     torch.float32: torch.float64,
     torch.float64: torch.float32,
@@ -56,9 +58,9 @@ def around(source: str, answer_name: str) -> list[Mutant]:
                     continue  # the engine casts gradients back
                 what = f"the result of `{method.name}` {change}"
                 found.append(Mutant(what, source, ("result", method.name, change), True))
-        names = [arg.arg for arg in method.args.posonlyargs + method.args.args]
-        for name in names:
-            if name not in ("self", "ctx", "cls"):
+        for arg in method.args.posonlyargs + method.args.args:
+            name, kind = arg.arg, ast.unparse(arg.annotation) if arg.annotation else ""
+            if name not in ("self", "ctx", "cls") and kind not in _NO_TENSORS:
                 for change in ("cloned at entry", "changed"):
                     what = f"`{name}` {change} in `{method.name}`"
                     found.append(Mutant(what, source, (change, method.name, name), True))

@@ -1,4 +1,4 @@
-"""The check functions of an exercise on an answer, without evidence, limits, diagnosis or report."""
+"""The check functions of an exercise on an answer, without limits or report."""
 
 from typing import Any
 
