@@ -1,8 +1,9 @@
 """Fold a batch norm into the convolution before it
 
-In evaluation mode a batch norm multiplies each channel by one number and adds another. A convolution can do
-that with another weight and another bias. Return an `fx.GraphModule` that computes what `model` computes,
-with every `nn.BatchNorm2d` folded into the `nn.Conv2d` whose result it reads.
+In evaluation mode a batch norm multiplies each channel by one number and adds another; every one here keeps
+running statistics. A convolution can do that with another weight and another bias. Return an
+`fx.GraphModule` that computes what `model` computes, with every `nn.BatchNorm2d` folded into the `nn.Conv2d`
+whose result it reads.
 
 A call stays as it is where something else reads that result too, where one of the two modules is called in
 another place as well, and where the batch norm is in training mode.
@@ -27,8 +28,8 @@ exercise = Exercise(
     hints=[
         "With s = weight / sqrt(running_var + eps) of the batch norm, what is its result as a multiple of "
         "its input plus a number? Put the convolution in the place of that input.",
-        "`node.all_input_nodes` are the nodes that a node reads, however they were passed, and `node.users` "
-        "those that read it. How many nodes have this `target`? Whose modules are those of a graph module?",
+        "`node.args[0]` is the node that the call of a batch norm reads, and `node.users` are those that "
+        "read its result. How many nodes have this `target`? Whose modules are those of a graph module?",
         "Copy the model before you trace it. Give the copy of the convolution new parameters instead of "
         "writing into the old ones; let those who read the batch norm read the convolution, erase the node. "
         "What is left of the batch norm then, and what code does the graph module run?",
@@ -62,9 +63,8 @@ _CONV, _BN = {"conv": "nn.Conv2d(3, 3, 3, padding=1)"}, {"bn": "nn.BatchNorm2d(3
 _TWO = {"conv2": "nn.Conv2d(3, 3, 1)", "bn2": "nn.BatchNorm2d(3)"}
 
 
-def _fused(fuse_conv_bn, parts, forward, left, then="", device="cpu"):
-    """The example with what the answer makes of the model: the values are right, and of batch norms only
-    those that are `left` are called."""
+def _fused(fuse_conv_bn, parts, forward, then="", device="cpu"):
+    """(the example with what the answer makes of the model, what the model gave before)"""
     lines = "\n".join(f"        self.{name} = {part}" for name, part in parts.items())
     forward = forward if "\n" in forward else f"return {forward}"
     then = f"{then}\nmodel.to(device)" if str(device) != "cpu" else then
@@ -79,17 +79,54 @@ def _fused(fuse_conv_bn, parts, forward, left, then="", device="cpu"):
         isinstance(t.fused, fx.GraphModule),
         f"the result is {expect.show(t.fused)}, expected an `fx.GraphModule`",
     )
+    expect.true(
+        t.fused.code == t.fused.graph.python_code("self").src,
+        "`fused.code` is not what `fused.recompile()` writes for the nodes in `fused.graph`",
+    )
+    return t, wanted
+
+
+def _expect_fused(fuse_conv_bn, parts, forward, left, then="", device="cpu"):
+    """The example: the values are right, and of batch norms only those that are `left` are called."""
+    t, wanted = _fused(fuse_conv_bn, parts, forward, then, device)
     with torch.no_grad():
         came = expect.a_tensor(t.call("fused.eval()(x)"))
     expect.close(came, wanted, what="`fused.eval()(x)`", factor=64)
-    calls = [node.target for node in t.fused.graph.nodes if node.op == "call_module"]
-    norms = [name for name in calls if isinstance(t.fused.get_submodule(name), nn.BatchNorm2d)]
+    norms = [name for name in _calls(t.fused) if isinstance(t.fused.get_submodule(name), nn.BatchNorm2d)]
     expect.true(norms == left, f"batch norms that are called: {_listed(norms)}", f"expected: {_listed(left)}")
-    return t, calls
+    return t
+
+
+def _calls(fused):
+    return [node.target for node in fused.graph.nodes if node.op == "call_module"]
 
 
 def _listed(names):
     return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+_NESTED = {
+    "first": "nn.Conv2d(3, 4, 3)",
+    "bn": "nn.BatchNorm2d(4)",
+    "body": "nn.Sequential(nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)))",
+}
+_THROUGH_NESTED = "self.body(self.bn(self.first(x)).relu())"
+
+
+@exercise.check(deadline=60)
+def nothing_left(fuse_conv_bn):
+    """No call and no module of what was folded is left, also in nested modules
+
+    Erasing a node takes the call out of the graph. A graph module runs the code that `recompile` has written,
+    and an erased call stays in it until then. The module stays in the graph module, and in its
+    `state_dict()`, until `delete_all_unused_submodules` or you take it out.
+    """
+    t, _ = _fused(fuse_conv_bn, _NESTED, _THROUGH_NESTED)
+    expect.equal(_calls(t.fused), ["first", "body.0.0"], what="the list of modules that the graph calls")
+    wanted = ["body.0.0.bias", "body.0.0.weight", "first.bias", "first.weight"]
+    expect.equal(sorted(t.fused.state_dict()), wanted, what="`sorted(fused.state_dict())`")
+    named = sorted(name for name, _ in t.fused.named_parameters())
+    expect.equal(named, wanted, what="the sorted list of names in `fused.named_parameters()`")
 
 
 @exercise.check(deadline=60)
@@ -108,29 +145,11 @@ def values(fuse_conv_bn, device):
             ("nn.Conv2d(3, 4, 3, padding=2, padding_mode='circular')", "nn.BatchNorm2d(4, affine=False)"),
         ):
             with rows.of(f"`{conv}, {bn}`"):
-                _fused(fuse_conv_bn, {"conv": conv, "bn": bn}, "self.bn(self.conv(x))", [], device=device)
-
-
-@exercise.check(deadline=60)
-def nothing_left(fuse_conv_bn):
-    """No call and no module of what was folded is left, also in nested modules
-
-    Erasing a node takes the call out of the graph. The module stays in the graph module, and in its
-    `state_dict()`, until `delete_all_unused_submodules` or you take it out; and a graph module runs the code
-    that `recompile` has written.
-    """
-    inner = "nn.Sequential(nn.Conv2d(4, 4, 3, bias=False), nn.BatchNorm2d(4))"
-    parts = {"first": "nn.Conv2d(3, 4, 3)", "bn": "nn.BatchNorm2d(4)", "body": f"nn.Sequential({inner})"}
-    t, calls = _fused(fuse_conv_bn, parts, "self.body(self.bn(input=self.first(x)).relu())", [])
-    expect.true(
-        t.fused.code == t.fused.graph.python_code("self").src,
-        "`fused.code` is not the code of `fused.graph`",
-    )
-    expect.equal(calls, ["first", "body.0.0"], what="the modules that the graph calls")
-    wanted = ["body.0.0.bias", "body.0.0.weight", "first.bias", "first.weight"]
-    expect.equal(sorted(t.fused.state_dict()), wanted, what="the sorted keys of `fused.state_dict()`")
-    named = sorted(name for name, _ in t.fused.named_parameters())
-    expect.equal(named, wanted, what="the sorted names of `fused.named_parameters()`")
+                _expect_fused(
+                    fuse_conv_bn, {"conv": conv, "bn": bn}, "self.bn(self.conv(x))", [], device=device
+                )
+        with rows.of("nested modules"):
+            _expect_fused(fuse_conv_bn, _NESTED, _THROUGH_NESTED, [], device=device)
 
 
 @exercise.check(deadline=60)
@@ -154,7 +173,7 @@ def read_by_others(fuse_conv_bn):
             ),
         ):
             with rows.of(label):
-                _fused(fuse_conv_bn, parts, forward, left)
+                _expect_fused(fuse_conv_bn, parts, forward, left)
 
 
 @exercise.check(deadline=60)
@@ -170,7 +189,7 @@ def called_twice(fuse_conv_bn):
             ("the batch norm", "self.bn2(self.conv2(self.bn(self.conv(x)) + self.bn(x)))", ["bn", "bn"]),
         ):
             with rows.of(label):
-                _fused(fuse_conv_bn, {**_CONV, **_BN, **_TWO}, forward, left)
+                _expect_fused(fuse_conv_bn, {**_CONV, **_BN, **_TWO}, forward, left)
 
 
 @exercise.check(deadline=60)
@@ -184,7 +203,7 @@ def modes(fuse_conv_bn):
     with Rows() as rows:
         for then, left in (("model.bn.train()", ["bn"]), ("model.train()\nmodel.bn.eval()", ["bn2"])):
             with rows.of(f"`{then}`".replace("\n", "; ")):
-                _fused(fuse_conv_bn, {**_CONV, **_BN, **_TWO}, chain, left, then)
+                _expect_fused(fuse_conv_bn, {**_CONV, **_BN, **_TWO}, chain, left, then)
 
 
 @exercise.check(deadline=60)
@@ -197,7 +216,7 @@ def model_unchanged(fuse_conv_bn):
     parts = {**_CONV, **_BN, "conv2": "nn.Conv2d(3, 3, 3)"}
     then = "model.conv2.weight, model.conv2.bias = model.conv.weight, model.conv.bias\n"
     then += "before = {name: values.clone() for name, values in model.state_dict().items()}"
-    t, _ = _fused(fuse_conv_bn, parts, "self.conv2(self.bn(self.conv(x)))", [], then)
+    t = _expect_fused(fuse_conv_bn, parts, "self.conv2(self.bn(self.conv(x)))", [], then)
     now = t.model.state_dict()
     expect.equal(list(now), list(t.before), what="the keys of `model.state_dict()` afterwards")
     for name, values in t.before.items():
