@@ -29,7 +29,8 @@ exercise = Exercise(
         "An argument without a type is a `Tensor`, and so is what an empty list or dict holds. In Python "
         "`lengths: list[int] | None = None` changes nothing; for the compiler it is another function.",
         "The truth of a list, a dict or `None` is Python's: ask `is not None` in the `if` itself, so that "
-        "the compiler knows what is left inside. What it does not take in one line, a loop can do.",
+        "the compiler knows what is left inside, and `len` whether it is empty. What it does not take in one "
+        "line, a loop can do.",
     ],
 )
 
@@ -123,11 +124,30 @@ def _compare(t, wanted, call, models=("model", "scripted")):
     """`call`, such as `(x, [5, 3])`, gives the same for each of the models and for the starter's."""
     expected = eval(f"wanted{call}", {"wanted": wanted, "x": t.x, "torch": torch})
     for model in models:
-        came = t.call(f"{model}{call}")
+        try:
+            came = t.call(f"{model}{call}")
+        except (
+            torch.jit.Error
+        ) as error:  # a trace back through the script, and in the last line what was said
+            said = str(error).strip().splitlines()[-1].strip()[:150]
+            raise expect.Mismatch(f"`{model}{call}` raises `{said}`") from None
         expect.equal(came, expected, what=f"`{model}{call}`")
 
 
 _X = "x = torch.linspace(-1, 2, 40).view(2, 5, 4)"
+
+
+@exercise.check
+def in_python(make_scriptable):
+    """In Python the results are those of the starter
+
+    Types that are written down change nothing in Python, and a loop can do what stood in one line: with the
+    same parameters the same numbers come out, in the same dtypes. A trace is no rewriting: it holds the
+    operators of one call, without the arguments that were left out.
+    """
+    t, wanted = _made(make_scriptable, "4, 1.0", _X)
+    for call in ("(x)", "(x, [5, 3])", "(x / 10, None, {'last': torch.eye(5)[3:]})"):
+        _compare(t, wanted, call, ("model",))
 
 
 @exercise.check(deadline=60)
@@ -147,9 +167,9 @@ def taken(make_scriptable):
 def options(make_scriptable):
     """Lengths and extra weights are used, each of them with and without the other
 
-    A script has all branches; which of them runs is decided when it runs. A trace has the operators of one
-    call, without the arguments that were left out. What `torch.jit.ignore` or `unused` marks is not compiled,
-    and the branch of `torch.jit.is_scripting()` is another program in a script than in Python.
+    A script has all branches; which of them runs is decided when it runs. What `torch.jit.ignore` or
+    `unused` marks is not compiled, and the branch of `torch.jit.is_scripting()` is another program in a
+    script than in Python.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -158,7 +178,6 @@ def options(make_scriptable):
         "(x[:1, :3], [2])",
         "(x, None, {'last': torch.eye(5)[3:]})",
         "(x, [1, 4], {'b': torch.eye(5)[:2], 'a': torch.ones(2, 5)})",
-        "(x, None, {})",
     ):
         _compare(t, wanted, call)
 
@@ -192,7 +211,34 @@ def saved_and_loaded(make_scriptable):
     The file holds what was compiled, and no Python. A method that is marked with `torch.jit.ignore` calls
     back into Python, and such a script cannot be saved.
     """
+    t, wanted = _saved(make_scriptable)
+    _compare(t, wanted, "(x, [2, 5], {'all': torch.ones(2, 5)})", ("loaded",))
+
+
+def _saved(make_scriptable):
+    """The example with the answer's module, the script of it, and what was saved and loaded."""
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)
     t.run("torch.jit.save(scripted, file)\nfile.seek(0)\nloaded = torch.jit.load(file)")
-    _compare(t, wanted, "(x, [2, 5], {'all': torch.ones(2, 5)})", ("loaded",))
+    return t, wanted
+
+
+@exercise.check(deadline=60)
+def empty_or_of_the_same_name(make_scriptable):
+    """An empty list, an empty dict, and an extra named like a result
+
+    `if lengths` asks two things in Python: is it not `None`, and is it not empty? For the compiler each of
+    them is spelled out. The order of statements is a part of the result too: an entry of a dict replaces one
+    of the same name, and what is read after that is the new one.
+    """
+    t, wanted = _saved(make_scriptable)
+    with Rows() as rows:
+        for call in (
+            "(x, [])",
+            "(x, None, {})",
+            "(x, [], {'last': torch.eye(5)[3:]})",
+            "(x, [5, 3], {'count': torch.eye(5)[3:]})",
+            "(x, None, {'mean': torch.ones(2, 5)})",
+        ):
+            with rows.of(f"`{call}`"):
+                _compare(t, wanted, call, ("model", "scripted", "loaded"))

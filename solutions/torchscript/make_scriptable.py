@@ -1,7 +1,8 @@
 """A script is compiled before any argument is there, so every type has to be known from the text: of the
 arguments, which would be tensors otherwise, and of the empty list, which would be one of tensors. What is
-`list[int] | None` can be used as a list only where an `if` on the name itself has ruled `None` out. The rest
-is a smaller language: a loop in place of the comprehension, and no truth of dicts.
+`list[int] | None` can be used as a list only where an `if` on the name itself has ruled `None` out. Whether
+it is empty is another question. The rest is a smaller language: a loop in place of the comprehension, and no
+truth of lists and dicts.
 
 Nothing of this changes what Python does with it. A trace would have avoided every one of these questions, by
 not having the options at all.
@@ -27,7 +28,7 @@ def make_scriptable(width: int, limit: float | None = None) -> nn.Module:
             counts: list[int] = []
             means = []
             for i, row in enumerate(x):
-                count = lengths[i] if lengths is not None else len(row)
+                count = lengths[i] if lengths is not None and len(lengths) > 0 else len(row)
                 counts.append(count)
                 means.append(row[:count].mean(0))
             found = {"mean": torch.stack(means), "count": torch.tensor(counts)}
@@ -59,16 +60,16 @@ class _Masked(nn.Module):
         self, x: Tensor, lengths: list[int] | None = None, extra: dict[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
         y = self.project(x)
-        if lengths is None:
+        if lengths is None or len(lengths) == 0:
             lengths = [x.size(1)] * x.size(0)
         count = torch.tensor(lengths)
         counts = torch.arange(x.size(1)).unsqueeze(0) < count.unsqueeze(1)
         mean = torch.where(counts.unsqueeze(2), y, torch.zeros_like(y)).sum(1) / count.unsqueeze(1)
-        mean = mean * torch.clamp(self.limit / mean.norm(), max=1.0)
         found = {"mean": mean, "count": count}
         if extra is not None:
             for name in extra:
                 found[name] = torch.einsum("btw,bt->bw", y, extra[name])
+        found["mean"] = found["mean"] * torch.clamp(self.limit / found["mean"].norm(), max=1.0)
         return found
 
 
@@ -91,10 +92,10 @@ def _traces(width, limit=None):
 
 
 mistakes = [
-    Wrong(_traces, told_by="options"),
-    Edit("leaves an argument untyped", "lengths: list[int] | None = None", "lengths=None", told_by="taken"),
+    Wrong(_traces, told_by="in_python"),
     Edit("lets the list be guessed", "counts: list[int] = []", "counts = []", told_by="taken"),
-    Edit("asks for the truth", "if lengths is not None else", "if lengths else", told_by="taken"),
+    Edit("asks for the truth", "if lengths is not None and len(lengths) > 0", "if lengths", told_by="taken"),
+    Edit("overlooks_emptiness", " and len(lengths) > 0", "", told_by="empty_or_of_the_same_name"),
     Edit(
         "leaves out what was refused",
         "if extra is not None:",
