@@ -64,12 +64,13 @@ def _wanted(gradients, limit):
 
 
 def _call(remove_graph_breaks, gradients, limit=2.6):
-    """(the gradients, what became of them)"""
+    """(copies of the gradients from before the call, what became of them)"""
     t = expect.given(f"gradients = {gradients}", remove_graph_breaks=remove_graph_breaks)
+    before = [g.clone() for g in t.gradients]
     found = t.call(f"remove_graph_breaks(gradients, {limit})")
     pair = isinstance(found, (tuple, list)) and len(found) == 2
     expect.true(pair, f"the result is {expect.show(found)}", "expected: the gradients and the report")
-    return t.gradients, found
+    return before, found
 
 
 def _expect_gradients(remove_graph_breaks, gradients, limit=2.6, rtol=1e-5):
@@ -99,7 +100,6 @@ def long_and_short(remove_graph_breaks):
             ("short enough", _SHORT, 2.6),
             ("zeros", "[torch.zeros(2), torch.zeros(3, 1)]", 2.6),
             ("as long as the limit", "[torch.tensor([3.0]), torch.tensor([[4.0]])]", 5.0),
-            ("one number", "[torch.tensor(-4.0)]", 2.6),
             ("very small", "[torch.tensor([3e-6]), torch.tensor([[4e-6]])]", 1e-6),
         ]:
             with rows.of(label):
@@ -136,6 +136,24 @@ def double_precision(remove_graph_breaks):
 
 
 @exercise.check
+def single_numbers(remove_graph_breaks):
+    """Gradients without dimensions keep their dtype too
+
+    A tensor without dimensions takes no part in promotion beside one that has some; beside another without,
+    it does. So a float32 vector times a float64 number is float32, and a float32 number times it is float64.
+    """
+    with Rows() as rows:
+        for label, gradients in [
+            ("too long", "[torch.tensor(-4.0)]"),
+            ("short enough", "[torch.tensor(0.5)]"),
+            ("in double precision", "[torch.tensor(-4.0).double()]"),
+            ("NaN", "[torch.tensor(torch.nan)]"),
+        ]:
+            with rows.of(label):
+                _expect_gradients(remove_graph_breaks, gradients)
+
+
+@exercise.check
 def left_alone(remove_graph_breaks):
     """The gradients that came in are not written to
 
@@ -156,12 +174,18 @@ def report(remove_graph_breaks):
     """What was printed is in the report, as tensors
 
     A print is no operator: the graph ends there. What is to be said can leave the graph as one more output,
-    and whoever called prints it.
+    and whoever called prints it. `"largest"` is the place of the largest norm: the largest element may be in
+    another gradient, and so may the most elements. Of equal norms `argmax` takes the first.
     """
     with Rows() as rows:
         for label, gradients, largest in [
             ("too long", _LONG, 1),
             ("short enough", _SHORT, 0),
+            (
+                "a large element elsewhere",
+                "[torch.tensor([3.0, 0.0]), torch.full((3,), 2.0), torch.ones(5)]",
+                1,
+            ),
             ("a tie", "[torch.ones(1), torch.ones(2), torch.ones(1, 2)]", 1),
             ("infinite", _INFINITE, None),
             ("NaN", _NAN, None),
@@ -193,9 +217,10 @@ def one_graph(remove_graph_breaks):
         "backend = Counting()",
         "f = torch.compile(remove_graph_breaks, backend=backend)",
         f"long, short = {_LONG}, {_SHORT}",
-        f"not_finite = {_NAN}",
+        f"not_finite, again = {_NAN}, {_LONG}",
     )
     t = expect.given("\n".join(setup), remove_graph_breaks=remove_graph_breaks)
+    wanted = [_wanted(gradients, 2.6)[0] for gradients in (t.long, t.short, t.not_finite)]
     with measure.graphs_compiled() as compiled:
         t.run("found = f(long, 2.6), f(short, 2.6), f(not_finite, 2.6)")
     reasons = [f"break: {reason}" for reason in dict.fromkeys(compiled.reasons)][:3]
@@ -204,8 +229,7 @@ def one_graph(remove_graph_breaks):
     own = ", ".join(f"`{name}`" for name in t.backend.graphs[0].foreign)
     expect.true(not own, f"the graph calls {own}", "expected: torch's operators alone")
     with t.backend.outside() as names:
-        t.run("f(long, 2.6)")
+        t.run("f(again, 2.6)")
     expect.true(not names, f"outside of the graph there ran: {', '.join(names)}", "expected: nothing")
-    for name, results in zip(("long", "short", "not_finite"), t.found, strict=True):
-        wanted = _wanted(getattr(t, name), 2.6)[0]
-        expect.equal(results[0], wanted, what=f"the first result of `f({name}, 2.6)`")
+    for name, results, right in zip(("long", "short", "not_finite"), t.found, wanted, strict=True):
+        expect.equal(results[0], right, what=f"the first result of `f({name}, 2.6)`")

@@ -24,7 +24,7 @@ def remove_graph_breaks(gradients: list[Tensor], limit: float) -> tuple[list[Ten
 
 # Other right answers
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 def _both_in_the_graph(gradients, limit):
@@ -59,13 +59,6 @@ also_right = [_both_in_the_graph, _in_double_precision]
 # Mistakes
 
 
-def takes_numbers(gradients, limit):
-    found, report = remove_graph_breaks(gradients, limit)
-    norm = report["norm"].item()
-    factor = limit / norm if norm > limit else 1.0
-    return [torch.where(report["skipped"], 0.0, g * factor) for g in gradients], report
-
-
 mistakes = [
     Edit("always scales", ".clamp(max=1.0)", "", told_by="long_and_short"),
     Edit("adds an epsilon", "(limit / norm)", "(limit / (norm + 1e-6))", told_by="long_and_short"),
@@ -75,11 +68,21 @@ mistakes = [
         "g * factor * ~skipped",
         told_by="not_finite",
     ),
-    Edit("NaN alone", "~norm.isfinite()", "norm.isnan()", told_by="not_finite"),
     Edit("in single precision", "[g.norm() for", "[g.float().norm() for", told_by="double_precision"),
+    Edit(
+        "in double precision throughout",
+        "in gradients])\n    norm = norms",
+        "in gradients]).double()\n    norm = norms",
+        told_by="single_numbers",
+    ),
+    Edit(
+        "the largest element",
+        "norms.argmax()",
+        "torch.stack([g.abs().amax() for g in gradients]).argmax()",
+        told_by="report",
+    ),
     Edit("in place", "g * factor)", "g.mul_(factor))", told_by="left_alone"),
     Edit(
         "prints still", "    return scaled", '    print("norm", norm)\n    return scaled', told_by="one_graph"
     ),
-    Wrong(takes_numbers, told_by="one_graph"),
 ]
