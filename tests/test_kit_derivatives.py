@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from course_utils.exercise import expect
 from course_utils.exercise.kits import derivatives
@@ -30,6 +31,20 @@ class WritesToTheGradient(Right):
         return grad.mul_(2 * ctx.saved_tensors[0])
 
 
+class WritesToWhatIsContiguous(Right):
+    @staticmethod
+    def backward(ctx, grad):
+        slope = 2 * ctx.saved_tensors[0]
+        return grad.mul_(slope) if grad.is_contiguous() else slope * grad
+
+
+class WritesToWhatIsNot(Right):
+    @staticmethod
+    def backward(ctx, grad):
+        slope = 2 * ctx.saved_tensors[0]
+        return slope * grad if grad.is_contiguous() else grad.mul_(slope)
+
+
 class WritesToX(Right):
     @staticmethod
     def backward(ctx, grad):
@@ -46,6 +61,13 @@ class Detached(Right):
     @staticmethod
     def backward(ctx, grad):
         return 2 * ctx.saved_tensors[0].detach() * grad
+
+
+class OnceDifferentiable(Right):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return 2 * ctx.saved_tensors[0] * grad
 
 
 class WithoutAGraph(Right):
@@ -87,6 +109,16 @@ def leaves_alone(square, setup=X):
     derivatives.leaves_alone(square, "Square.apply(x)", setup, None)
 
 
+def leaves_matrix_alone(square):
+    leaves_alone(square, MATRIX)
+
+
+def untouched(square):
+    t = expect.given(f"{X}\ng = torch.tensor([1., 2., 3.])", Square=square)
+    with derivatives.untouched(t):
+        t.call("torch.autograd.grad(Square.apply(x), x, g)[0]")
+
+
 def second(square):
     x, found = derivatives.second(square, "Square.apply(x)", X, None)
     derivatives.agrees(found, torch.full((3,), 2.0).double(), x, what="the second derivative")
@@ -100,7 +132,7 @@ def keeps(square):
     derivatives.keeps(square, "Square.apply(a)", MATRIX, None, limit=40_000)
 
 
-@pytest.mark.parametrize("check", [leaves_alone, second, is_its_own, keeps])
+@pytest.mark.parametrize("check", [leaves_alone, leaves_matrix_alone, untouched, second, is_its_own, keeps])
 def test_right_ones_pass_and_were_looked_at(check):
     with expect.looking() as looks:
         check(Right)
@@ -110,10 +142,15 @@ def test_right_ones_pass_and_were_looked_at(check):
 @pytest.mark.parametrize(
     ("check", "square", "said"),
     [
-        (leaves_alone, WritesToTheGradient, "`g`, which arrives in backward, was changed: element `[0]`"),
+        (leaves_alone, WritesToTheGradient, "what arrived (`g`) was changed: element `[0]`"),
+        (leaves_alone, WritesToWhatIsContiguous, "what arrived (`g`) was changed: element `[0]`"),
+        (leaves_matrix_alone, WritesToWhatIsNot, "what arrived (`g`) was changed: element `[0, 0]`"),
+        (untouched, WritesToTheGradient, "what arrived (`g`) was changed: element `[0]`"),
+        (untouched, WritesToX, "`x` was changed: element `[0]` was -1 and is -2 now"),
         (leaves_alone, WritesToX, "`x` was changed: element `[0]` was -1 and is -2 now"),
         (second, WithoutAGraph, "`g` requires a gradient and the gradient does not"),
         (second, Detached, "the gradient has a graph, and none of it leads to `x`"),
+        (second, OnceDifferentiable, "the gradient has a graph, and none of it leads to `x`"),
         (second, WrongFactor, "element `[0]` of the second derivative is 3, expected 2"),
         (is_its_own, LeftToAutograd, "is `MulBackward0`, which does not call your `backward`"),
         (is_its_own, keeping(lambda ctx, x: x.tanh()), "`aten.tanh` ran"),

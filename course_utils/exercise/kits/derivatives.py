@@ -6,8 +6,9 @@ that makes `x`, in which `device` may stand. What the answer itself raises goes 
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -55,19 +56,25 @@ def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor,
     expect.true(
         bend is not None,
         "the gradient has a graph, and none of it leads to `x`",
-        "expected: backward computes from a tensor in which `x` has a part",
+        "expected: one that leads through what backward computes, to `x`",
     )
     return x, bend
 
 
+@contextlib.contextmanager
+def untouched(t: expect.Given) -> Iterator[None]:
+    """What runs inside, forward and backward, writes neither to `x` nor to `g`, which arrives."""
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="what arrived (`g`)"):
+        yield
+
+
 def leaves_alone(answer: type, call: str, setup: str, device: Device) -> None:
-    """Forward and backward write neither to `x` nor to what arrives."""
-    t = _given(
-        answer, call, f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x).view(x.t().shape).t()", device
-    )
-    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="`g`, which arrives in backward,"):
-        found = t.call(f"torch.autograd.grad({call}, x, g)[0]")
-    expect.a_tensor(found, what="the gradient")
+    """Forward and backward write neither to `x` nor to what arrives, in whatever layout it arrives."""
+    for shape in ("view(x.shape)", "view(x.t().shape).t()"):
+        t = _given(answer, call, f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x).{shape}", device)
+        with untouched(t):
+            found = t.call(f"torch.autograd.grad({call}, x, g)[0]")
+        expect.a_tensor(found, what="the gradient")
 
 
 def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Sequence[str]) -> None:
