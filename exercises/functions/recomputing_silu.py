@@ -6,8 +6,8 @@ operators more, half of the memory.
 
 - For backward `x` itself is kept, in any layout: no copy, and nothing else in any other place. Once the
   result is gone, nothing is left.
-- Backward raises when `x` was changed in between, as it does for torch's own functions.
-- The gradient can be differentiated again.
+- Backward raises when `x` was changed in between, as torch's own do.
+- The gradient can be differentiated again, and neither `x` nor what arrives is written to.
 
 Build it from `torch.sigmoid` and arithmetic, without torch's own SiLU and GLU.
 
@@ -87,8 +87,9 @@ def values(RecomputingSilu, device):
 def gradient(RecomputingSilu, device):
     """The gradient is that of the product rule, for whatever arrives
 
-    Both factors of `x * s` depend on `x`, so the slope has two terms, and what arrives multiplies both. What
-    is kept belongs to one call: an attribute of the class is overwritten by the next one.
+    Both factors of `x * s` depend on `x`, so the slope has two terms, and what arrives multiplies both. It
+    belongs to others as well: it may be the caller's tensor, or on its way to other nodes. What is kept
+    belongs to one call: an attribute of the class is overwritten by the next one.
     """
     with Rows() as rows:
         for label, setup in _numbers(device):
@@ -96,9 +97,10 @@ def gradient(RecomputingSilu, device):
                 setup += "\ng = torch.arange(1., x.numel() + 1).to(x).view_as(x)"
                 t = expect.given(setup, RecomputingSilu=RecomputingSilu, device=device)
                 wanted = derivatives.exact(F.silu, t.x)[1] * t.g.cpu().double()
-                t.run(f"y = {_CALL}\nRecomputingSilu.apply(1 - x)  # another call in between")
-                expect.in_graph(t.y, of="`x`")
-                found = t.call("torch.autograd.grad(y, x, g)[0]")
+                with derivatives.untouched(t):
+                    t.run(f"y = {_CALL}\nRecomputingSilu.apply(1 - x)  # another call in between")
+                    expect.in_graph(t.y, of="`x`")
+                    found = t.call("torch.autograd.grad(y, x, g)[0]")
                 derivatives.agrees(found, wanted, t.x, what="the gradient")
 
 
@@ -138,11 +140,11 @@ def no_copy(RecomputingSilu, device):
 
 @exercise.check
 def changed_in_between(RecomputingSilu, device):
-    """Backward raises when `x` was changed in between
+    """A change of `x` in between is not passed over
 
     Every operator that works in place counts up the version of its tensor. What `ctx.save_for_backward`
-    keeps, it keeps with the version of that moment, and autograd compares. An attribute of `ctx` has no
-    version that anybody looks at, and a NumPy array has none at all.
+    keeps, it keeps with the version of that moment; autograd compares, and raises. An attribute of `ctx` has
+    no version that anybody looks at, and a NumPy array has none at all.
     """
     with Rows() as rows:
         for label, code in {"a matrix": "x + 1", "a transposed one": "(x + 1).t()"}.items():
@@ -168,7 +170,8 @@ def twice(RecomputingSilu, device):
     """The gradient can be differentiated again
 
     With `create_graph=True` autograd records what backward does, from what `ctx.saved_tensors` returns on. A
-    tensor that was made in forward has no history, and is a constant there.
+    tensor that was made in forward has no history, and is a constant there. In backward `detach`, `no_grad`,
+    `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph off.
     """
     with Rows() as rows:
         for label, setup in _numbers(device):

@@ -85,6 +85,12 @@ _KEEP = "ctx.save_for_backward(x)"
 
 mistakes = [
     Edit("half of the product rule", "(1 + x * (1 - s))", "1", told_by="gradient"),
+    Edit(
+        "writes to what arrives",
+        "return grad * s *",
+        "return (grad.mul if torch.is_grad_enabled() else grad.mul_)(s) *",
+        told_by="gradient",
+    ),
     Edit("keeps the sigmoid too", _KEEP, f"{_KEEP}; ctx.s = torch.sigmoid(x)", told_by="keeps_x_alone"),
     Edit("and a NumPy array", _KEEP, f"{_KEEP}; ctx.n = x.detach().numpy() * 1", told_by="keeps_x_alone"),
     Edit("keeps a contiguous one", _KEEP, "ctx.save_for_backward(x.contiguous())", told_by="no_copy"),
