@@ -77,21 +77,21 @@ _VALUE = "x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))"
 _SLOPE = "torch.sigmoid(-x)"
 
 mistakes = [
-    Edit("as written down", _VALUE, "torch.log(torch.sigmoid(x))", told_by="values_far_out"),
+    Edit("as written down", _VALUE, "torch.log(torch.sigmoid(x))", told_by="values"),
     Edit("forgets log1p", "torch.log1p(", "torch.log(1 + ", told_by="digits_of_values"),
     Edit("the slope of the sigmoid", _SLOPE, "torch.sigmoid(x) * torch.sigmoid(-x)", told_by="gradient"),
-    Edit("a slope that overflows", _SLOPE, "torch.exp(-x) / (1 + torch.exp(-x))", told_by="gradient"),
+    Edit(
+        "writes to what arrives",
+        "grad * torch.sigmoid(-x)",
+        "(grad.mul if torch.is_grad_enabled() else grad.mul_)(torch.sigmoid(-x))",
+        told_by="gradient",
+    ),
+    Edit("a slope that overflows", _SLOPE, "torch.exp(-x) / (1 + torch.exp(-x))", told_by="gradient_far_out"),
     Edit("a difference", _SLOPE, "(1 - torch.sigmoid(x))", told_by="digits_of_the_gradient"),
     Edit(
         "a branch not taken",
         _SLOPE,
         "torch.where(x < 0, 1 / (1 + x.exp()), 1 / (1 + x.exp()))",
-        told_by="second_derivative",
-    ),
-    Edit(
-        "leaves the graph",
-        "(x,) = ctx.saved_tensors",
-        "x = ctx.saved_tensors[0].detach()",
         told_by="second_derivative",
     ),
     Edit("torch's own", _VALUE, "torch.nn.functional.logsigmoid(x)", told_by="its_own"),
