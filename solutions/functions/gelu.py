@@ -87,8 +87,13 @@ mistakes = [
         told_by="values",
     ),
     Edit("no density", "share_below(x) + x * density", "share_below(x)", told_by="gradient"),
-    Edit("slope of Φ alone", "(share_below(x) + x * density)", "density", told_by="gradient"),
     Edit("drops what arrives", "grad * (share", "(share", told_by="whatever_arrives"),
+    Edit(
+        "writes to what arrives",
+        "return grad * (share",
+        "return (grad.mul if torch.is_grad_enabled() else grad.mul_)(share",
+        told_by="whatever_arrives",
+    ),
     Edit("√2 in float32", "math.sqrt(2)", "torch.tensor(2.0).sqrt()", told_by="all_digits"),
     Edit(
         "a density that overflows", "torch.exp(-x * x / 2) /", "1 / torch.exp(x * x / 2) /", told_by="far_out"
