@@ -53,13 +53,14 @@ def right_pixels(image_patches):
 
     H is split into rows of the grid and rows inside a patch, W into columns and columns inside. Both are
     split where they stand, (C, rows, p, columns, p), and then the five dimensions are put in order: counting
-    the same elements off into another shape moves pixels into other patches.
+    the same elements off into another shape moves pixels into other patches. (Where nothing is left over,
+    nothing is cut off: `x[:, :-0]` is empty, not everything.)
     """
     with Rows() as rows:
         for image, p in [
-            ("torch.arange(48).reshape(2, 4, 6)", 2),
-            ("torch.arange(12).reshape(1, 2, 6)", 2),
-            ("torch.arange(108).reshape(2, 9, 6)", 3),
+            ("torch.arange(48.).reshape(2, 4, 6)", 2),
+            ("torch.arange(12.).reshape(1, 2, 6)", 2),
+            ("torch.arange(108.).reshape(2, 9, 6)", 3),
         ]:
             with rows.of(f"`{image}`"):
                 _expect_patches(image_patches, image, p)
@@ -70,12 +71,12 @@ def pixels_left_over(image_patches):
     """Pixels that do not fill a patch are left out
 
     There are `H // p` rows and `W // p` columns. What is left over is cut off at the bottom and at the right,
-    before a dimension is split: a slice makes a view too. (`x[:, :-0]` is empty, not everything.)
+    before a dimension is split: a slice makes a view too.
     """
     with Rows() as rows:
         for h, w, p in [(5, 7, 2), (8, 11, 3), (5, 6, 2), (6, 5, 2)]:
             with rows.of(f"`p = {p}` on {h} × {w} pixels"):
-                _expect_patches(image_patches, f"torch.arange({2 * h * w}).reshape(2, {h}, {w})", p)
+                _expect_patches(image_patches, f"torch.arange({2 * h * w}.).reshape(2, {h}, {w})", p)
 
 
 # Images that are views of something else.
@@ -93,9 +94,9 @@ _VIEWS = {
 def any_strides(image_patches):
     """The image may be a view itself
 
-    Its strides say how far the next channel, row and pixel are, and follow from its sizes only where it is
-    contiguous. It may begin anywhere in its storage: `as_strided` begins where the image does, unless it is
-    told otherwise.
+    The strides of the image say how far the next channel, row and pixel are, and follow from its sizes only
+    where it is contiguous. It may begin anywhere in its storage: `as_strided` begins where the image does,
+    unless it is told otherwise.
     """
     with Rows() as rows:
         for kind, image in _VIEWS.items():
