@@ -1,7 +1,7 @@
 """Scans with the grain
 
 `scans` is a list of functions. Each takes a tensor with the shape of `x` and reads it in lines along
-dimension `dim`. Call each once, and return the list of what they return.
+dimension `dim`, which is not negative. Call each once, and return the list of what they return.
 
 A line is read quickly where its elements lie side by side. So give each scan the elements of `x` in a tensor
 with **stride 1 along `dim`**.
@@ -75,7 +75,7 @@ class _Example:
     def call(self):
         """What the scans were given, and the bytes that were copied or allocated, whichever is more."""
         before = len(self.t.given)
-        with expect.left_alone(self.t.x, what="`x`"), measure.operators() as ran:
+        with measure.operators() as ran:
             peak = measure.peak_bytes(lambda: self.t.call(self.code))
         given = self.t.given[before:]
         told = f"the number of calls is {len(given)}, expected {self.scans}: one for each entry"
@@ -92,11 +92,14 @@ def results(with_the_grain):
     returns is its own affair: a tensor, a list, nothing.
     """
     setup = """x = torch.arange(6).reshape(2, 3)
+calls = []
 lines = lambda t: [line.tolist() for line in t]
-scans = [lambda t: t.cumsum(1), lines, lambda t: 'third', lambda t: None]"""
-    found = expect.given(setup, with_the_grain=with_the_grain).call("with_the_grain(x, 1, scans)")
+scans = [lambda t: t.cumsum(1), lines, lambda t: 'third', calls.append]"""
+    t = expect.given(setup, with_the_grain=with_the_grain)
+    found = t.call("with_the_grain(x, 1, scans)")
     sums, lines = torch.tensor([[0, 1, 3], [3, 7, 12]]), [[0, 1, 2], [3, 4, 5]]
     expect.equal(found, [sums, lines, "third", None])
+    expect.equal(len(t.calls), 1, what="the number of calls of `scans[3]`")
 
 
 @exercise.check
@@ -105,6 +108,7 @@ def elements(with_the_grain):
 
     Shape and layout are two things. A view that was turned before the copy has to be turned back after it, by
     what undoes the turn: `movedim` and `transpose` move dimensions, `reshape` deals the elements out anew.
+    Other strides over the same storage read other elements, in part some that lie outside of it.
     """
     with Rows() as rows:
         for label, (x, dim) in {**_AGAINST, **_WITH}.items():
@@ -112,6 +116,22 @@ def elements(with_the_grain):
                 one = _Example(with_the_grain, x, dim)
                 for i, tensor in enumerate(one.call()[0]):
                     expect.equal(tensor, one.x, what=f"`given[{i}]`")
+
+
+@exercise.check
+def stays(with_the_grain):
+    """`x` stays as it is
+
+    Size, strides and storage belong to a tensor object, and `x` is the caller's. A view or a copy is another
+    object. `x.data = ...`, `set_`, `transpose_` and all that works in place change `x` itself, and `out=` and
+    `copy_` change what it reads.
+    """
+    with Rows() as rows:
+        for label, (x, dim) in {**_AGAINST, **_WITH}.items():
+            with rows.of(label):
+                one = _Example(with_the_grain, x, dim)
+                with expect.left_alone(one.t.x, what="`x`"):
+                    one.call()
 
 
 @exercise.check
