@@ -1,13 +1,14 @@
 """The gradient of every sample, in one backward
 
-Backward adds up the gradients of all samples. Return them one by one, in a dict: under each name of
+Backward adds up the gradients of all samples. Return them in a dict: under each name of
 `model.named_parameters()` a tensor whose entry `i` is the gradient of the loss of sample `i` alone.
 
-`model` is a Sequential of `nn.Linear` layers, with or without a bias, and functions of each element. `x` and
+`model` is a Sequential of `nn.Linear` layers, with or without bias, and functions of each element. `x` and
 `y` have an entry for each sample, and `loss(outputs, y)` gives as many losses.
 
-- One forward and one backward do for all samples; `torch.func` is welcome.
-- Model, `x` and `y` stay as they are: no `.grad` is touched, no hook left behind.
+- One forward, one backward for all samples; memory grows with their number, not its square. `torch.func` is
+  welcome.
+- Model, `x` and `y` stay as they are: no `.grad` touched, no hook left.
 - The gradients have no graph, also where `x` requires one.
 
 For `nn.Sequential(nn.Linear(1, 1, bias=False))`, `x = torch.tensor([[2.], [3.]])` and a loss that returns
@@ -68,7 +69,8 @@ def one_layer(per_sample_gradients, device):
 
     For one sample the gradient of `weight`, which is kept as (out, in), is the product of a column and a row:
     the gradient of the output, and the input. That of `bias` is the gradient of the output. Backward adds
-    them up over the samples. In a mean of the losses each sample counts only a part.
+    them up over the samples, and in a mean of the losses each sample counts only a part. `loss` asks for the
+    dimension of the samples, also for one.
     """
     setup = f"""torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 2, device=device))
@@ -104,13 +106,23 @@ def left_alone(per_sample_gradients):
     """The model, `x` and `y` stay as they are, and the gradients have no graph
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns what is asked for. A hook
-    stays until its handle removes it. The inputs of the layers are in the graph, and what is computed from
-    them is too, unless they are detached.
+    stays until its handle removes it, and what `requires_grad_` sets stays with the caller's tensor. The
+    inputs of the layers are in the graph, and what is computed from them is too, unless they are detached.
     """
+    with Rows() as rows:
+        for label, x in {
+            "`x` that requires a gradient": "torch.randn(3, 4).t().requires_grad_()",
+            "`x` that requires none": "torch.randn(4, 3)",
+        }.items():
+            with rows.of(label):
+                _expect_left_alone(per_sample_gradients, x)
+
+
+def _expect_left_alone(per_sample_gradients, x):
     setup = f"""torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 3), nn.Tanh().eval(), nn.Linear(3, 2))
 model[2].bias.grad = torch.full((2,), 7.)
-x, y = torch.randn(3, 4).t().requires_grad_(), torch.arange(4) % 2
+x, y = {x}, torch.arange(4) % 2
 x.grad = torch.full((4, 3), 7.)
 {_LABELS}"""
     t = expect.given(setup, per_sample_gradients=per_sample_gradients)

@@ -91,6 +91,7 @@ mistakes = [
     Edit("the mean of the losses", "loss(h, y).sum()", "loss(h, y).mean()", told_by="one_layer"),
     Edit("a bias for every layer", "if layer.bias is not None:", "if True:", told_by="several_layers"),
     Edit("keeps the graph", "h.detach(), layer(h)", "h, layer(h)", told_by="left_alone"),
+    Edit("asks `x` for a gradient", "[], [], x\n", "[], [], x.requires_grad_()\n", told_by="left_alone"),
     Wrong(_sample_by_sample, told_by="work"),
     Wrong(_a_batch_of_backwards, told_by="work"),
 ]
