@@ -94,11 +94,17 @@ def _recursive(tensor):
     return order
 
 
+def _newest_first(tensor):
+    nodes = set(graph_operations(tensor))
+    made = sorted(nodes, key=lambda node: node._sequence_nr(), reverse=True)
+    return sorted(made, key=lambda node: node.name().endswith("AccumulateGrad"))
+
+
 mistakes = [
     Edit("at first sight", "if arriving[following] == 0", "if following not in order + ready", "order"),
+    Wrong(_newest_first, told_by="order"),
     Edit("once for each path", "if arriving[following] == 0", "if True", told_by="shared"),
     Edit("follows None", " if following is not None]", "]", told_by="nothing_there"),
-    Edit("a leaf has a root", "if root is None:\n        return []\n    ", "", told_by="nothing_there"),
     Edit("no leaves", "order.append(node)", "order += [node] if follows(node) else []", told_by="chain"),
     Edit("from the leaves to the root", "return order", "return order[::-1]", told_by="chain"),
     Wrong(_recursive, told_by="deep"),
