@@ -139,17 +139,25 @@ def each_graph_has_its_own_number(CountingBackend):
 
     The backend is called for both graphs before the first of them runs. What is looked up when a graph runs,
     in `self` or at the end of a list, is that of the graph that came last; what stands in the call of the
-    backend (a closure) is that of the graph it was called with.
+    backend (a closure) is that of the graph it was called with. Each call of the backend brings another
+    graph, also where the names in it are those of an earlier one.
     """
     other = "other = torch.fx.symbolic_trace(lambda x: (x + 1,))"
     made = "first, second = counts(graph, [x]), counts(other, [x])"
-    t = _given(CountingBackend, "lambda x: (x.sin(),)", other, "x = torch.ones(3)", made)
-    found = t.call("[first(x), second(x), first(x), first(x)]")
-    expect.equal(found, [(t.x.sin(),), (t.x + 1,), (t.x.sin(),), (t.x.sin(),)])
-    _books(t.counts, [["sin"], ["add"]], [3, 1])
-    with measure.operators() as ran:
-        t.run("second(x)")
-    expect.equal(len(ran.calls), 1, what="the number of operators in the last run")
+    with Rows() as rows:
+        for label, function, name in (
+            ("different operators", "lambda x: (x.sin(),)", "sin"),
+            ("the same operators", "lambda x: (x + 2,)", "add"),
+        ):
+            with rows.of(label):
+                t = _given(CountingBackend, function, other, "x = torch.ones(3)", made)
+                found = t.call("[first(x), second(x), first(x), first(x)]")
+                once = t.graph(t.x)
+                expect.equal(found, [once, (t.x + 1,), once, once])
+                _books(t.counts, [[name], ["add"]], [3, 1])
+                with measure.operators() as ran:
+                    t.run("second(x)")
+                expect.equal(len(ran.calls), 1, what="the number of operators in the last run")
 
 
 _COMPILED = """
@@ -168,7 +176,8 @@ def compiled_functions(CountingBackend):
     """Two compiled functions: one has a branch, the other is compiled again for another dtype
 
     The backend is called when something is compiled, and not when compiled code is used again: then the
-    function that it returned is called. A branch on an element cuts `f` into pieces, and each is a graph.
+    function that it returned is called. A branch on an element cuts `f` into pieces, and each is a graph. What
+    is compiled again, for another dtype, is another graph with the same names.
     """
     t = expect.given(_COMPILED, CountingBackend=CountingBackend)
     found = t.call("[f(up), f(down), g(up), f(up), g(up.double()), g(up), f(up)]")
