@@ -271,11 +271,14 @@ def still_running(
     deadline: float | None, position: traces.Position | None, check: Check | None = None
 ) -> str:
     """The line for a check that did not end, with the loop or the line that it was found in. `deadline` is
-    None where it would never have ended: all waited for each other.
+    None where it would never have ended: all waited for each other. Who has returned from the answer may wait
+    for the others in the check.
 
     The frames of `check`, and of what stands in a file with it, are not the reader's.
     """
     where = ""
+    if deadline is None and position and position.in_kit:
+        return "has returned"
     if position and position.frames:
         where = f"; it {position.describe(_foreign_to(position, check) if check else ())}"
     if deadline is None:

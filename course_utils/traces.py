@@ -19,6 +19,7 @@ from types import CodeType, TracebackType
 # Characters of an error's message that are kept, and of all that Python would print of it.
 LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
 _COURSE = str(Path(__file__).parent)
+_KITS = f"{_COURSE}/exercise/kits"
 # Parts of torch in which a process waits for other processes, or is about to.
 _MEETING_PLACES = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/", "torch/_tensor.py")
 # What stands for a wait that begins in a line of the reader's own, in a rank.
@@ -63,10 +64,12 @@ class Raised:
 @dataclass
 class Position:
     """Where a process was when it was asked. `frames` go from the outermost to the innermost; `waiting`: it
-    was in the `wait` of something that other processes complete."""
+    was in the `wait` of something that other processes complete; `in_kit`: a kit of exercises called what it
+    was in, and not the reader."""
 
     frames: list[Frame] = field(default_factory=list)
     waiting: bool = False
+    in_kit: bool = False
 
     @property
     def frame(self) -> Frame | None:
@@ -205,7 +208,9 @@ def parse_dump(text: str) -> Position | None:
     while frames and (_under(frames[0].file, _COURSE) or frames[0].file == "<string>"):
         frames.pop(0)
     waiting = bool(frames) and (frames[-1].file, frames[-1].function) == _WAIT
-    return Position([f for f in frames if not _under(f.file, _COURSE)], waiting) if found else None
+    last = max((i for i, frame in enumerate(frames) if frame.readers), default=-1)
+    in_kit = any(_under(frame.file, _KITS) for frame in frames[last + 1 :])
+    return Position([f for f in frames if not _under(f.file, _COURSE)], waiting, in_kit) if found else None
 
 
 def is_readers(file: str) -> bool:

@@ -30,6 +30,7 @@ from course_utils.conduct import (
     conduct,
 )
 from course_utils.exercise import Check, Exercise, Table, Trait, expect
+from course_utils.exercise.kits import ranks
 from course_utils.report import Report
 
 TOY = Path(__file__).parent / "toy_course"
@@ -307,6 +308,23 @@ def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
     assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
     assert looping.message[0].startswith("ranks 0 and 1: still running after 5 seconds; it is in the loop at")
     assert (stuck.stuck, looping.stuck) == (True, False)
+
+
+def on_two_with_a_kit(mean):
+    ranks.all_through(ranks.given("", mean=mean), "mean(torch.ones(1))")
+
+
+def waits_for_rank_1(x):
+    if dist.get_rank() == 0:
+        dist.recv(x, 1)
+    return x.mean()
+
+
+def test_a_rank_that_waits_in_a_kit_has_returned():
+    outcome = only(grader.grade(an_exercise(on_two_with_a_kit, ranks=2), waits_for_rank_1).outcomes)
+    assert outcome.state == TIMED_OUT
+    assert outcome.message[0].startswith("rank 0: it would never have ended; it waits in recv at your line")
+    assert outcome.message[1:] == ["rank 1: has returned"]
 
 
 def test_a_rank_that_died_is_named_before_those_it_cut_off():
