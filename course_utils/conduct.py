@@ -104,7 +104,7 @@ def conduct(
                 check.function(answer, **given)
             outcome.state = PASSED
         except expect.Mismatch as error:
-            outcome.state, outcome.message = WRONG, getattr(error, "lines", [])
+            outcome.state, outcome.message = WRONG, [steady(line) for line in getattr(error, "lines", [])]
             outcome.symptom = getattr(error, "symptom", "")
         except expect.CannotCheck as error:
             outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
@@ -297,7 +297,7 @@ def _foreign_to(position: traces.Position, check: Check) -> set[tuple[str, str]]
 
 def steady(text: str) -> str:
     """The text without what changes from run to run."""
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    return re.sub(r" at 0x[0-9a-fA-F]+|___torch_mangle_\d+\.", "", text)
 
 
 def keep_for_debugger(error: BaseException, check: Check) -> None:

@@ -40,6 +40,12 @@ def _found(label):
     return course, name, course.exercise(name), course.solution(name)
 
 
+def none(faults):
+    """Each fault is told whole."""
+    if found := list(faults):
+        pytest.fail("\n".join(found), pytrace=False)
+
+
 def test_both_courses_are_found():
     assert {label.split("/")[0] for label in LABELS} == set(ROOTS)
 
@@ -64,19 +70,19 @@ def test_a_lesson_has_at_most_five_core_exercises(root):
 @every_exercise
 def test_form(label):
     _, _, exercise, solution = _found(label)
-    assert not list(laws.form(exercise, solution))
+    none(laws.form(exercise, solution))
 
 
 @every_exercise
 def test_starter_is_not_attempted_and_fails(label):
     _, _, exercise, _ = _found(label)
-    assert not list(laws.starter(exercise))
+    none(laws.starter(exercise))
 
 
 @every_exercise
 def test_right_answers_pass(label):
     _, _, exercise, solution = _found(label)
-    assert not list(laws.right_answers(exercise, solution))
+    none(laws.right_answers(exercise, solution))
 
 
 @functools.cache
@@ -89,14 +95,14 @@ def _mistakes(label):
 
 @every_exercise
 def test_mistakes_are_rejected_first_by_the_check_that_they_name(label):
-    assert not _mistakes(label)[0]
+    none(_mistakes(label)[0])
 
 
 @every_exercise
 def test_mutants_are_rejected_and_every_check_rejects_something(label):
     course, name, _, _ = _found(label)
     rejecting = set(_mistakes(label)[1])
-    assert not list(laws.mutations(course, name, rejecting, SAMPLE))
+    none(laws.mutations(course, name, rejecting, SAMPLE))
 
 
 # --- the same for everybody, every time --------------------------------------------------------------
