@@ -7,8 +7,8 @@ A batch that does not fit into memory is taken in parts, its *micro-batches*. Tr
 `loss(model(x), y)` is the mean over the samples of a micro-batch. A step follows the gradient of the mean
 over all samples of the step, on all ranks. Micro-batches may differ in size; all ranks have the same sizes.
 
-In each step only the backward of the last micro-batch communicates. The backward of a micro-batch runs before
-the forward of the next.
+Only the last backward of a step communicates. Each backward runs before the next forward. `.grad` need not be
+empty at first.
 
 Five micro-batches, `every=2` → three steps; the second, the fourth and the fifth backward communicate.
 """
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
+from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
@@ -63,9 +63,9 @@ batches = [(part, torch.zeros_like(part)) for part in x.split({sizes})]"""
 class _Run:
     """A run of the answer on this rank: what it did in which order, and the weight after each step."""
 
-    def __init__(self, answer, sizes, every):
+    def __init__(self, answer, sizes, every, more=""):
         self.sizes, self.every = sizes, every
-        setup = _SETUP.format(end=sum(sizes) + 1, sizes=sizes)
+        setup = _SETUP.format(end=sum(sizes) + 1, sizes=sizes) + more
         self.t = ranks.given(setup, accumulate_without_sync=answer)
         self.after, self.switched_off = [], []
         self.t.model.module.register_forward_hook(self._forward)
@@ -130,9 +130,14 @@ def sizes(accumulate_without_sync, world_size):
 def several_steps(accumulate_without_sync, world_size):
     """Each step has the gradients of its own micro-batches
 
-    `.grad` keeps what it has until somebody clears it, and the next backward adds to it.
+    `.grad` keeps what it has until somebody clears it, and the next backward adds to it: in the second step
+    what the first has left there, in the first what came before the call.
     """
-    _Run(accumulate_without_sync, [2] * 6, 3).expect_weights(world_size)
+    earlier = "\nmodel.module.weight.grad = torch.tensor([[100.0]])"
+    with Rows() as rows:
+        for label, more in (("an empty `.grad` at first", ""), ("something in `.grad` at first", earlier)):
+            with rows.of(label):
+                _Run(accumulate_without_sync, [2] * 6, 3, more).expect_weights(world_size)
 
 
 @exercise.check(ranks=2)

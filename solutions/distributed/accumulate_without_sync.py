@@ -47,6 +47,7 @@ from course_utils.exercise import Edit, Wrong
 def _divides_at_the_end(model, optimizer, loss, batches, every):
     """Only the forward is inside, and the sum over samples is divided when the step is complete."""
     count = 0
+    optimizer.zero_grad()
     for i, (x, y) in enumerate(batches, 1):
         last = i % every == 0 or i == len(batches)
         with contextlib.nullcontext() if last else model.no_sync():
@@ -103,6 +104,19 @@ def _one_backward(model, optimizer, loss, batches, every):
         optimizer.step()
 
 
+def _clears_after_the_step_alone(model, optimizer, loss, batches, every):
+    for start in range(0, len(batches), every):
+        step = batches[start : start + every]
+        samples = sum(len(x) for x, _ in step)
+        for x, y in step[:-1]:
+            with model.no_sync():
+                (loss(model(x), y) * len(x) / samples).backward()
+        x, y = step[-1]
+        (loss(model(x), y) * len(x) / samples).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 _SWITCH = "contextlib.nullcontext() if i == len(step) else model.no_sync()"
 _FORWARD = f"""            with {_SWITCH}:
                 part = loss(model(x), y) * (len(x) / samples)
@@ -115,9 +129,9 @@ mistakes = [
     Edit("never communicates", _SWITCH, "model.no_sync()", told_by="one_step"),
     Edit("adds up the means", " * (len(x) / samples)", "", told_by="one_step"),
     Edit("all micro-batches alike", "len(x) / samples", "1 / len(step)", told_by="sizes"),
-    Edit("does not clear", "        optimizer.zero_grad()\n", "", told_by="several_steps"),
     Edit("the tail stays apart", "i == len(step)", "i == every", told_by="the_tail"),
     Edit("the backward alone", _FORWARD, _BACKWARD_ALONE, told_by="collectives"),
+    Wrong(_clears_after_the_step_alone, told_by="several_steps"),
     Wrong(_averages_by_hand, told_by="collectives"),
     Wrong(_one_backward, told_by="one_at_a_time"),
 ]
