@@ -192,7 +192,7 @@ def deep(graph_operations):
     _expect(_expect_order, graph_operations, _X, "y = x\nfor _ in range(20_000): y = -y")
 
 
-@exercise.check(deadline=10.0)
+@exercise.check(deadline=5.0)
 def many_paths(graph_operations):
     """A graph of few nodes and a billion paths
 
