@@ -2,9 +2,9 @@
 
 Every rank has a 1-D tensor `x` of the same length. Return the sum of them all on every rank, as a new tensor.
 
-The `n` ranks stand in a ring: rank `r` sends to `(r + 1) % n` and to no other. `x` is cut into `n` pieces, as
-`torch.tensor_split` does it. They go around once to be added up and once more to spread the sums, so a rank
-sends `2 * (n - 1)` pieces, and no more bytes than that.
+The `n` ranks, at least 2, stand in a ring: rank `r` sends to `(r + 1) % n` and to no other. `x` is cut into
+`n` pieces, as `torch.tensor_split` does it. They go around once to be added up and once more to spread the
+sums, so a rank sends `2 * (n - 1)` pieces, and no more bytes than that.
 
 Use `dist.send`, `dist.recv`, `dist.isend` and `dist.irecv` (or `dist.batch_isend_irecv`), no collective. Wait
 for all that you begin. Pieces may be empty, and an empty tensor can be sent.
@@ -65,6 +65,20 @@ def comes_to_an_end(ring_all_reduce):
 
 
 @exercise.check(ranks=3, deadline=6)
+def to_the_next_rank(ring_all_reduce, rank, world_size):
+    """Messages only, to the next rank and from the one before
+
+    With two neighbours a rank needs two connections, however many ranks there are. One rank in the middle
+    would carry the bytes of all others.
+    """
+    _, calls = ranks.all_through(_given(ring_all_reduce, 6), _CALL)
+    ranks.expect_messages_only(calls)
+    for name, step, says in (("send", 1, "sends to"), ("recv", -1, "receives from")):
+        peers = sorted({call.peer for call in calls if call.name == name} - {None})
+        expect.equal(peers, [(rank + step) % world_size], what=f"the list of ranks that this one {says}")
+
+
+@exercise.check(ranks=3, deadline=6)
 def right_sums(ring_all_reduce, world_size):
     """Three ranks, six elements: every rank has the whole sum
 
@@ -108,35 +122,27 @@ def of_integers(ring_all_reduce):
     A message is bytes, and nobody says of which dtype: what a piece is received into has to have the dtype of
     `x`. `torch.empty(n)` has float32, which holds whole numbers up to 2**24.
     """
-    t = ranks.given("x = 2**24 + torch.arange(4, dtype=torch.int32)", ring_all_reduce=ring_all_reduce)
+    setup = "rank = dist.get_rank()\nx = (rank + 1) * 2**24 + 5**rank * torch.arange(4, dtype=torch.int32)"
+    t = ranks.given(setup, ring_all_reduce=ring_all_reduce)
     found, _ = ranks.all_through(t, _CALL)
-    expect.equal(found, 2**25 + 2 * torch.arange(4, dtype=torch.int32))
-
-
-@exercise.check(ranks=3, deadline=6)
-def to_the_next_rank(ring_all_reduce, rank, world_size):
-    """Messages only, to the next rank and from the one before
-
-    With two neighbours a rank needs two connections, however many ranks there are. One rank in the middle
-    would carry the bytes of all others.
-    """
-    _, calls = ranks.all_through(_given(ring_all_reduce, 6), _CALL)
-    ranks.expect_messages_only(calls)
-    for name, step, says in (("send", 1, "sends to"), ("recv", -1, "receives from")):
-        peers = sorted({call.peer for call in calls if call.name == name} - {None})
-        expect.equal(peers, [(rank + step) % world_size], what=f"the list of ranks that this one {says}")
+    expect.equal(found, 3 * 2**24 + 6 * torch.arange(4, dtype=torch.int32))
 
 
 @exercise.check(ranks=4, deadline=6)
 def pieces_not_tensors(ring_all_reduce, world_size):
-    """A rank sends `2 * (n - 1)` pieces: less than two tensors, for any number of ranks
+    """A rank sends `2 * (n - 1)` pieces, also where there are fewer elements than ranks
 
-    A piece is an `n`-th of the tensor. To hand the whole tensor on from rank to rank takes `n - 1` tensors;
-    to add it up along a chain and send it back takes two, with one rank at a time at work.
+    A piece is an `n`-th of the tensor; of a short one it is one element or none. To hand the whole tensor on
+    from rank to rank takes `n - 1` tensors; to add it up along a chain and send it back takes two, with one
+    rank at a time at work.
     """
-    t = _given(ring_all_reduce, 400)
-    found, calls = ranks.all_through(t, _CALL)
-    sent = sum(call.bytes for call in calls if call.name == "send")
-    limit = 2 * (world_size - 1) * t.x.nbytes // world_size
-    expect.at_most(sent, limit, f"bytes that this rank sends, with {t.x.nbytes:,} in `x`")
-    expect.equal(found, torch.arange(1.0, 401) * 1111)
+    with Rows() as rows:
+        for length in (400, 3):
+            with rows.of(f"{length} elements"):
+                t = _given(ring_all_reduce, length)
+                found, calls = ranks.all_through(t, _CALL)
+                sent = sum(call.bytes for call in calls if call.name == "send")
+                # In each round all pieces but one, and no more than where the shortest is the one.
+                limit = 2 * (length - length // world_size) * t.x.itemsize
+                expect.at_most(sent, limit, f"bytes that this rank sends, with {t.x.nbytes:,} in `x`")
+                expect.equal(found, torch.arange(1.0, length + 1) * 1111)
