@@ -12,6 +12,7 @@ writes a checkpoint and returns on each rank what that rank has read from the fi
 All ranks see the same disk. Use `torch.save` and `torch.load`; `path` is a string.
 """
 
+import itertools
 from pathlib import Path
 
 import torch
@@ -69,14 +70,14 @@ def _call(step, device="cpu"):
 
 
 @exercise.check(ranks=2)
-def every_rank_reads(save_on_rank_zero, tmp_path):
+def every_rank_reads(save_on_rank_zero):
     """Every rank reads what rank 0 has written, however long that takes
 
     Ranks are processes: nothing makes one wait for another but a message. A barrier between writing and
     reading does, where every rank comes by; under `if rank == 0` one would wait for ever.
     """
     t, wanted = _given(save_on_rank_zero)
-    with groups.Files(tmp_path) as files:
+    with groups.Files() as files:
         t.run(_call(5))
         t.run(f"read = {_call(7)}")
     expect.equal(t.read, {**wanted, "step": 7})
@@ -84,14 +85,14 @@ def every_rank_reads(save_on_rank_zero, tmp_path):
 
 
 @exercise.check(ranks=2)
-def may_be_deleted(save_on_rank_zero, rank, tmp_path):
+def may_be_deleted(save_on_rank_zero, rank):
     """When one rank returns the file may go, however long the other takes to read
 
     The caller goes on, and the next checkpoint, or whoever clears up, takes the file from under a rank that
     still reads. That takes a second meeting, after reading.
     """
     t, _ = _given(save_on_rank_zero)
-    with groups.Files(tmp_path, slow_readers=True):
+    with groups.Files(slow_readers=True):
         read = t.call(_call(4))
         if rank == 0:
             t.run("import os\nos.remove('model.pt')")
@@ -99,30 +100,32 @@ def may_be_deleted(save_on_rank_zero, rank, tmp_path):
 
 
 @exercise.check(ranks=2)
-def rank_zero_writes(save_on_rank_zero, rank, tmp_path):
+def rank_zero_writes(save_on_rank_zero, rank):
     """Rank 0 writes once, the other never
 
     After a step of DDP all ranks hold the same weights, so one file says all. Two that write to one name at
     once can spoil it.
     """
     t, _ = _given(save_on_rank_zero)
-    with groups.Files(tmp_path) as files:
+    with groups.Files() as files:
         t.call(_call(1))
     expect.equal(files.saves, 1 - rank, what="the number of calls of `torch.save` on this rank")
 
 
 @exercise.check(ranks=1)
-def the_one_before(save_on_rank_zero, tmp_path):
+def the_one_before(save_on_rank_zero):
     """At every moment there is a whole checkpoint at `path`, once there was one
 
     A file that is written, or copied to, is empty first and then half a file; if that breaks off, it stays
     so. A rename within a folder takes the place of what is there in one step.
     """
     t, _ = _given(save_on_rank_zero)
-    with groups.Files(tmp_path):
+    found = []
+    with groups.Files():
         t.run(_call(5))
-        with groups.at_every_moment("model.pt", _step_there) as found:
+        with groups.at_every_change(Path(), lambda: found.append(_step_there())):
             t.call(_call(7))
+    found = [step for step, _ in itertools.groupby([5, *found])]
     expect.equal(found, [5, 7], what="the list of what is at `path`, from before the second call on,")
 
 
@@ -137,7 +140,7 @@ def _step_there():
 
 
 @exercise.check(ranks=1)
-def wrapped_and_bare(save_on_rank_zero, tmp_path):
+def wrapped_and_bare(save_on_rank_zero):
     """The keys are those of the module inside, also where a part of it is called `module`
 
     DDP is a module with the model as its part `module`: its state dict has that before each key, and the bare
@@ -145,7 +148,7 @@ def wrapped_and_bare(save_on_rank_zero, tmp_path):
     the type, not the keys and not the attribute.
     """
     inside = "nn.Sequential(OrderedDict(module=nn.Linear(2, 1), submodule=nn.Linear(1, 1)))"
-    with groups.Files(tmp_path), Rows() as rows:
+    with groups.Files(), Rows() as rows:
         for label, model in (
             ("the bare model", inside),
             ("the wrapped one", f"nn.parallel.DistributedDataParallel({inside})"),
@@ -158,14 +161,14 @@ def wrapped_and_bare(save_on_rank_zero, tmp_path):
 
 
 @exercise.check(ranks=2)
-def where_it_is_wanted(save_on_rank_zero, tmp_path):
+def where_it_is_wanted(save_on_rank_zero):
     """Every tensor is where this rank wants it
 
     A file says on which device each tensor was, and `torch.load` puts it there again: on all ranks that would
     be the GPU of rank 0. `map_location` names another place, for all tensors in the file.
     """
     t, _ = _given(save_on_rank_zero, "nn.parallel.DistributedDataParallel(nn.Linear(2, 1))")
-    with groups.Files(tmp_path):
+    with groups.Files():
         # A device that every machine has.
         t.run(f"read = {_call(1, 'meta')}")
     places = {f"read['model']['{key}']": value for key, value in t.read["model"].items()}

@@ -1,12 +1,18 @@
 """What exercises on files of a group look at: who writes and who reads, in an order that is the same on every
-run, and what stands at a path at every moment."""
+run, what stands in a folder at every moment, and a job of training that is lost and started again."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import itertools
+import logging
+import os
+import shutil
+import signal
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +20,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
+from course_utils.exercise.mismatch import Mismatch
 from course_utils.measure.traffic import Call, CollectiveWatch
 
 # Seconds after which a rank that is held goes on: longer than it takes to come anywhere.
@@ -24,21 +32,21 @@ _numbers = itertools.count()
 
 
 class Files(CollectiveWatch):
-    """Inside, all ranks work in the folder of rank 0, and what this rank writes with `torch.save` and reads
-    with `torch.load` is counted. All ranks enter it equally often.
+    """Inside, all ranks work in one folder, and what this rank writes with `torch.save` and reads with
+    `torch.load` is counted. All ranks enter it equally often.
 
     Who does not wait for another rank comes too early, on every machine. Rank 0 is held before it writes,
     until no other one gets any further alone: each waits for it, has read a file or failed to, or has left.
     Or, with `slow_readers`, the others are held before they read, until rank 0 waits for them or has left.
     """
 
-    def __init__(self, path: Path, *, slow_readers: bool = False) -> None:
+    def __init__(self, folder: Path | None = None, *, slow_readers: bool = False) -> None:
         super().__init__()
         self.saves = self.loads = 0
         self._slow_readers, self._waits, self._rank = slow_readers, 0, dist.get_rank()
         plain = dist.distributed_c10d._get_default_store()
         self._store = dist.PrefixStore(f"files {next(_numbers)}", plain)
-        self._folder = contextlib.chdir(common(path))
+        self._folder = contextlib.chdir(common_folder() if folder is None else folder)
 
     def __enter__(self) -> Files:
         super().__enter__()
@@ -50,8 +58,6 @@ class Files(CollectiveWatch):
     def __exit__(self, *error: Any) -> Any:
         torch.save, torch.load = self._save, self._load
         self._tell("left")
-        if self._rank == 0:
-            self._until_others(left=0)  # its folder goes with it
         self._folder.__exit__(*error)
         return super().__exit__(*error)
 
@@ -98,36 +104,219 @@ class Files(CollectiveWatch):
             }
 
 
-def common(path: Path) -> Path:
-    """Rank 0's folder, on every rank."""
-    found = [str(path)]
+def common_folder() -> Path:
+    """A new folder of rank 0's, on every rank; it goes with the process of rank 0."""
+    found = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found)
     return Path(found[0])
 
 
 @contextlib.contextmanager
-def at_every_moment(path: str | Path, read: Callable[[], Any]) -> Iterator[list[Any]]:
-    """What `read` says of the file at `path`, before, after each call of a function in C in which it changed,
-    and so on to the end, without repetitions."""
-    found, last = [read()], _state_of(path)
+def at_every_change(folder: Path, look: Callable[[], None]) -> Iterator[None]:
+    """Calls `look` after each call of a function in C in which a file of the folder changed."""
+    last = _files_of(folder)
 
-    def look(frame: Any, event: str, function: Any) -> None:
+    def returned(frame: Any, event: str, function: Any) -> None:
         nonlocal last
-        if event == "c_return" and (now := _state_of(path)) != last:
+        if event == "c_return" and (now := _files_of(folder)) != last:
             last = now
-            found.extend([what] if (what := read()) != found[-1] else [])
+            look()
 
     before = sys.getprofile()
-    sys.setprofile(look)
+    sys.setprofile(returned)
     try:
-        yield found
+        yield
     finally:
         sys.setprofile(before)
 
 
-def _state_of(path: str | Path) -> Any:
+def _files_of(folder: Path) -> list[tuple[Any, ...]]:
+    found = []
+    for path in sorted(folder.iterdir()):
+        about = path.stat()
+        found.append((path.name, about.st_ino, about.st_size, about.st_mtime_ns))
+    return found
+
+
+# --- a job that is lost -------------------------------------------------------------------------------------
+
+# What a rank has, by what it is part of and by name.
+State = dict[str, dict[str, torch.Tensor]]
+_JOB, _LOST = "job", "lost"
+
+
+class _Lost(BaseException):
+    """A worker that is killed runs no line more."""
+
+
+class Job:
+    """A job of training on all ranks of this group, for `survive_a_lost_worker`.
+
+        job = Job(lost_in=3)
+        job.start(survive_a_lost_worker, steps=5)  # ends in step(3)
+        job.start(survive_a_lost_worker, steps=5)
+
+    `ran` has the steps of the latest start. `had[i]` is what this rank had when `step(i)` began for the first
+    time, `has[i]` in the latest start; where `i` is the number of steps: in the end.
+    """
+
+    def __init__(self, lost_in: int | None = None, folder: Path | None = None) -> None:
+        self.lost_in, self.ran = lost_in, []
+        self.had: dict[int, State] = {}
+        self.has: dict[int, State] = {}
+        self.random_state_of_rank_0: dict[int, torch.Tensor] = {}
+        # How many steps were done, and which files there were, at each change in the folder.
+        self.moments: list[tuple[int, str]] = []
+        self._folder = common_folder() if folder is None else folder
+        (self._folder / _JOB).mkdir(exist_ok=True)
+
+    def start(self, answer: Callable[..., None], steps: int, *, keep_moments: bool = False) -> int:
+        """Runs the answer as a new start does; how often this rank called `torch.save`."""
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+        torch.manual_seed(10 + dist.get_rank())
+        self.ran, self.has, self.steps = [], {}, steps
+        watched = (
+            at_every_change(self._folder / _JOB, self._keep) if keep_moments else contextlib.nullcontext()
+        )
+        with Files(self._folder) as files, watched:
+            try:
+                answer(Path(_JOB), self.model, self.optimizer, self.step, steps)
+                self._together(steps)
+            except _Lost:
+                if dist.get_rank() == 0:
+                    shutil.rmtree(_JOB)
+                    Path(_LOST).rename(_JOB)
+                dist.barrier()
+        return files.saves
+
+    def start_from(self, moment: int, answer: Callable[..., None], steps: int) -> None:
+        """A new start with the folder as it was at this moment."""
+        shutil.rmtree(self._folder / _JOB)
+        shutil.copytree(self._folder / f"moment {moment}", self._folder / _JOB)
+        self.start(answer, steps)
+
+    def step(self, i: int) -> None:
+        """One step of all ranks, which average their gradients. Each has its own numbers and statistics."""
+        self._together(int(i))
+        if i == self.lost_in:
+            self.lose()
+        self.optimizer.zero_grad()
+        self.model(torch.randn(4, 3) + dist.get_rank()).pow(3).mean().backward()
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        self.optimizer.step()
+        self.ran.append(i)
+
+    def lose(self) -> None:
+        """Ends the call of the answer. Nothing that is written from here on will have been."""
+        self.lost_in = None
+        if dist.get_rank() == 0:
+            shutil.copytree(_JOB, _LOST)
+        raise _Lost
+
+    def _together(self, i: int) -> None:
+        """All ranks are about to run the same step."""
+        everyones: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyones, (i, torch.get_rng_state()))
+        numbers = ["none" if number == self.steps else number for number, _ in everyones]
+        if len(set(numbers)) > 1:
+            raise Mismatch(f"the step that each rank runs next is {numbers}", "expected: the same on all")
+        memory = self.optimizer.state_dict()["state"]
+        self.has[i] = {
+            "the weights": {f"`{name}`": p.detach().clone() for name, p in self.model.named_parameters()},
+            "the buffers": {f"`{name}`": b.clone() for name, b in self.model.named_buffers()},
+            "the optimizer": {
+                f"the optimizer's `{key}` of parameter {number}": value.clone()
+                for number, entry in memory.items()
+                for key, value in entry.items()
+            },
+            "the random state": {"the random state": torch.get_rng_state()},
+        }
+        self.had.setdefault(i, self.has[i])
+        self.random_state_of_rank_0.setdefault(i, everyones[0][1])
+
+    def _keep(self) -> None:
+        job = self._folder / _JOB
+        shutil.copytree(job, self._folder / f"moment {len(self.moments)}")
+        files = ", ".join(f"`{path.name}` ({path.stat().st_size:,} bytes)" for path in sorted(job.iterdir()))
+        self.moments.append((len(self.ran), files or "no file"))
+
+
+class _JobOfAgent(Job):
+    """In a worker of torchrun: rank 1 is killed."""
+
+    def lose(self) -> None:
+        torch.save(self.had[max(self.had)], self._folder / f"had {dist.get_rank()}")
+        dist.barrier()
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.barrier()  # until the agent ends this worker, too
+
+
+def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) -> list[dict[str, Any]]:
+    """Runs the answer in two workers of an agent as `torchrun` starts it. Rank 1 is killed in a step, and the
+    agent starts both anew. What each rank has to say of its second start: `ran`, and what it `had` and `has`
+    when its first step begins; or `raised`, as lines; nothing where nothing came."""
+    # Here: most processes that use this kit start no job, and this is a long import.
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    folder = Path(tempfile.mkdtemp())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id="lost",
+        rdzv_backend="static",
+        rdzv_endpoint=f"127.0.0.1:{port}",
+        rdzv_configs={"rank": 0, "timeout": 60},
+        local_addr="127.0.0.1",
+        max_restarts=1,
+        monitor_interval=0.02,
+        start_method="fork",  # of this process, which has torch: nothing is imported again
+    )
+    silent = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        about = Path(path).stat()
-    except FileNotFoundError:
-        return None
-    return about.st_ino, about.st_size, about.st_mtime_ns
+        elastic_launch(config, _worker)(answer, folder, steps, lost_in)
+    except ChildFailedError:
+        pass  # what became of the workers they have written down themselves
+    finally:
+        logging.disable(silent)
+    notes = [folder / f"note {rank}" for rank in range(2)]
+    return [torch.load(note) if note.exists() else {} for note in notes]
+
+
+def _worker(answer: Callable[..., None], folder: Path, steps: int, lost_in: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's own handler was inherited
+    rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    # The agent's store lives through a restart, with the addresses of the processes that are gone.
+    store = dist.PrefixStore(f"attempt {attempt}", agent)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    job = _JobOfAgent(None if attempt else lost_in, folder)
+    note: dict[str, Any] = {}
+    try:
+        saves = job.start(answer, steps)
+        first = job.ran[0] if job.ran else steps
+        note = {
+            "ran": job.ran,
+            "saves": saves,
+            "had": torch.load(folder / f"had {rank}"),
+            "has": job.has[first],
+        }
+    except Mismatch as error:
+        note = {"raised": error.lines}
+    except BaseException as error:
+        note = {"raised": [f"`{type(error).__name__}: {error}`"]}
+    if attempt:
+        unfinished = folder / f"unfinished {rank}"  # the agent may end this worker while it writes
+        torch.save(note, unfinished)
+        unfinished.replace(folder / f"note {rank}")
+    if "raised" in note:
+        os._exit(1)
