@@ -7,7 +7,7 @@ its mean and biased variance over **all** rows.
 - `running_mean` and `running_var` change in place, the latter by the unbiased variance.
 - Every rank has a loss of its own. The gradient of `x` is that of the **sum of all ranks'
   losses**, whose outputs depend on this `x` too; those of `weight` and `bias` are of its own.
-- Forward takes at most two collectives; no bytes grow with `n`.
+- Forward takes at most two collectives; nothing that travels grows with `n`.
 
 `[[1.], [3.]]` on rank 0, `[[8.]]` on rank 1 → mean 4, variance `26 / 3`
 """
