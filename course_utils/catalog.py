@@ -193,7 +193,8 @@ def edited(solution: Solution, exercise: Exercise, mistake: Mistake) -> Any:
     if (count := solution.source.count(mistake.old)) != 1:
         raise CourseError(f"{solution.path}: {mistake.old!r} stands {count} times in the reference, not once")
     source = solution.source.replace(mistake.old, mistake.new)
-    name = f"solutions.{exercise.topic}.{exercise.name}.{mistake.label}"
+    label = re.sub(r"\W", "_", mistake.label)
+    name = f"solutions.{exercise.topic}.{exercise.name}.{label}"
     file = f"<{name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     module = ModuleType(name)
