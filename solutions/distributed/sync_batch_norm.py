@@ -117,33 +117,18 @@ _BACKWARD = """        total = grad.clone()
         return total
 
 """
+_OWN, _COUNT = "(centred.square().sum(0))", "torch.ones_like(x).sum(0)"
+_MEAN_OVER_RANKS = "SumOverRanks.apply({}) / dist.get_world_size()".format
 
 mistakes = [
-    Edit(
-        "the mean of the variances",
-        "(centred.square().sum(0))",
-        "(x.var(0, correction=0) * len(x))",
-        "equal_parts",
-    ),
+    Edit("the mean of the variances", _OWN, "(x.var(0, correction=0) * len(x))", told_by="equal_parts"),
     Wrong(_mean_of_means, told_by="unequal_parts"),
     Edit("biased in the running variance", "var * count / (count - 1)", "var", told_by="running_statistics"),
-    Edit(
-        "a graph behind the running ones", "with torch.no_grad():", "if True:", told_by="running_statistics"
-    ),
+    Edit("a graph behind it", "with torch.no_grad():", "if True:", told_by="running_statistics"),
     Edit("backward of one rank", _BACKWARD, "        return grad\n\n", told_by="gradient_of_x"),
     Edit("constant statistics", "centred = x - mean", "centred = x - mean.detach()", told_by="gradient_of_x"),
-    Edit(
-        "sums for the parameters too",
-        "* weight + bias",
-        "* SumOverRanks.apply(weight) / dist.get_world_size() + bias",
-        "gradients_of_parameters",
-    ),
-    Edit(
-        "three collectives",
-        "x.sum(0), torch.ones_like(x).sum(0))))",
-        "x.sum(0), SumOverRanks.apply(torch.ones_like(x).sum(0)) / dist.get_world_size())))",
-        "what_travels",
-    ),
+    Edit("sums once more", "* weight +", f"* {_MEAN_OVER_RANKS('weight')} +", "gradients_of_parameters"),
+    Edit("three collectives", _COUNT, _MEAN_OVER_RANKS(_COUNT), told_by="what_travels"),
 ]
 
 equivalent = {

@@ -114,38 +114,19 @@ def _joins(model, loss, optimizer, batches):
     return int(most)
 
 
-_LEAVES = """        *sums, count = flat.split([*(p.numel() for p in parameters), 1])
-        if count == 0:
-"""
-_REDUCE = "        dist.all_reduce(flat)\n\n"
-_EACH = """        for part in flat.split([*(p.numel() for p in parameters), 1]):
-            dist.all_reduce(part)
-
-"""
+_CLEAR, _ASK, _STEP = (
+    f"        {line}\n" for line in ("optimizer.zero_grad()", "if batch is not None:", "optimizer.step()")
+)
+_LEAVES = "        if batch is None:\n            return steps\n"
+_REDUCE = "        dist.all_reduce(flat)\n"
+_EACH = "        for part in flat.split([p.numel() for p in parameters] + [1]):\n            dist.all_reduce(part)\n"
 
 mistakes = [
     Edit("sums", "(sums[i] / count)", "sums[i]", told_by="equally_many"),
-    Edit(
-        "leaves",
-        "        optimizer.zero_grad()\n",
-        "        if batch is None:\n            return steps\n        optimizer.zero_grad()\n",
-        told_by="one_runs_out",
-    ),
-    Edit(
-        "divides by all ranks", "sums[i] / count", "sums[i] / dist.get_world_size()", told_by="one_runs_out"
-    ),
-    Edit(
-        "hands in the last mean",
-        "        optimizer.zero_grad()\n        if batch is not None:\n",
-        "        if batch is not None:\n            optimizer.zero_grad()\n",
-        told_by="one_runs_out",
-    ),
-    Edit(
-        "takes no step",
-        "        optimizer.step()\n",
-        "        if batch is not None:\n            optimizer.step()\n",
-        told_by="one_runs_out",
-    ),
+    Edit("leaves", _CLEAR, _LEAVES + _CLEAR, told_by="one_runs_out"),
+    Edit("divides by all", "sums[i] / count", "sums[i] / dist.get_world_size()", told_by="one_runs_out"),
+    Edit("hands in the last mean", _CLEAR + _ASK, f"{_ASK}    {_CLEAR}", told_by="one_runs_out"),
+    Edit("takes no step", _STEP, f"{_ASK}    {_STEP}", told_by="one_runs_out"),
     Wrong(_joins, told_by="one_runs_out"),
     Edit("a collective for each", _REDUCE, _EACH, told_by="collectives"),
 ]
