@@ -119,7 +119,9 @@ _CLEAR, _ASK, _STEP = (
 )
 _LEAVES = "        if batch is None:\n            return steps\n"
 _REDUCE = "        dist.all_reduce(flat)\n"
-_EACH = "        for part in flat.split([p.numel() for p in parameters] + [1]):\n            dist.all_reduce(part)\n"
+_EACH = """        for part in flat.split([p.numel() for p in parameters] + [1]):
+            dist.all_reduce(part)
+"""
 
 mistakes = [
     Edit("sums", "(sums[i] / count)", "sums[i]", told_by="equally_many"),
