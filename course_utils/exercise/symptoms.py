@@ -105,11 +105,12 @@ def _not_finite(p: _Pair) -> str:
 
 
 def _is_known(p: _Pair) -> str:
-    for name, t in (x for x in p.known if x[1].layout is p.actual.layout is torch.strided):
+    others = [(name, t) for name, t in p.known if f"`{name}" not in p.what]  # not what is compared itself
+    for name, t in (x for x in others if x[1].layout is p.actual.layout is torch.strided):
         if len({(x.device, x.dtype, x.stride(), x.data_ptr()) for x in (t, p.actual)}) == 1:
             return f"{p.The} is `{name}` itself."
     # Equal numbers everywhere are no sign that a tensor comes from another.
-    names = [name for name, t in p.known if p.same(p.a, _values(t))] if p.a_varies else []
+    names = [name for name, t in others if p.same(p.a, _values(t))] if p.a_varies else []
     return f"{p.The} has the values of `{names[0]}`." if names else ""
 
 
