@@ -128,9 +128,10 @@ def test_as_shipped(lesson, tmp_path):
     assert f"{len(cells)} passed" in done.stdout
 
 
-@each_lesson
+# Those whose outputs are not mostly recordings, which differ from run to run.
+@pytest.mark.parametrize("lesson", COURSE.lessons[:4], ids=lambda lesson: lesson.slug)
 def test_rebuilt_elsewhere(lesson, tmp_path, monkeypatch):
-    """The course copied to another folder and built from a third comes out the same."""
+    """The course copied to another folder and built from a third comes out the same, pictures too."""
     root = tmp_path / "copy"
     for folder in ("notebooks", "exercises", "solutions"):
         shutil.copytree(COURSE.root / folder, root / folder)
