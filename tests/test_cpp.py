@@ -252,7 +252,7 @@ def test_what_does_not_compile_says_where_and_a_torch_for_gpus_needs_no_toolkit(
 @needs_a_compiler
 def test_the_program_of_the_lesson_reads_a_module_and_nothing_else(tmp_path):
     course = catalog.load(ROOT)
-    program = cpp.build(course.exercise("run_in_cpp").checks[0].function.__globals__["PROGRAM"], "reader")
+    program = cpp.build(course.exercise("run_in_cpp").checks[0].function.__globals__["_PROGRAM"], "reader")
     traced = torch.jit.trace(lambda x: x.sum(1, keepdim=True) / 3, torch.ones(1, 2, dtype=torch.float64))
     torch.jit.save(traced, str(tmp_path / "module.pt"))
     ran = cpp.run(program, tmp_path / "module.pt", "1 2; 3 4", "-1e-3 0")
