@@ -587,7 +587,7 @@ def test_what_is_right_is_told_nothing():
 
 
 def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
-    report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: undefined)  # noqa: F821
+    report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: eval("undefined"))
     assert (report.state, report.told_by, report.why) == (RAISED, "of_a_factor", "")
     report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: x.view(7))
     assert (report.state, report.why) == (RAISED, "A sum is divided by how many there are.")

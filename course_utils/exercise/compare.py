@@ -96,13 +96,15 @@ def compare(actual: Any, expected: Any, what: str, how: How) -> None:
     elif isinstance(expected, float):
         actual = _own_number(actual)
         number = isinstance(actual, (int, float)) and not isinstance(actual, bool)
+        rtol = 1e-6 if how.rtol is None else how.rtol
         within = number and (
-            math.isclose(actual, expected, rel_tol=how.rtol or 1e-6, abs_tol=how.atol or 1e-12)
+            math.isclose(actual, expected, rel_tol=rtol, abs_tol=how.atol or 1e-12)
             or (math.isnan(actual) and math.isnan(expected))
         )
         if not within:
+            shown = _numbers(actual, expected) if number else (show(actual), show(expected))
             said = _of_number(actual, expected, what, how)
-            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
+            raise Mismatch(f"{what} is {shown[0]}, expected {shown[1]}", symptom=said)
     elif isinstance(expected, int):
         actual = _own_number(actual)
         if not isinstance(actual, int) or isinstance(actual, bool) or actual != expected:
@@ -115,6 +117,9 @@ def compare(actual: Any, expected: Any, what: str, how: How) -> None:
 def _of_number(actual: Any, expected: float, what: str, how: How) -> str:
     if type(actual) not in (int, float) or not math.isfinite(actual) or not math.isfinite(expected):
         return ""
+    for name, other in how.like.items():
+        if type(other) in (int, float) and math.isclose(actual, other, rel_tol=1e-6):
+            return f"{what[0].upper()}{what[1:]} is {name}."
     factors = {**known_numbers(), **how.factors}
     return symptoms.of_number(actual, expected, what=what, factors=factors)
 
@@ -233,7 +238,10 @@ def place(index: tuple[int, ...]) -> str:
 
 def numbers(a: Tensor, b: Tensor) -> tuple[str, str]:
     """Two elements that differ, with as many digits as it takes to see it."""
-    x, y = a.item(), b.item()
+    return _numbers(a.item(), b.item())
+
+
+def _numbers(x: Any, y: Any) -> tuple[str, str]:
     if not (isinstance(x, float) and isinstance(y, float)):
         return _number(x), _number(y)
     for digits in range(6, 18):

@@ -173,9 +173,7 @@ def _does_not_run(shown: str, name: str, answer: Any) -> str:
     return ""
 
 
-def mutations(
-    course: Course, name: str, rejecting: set[str], count: int | None, *, idle: bool = True
-) -> Iterator[str]:
+def mutations(course: Course, name: str, rejecting: set[str], count: int | None) -> Iterator[str]:
     """Mutants of the reference are rejected; those that are listed survive; each check rejects something.
 
     `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to.
@@ -203,7 +201,7 @@ def mutations(
                 yield f"{description} does not say why it is equivalent"
         if len(listed) > max(2, len(one.mutants) // 15):
             yield f"{len(listed)} of {len(one.mutants)} mutants are listed as equivalent"
-        for check in exercise.checks if idle else ():
+        for check in exercise.checks:
             if check.name in rejecting | lacking:
                 continue
             if not any(one.try_mutant(m, only=check.name).state == bench.REJECTED for m in one.mutants):
