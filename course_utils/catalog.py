@@ -12,7 +12,6 @@ import ast
 import functools
 import importlib.util
 import inspect
-import linecache
 import os
 import re
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from course_utils.exercise import Exercise, Mistake, Wrong, snake_case
+from course_utils.exercise import Exercise, Mistake, snake_case
 
 SOURCE_NAME = re.compile(r"(\d\d)_(\w+)\.md")
 EXERCISE_FENCE = re.compile(r"^`{3,}\{exercise\}[ \t]+(\w+)[ \t]*$", re.MULTILINE)
@@ -178,30 +177,15 @@ def load_solution(path: Path, answer_name: str, topic: str) -> Solution:
     if not module.__doc__:
         raise CourseError(f"{path} does not say why it works: it has no docstring")
     source = _up_to_other_answers(path.read_text(encoding="utf-8"))
-    lists = {
-        name: getattr(module, name, empty)
-        for name, empty in (("also_right", []), ("mistakes", []), ("equivalent", {}))
-    }
-    why, reference = inspect.cleandoc(module.__doc__), getattr(module, answer_name)
-    return Solution(why=why, reference=reference, source=source, path=path, **lists)
-
-
-def edited(solution: Solution, exercise: Exercise, mistake: Mistake) -> Any:
-    """The mistake as an answer. Raises `CourseError` where an edit does not fit the reference."""
-    if isinstance(mistake, Wrong):
-        return mistake.answer
-    if (count := solution.source.count(mistake.old)) != 1:
-        raise CourseError(f"{solution.path}: {mistake.old!r} stands {count} times in the reference, not once")
-    source = solution.source.replace(mistake.old, mistake.new)
-    label = re.sub(r"\W", "_", mistake.label)
-    name = f"solutions.{exercise.topic}.{exercise.name}.{label}"
-    file = f"<{name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    module = ModuleType(name)
-    module.__file__ = file
-    sys.modules[name] = module
-    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    return getattr(module, exercise.answer_name)
+    return Solution(
+        why=inspect.cleandoc(module.__doc__),
+        reference=getattr(module, answer_name),
+        also_right=getattr(module, "also_right", []),
+        source=source,
+        path=path,
+        mistakes=getattr(module, "mistakes", []),
+        equivalent=getattr(module, "equivalent", {}),
+    )
 
 
 def _import(path: Path, name: str) -> ModuleType:

@@ -46,7 +46,7 @@ class Outcome:
 
     `message` is what the reader is told, line by line, code in backticks; `symptom`, a true sentence about
     the answer, where one is known. `device` is None for a check that does not ask for one. `looks`: how often
-    it looked at something. `stuck`: it would never have ended. `disturbed`: the answer changed what decides
+    it looked at something. `disturbed`: the answer changed what decides
     checks. `error` is the live exception, in the process where it was raised.
     """
 
@@ -58,7 +58,6 @@ class Outcome:
     symptom: str = ""
     seconds: float = 0.0
     looks: int = 0
-    stuck: bool = False
     disturbed: bool = False
     error: BaseException | None = None
 

@@ -240,7 +240,6 @@ def outcome_of(result: Any, check: Check, place: Place, deadline: float) -> Outc
 
         stuck = result.how == STUCK
         outcome.message = [still_running(None if stuck else deadline, result.position, check)]
-        outcome.stuck = stuck
     elif result.state == "raised":
         # `conduct` turns what an answer raises into an outcome; this is something that never reached it.
         outcome.state = RAISED
@@ -282,7 +281,6 @@ def combine_ranks(found: list[Outcome], check: Check, place: Place) -> Outcome:
     joined.looks = min(outcome.looks for outcome in found)
     symptoms = {outcome.symptom for outcome in found if outcome.state == state}
     joined.symptom = symptoms.pop() if len(symptoms) == 1 else ""
-    joined.stuck = state == TIMED_OUT and all(o.stuck for o in found if o.state == TIMED_OUT)
     return joined
 
 

@@ -307,7 +307,6 @@ def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
     assert (stuck.state, looping.state) == (TIMED_OUT, TIMED_OUT)
     assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
     assert looping.message[0].startswith("ranks 0 and 1: still running after 5 seconds; it is in the loop at")
-    assert (stuck.stuck, looping.stuck) == (True, False)
 
 
 def on_two_with_a_kit(mean):

@@ -14,6 +14,7 @@ import torch
 
 from course_utils import catalog, grader
 from course_utils.proving import laws, texts
+from course_utils.proving.written import edited
 from course_utils.report import as_text
 
 ROOTS = {
@@ -156,7 +157,7 @@ def odd_session(tmp_path, monkeypatch):
 @every_exercise
 def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(label, tmp_path, monkeypatch):
     _, _, exercise, solution = _found(label)
-    answers = [solution.reference, *(catalog.edited(solution, exercise, m) for m in solution.mistakes[:1])]
+    answers = [solution.reference, *(edited(solution, exercise, m) for m in solution.mistakes[:1])]
     usual = [as_text(grader.grade(exercise, answer)) for answer in answers]
     with odd_session(tmp_path, monkeypatch) as now:
         before = now()

@@ -27,7 +27,7 @@ from course_utils.exercise.compare import (
     symptom,
     tensor,
 )
-from course_utils.exercise.given import Given, example, given, on, situation, tensor_line
+from course_utils.exercise.given import Given, example, given, situation
 from course_utils.exercise.mismatch import CannotCheck, Mismatch, looked, looking
 
 __all__ = [
@@ -39,10 +39,8 @@ __all__ = [
     "is_tensor",
     "looked",
     "looking",
-    "on",
     "show",
     "situation",
-    "tensor_line",
 ]
 
 
@@ -204,13 +202,6 @@ def at_most(actual: float, limit: float, what: str, *, unit: str = "") -> None:
     looked()
     if not actual <= limit:
         raise Mismatch(f"{what}: {_amount(actual, unit)}, expected {_at_most(limit, unit)}")
-
-
-def at_least(actual: float, limit: float, what: str, *, unit: str = "") -> None:
-    """A count or a number of bytes reaches a limit."""
-    looked()
-    if not actual >= limit:
-        raise Mismatch(f"{what}: {_amount(actual, unit)}, expected at least {_amount(limit, unit)}")
 
 
 def raises(

@@ -70,9 +70,9 @@ _situation: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("situation", def
 
 
 @contextlib.contextmanager
-def situation(*lines: str, names: dict[str, Any] | None = None) -> Iterator[None]:
+def situation(*lines: str) -> Iterator[None]:
     """Messages of what runs inside begin with these lines of code; without any: with none."""
-    token = _situation.set(("\n".join(lines), names or {}))
+    token = _situation.set(("\n".join(lines), {}))
     yield
     # Not where something was raised: what is said of it begins with this code.
     _situation.reset(token)
@@ -117,20 +117,6 @@ def known_numbers() -> dict[str, float]:
     """The whole numbers of the example that can be a factor, by name."""
     _, names = _situation.get()
     return {f"`{name}`": value for name, value in names.items() if type(value) is int and value > 1}
-
-
-def tensor_line(name: str, values: Any, device: torch.device, **options: Any) -> str:
-    """The line of code that makes a tensor of these values there.
-
-    `tensor_line("x", [1.0, 2.0], device, requires_grad=True)`
-    """
-    more = "".join(f", {option}={value}" for option, value in options.items())
-    return f"{name} = torch.tensor({values}{on(device)}{more})"
-
-
-def on(device: torch.device) -> str:
-    """The argument `, device='cuda'` as code; no text for the CPU, where a tensor is made anyway."""
-    return "" if device.type == "cpu" else f", device='{device.type}'"
 
 
 def _is_plain(value: Any) -> bool:

@@ -10,9 +10,7 @@ import ast
 import functools
 import hashlib
 import inspect
-import linecache
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import torch
 
 from course_utils.proving.mutants import Mutant
+from course_utils.proving.written import module_of
 
 # What is done to a result, and whether that makes a difference to this tensor (`given`: the tensors that
 # the answer was given).
@@ -171,16 +170,12 @@ def digest(mutant: Mutant) -> str:
 def build(mutant: Mutant, answer_name: str, mark: Path, *, importable: bool = False) -> Any:
     """The mutant as an answer. Its source can be found by `inspect`, as that of a cell can. `importable`: its
     module can be found by its name, as the compiler does; not where it is sent to another process."""
-    file = f"<mutant {digest(mutant)}>"
-    linecache.cache[file] = (len(mutant.source), None, mutant.source.splitlines(keepends=True), file)
-    module = types.ModuleType("mutant")
-    module.__file__ = file
-    module._seen_by_others = functools.partial(_seen_by_others, mark)
-    module._changeable = functools.partial(_changeable, mark)
-    if importable:
-        sys.modules[module.__name__] = module
-    exec(compile(mutant.source, file, "exec", dont_inherit=True), module.__dict__)
-    answer = module.__dict__[answer_name]
+    marks = {
+        "_seen_by_others": functools.partial(_seen_by_others, mark),
+        "_changeable": functools.partial(_changeable, mark),
+    }
+    module = module_of(mutant.source, f"mutant_{digest(mutant)}", importable=importable, **marks)
+    answer = getattr(module, answer_name)
     if mutant.around:
         kind, method, detail = mutant.around
         if not isinstance(answer, type):

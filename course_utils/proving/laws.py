@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from course_utils import grader, machine
-from course_utils.catalog import Course, Solution, edited
+from course_utils.catalog import Course, Solution
 from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, WRONG
 from course_utils.exercise import Exercise
 from course_utils.proving import bench
 from course_utils.proving.texts import faults, given_away, prose, texts
+from course_utils.proving.written import edited
 from course_utils.report import Report
 
 MOST_LINES = 320  # of an exercise's file
@@ -184,9 +185,7 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
         for check in one.unusable:
             yield f"the reference does not pass {check} where its mutants are graded"
         listed = solution.equivalent
-        tried = {
-            m.description: one.try_mutant(m, patient=m.description in listed) for m in one.sample(count)
-        }
+        tried = {m.description: one.try_mutant(m, patient=m.description in listed) for m in one.sample(count)}
         rejecting |= {verdict.check for verdict in tried.values()}
         for description, verdict in tried.items():
             if verdict.state == bench.SURVIVED and description not in listed:

@@ -7,15 +7,15 @@ difference.
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 import types
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+
+from course_utils.proving.places import Place, places, put
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def mutants(source: str) -> list[Mutant]:
     tree = ast.parse(source)
     seen = {_code(source)}
     found = []
-    for place in _places(tree):
+    for place in places(tree):
         line, before = place.node.lineno, _short(place.node)
         for replacement in _changes(place):
             what = f"`{before}` -> `{_short(replacement)}`" if replacement else f"`{before}` removed"
             marked = replacement is not None and any(n in _NOTES for n in ast.walk(replacement))
-            with _put(place, replacement):
+            with put(place, replacement):
                 after = ast.unparse(tree)
             code = _code(after)
             if code is not None and code not in seen:
@@ -95,76 +95,7 @@ def mutants(source: str) -> list[Mutant]:
     return _numbered(found)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A node, and where it hangs: `getattr(parent, field)`, or the entry `index` of that list. `modules`:
-    the names that are imported; `uses`: how often its function reads each name."""
-
-    node: ast.AST
-    parent: ast.AST
-    field: str
-    index: int | None
-    modules: frozenset[str]
-    uses: Counter[str]
-
-    def set(self, value: ast.AST | list[ast.AST] | None) -> None:
-        if self.index is None:
-            setattr(self.parent, self.field, value)
-        else:
-            getattr(self.parent, self.field)[self.index] = value
-
-
-def _places(tree: ast.Module) -> list[_Place]:
-    """All nodes that may be changed: not imports, annotations, docstrings, or the words of an error."""
-    modules = frozenset(
-        alias.asname or alias.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    )
-    found: list[_Place] = []
-
-    def visit(node: ast.AST, uses: Counter[str]) -> None:
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-            uses = Counter(name.id for name in names)
-        for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "type_comment", "type_params") or isinstance(
-                node, ast.Raise
-            ):
-                continue
-            for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if not isinstance(child, ast.AST) or isinstance(child, (ast.Import, ast.ImportFrom)):
-                    continue
-                if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                    continue  # a docstring
-                if hasattr(child, "lineno"):
-                    found.append(_Place(child, node, name, index, modules, uses))
-                visit(child, uses)
-
-    visit(tree, Counter())
-    return sorted(found, key=lambda p: (p.node.lineno, p.node.col_offset))
-
-
-@contextlib.contextmanager
-def _put(place: _Place, replacement: ast.AST | None) -> Iterator[None]:
-    """The tree with this one change."""
-    if replacement is not None:
-        place.set(replacement)
-    elif isinstance(place.node, ast.stmt):
-        place.set(ast.Pass())
-    else:
-        del getattr(place.parent, place.field)[place.index]
-    try:
-        yield
-    finally:
-        if replacement is None and not isinstance(place.node, ast.stmt):
-            getattr(place.parent, place.field).insert(place.index, place.node)
-        else:
-            place.set(place.node)
-
-
-def _changes(place: _Place) -> Iterator[ast.AST | None]:
+def _changes(place: Place) -> Iterator[ast.AST | None]:
     """What may stand there instead; None: nothing."""
     node = place.node
     if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
@@ -177,7 +108,7 @@ def _changes(place: _Place) -> Iterator[ast.AST | None]:
     yield from _OF_NODE.get(type(node), lambda place: ())(place)
 
 
-def _constant(place: _Place) -> Iterator[ast.AST]:
+def _constant(place: Place) -> Iterator[ast.AST]:
     value = place.node.value
     if isinstance(place.parent, (ast.FormattedValue, ast.JoinedStr)):
         return
@@ -194,13 +125,13 @@ def _constant(place: _Place) -> Iterator[ast.AST]:
         yield ast.Constant(0)
 
 
-def _name(place: _Place) -> Iterator[ast.AST]:
+def _name(place: Place) -> Iterator[ast.AST]:
     # A branch always taken, or never: only where a whole condition is one name.
     if place.field == "test":
         yield ast.UnaryOp(ast.Not(), place.node)
 
 
-def _attribute(place: _Place) -> Iterator[ast.AST]:
+def _attribute(place: Place) -> Iterator[ast.AST]:
     node = place.node
     if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _DTYPES:
         yield ast.Attribute(node.value, _DTYPES[node.attr], ast.Load())
@@ -210,7 +141,7 @@ def _attribute(place: _Place) -> Iterator[ast.AST]:
         yield node.value
 
 
-def _binary(place: _Place) -> Iterator[ast.AST]:
+def _binary(place: Place) -> Iterator[ast.AST]:
     node = place.node
     for operator in _BINARY.get(type(node.op), ()):
         yield ast.BinOp(node.left, operator(), node.right)
@@ -220,7 +151,7 @@ def _binary(place: _Place) -> Iterator[ast.AST]:
     yield node.right
 
 
-def _augmented(place: _Place) -> Iterator[ast.AST | None]:
+def _augmented(place: Place) -> Iterator[ast.AST | None]:
     node = place.node
     for operator in _BINARY.get(type(node.op), ()):
         yield ast.AugAssign(node.target, operator(), node.value)
@@ -240,14 +171,14 @@ _NOTES = (_SEEN_BY_OTHERS, _CHANGEABLE)
 _NOTE = re.compile(r"\b_(?:seen_by_others|changeable)\((.*?)\)")
 
 
-def _comparison(place: _Place) -> Iterator[ast.AST]:
+def _comparison(place: Place) -> Iterator[ast.AST]:
     node = place.node
     for i, operator in enumerate(node.ops):
         for other in _COMPARISON[type(operator)]:
             yield ast.Compare(node.left, [*node.ops[:i], other(), *node.ops[i + 1 :]], node.comparators)
 
 
-def _boolean(place: _Place) -> Iterator[ast.AST]:
+def _boolean(place: Place) -> Iterator[ast.AST]:
     node = place.node
     yield ast.BoolOp(ast.And() if isinstance(node.op, ast.Or) else ast.Or(), node.values)
     for i in range(len(node.values)):
@@ -255,11 +186,11 @@ def _boolean(place: _Place) -> Iterator[ast.AST]:
         yield left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
 
 
-def _unary(place: _Place) -> Iterator[ast.AST]:
+def _unary(place: Place) -> Iterator[ast.AST]:
     yield place.node.operand
 
 
-def _call(place: _Place) -> Iterator[ast.AST]:
+def _call(place: Place) -> Iterator[ast.AST]:
     node = place.node
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     for i in range(len(node.args) - 1) if called not in _SYMMETRIC else ():
@@ -296,7 +227,7 @@ def _in_place_or_not(method: str) -> str | None:
     return other if callable(getattr(torch.Tensor, other, None)) else None
 
 
-def _subscript(place: _Place) -> Iterator[ast.AST]:
+def _subscript(place: Place) -> Iterator[ast.AST]:
     part = place.node.slice
     if not isinstance(part, ast.Slice):
         return
@@ -306,7 +237,7 @@ def _subscript(place: _Place) -> Iterator[ast.AST]:
             yield ast.Subscript(place.node.value, ast.Slice(**{**bounds, bound: None}), ast.Load())
 
 
-def _slice(place: _Place) -> Iterator[ast.AST]:
+def _slice(place: Place) -> Iterator[ast.AST]:
     node = place.node
     for bound in ("lower", "upper"):
         value = getattr(node, bound)
@@ -315,7 +246,7 @@ def _slice(place: _Place) -> Iterator[ast.AST]:
             yield ast.Slice(**{**{n: getattr(node, n) for n in ("lower", "upper", "step")}, bound: moved})
 
 
-def _branch(place: _Place) -> Iterator[ast.AST]:
+def _branch(place: Place) -> Iterator[ast.AST]:
     node = place.node
     if isinstance(node, ast.IfExp):
         yield ast.IfExp(node.test, node.orelse, node.body)
@@ -329,25 +260,25 @@ def _branch(place: _Place) -> Iterator[ast.AST]:
         yield ast.While(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
 
 
-def _dropped(place: _Place) -> Iterator[None]:
+def _dropped(place: Place) -> Iterator[None]:
     yield None
 
 
-def _early_exit(place: _Place) -> Iterator[ast.AST | None]:
+def _early_exit(place: Place) -> Iterator[ast.AST | None]:
     yield None
     yield ast.Break()
 
 
-def _without_context(place: _Place) -> Iterator[ast.AST]:
+def _without_context(place: Place) -> Iterator[ast.AST]:
     yield ast.If(ast.Constant(True), place.node.body, [])
 
 
-def _without_value(place: _Place) -> Iterator[ast.AST]:
+def _without_value(place: Place) -> Iterator[ast.AST]:
     if place.node.value is not None:
         yield ast.Return(None)
 
 
-def _function(place: _Place) -> Iterator[ast.AST]:
+def _function(place: Place) -> Iterator[ast.AST]:
     """The last default dropped: the parameter has to be given."""
     node = place.node
     if node.args.defaults:
@@ -356,7 +287,7 @@ def _function(place: _Place) -> Iterator[ast.AST]:
         yield ast.copy_location(type(node)(**fields), node)
 
 
-_OF_NODE: dict[type, Callable[[_Place], Any]] = {
+_OF_NODE: dict[type, Callable[[Place], Any]] = {
     ast.Constant: _constant,
     ast.Name: _name,
     ast.Attribute: _attribute,
