@@ -17,7 +17,7 @@ lab: $(VENV)/installed
 	@$(BIN)/python -m course_utils.cli lab $(ARGS)
 
 test: $(VENV)/installed-test
-	@$(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 notebooks: $(VENV)/installed
 	@$(BIN)/python -m course_utils.cli build $(ARGS)

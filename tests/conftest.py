@@ -19,6 +19,19 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What takes longest together, first: what comes last is shared out in small parts.
+FIRST = ("test_check_command", "test_notebooks", "test_browser", "test_workers", "test_ranks", "test_grader")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        name = item.path.stem
+        early = next((i for i, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
+        return name == "test_laws", early
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Tests that share what was costly to make run in one process: those of an exercise, of a lesson, and
