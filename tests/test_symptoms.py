@@ -210,7 +210,6 @@ def test_what_is_compared_is_not_said_to_be_itself():
     assert "itself" not in found
 
 
-
 @pytest.mark.parametrize(
     ("actual", "expected", "sentence"),
     [
