@@ -92,7 +92,7 @@ def _writes_and_puts_back(a, b):
 mistakes = [
     Wrong(_compares_data_ptr, told_by="parts"),
     Wrong(_compares_ranges, told_by="interleaved"),
-    Edit("one dimension only", "enumerate(x.shape)", "enumerate(x.shape[:1])", told_by="two_dimensions"),
+    Edit("one dimension only", "enumerate(x.shape)", "enumerate(x.shape[:1])", told_by="all_dimensions"),
     Edit("forgets the item size", "x.stride(dim) * width", "x.stride(dim)", told_by="parts"),
     Edit("first byte only", "for byte in range(width)", "for byte in range(1)", told_by="other_widths"),
     Edit("places in the storage", "x.data_ptr()", "x.storage_offset() * x.element_size()", told_by="parts"),
