@@ -1,8 +1,8 @@
 """The strides that `view` finds
 
-`size` and `stride` describe a tensor, `shape` is what it is to be viewed in, with as many elements: at least
-one. Return the strides of `x.view(shape)`, a tuple of integers, or `None` where `view` raises, because no
-strides can read the same storage in the new shape.
+`size` and `stride` describe a tensor `x`, and `shape` has as many elements: at least one. Return the strides
+of `x.view(shape)`, a tuple of integers, or `None` where `view` raises because no strides can read the same
+storage in the new shape.
 
 Strides may be 0. Along a dimension of size 1 no step is made: there `stride` may hold any number, and so may
 your result.
@@ -52,11 +52,6 @@ def view_strides(
 # What a case may be about: of the traits that all wrong cases have, the rarest is told.
 _TRAITS = [
     Trait(
-        "`shape` begins with a 1",
-        lambda size, stride, shape, wanted: shape[0] == 1,
-        "All elements have been dealt out by then; a new dimension of size 1 takes none.",
-    ),
-    Trait(
         "`shape` has a dimension of size 1",
         lambda size, stride, shape, wanted: 1 in shape,
         "It takes no elements and any stride will do for it, but it has an entry in the result.",
@@ -64,37 +59,30 @@ _TRAITS = [
     Trait(
         "the tensor has a dimension of size 1",
         lambda size, stride, shape, wanted: 1 in size,
-        "No step is made along it. Its stride says nothing, and what stands to its left and to its right are "
-        "neighbours, which merge or do not by the rule for all.",
+        "Its stride says nothing. The dimensions to its left and to its right are neighbours.",
     ),
     Trait(
         "the tensor is expanded: a stride is 0",
         lambda size, stride, shape, wanted: any(n != 1 and not s for n, s in zip(size, stride, strict=True)),
-        "0 is a stride like others: it can stay, can be cut, and merges where the rule says so, which is "
-        "with another 0. A step along it stays in place; along its neighbour it does not.",
-    ),
-    Trait(
-        "the tensor has more than two dimensions",
-        lambda size, stride, shape, wanted: sum(n != 1 for n in size) > 2,
-        "Go through all pairs of neighbours: each that the new shape merges has to follow, and no other.",
+        "0 is a stride like others: it can stay, it can be cut, and it merges with another 0 alone.",
     ),
     Trait(
         "there is no view",
         lambda size, stride, shape, wanted: wanted is None,
-        "A new dimension has to lie inside one block of dimensions that follow each other, and to divide "
-        "what is left of it. Where it would reach across a jump in storage the answer is `None`.",
+        "A new dimension has to lie inside one block of dimensions that follow each other, and has to divide "
+        "what is left of it.",
     ),
     Trait(
         "the tensor is not contiguous and there is a view",
         lambda size, stride, shape, wanted: bool(wanted) and not strides.contiguous(size, stride),
         "`view` asks for less than a contiguous tensor: only dimensions that the new shape merges have to "
-        "follow each other. `x[:, ::2].view(-1)` has a view, and so has every shape that merges nothing.",
+        "follow each other.",
     ),
     Trait(
         "the new shape merges dimensions",
         lambda size, stride, shape, wanted: not strides.ends(size) <= strides.ends(shape),
-        "Two neighbours can be read as one where a step of the outer is exactly as long as a full run of the "
-        "inner, `stride[i] == size[i + 1] * stride[i + 1]`. What is merged has the stride of the inner one.",
+        "Neighbours merge where a step of the outer is as long as a full run of the inner, `stride[i] == "
+        "size[i + 1] * stride[i + 1]`. What is merged has the stride of the inner.",
     ),
     Trait(
         "the new shape cuts what can be read as one",
@@ -109,10 +97,8 @@ _TRAITS = [
 ]
 
 
-def _of_torch(x, shape):
-    """The strides of `x.view(shape)`. `reshape` returns this view, or a copy where `view` raises."""
-    y = x.reshape(shape)
-    return y.stride() if y.data_ptr() == x.data_ptr() else None
+def _cases(*wanted):
+    return strides.cases(lambda x, shape: x.view(shape).stride(), *wanted)
 
 
 @functools.cache
@@ -129,11 +115,11 @@ def _every_small_case():
         for size in sizes:
             shapes = strides.shapes(math.prod(size), beyond)
             wanted += [(size, stride, shapes) for stride in itertools.product(steps, repeat=len(size))]
-    return Table("view_strides", strides.cases(_of_torch, *wanted), _TRAITS)
+    return Table("view_strides", _cases(*wanted), _TRAITS)
 
 
 def _compare(view_strides, *wanted):
-    Table("view_strides", strides.cases(_of_torch, *wanted)).compare(view_strides, strides.judge)
+    Table("view_strides", _cases(*wanted)).compare(view_strides, strides.judge)
 
 
 @exercise.check
@@ -188,8 +174,8 @@ def size_one(view_strides):
 def expanded(view_strides):
     """Expanded dimensions, whose stride is 0
 
-    0 is a stride like others: it can stay and can be cut. It merges with another 0, since staying in place is
-    as long as a run that stays in place.
+    0 is a stride like others: it can stay and can be cut. It merges with another 0 alone: a full run of
+    steps of 0 ends where it began.
     """
     _compare(
         view_strides,

@@ -1,8 +1,7 @@
-"""Repeating without copying means to read the same places again, so a step along the repeated dimension must
-lead nowhere: its stride is 0. That works for a dimension of size 1, where the same place *is* the next
-element, and for new dimensions, along which there is nothing to go on to. With two elements or more one
-stride would have to go forth and back, and there is none. Where the sizes are equal nothing is repeated, and
-the stride stays.
+"""To repeat without a copy is to read the same places again, so a step along the repeated dimension must lead
+nowhere: its stride is 0. That works for a dimension of size 1, where the same place *is* the next element,
+and for new dimensions. To repeat two elements or more, a stride would have to go forth and back, and none
+does. Where the sizes are equal nothing is repeated, and the stride stays.
 
 Sizes are paired from the right, since new dimensions come in front. Expanding takes no dimension away.
 """

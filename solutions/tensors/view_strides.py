@@ -8,8 +8,8 @@ A new dimension may lie inside a block, never across a jump. So the new shape is
 the innermost dimension has the step of the last block, each further one steps over what has been taken, and
 a block has to be used up exactly before the next begins. What does not divide has no view.
 
-Dimensions of size 1 are never stepped along and drop out at the start. An expanded dimension is not special:
-stride 0 merges where the rule says so, which is with stride 0.
+No step is made along dimensions of size 1: they drop out at the start. An expanded dimension is not special:
+by the same rule stride 0 merges with stride 0, and with nothing else.
 """
 
 
