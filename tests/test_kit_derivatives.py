@@ -115,7 +115,7 @@ def leaves_matrix_alone(square):
 
 def untouched(square):
     t = expect.given(f"{X}\ng = torch.tensor([1., 2., 3.])", Square=square)
-    with derivatives.untouched(t):
+    with derivatives.untouched():
         t.call("torch.autograd.grad(Square.apply(x), x, g)[0]")
 
 
@@ -129,7 +129,7 @@ def is_its_own(square):
 
 
 def keeps(square):
-    derivatives.keeps(square, "Square.apply(a)", MATRIX, None, limit=40_000)
+    derivatives.keeps(square, "Square.apply(x * 1)", MATRIX, None, limit=40_000)
 
 
 @pytest.mark.parametrize("check", [leaves_alone, leaves_matrix_alone, untouched, second, is_its_own, keeps])
@@ -171,7 +171,7 @@ def test_wrong_ones_are_told(check, square, said):
 def test_what_is_kept_when_all_is_gone_is_told():
     hoards = keeping(lambda ctx, x: HOARD.append(x[0] + 1))
     with pytest.raises(expect.Mismatch, match="of `forward\\(\\)` is gone: 400 bytes"):
-        derivatives.keeps(hoards, "Square.apply(a)", MATRIX, None, limit=50_000)
+        derivatives.keeps(hoards, "Square.apply(x * 1)", MATRIX, None, limit=50_000)
 
 
 def test_values_and_derivatives_are_in_double_precision():

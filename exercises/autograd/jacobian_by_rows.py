@@ -41,7 +41,6 @@ def jacobian_by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 _CALL = "jacobian_by_rows(function, x)"
-_FLOAT64 = "x = torch.tensor([1., 2.], dtype=torch.float64)"
 
 
 def _expect_jacobian(jacobian_by_rows, setup, device=None):
@@ -98,15 +97,7 @@ def independent(jacobian_by_rows):
     For a tensor that is not in the graph, `grad` raises, or with `allow_unused=True` gives None. A result
     behind which there is no graph at all cannot be differentiated; its `requires_grad` is False.
     """
-    with Rows() as rows:
-        for label, code in [
-            ("all results", "torch.ones(3, dtype=torch.float64)"),
-            ("some results", "torch.stack([x[0] * x[1], w.sum(), x[0]])"),
-            ("results with a graph that does not lead to `x`", "2 * w"),
-        ]:
-            with rows.of(label):
-                w = "w = torch.ones(3, dtype=torch.float64, requires_grad=True)\n" if "w" in code else ""
-                _expect_jacobian(jacobian_by_rows, f"{w}function = lambda x: {code}\n{_FLOAT64}")
+    gradients.without_x(lambda setup: _expect_jacobian(jacobian_by_rows, setup))
 
 
 @exercise.check

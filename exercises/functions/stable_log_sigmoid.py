@@ -57,14 +57,10 @@ _NEAR = "[-3., -0.5, 0., 0.5, 3.]"
 _FAR = ("[-100.]", "[-1000.]", "[100.]", "[1000.]", "[-1000., 1000.]")
 _REFUSED = (
     "aten.log_sigmoid",
-    "aten.log_sigmoid_forward",
-    "aten.log_sigmoid_backward",
     "aten.softplus",
-    "aten.softplus_backward",
     "aten.binary_cross_entropy_with_logits",
     "aten.soft_margin_loss",
     "aten.mish",
-    "aten.mish_backward",
 )
 
 
@@ -89,7 +85,7 @@ def _expect_gradient(StableLogSigmoid, device, x, incoming="torch.ones_like(x)",
     setup = f"{x}\ng = {incoming}"
     t = expect.given(setup, StableLogSigmoid=StableLogSigmoid, device=device)
     wanted = derivatives.exact(F.logsigmoid, t.x)[1] * t.g.cpu().double()
-    with derivatives.untouched(t):
+    with derivatives.untouched():
         found = t.call(f"torch.autograd.grad({_CALL}, x, g)[0]")
     _expect(found, wanted, t.x, "the gradient", digits)
 

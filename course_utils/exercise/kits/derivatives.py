@@ -15,6 +15,7 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import expect
+from course_utils.exercise.given import known_tensors
 
 Device = torch.device | str | None
 
@@ -62,9 +63,12 @@ def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor,
 
 
 @contextlib.contextmanager
-def untouched(t: expect.Given) -> Iterator[None]:
-    """What runs inside, forward and backward, writes neither to `x` nor to `g`, which arrives."""
-    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.g, what="what arrived (`g`)"):
+def untouched() -> Iterator[None]:
+    """What runs inside, forward and backward, writes to no tensor of the example; `g` is what arrives."""
+    with contextlib.ExitStack() as looked_at:
+        for name, tensor in known_tensors().items():
+            what = "what arrived (`g`)" if name == "g" else f"`{name}`"
+            looked_at.enter_context(expect.left_alone(tensor, what=what))
         yield
 
 
@@ -72,13 +76,14 @@ def leaves_alone(answer: type, call: str, setup: str, device: Device) -> None:
     """Forward and backward write neither to `x` nor to what arrives, in whatever layout it arrives."""
     for shape in ("view(x.shape)", "view(x.t().shape).t()"):
         t = _given(answer, call, f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x).{shape}", device)
-        with untouched(t):
+        with untouched():
             found = t.call(f"torch.autograd.grad({call}, x, g)[0]")
         expect.a_tensor(found, what="the gradient")
 
 
 def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Sequence[str]) -> None:
-    """The node of the result is the answer's, and none of these operators runs, forward or backward."""
+    """The node of the result is the answer's, and no operator whose name begins like one of `refused` runs,
+    forward or backward."""
     t = _given(answer, call, setup, device)
     result = t.call(call)
     expect.in_graph(result, of="`x`")
@@ -90,25 +95,26 @@ def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Seq
     )
     with measure.operators() as ran:
         t.call(f"torch.autograd.grad({call}.sum(), x)")
-    found = [name for name in ran.names if name in refused]
+    found = [name for name in ran.names if name.startswith(tuple(refused))]
     expect.true(not found, f"{_listed(found)} ran", "expected: operators that the task allows")
 
 
-def keeps(answer: type, call: str, setup: str, device: Device, *, of: str = "x", limit: int = 0) -> None:
-    """At most `limit` bytes are kept for backward, in whatever place, and none when the result is gone.
+def keeps(answer: type, call: str, setup: str, device: Device, *, limit: int = 0) -> None:
+    """At most `limit` bytes are made by `call` and kept for backward, in whatever place, and none when the
+    result is gone.
 
-    `call` applies the answer to `a`. That is a tensor like `of`, and is there for the graph alone, as the
-    result is: so all that is still there was kept. In Python it is noticed from some thousand elements on.
+    Where `call` applies the answer to `x * 1`, that counts too when it is kept; where to `x`, a copy does. In
+    Python it is noticed from some thousand elements on.
     """
-    t = _given(answer, call, f"{setup}\ndef forward():\n    a = {of} * 1\n    return {call} * 1", device)
+    # The result of the answer counts as well when it is kept: what is returned is another tensor.
+    t = _given(answer, call, f"{setup}\ndef forward():\n    return {call} * 1", device)
     t.call("forward()")
     live = measure.live_bytes(t.forward)
-    kept = live.held - live.result
-    expect.at_most(kept, limit, "kept for backward after `forward()`", unit="bytes")
+    expect.at_most(live.held - live.result, limit, "made in `forward()` and kept for backward", unit="bytes")
     expect.at_most(live.left, 0, "still there when the result of `forward()` is gone", unit="bytes")
     expect.true(
-        _in_python(t.forward) < max(getattr(t, of).nbytes // 2, 8192),
-        f"NumPy arrays or Python objects as large as `{of}` are still there after `forward()`",
+        _in_python(t.forward) < 8192,
+        "NumPy arrays or Python objects of several thousand bytes are still there after `forward()`",
         "expected: what is kept for backward is kept in tensors",
     )
 

@@ -1,43 +1,69 @@
-"""What exercises about Jacobians share: whether the caller's tensors stay as they are, and who has called a
-function."""
+"""What exercises about derivatives share: whether the caller's tensors stay as they are, results that do not
+depend on `x`, and who has called the function."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import expect
+from course_utils.exercise import Rows, expect
 
 # Modules of torch's that differentiate a function which they are given.
 _READY_MADE = {"torch.autograd.functional": "`torch.autograd.functional`", "torch._functorch": "`torch.func`"}
 
 
+@contextlib.contextmanager
+def untouched(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """What runs inside leaves these tensors, by name, as they are: elements, `requires_grad` and `.grad`."""
+    flags = {name: tensor.requires_grad for name, tensor in tensors.items()}
+    grads = {name: copy.deepcopy(_grad(tensor)) for name, tensor in tensors.items()}
+    with contextlib.ExitStack() as stack:
+        for name, tensor in tensors.items():
+            stack.enter_context(expect.left_alone(tensor, what=f"`{name}`"))
+        yield
+    for name, tensor in tensors.items():
+        expect.equal(tensor.requires_grad, flags[name], what=f"`{name}.requires_grad` after the call")
+        expect.equal(_grad(tensor), grads[name], what=f"`{name}.grad` after the call")
+
+
+def _grad(tensor: Tensor) -> Tensor | None:
+    return tensor.grad if tensor.is_leaf else None
+
+
 def left_alone(call: str, more: str = "", **answer: Any) -> None:
-    """No tensor of the caller is written to or has another flag or `.grad` after the call, and what comes of
-    it has no graph: whether `x` requires a gradient or not, and whether the result depends on it or not.
-    `more`: a line that makes a second vector, `v`."""
+    """The caller's tensors are untouched by the call, and what comes of it has no graph: whether `x` requires
+    a gradient or not, and whether the result depends on it or not. `more`: a line that makes a second vector,
+    `v`."""
     variants = ("", ".requires_grad_()", ".requires_grad_() * 2")
     for x, code in itertools.product(variants, ("x * x * w", "2 * w", "torch.ones(3)")):
         function = f"w = torch.tensor([2., 3.], requires_grad=True)\nfunction = lambda x: {code}"
         t = expect.given(f"{function}\nx = torch.tensor([1., 3.]){x}\n{more}", **answer)
-        names = [name for name in ("x", "v", "w") if name != "v" or more]
-        flags = [getattr(t, name).requires_grad for name in names]
-        with contextlib.ExitStack() as stack:
-            for name in names:
-                stack.enter_context(expect.left_alone(getattr(t, name), what=f"`{name}`"))
+        with untouched({name: getattr(t, name) for name in (["x", "v", "w"] if more else ["x", "w"])}):
             found = t.call(call)
         expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")
-        for name, flag in zip(names, flags, strict=True):
-            tensor = getattr(t, name)
-            expect.equal(tensor.requires_grad, flag, what=f"`{name}.requires_grad` after the call")
-            grad = tensor.grad if tensor.is_leaf else None
-            expect.true(grad is None, f"`{name}.grad` is {expect.show(grad)} after the call", "expected None")
+
+
+def without_x(expect_right: Callable[[str], None], more: str = "") -> None:
+    """Calls `expect_right` with the lines that make `function` and `x`, and then `more`: some results of each
+    function, or all, do not depend on `x`."""
+    with Rows() as rows:
+        for label, code in (
+            ("all results", "torch.ones(3, dtype=torch.float64)"),
+            ("some results", "torch.stack([x[0] * x[1], w.sum(), x[0]])"),
+            ("results with a graph that does not lead to `x`", "2 * w"),
+        ):
+            with rows.of(label):
+                w = "w = torch.ones(3, dtype=torch.float64, requires_grad=True)\n" if "w" in code else ""
+                x = "x = torch.tensor([1., 2.], dtype=torch.float64)"
+                expect_right(f"{w}function = lambda x: {code}\n{x}\n{more}")
 
 
 def operators_of_own_call(t: expect.Given, call: str) -> measure.Operators:
