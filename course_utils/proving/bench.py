@@ -1,26 +1,31 @@
-"""Grades mutants of one exercise, one after another, each up to the first check that rejects it."""
+"""Grades mutants of one exercise, each up to the first check that rejects it."""
 
 from __future__ import annotations
 
 import ast
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from course_utils import catalog, grader, machine, workers
 from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, RAISED, Outcome, Place, conduct
-from course_utils.exercise import Check
+from course_utils.exercise import Check, Exercise
 from course_utils.proving.around import around, build, digest
 from course_utils.proving.mutants import Mutant, mutants
 
 # A mutant gets this many times the seconds that the reference took, and no less than the second number.
 TIMES, AT_LEAST = 5.0, 1.0
 
+# So many at once where all checks are on ranks: most of the time goes into ranks that wait for each other.
+AT_ONCE = 3
+
+T = TypeVar("T")
 REJECTED, SURVIVED, NO_CHANGE = "rejected", "survived", "no change"
 
 
@@ -33,6 +38,19 @@ class Verdict:
     state: str
     check: str = ""
     how: str = ""
+
+
+def at_once(exercise: Exercise) -> int:
+    """How many answers are graded at the same time."""
+    return AT_ONCE if all(check.ranks for check in exercise.checks) else 1
+
+
+def mapped(exercise: Exercise, grade: Callable[[Any], T], answers: Iterable[Any]) -> list[T]:
+    """What `grade` gives for each answer, in their order. Checks in this process need its main thread."""
+    if at_once(exercise) == 1:
+        return [grade(answer) for answer in answers]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(grade, answers))
 
 
 class Bench:
@@ -80,11 +98,21 @@ class Bench:
         """The same `count` mutants on every run, chosen by their digest; all for None."""
         return self.mutants if count is None else sorted(self.mutants, key=digest)[:count]
 
-    def try_mutant(self, mutant: Mutant, only: str | None = None, patient: bool = False) -> Verdict:
+    def try_all(self, wanted: list[Mutant], listed: Collection[str]) -> list[Verdict]:
+        """The verdict on each, as `try_mutant` gives it; `listed` are the descriptions to be patient with."""
+        together = at_once(self.exercise)
+        return mapped(
+            self.exercise, lambda m: self.try_mutant(m, m.description in listed, together=together), wanted
+        )
+
+    def try_mutant(
+        self, mutant: Mutant, patient: bool = False, only: str | None = None, together: int = 1
+    ) -> Verdict:
         """Grades the mutant up to the first check that fails; `only`: by that check alone. `patient`: with
-        the deadlines of the checks, for what should pass also on a busy machine."""
+        the deadlines of the checks, for what should pass also on a busy machine. `together`: how many are
+        tried at the same time."""
         mark = Path(self._folder.name) / digest(mutant)
-        times = {name: self._deadlines[name] if patient else t for name, t in self._times.items()}
+        times = {name: self._deadlines[name] if patient else t * together for name, t in self._times.items()}
         wanted = {name: t for name, t in times.items() if only is None or name == only}
         checks = [check for check in self._checks() if check.name in wanted]
         here = [(check.name, wanted[check.name]) for check in checks if not check.ranks]

@@ -90,8 +90,9 @@ def starter(exercise: Exercise) -> Iterator[str]:
 def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
     """The reference and the other right answers pass, on every device."""
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
-    for answer in (solution.reference, *solution.also_right):
-        report = grader.grade(exercise, answer)
+    answers = [solution.reference, *solution.also_right]
+    reports = bench.mapped(exercise, lambda answer: grader.grade(exercise, answer), answers)
+    for answer, report in zip(answers, reports, strict=True):
         if report.state != PASSED:
             yield f"{answer.__name__}, a right answer, is {report.state}:\n{report}"
         unknown = {o.check for o in report.outcomes if o.state == COULD_NOT_CHECK}
@@ -115,9 +116,9 @@ def mistakes(course: Course, name: str, rejecting: set[str]) -> Iterator[str]:
     exercise, solution = course.exercise(name), course.solution(name)
     known = {check.name for check in exercise.checks}
     pasted: set[str] = set()
-    for mistake in solution.mistakes:
-        answer = edited(solution, exercise, mistake)
-        report = grader.grade(exercise, answer)
+    answers = [edited(solution, exercise, mistake) for mistake in solution.mistakes]
+    reports = bench.mapped(exercise, lambda answer: grader.grade(exercise, answer), answers)
+    for mistake, answer, report in zip(solution.mistakes, answers, reports, strict=True):
         rejecting |= {o.check for o in report.outcomes if o.state in FAILED}
         if grader.is_starter(exercise, answer):
             yield f"the mistake {mistake.label!r} is taken for the starter"
@@ -185,7 +186,7 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
         for check in one.unusable:
             yield f"the reference does not pass {check} where its mutants are graded"
         listed = solution.equivalent
-        tried = {m.description: one.try_mutant(m, patient=m.description in listed) for m in one.sample(count)}
+        tried = {v.mutant.description: v for v in one.try_all(one.sample(count), listed)}
         rejecting |= {verdict.check for verdict in tried.values()}
         for description, verdict in tried.items():
             if verdict.state == bench.SURVIVED and description not in listed:
