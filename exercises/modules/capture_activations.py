@@ -1,0 +1,205 @@
+"""What the layers returned
+
+`capture_activations(model, names)` is a context manager: `contextlib.contextmanager` makes one of a
+generator. It gives a dict. Under each name stands the list of what that layer returned inside the `with`, one
+tensor for each call, in order. A name is a path, such as `"0"` or `"encoder.2"`; two names may lead to one
+layer.
+
+- An entry holds the values of that moment: without a graph, in a storage of its own.
+- Outputs and gradients of the model are what they are without you.
+- However the `with` is left, none of your hooks stays, and those of others do. An exception goes through. A
+  name that the model lacks raises `AttributeError`.
+
+```
+with capture_activations(model, ["0"]) as seen:
+    model(x)
+seen["0"]  # a list of one tensor
+```
+"""
+
+import torch
+from torch import nn
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    core=True,
+    hints=[
+        "What runs before the `yield` of a context manager, what after it, and what if something is raised "
+        "inside the `with`? `model.get_submodule(name)` finds a layer under any of its names.",
+        "`layer.register_forward_hook(hook)` calls `hook(layer, args, output)` after each call and returns a "
+        "handle with `remove()`. What the hook returns takes the place of the output, unless it is `None`. "
+        "A function made in a loop looks up the loop's variable when it runs, not when it is made.",
+        "`detach` leaves the graph and shares storage; `clone` makes new storage and stays in the graph. You "
+        "need both. Begin the `try` before the first hook is there, and remove each handle in `finally`.",
+    ],
+)
+
+
+@exercise.starter
+def capture_activations(model: nn.Module, names: list[str]):
+    raise NotImplementedError
+
+
+_MODEL = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+x = torch.randn(5, 3)
+"""
+
+
+def _entries(seen, name, count):
+    """So many entries under a name, tensors all of them."""
+    expect.true(isinstance(seen, dict), f"`seen` is {expect.show(seen)}, expected a dict")
+    expect.true(name in seen, f"`seen` has the keys {[*seen]}", f"expected: {name!r} among them")
+    found = seen[name]
+    expect.true(isinstance(found, list), f"`seen[{name!r}]` is {expect.show(found)}, expected a list")
+    expect.equal(len(found), count, what=f"the number of entries under {name!r}")
+    return [expect.a_tensor(entry, what=f"`seen[{name!r}][{k}]`") for k, entry in enumerate(found)]
+
+
+def _expect_seen(seen, wanted):
+    """Under each name these values, one for each call."""
+    for name, values in wanted.items():
+        for k, entry in enumerate(_entries(seen, name, len(values))):
+            expect.equal(entry.detach(), values[k].detach(), what=f"`seen[{name!r}][{k}]`")
+    expect.equal([*seen], [*wanted], what="the keys of `seen`")
+
+
+@exercise.check
+def right_values(capture_activations, device):
+    """Under each name what that layer returned
+
+    A forward hook gets what the layer returned, wherever in the model the layer is. A hook that is made in a
+    loop sees the last value of the loop's variable, unless the value is bound to it.
+    """
+    setup = f"{_MODEL}model, x = model.to(device), x.to(device)"
+    t = expect.given(setup, capture_activations=capture_activations, device=device)
+    first = t.model[0](t.x)
+    inner = t.model[2][0](first.tanh())
+    t.run('with capture_activations(model, ["2.0", "0", "2"]) as seen:\n    model(x)')
+    _expect_seen(t.seen, {"2.0": [inner], "0": [first], "2": [inner.tanh()]})
+
+
+@exercise.check
+def every_call(capture_activations):
+    """One entry for each call: called twice, called with the next batch, or not at all
+
+    A hook belongs to a layer and runs in each of its calls. A layer may stand in a model under several names:
+    `named_modules()` lists it once, under the first; `get_submodule` finds it under each.
+    """
+    setup = """
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 3)
+        model = nn.Sequential(layer, layer, nn.Linear(3, 3))
+        x, y = torch.randn(2, 3), torch.randn(4, 3)
+    """
+    t = expect.given(setup, capture_activations=capture_activations)
+    calls = [t.layer(t.x), t.layer(t.layer(t.x)), t.layer(t.y)]
+    t.run("""
+        with capture_activations(model, ["0", "1", "2"]) as seen:
+            layer(layer(x))
+            layer(y)
+    """)
+    _expect_seen(t.seen, {"0": calls, "1": calls, "2": []})
+    t.run('with capture_activations(model, ["0"]) as seen:\n    layer(y)')
+    _expect_seen(t.seen, {"0": calls[2:]})
+
+
+@exercise.check
+def of_that_moment(capture_activations):
+    """What is written in place afterwards does not reach an entry
+
+    `detach()` shares storage with the output, and `.cpu()` returns the tensor itself where it is on the CPU
+    already. What runs next may write there: `nn.ReLU(inplace=True)`, or `h += x`.
+    """
+    with Rows() as rows:
+        for after in ("nn.ReLU(inplace=True)", "nn.Tanh()"):
+            for name in ("0", "1", "2"):
+                with rows.of(f"layer {name!r} with `{after}`"):
+                    layers = f"nn.Linear(3, 4), {after}, nn.Flatten(0)"
+                    setup = f"torch.manual_seed(0)\nmodel = nn.Sequential({layers})\nx = torch.randn(5, 3)"
+                    t = expect.given(setup, capture_activations=capture_activations)
+                    wanted = t.model[: int(name) + 1](t.x).detach()
+                    t.run(f'with capture_activations(model, ["{name}"]) as seen:\n    y = model(x)')
+                    _expect_seen(t.seen, {name: [wanted]})
+                    expect.own_storage(t.seen[name][0], t.y, what=f"`seen[{name!r}][0]`", of="`y`")
+
+
+@exercise.check
+def no_graph(capture_activations):
+    """An entry has no graph
+
+    A tensor with a `grad_fn` keeps the graph that made it, and with it what was saved for backward: all this
+    stays in memory as long as the dict does. `clone()` is an operator in the graph like any other.
+    """
+    t = expect.given(_MODEL, capture_activations=capture_activations)
+    t.run('with capture_activations(model, ["0", "1", "2"]) as seen:\n    model(x)')
+    for name in ("0", "1", "2"):
+        (entry,) = _entries(t.seen, name, 1)
+        expect.equal(entry.requires_grad, False, what=f"`seen[{name!r}][0].requires_grad`")
+
+
+@exercise.check
+def same_model(capture_activations):
+    """The model trains inside the `with` as it does without
+
+    What a forward hook returns takes the place of the output, unless it is `None`: a detached tensor cuts the
+    graph there. `detach_` changes the output itself, and `torch.no_grad()` around the `yield` holds for the
+    whole block.
+    """
+    t = expect.given(_MODEL, capture_activations=capture_activations)
+    wanted = t.model(t.x)
+    gradients = torch.autograd.grad(wanted.sum(), list(t.model.parameters()))
+    t.run('with capture_activations(model, ["0", "1"]) as seen:\n    y = model(x)\n    loss = y.sum()')
+    expect.equal(t.y.detach(), wanted.detach(), what="the output of the model")
+    expect.in_graph(t.loss, what="the loss", of="the model's parameters")
+    t.run("loss.backward()")
+    for (name, p), gradient in zip(t.model.named_parameters(), gradients, strict=True):
+        expect.equal(p.grad, gradient, what=f"the gradient of `{name}`")
+
+
+def _state(model):
+    """The forward hooks of each module, and the names of its attributes."""
+    found = {
+        f"layer {name!r}": ([*m._forward_hooks.values()], [*vars(m)]) for name, m in model.named_modules()
+    }
+    return {**found, "all modules": ([*nn.modules.module._global_forward_hooks.values()], [])}
+
+
+_BLOCKS = {
+    "left in order": (None, "model(x)"),
+    "an exception in the block": (KeyError, 'model(x)\n    raise KeyError("stop")'),
+    "an exception in a layer": (RuntimeError, "model(x)\n    model(x[:, :2])"),
+    "a name that the model lacks": (AttributeError, "model(x)"),
+}
+
+
+@exercise.check
+def hooks_removed(capture_activations):
+    """No hook is left behind, also after an exception, and other hooks stay
+
+    A hook stays until `remove()` is called on its handle; `_forward_hooks` holds those of everybody. An
+    exception leaves the block at once, and what has to happen all the same stands in a `finally`. A `try`
+    that begins after the hooks were registered comes too late for a name that is not found.
+    """
+    with Rows() as rows:
+        for label, (error, lines) in _BLOCKS.items():
+            with rows.of(label):
+                setup = f"{_MODEL}model[0].register_forward_hook(lambda *_: None)"
+                t = expect.given(setup, capture_activations=capture_activations)
+                before = _state(t.model)
+                names = '["0", "2.1", "missing"]' if error is AttributeError else '["0", "2.1"]'
+                block = f"with capture_activations(model, {names}) as seen:\n    {lines}"
+                if error:
+                    expect.raises(error, lambda t=t, block=block: t.run(block), what="the block")
+                else:
+                    t.run(block)
+                for whose, (hooks, attributes) in _state(t.model).items():
+                    had, names = before[whose]
+                    expect.equal(len(hooks), len(had), what=f"the number of hooks on {whose} afterwards")
+                    expect.true(hooks == had, f"{whose} has another hook than before", "expected: the same")
+                    expect.equal(attributes, names, what=f"the names of the attributes of {whose}")
+                if error is not AttributeError:
+                    _entries(t.seen, "0", 1)
