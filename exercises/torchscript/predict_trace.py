@@ -1,61 +1,16 @@
 """Predict: what a trace keeps, and what a script keeps
 
-Each function is traced with `torch.ones(4)` and scripted; so is `Scale`, in evaluation mode. Then something
-changes: the input (given beside each function), the mode, a value. Python's original and both copies are run
-once more. Which copies give what Python gives? A copy that raises gives something else.
+Each function in the docstring below is traced with `torch.ones(4)` and scripted; so is `model = Scale()`, in
+evaluation mode. Then Python's original and both copies run with another input: the `x` beside the function.
+For the lines below `# the model` it is `torch.ones(4)`, after the line has run. `all three` are the model and
+its two copies; the other lines change the model alone.
 
-Answer `"both"`, `"trace"` (only the traced one), `"script"` (only the scripted one) or `"neither"`. The first
-line is answered.
-
-```python
-def branch(x):  # x = -torch.ones(4)
-    return x * 2 if x.sum() > 0 else -x
-
-def chosen(x):  # x = -torch.ones(4)
-    return torch.where(x > 0, x * 2, -x)
-
-def halved(x):  # x = torch.full((4,), 5.0)
-    while x.norm() > 1:
-        x = x / 2
-    return x
-
-def by_the_largest(x):  # x = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    return x / x.max().item()
-
-def big_number(x):  # x = torch.zeros(4)
-    product = 1
-    for i in range(1, 26):
-        product = product * i  # a number of 26 digits in the end
-    return x + product / 1e25
-
-def summed(x):  # x = torch.arange(6.0)
-    total = torch.zeros(())
-    for number in x:
-        total = total + number
-    return total
-
-def mean_by_shape(x):  # x = torch.arange(6.0)
-    return x.sum() / x.shape[0]
-
-def mean_by_len(x):  # x = torch.arange(6.0)
-    return x.sum() / len(x)
-
-class Scale(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4))
-        self.factor = 2.0
-        self.drop = nn.Dropout(1.0)  # training: all zeros; evaluation: nothing dropped
-
-    def forward(self, x):
-        return self.drop(x) * self.weight * self.factor
-```
-
-The lines below `# the model` run after `model = Scale().eval()` was copied, with `x = torch.ones(4)`. `all
-three` are the model and its two copies; the other lines change the model alone.
+Which copies give what Python gives? Answer `"both"`, `"trace"` (only the traced one), `"script"` (only the
+scripted one) or `"neither"`. A copy that raises gives something else. The first line is answered.
 """
 
 import functools
+import inspect
 import linecache
 
 import torch
@@ -81,7 +36,50 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_trace() -> dict:
-    """Which copy gives what Python gives: `"both"`, `"trace"`, `"script"` or `"neither"`"""
+    """Which copy gives what Python gives: `"both"`, `"trace"`, `"script"` or `"neither"`
+
+    def branch(x):  # x = -torch.ones(4)
+        return x * 2 if x.sum() > 0 else -x
+
+    def chosen(x):  # x = -torch.ones(4)
+        return torch.where(x > 0, x * 2, -x)
+
+    def halved(x):  # x = torch.full((4,), 5.0)
+        while x.norm() > 1:
+            x = x / 2
+        return x
+
+    def by_the_largest(x):  # x = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        return x / x.max().item()
+
+    def big_number(x):  # x = torch.zeros(4)
+        product = 1
+        for i in range(1, 26):
+            product = product * i  # a number of 26 digits in the end
+        return x + product / 1e25
+
+    def summed(x):  # x = torch.arange(6.0)
+        total = torch.zeros(())
+        for number in x:
+            total = total + number
+        return total
+
+    def mean_by_shape(x):  # x = torch.arange(6.0)
+        return x.sum() / x.shape[0]
+
+    def mean_by_len(x):  # x = torch.arange(6.0)
+        return x.sum() / len(x)
+
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+            self.factor = 2.0
+            self.drop = nn.Dropout(1.0)  # training: all zeros; evaluation: nothing dropped
+
+        def forward(self, x):
+            return self.drop(x) * self.weight * self.factor
+    """
     return {
         "branch": "script",  # an example: this one is answered
         # one input, another input
@@ -102,7 +100,7 @@ def predict_trace() -> dict:
 
 
 _WORDS = ("both", "trace", "script", "neither")
-_CODE = __doc__.split("```python\n")[1].split("```")[0]
+_CODE = inspect.getdoc(exercise.starter_object).partition("\n\n")[2] + "\n"
 _FILE = "<predict_trace>"
 
 _WHYS = {
@@ -128,7 +126,7 @@ _WHYS = {
 
 @functools.cache
 def _copies():
-    """What stands in the task, with a source that a script can be compiled from."""
+    """What stands in the docstring, with a source that a script can be compiled from."""
     linecache.cache[_FILE] = (len(_CODE), None, _CODE.splitlines(keepends=True), _FILE)
     names = {"torch": torch, "nn": nn, "__name__": "predict_trace"}
     exec(compile(_CODE, _FILE, "exec"), names)
