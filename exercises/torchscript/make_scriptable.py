@@ -126,10 +126,8 @@ def _compare(t, wanted, call, models=("model", "scripted")):
     for model in models:
         try:
             came = t.call(f"{model}{call}")
-        except (
-            torch.jit.Error
-        ) as error:  # a trace back through the script, and in the last line what was said
-            said = str(error).strip().splitlines()[-1].strip()[:150]
+        except torch.jit.Error as error:
+            said = str(error).strip().splitlines()[-1].strip()[:150]  # above it a trace through the script
             raise expect.Mismatch(f"`{model}{call}` raises `{said}`") from None
         expect.equal(came, expected, what=f"`{model}{call}`")
 
@@ -165,18 +163,20 @@ def taken(make_scriptable):
 
 @exercise.check(deadline=60)
 def options(make_scriptable):
-    """Lengths and extra weights are used, each of them with and without the other
+    """Lengths and extra weights are used, each of them with and without the other, or empty
 
-    A script has all branches; which of them runs is decided when it runs. What `torch.jit.ignore` or
-    `unused` marks is not compiled, and the branch of `torch.jit.is_scripting()` is another program in a
-    script than in Python.
+    A script has all branches, and decides when it runs. In Python `if lengths` asks two things: is it not
+    `None`, and is it not empty? For the compiler you spell out each of them. What `torch.jit.unused` marks is
+    not compiled, and an `if torch.jit.is_scripting()` makes a script another program than Python's.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
     for call in (
         "(x, [5, 3])",
         "(x[:1, :3], [2])",
+        "(x, [])",
         "(x, None, {'last': torch.eye(5)[3:]})",
+        "(x, None, {})",
         "(x, [1, 4], {'b': torch.eye(5)[:2], 'a': torch.ones(2, 5)})",
     ):
         _compare(t, wanted, call)
@@ -211,34 +211,7 @@ def saved_and_loaded(make_scriptable):
     The file holds what was compiled, and no Python. A method that is marked with `torch.jit.ignore` calls
     back into Python, and such a script cannot be saved.
     """
-    t, wanted = _saved(make_scriptable)
-    _compare(t, wanted, "(x, [2, 5], {'all': torch.ones(2, 5)})", ("loaded",))
-
-
-def _saved(make_scriptable):
-    """The example with the answer's module, the script of it, and what was saved and loaded."""
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)
     t.run("torch.jit.save(scripted, file)\nfile.seek(0)\nloaded = torch.jit.load(file)")
-    return t, wanted
-
-
-@exercise.check(deadline=60)
-def empty_or_of_the_same_name(make_scriptable):
-    """An empty list, an empty dict, and an extra named like a result
-
-    `if lengths` asks two things in Python: is it not `None`, and is it not empty? For the compiler each of
-    them is spelled out. The order of statements is a part of the result too: an entry of a dict replaces one
-    of the same name, and what is read after that is the new one.
-    """
-    t, wanted = _saved(make_scriptable)
-    with Rows() as rows:
-        for call in (
-            "(x, [])",
-            "(x, None, {})",
-            "(x, [], {'last': torch.eye(5)[3:]})",
-            "(x, [5, 3], {'count': torch.eye(5)[3:]})",
-            "(x, None, {'mean': torch.ones(2, 5)})",
-        ):
-            with rows.of(f"`{call}`"):
-                _compare(t, wanted, call, ("model", "scripted", "loaded"))
+    _compare(t, wanted, "(x, [2, 5], {'all': torch.ones(2, 5)})", ("loaded",))

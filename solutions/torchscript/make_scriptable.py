@@ -95,7 +95,7 @@ mistakes = [
     Wrong(_traces, told_by="in_python"),
     Edit("lets the list be guessed", "counts: list[int] = []", "counts = []", told_by="taken"),
     Edit("asks for the truth", "if lengths is not None and len(lengths) > 0", "if lengths", told_by="taken"),
-    Edit("overlooks_emptiness", " and len(lengths) > 0", "", told_by="empty_or_of_the_same_name"),
+    Edit("overlooks emptiness", " and len(lengths) > 0", "", told_by="options"),
     Edit(
         "leaves out what was refused",
         "if extra is not None:",
