@@ -62,16 +62,21 @@ def _divides_at_the_end(model, optimizer, loss, batches, every):
             count = 0
 
 
+def _steps(batches, every):
+    """For each step its micro-batches, with the weight of each."""
+    for start in range(0, len(batches), every):
+        step = batches[start : start + every]
+        samples = sum(len(x) for x, _ in step)
+        yield [(x, y, len(x) / samples) for x, y in step]
+
+
 def _past_the_wrapper(model, optimizer, loss, batches, every):
     """The module inside knows nothing of the other ranks: its backward does not communicate."""
-    while batches:
-        step, batches = batches[:every], batches[every:]
-        samples = sum(len(x) for x, _ in step)
+    for step in _steps(batches, every):
         optimizer.zero_grad(set_to_none=False)
-        for x, y in step[:-1]:
-            (loss(model.module(x), y) / samples * len(x)).backward()
-        x, y = step[-1]
-        (loss(model(x), y) / samples * len(x)).backward()
+        for i, (x, y, weight) in enumerate(step, 1):
+            outputs = model(x) if i == len(step) else model.module(x)
+            (loss(outputs, y) * weight).backward()
         optimizer.step()
 
 
@@ -82,13 +87,11 @@ also_right = [_divides_at_the_end, _past_the_wrapper]
 
 
 def _averages_by_hand(model, optimizer, loss, batches, every):
-    for start in range(0, len(batches), every):
-        step = batches[start : start + every]
-        samples = sum(len(x) for x, _ in step)
+    for step in _steps(batches, every):
         optimizer.zero_grad()
         with model.no_sync():
-            for x, y in step:
-                (loss(model(x), y) * len(x) / samples).backward()
+            for x, y, weight in step:
+                (loss(model(x), y) * weight).backward()
         for p in model.parameters():
             dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()
@@ -96,23 +99,17 @@ def _averages_by_hand(model, optimizer, loss, batches, every):
 
 
 def _one_backward(model, optimizer, loss, batches, every):
-    for start in range(0, len(batches), every):
-        step = batches[start : start + every]
-        samples = sum(len(x) for x, _ in step)
+    for step in _steps(batches, every):
         optimizer.zero_grad()
-        sum(loss(model(x), y) * len(x) / samples for x, y in step).backward()
+        sum(loss(model(x), y) * weight for x, y, weight in step).backward()
         optimizer.step()
 
 
 def _clears_after_the_step_alone(model, optimizer, loss, batches, every):
-    for start in range(0, len(batches), every):
-        step = batches[start : start + every]
-        samples = sum(len(x) for x, _ in step)
-        for x, y in step[:-1]:
-            with model.no_sync():
-                (loss(model(x), y) * len(x) / samples).backward()
-        x, y = step[-1]
-        (loss(model(x), y) * len(x) / samples).backward()
+    for step in _steps(batches, every):
+        for i, (x, y, weight) in enumerate(step, 1):
+            with contextlib.nullcontext() if i == len(step) else model.no_sync():
+                (loss(model(x), y) * weight).backward()
         optimizer.step()
         optimizer.zero_grad()
 

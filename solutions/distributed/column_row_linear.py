@@ -64,7 +64,7 @@ class ColumnRowLinear(nn.Module):
 
 # Other right answers
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 class WithAHook(ColumnRowLinear):
@@ -109,26 +109,15 @@ also_right = [WithAHook, OfIndices]
 # Mistakes
 
 
-class KeepsThePair(ColumnRowLinear):
-    def __init__(self, first, second, activation):
-        super().__init__(first, second, activation)
-        self.whole = [first, second]
-
-
-class HookOnX(ColumnRowLinear):
-    def forward(self, x):
-        x.register_hook(WithAHook.summed)
-        hidden = self.activation(F.linear(x, self.first.weight, self.first.bias))
-        return _Total.apply(F.linear(hidden, self.second.weight)) + self.second.bias
-
-
+_INIT = "        super().__init__()\n"
+_HIDDEN, _HOOK = "hidden = self.activation(F.linear(", "x.register_hook(_Total.apply)\n        "
 _OUT = "F.linear(hidden, self.second.weight)) + self.second.bias"
 _BIASED = "F.linear(hidden, self.second.weight, self.second.bias{}))"
 
 mistakes = [
     Edit("every rank adds the bias", _OUT, _BIASED.format(""), told_by="values"),
     Edit("views of the whole", "first.weight.chunk(n)[rank].clone()", "first.weight.chunk(n)[rank]", "kept"),
-    Wrong(KeepsThePair, told_by="kept"),
+    Edit("keeps the pair", _INIT, f"{_INIT}        self.pair = [first, second]\n", told_by="kept"),
     Edit("a share of the bias", _OUT, _BIASED.format(" / dist.get_world_size()"), "gradients_of_shares"),
     Edit(
         "sums once more",
@@ -137,7 +126,7 @@ mistakes = [
         "gradients_of_shares",
     ),
     Edit("no sum in backward", "_Shared.apply(x)", "x", told_by="gradient_of_x"),
-    Wrong(HookOnX, told_by="gradient_of_x"),
+    Edit("a hook on x", f"{_HIDDEN}_Shared.apply(x)", f"{_HOOK}{_HIDDEN}x", told_by="gradient_of_x"),
 ]
 
 equivalent = {

@@ -41,7 +41,7 @@ def save_on_rank_zero(
 import io
 import os
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 def _through_memory(model, optimizer, step, path, device):
@@ -82,22 +82,8 @@ also_right = [_through_memory, _prefix_of_a_wrapper]
 
 # Mistakes
 
-
-def _every_rank_writes(model, optimizer, step, path, device):
-    bare = model.module if isinstance(model, DistributedDataParallel) else model
-    torch.save(
-        {"model": bare.state_dict(), "optimizer": optimizer.state_dict(), "step": step},
-        own := f"{path}.{dist.get_rank()}",
-    )
-    dist.barrier()
-    if dist.get_rank() == 0:
-        Path(own).replace(path)
-    dist.barrier()
-    read = torch.load(path, map_location=device)
-    dist.barrier()
-    return read
-
-
+_FIRST = "    if dist.get_rank() == 0:\n"
+_OWN = '    if dist.get_rank() > 0:\n        torch.save(step, f"{path}.{dist.get_rank()}")\n    else:\n'
 _MEETS = "    dist.barrier()\n    read"
 _BARE = "model.module if isinstance(model, DistributedDataParallel) else model"
 
@@ -107,7 +93,7 @@ mistakes = [
         "a barrier for rank 0 alone", _MEETS, "        dist.barrier()\n    read", told_by="every_rank_reads"
     ),
     Edit("returns too early", "    dist.barrier()\n    return", "    return", told_by="may_be_deleted"),
-    Wrong(_every_rank_writes, told_by="rank_zero_writes"),
+    Edit("every rank writes a file", _FIRST, _OWN, told_by="rank_zero_writes"),
     Edit(
         "writes in place",
         'unfinished = Path(f"{path}.unfinished")',
