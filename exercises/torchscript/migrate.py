@@ -30,6 +30,10 @@ class Router(nn.Module):
 `migrate(old).module()(x)` → what comes from `old(x)`
 """
 
+import contextlib
+import io
+import logging
+
 import torch
 from torch import fx
 
@@ -39,8 +43,8 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "`torch.export` does not look into a script: its text is to be written as a module again, `old.code` "
-        "shows it. What has the new module to be given so that it holds the same numbers?",
+        "`torch.export` does not look into a script: write its text as a module again; `old.code` shows "
+        "it. What does the new module need so that it holds the same numbers?",
         "`torch.cond(predicate, if_true, if_false, (x,))` takes a tensor that is true or false, and two "
         "functions of the same operands, methods for example. What comes out of a branch must be a new "
         "tensor on either side.",
@@ -79,11 +83,24 @@ file.seek(0)
 old = torch.jit.load(file)"""
 
 
+@contextlib.contextmanager
+def _unlogged():
+    """Before export raises it logs, and prints its graph to the standard error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
 def _migrated(migrate, width=7, threshold=2.5, steps=2, dtype=torch.float32):
     """The example with the program; `script` computes what is wanted, whatever the answer does with `old`."""
     setup = _OLD.format(width=width, threshold=threshold, steps=steps, dtype=dtype)
     t = expect.given(setup, migrate=migrate)
-    t.run("program = migrate(old)")
+    with _unlogged():
+        t.run("program = migrate(old)")
     right = isinstance(t.program, torch.export.ExportedProgram)
     expect.true(right, f"the result is {expect.show(t.program)}, expected an `ExportedProgram`")
     t.run("model = program.module()")
