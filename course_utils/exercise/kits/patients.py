@@ -1,0 +1,292 @@
+"""Models for detectors: made of code that can be pasted, examined by the reader's detector, and left alone.
+
+A detector is `find(model, batch, loss_fn) -> list[str]`, with `batch = (x, y)`. `net` writes the code of a
+model; `examine` compares what a detector finds with what is there; `left_alone` looks at all that it may have
+changed. `SICK` holds the sick models of the lesson, and `table` runs detectors over them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import textwrap
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercise import Rows, expect
+
+Detector = Callable[..., list[str]]
+
+X, Y = "torch.randn(6, 4)", "torch.randn(6, 1)"
+
+
+def net(init: str, forward: str, *, x: str = X, y: str = Y, loss: str = "F.mse_loss", **more: str) -> str:
+    """Code that makes `model`, `batch` and `loss_fn`. `init` and `forward`: what stands in these methods of
+    the model. `more`: `before`, lines above the class; `methods`, further methods; `after`, lines below."""
+    start = ["def __init__(self):", "    super().__init__()", *_inside(init)]
+    methods = ["\n".join(start), "\n".join(["def forward(self, x):", *_inside(forward)])]
+    methods += [textwrap.dedent(more["methods"]).strip()] if "methods" in more else []
+    body = textwrap.indent("\n\n".join(methods), "    ")
+    after = "\n" + textwrap.dedent(more["after"]).strip() if "after" in more else ""
+    before = textwrap.dedent(more["before"]).strip() + "\n\n" if "before" in more else ""
+    made = f"torch.manual_seed(0)\nmodel = Net()\nbatch = {x}, {y}\nloss_fn = {loss}{after}"
+    return f"{before}class Net(nn.Module):\n{body}\n\n{made}"
+
+
+def _inside(code: str) -> list[str]:
+    return textwrap.indent(textwrap.dedent(code).strip(), "    ").splitlines()
+
+
+# --- what a detector finds -------------------------------------------------------------------------
+
+
+def examine(name: str, find: Detector, models: Mapping[str, tuple[str, Collection[str]]]) -> None:
+    """The detector finds in each model (its label, its code) what is there, in any order. Where one of
+    several names will do, they stand in one text: "head.weight or body.weight"."""
+    with Rows() as rows:
+        for label, (code, there) in models.items():
+            with rows.of(f"“{label}”"):
+                t = expect.given(code, **{name: find})
+                with _quiet():
+                    came = t.call(f"{name}(model, batch, loss_fn)")
+                _expect_found(came, there, label)
+
+
+def _expect_found(came: Any, there: Collection[str], label: str) -> None:
+    named = isinstance(came, (list, tuple, set)) and all(isinstance(one, str) for one in came)
+    expect.true(named, f"the result is {expect.show(came)}", "expected: a list of texts")
+    missing, more, twice = list(there), [], [one for one in set(came) if list(came).count(one) > 1]
+    for one in dict.fromkeys(came):
+        found = next((wanted for wanted in missing if one in wanted.split(" or ")), None)
+        if found is None:
+            more.append(one)
+        else:
+            missing.remove(found)
+    parts = {"Not found": missing, "Found without reason": more, "Found twice": sorted(twice)}
+    told = [f"{what}: {', '.join(f'`{one}`' for one in ones)}." for what, ones in parts.items() if ones]
+    wanted = f"`{list(there)}`, in any order" if len(there) > 1 else f"`{list(there)}`"
+    expected = f"expected: {wanted}" if there else "expected: `[]`, for this model is healthy"
+    if told:
+        lines = [f"in “{label}” the result is {expect.show(came)}", expected]
+        raise expect.Mismatch(*lines, symptom=" ".join(told))
+    expect.looked()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of torch's that some of the faults come with."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# --- what a detector leaves alone ------------------------------------------------------------------
+
+_LAYERS = "self.norm, self.drop, self.head = nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1)"
+_KEEPS = "out = self.head(self.drop(self.norm(x)))\nself.kept.append(out)\nreturn out"
+
+# In each of these something changes when the model is called, or when a backward runs.
+LIVELY = {
+    "batch norm, dropout, a list that grows": net(f"{_LAYERS}\nself.kept = []", _KEEPS),
+    "a part in another mode, gradients from before": net(
+        f"{_LAYERS}\nself.norm.eval().requires_grad_(False)",
+        "return self.head(self.drop(self.norm(x)))",
+        after="""
+            for p in model.head.parameters():
+                p.grad = torch.ones_like(p)
+        """,
+    ),
+    "in evaluation mode, a part in training mode": net(
+        _LAYERS, "return self.head(self.drop(self.norm(x)))", after="model.eval()\nmodel.norm.train()"
+    ),
+    "layers in a list": net(
+        "self.layers = [nn.BatchNorm1d(4), nn.Linear(4, 1)]", "return self.layers[1](self.layers[0](x))"
+    ),
+    "writes to its input": net(
+        "self.act, self.head = nn.ReLU(inplace=True), nn.Linear(4, 1)", "return self.head(self.act(x))"
+    ),
+    "an input that requires a gradient": net(
+        "self.head = nn.Linear(4, 1)", "return self.head(x)", x="torch.randn(6, 4, requires_grad=True)"
+    ),
+}
+
+
+def left_alone(name: str, find: Detector) -> None:
+    """The detector leaves the model, the batch and the random state as they were: it finds the same again."""
+    with Rows() as rows:
+        for label, code in LIVELY.items():
+            with rows.of(f"“{label}”"):
+                t = expect.given(code, **{name: find})
+                before, drawn = _state(t), (torch.get_rng_state(), random.getstate())
+                with _quiet():
+                    first = t.call(f"{name}(model, batch, loss_fn)")
+                _expect_same_state(before, _state(t))
+                same = torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
+                expect.true(same, "the random state is another after the call", "expected: as before it")
+                expect.true(torch.is_grad_enabled(), "gradients are off after the call", "expected: on")
+                with _quiet():
+                    again = t.call(f"{name}(model, batch, loss_fn)")
+                same = set(again) == set(first)
+                shown = f"the first call returns {expect.show(first)}, the second {expect.show(again)}"
+                expect.true(same, shown, "expected: the same again")
+
+
+def _state(t: expect.Given) -> dict[str, tuple[str, Any]]:
+    """All that can be changed in the model, the batch and the loss, by its place: (what it was, itself)."""
+    found: dict[str, Any] = {}
+    for root in ("model", "batch", "loss_fn"):
+        for path, value in walk(getattr(t, root), root):
+            if isinstance(value, Tensor):
+                found[path] = value.detach().clone()
+                found[f"{path}.requires_grad"] = value.requires_grad
+                found[f"{path}.grad"] = None if value.grad is None else value.grad.detach().clone()
+                if isinstance(value, nn.Parameter):  # an optimizer may hold it
+                    found[f"id({path})"] = value
+            elif isinstance(value, (list, tuple, dict)):
+                found[f"len({path})"] = len(value)
+            elif isinstance(value, (bool, int, float, str, type(None))):
+                found[path] = value
+    return found
+
+
+def _expect_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for path, was in before.items():
+        now = after.get(path, "gone")
+        if path.startswith("id("):
+            same = now is was
+        elif isinstance(was, Tensor) and isinstance(now, Tensor):
+            same = was.shape == now.shape and bool(torch.equal(was, now))
+        else:
+            same = type(now) is type(was) and now == was
+        tensors = isinstance(was, Tensor) and isinstance(now, Tensor)
+        shown = "is another tensor after the call" if path.startswith("id(") else ""
+        shown = shown or ("has other elements after the call" if tensors else "")
+        shown = shown or f"was {expect.show(was)} and is {expect.show(now)} after the call"
+        expect.true(
+            same, f"`{path.removeprefix('id(').removesuffix(')')}` {shown}", "expected: as before the call"
+        )
+    new = [path for path in after if path not in before]
+    expect.true(not new, f"`{''.join(new[:1])}` is new after the call", "expected: as before the call")
+
+
+def walk(value: Any, path: str, seen: dict[int, Any] | None = None) -> Iterator[tuple[str, Any]]:
+    """(path, object) of all that is held: by modules, lists, tuples and dicts, each once."""
+    seen = {} if seen is None else seen
+    plain = isinstance(value, (bool, int, float, str, type(None)))
+    if not plain and id(value) in seen:
+        return
+    seen[id(value)] = value
+    yield path, value
+    if isinstance(value, nn.Module):
+        for key, inner in vars(value).items():
+            if key in ("_parameters", "_buffers", "_modules"):
+                for name, one in inner.items():
+                    yield from walk(one, f"{path}.{name}", seen)
+            else:
+                yield from walk(inner, f"{path}.{key}", seen)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from walk(inner, f"{path}.{key}", seen)
+    elif isinstance(value, (list, tuple)):
+        for number, inner in enumerate(value):
+            yield from walk(inner, f"{path}.{number}", seen)
+
+
+# --- the sick models of the lesson -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A model with a fault in it; `code` makes `model`, `batch` and `loss_fn`."""
+
+    code: str
+
+    def make(self) -> tuple[nn.Module, tuple[Tensor, Tensor], Callable[..., Tensor]]:
+        """A new one, for `doctor(*patient.make())`."""
+        with torch.random.fork_rng():
+            names: dict[str, Any] = {"__name__": "patient", "torch": torch, "nn": nn}
+            names["F"] = nn.functional
+            exec(compile(self.code, "<patient>", "exec"), names)
+        return names["model"], names["batch"], names["loss_fn"]
+
+
+_HALVES = "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)"
+
+SICK = {
+    "list_of_layers": Patient(
+        net(
+            "self.layers, self.head = [nn.Linear(4, 4), nn.ReLU()], nn.Linear(4, 1)",
+            "for layer in self.layers:\n    x = layer(x)\nreturn self.head(x)",
+        )
+    ),
+    "forgotten_eval": Patient(net(_HALVES, "return self.head(F.dropout(self.body(x)))")),
+    "thawed_batch_norm": Patient(
+        net(
+            "self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).requires_grad_(False)\n"
+            "self.head = nn.Linear(4, 1)",
+            "return self.head(self.body(x))",
+        )
+    ),
+    "cut_graph": Patient(net(_HALVES, "h = torch.tensor(self.body(x).tolist())\nreturn self.head(h)")),
+    "dead_relus": Patient(
+        net(
+            f"{_HALVES}\nnn.init.constant_(self.body.bias, -100.0)",
+            "return self.head(torch.relu(self.body(x)))",
+        )
+    ),
+    "carried_state": Patient(
+        net(
+            f"{_HALVES}\nself.state = torch.zeros(6, 4)",
+            "self.state = torch.tanh(self.body(x) + self.state)\nreturn self.head(self.state)",
+        )
+    ),
+    "hoarded_predictions": Patient(
+        net(
+            f"{_HALVES}\nself.predictions = []",
+            "out = self.head(self.body(x))\nself.predictions.append(out)\nreturn out",
+        )
+    ),
+    "broadcast_loss": Patient(net(_HALVES, "return self.head(torch.relu(self.body(x)))", y="torch.randn(6)")),
+    "double_softmax": Patient(
+        net(
+            "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)",
+            "return self.head(torch.relu(self.body(x))).softmax(-1)",
+            y="torch.arange(6) % 3",
+            loss="F.cross_entropy",
+        )
+    ),
+}
+
+
+def table(detectors: Collection[Detector], sick: Mapping[str, Patient] | None = None) -> str:
+    """Bug by detector: how many faults each of the detectors finds in each sick model.
+
+    A dot: it finds none. `?`: it is not written yet. `error`: it raised something.
+    Raises `TypeError` where the detectors are no functions.
+    """
+    if callable(detectors) or not all(callable(one) for one in detectors):
+        raise TypeError(f"table() takes a list of detectors, such as [find_graph_leaks], not {detectors!r}")
+    heads = [getattr(one, "__name__", "?").removeprefix("find_") for one in detectors]
+    sick = SICK if sick is None else sick
+    first = max(map(len, sick), default=0)
+    lines = ["  ".join([" " * first, *heads])]
+    for bug, patient in sick.items():
+        cells = [_cell(one, patient).center(len(head)) for one, head in zip(detectors, heads, strict=True)]
+        lines.append("  ".join([bug.ljust(first), *cells]).rstrip())
+    return "\n".join(lines)
+
+
+def _cell(detector: Detector, patient: Patient) -> str:
+    try:
+        with _quiet():
+            found = detector(*patient.make())
+        return str(len(found)) if found else "·"
+    except NotImplementedError:
+        return "?"
+    except Exception:
+        return "error"
