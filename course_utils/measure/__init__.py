@@ -7,6 +7,7 @@
     with syncs() as found       where a GPU would have made Python wait
     with graphs_compiled() as c graphs, graph breaks, recompilations
     with traffic() as t         what this rank sent, received and waited for
+    record_run(fn, *args)       losses, gradient norms, rates and modes of a training run
     flops(fn, *args)            floating-point operations of the matrix products
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
     same_storage, storage_bytes, version
@@ -23,6 +24,7 @@ from course_utils.measure.storage import same_storage, storage_bytes, version
 from course_utils.measure.syncs import Sync, Syncs, syncs
 from course_utils.measure.timing import Ratio, time_ratio
 from course_utils.measure.traffic import Traffic, traffic
+from course_utils.measure.training import Run, record_run
 
 __all__ = [
     "GraphsCompiled",
@@ -30,6 +32,7 @@ __all__ = [
     "Operators",
     "Peak",
     "Ratio",
+    "Run",
     "Saved",
     "Sync",
     "Syncs",
@@ -39,6 +42,7 @@ __all__ = [
     "live_bytes",
     "operators",
     "peak_bytes",
+    "record_run",
     "same_storage",
     "saved_bytes",
     "storage_bytes",

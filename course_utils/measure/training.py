@@ -1,0 +1,210 @@
+"""A training run, recorded from outside: what backward was called on, what the optimizer found, which layers
+ran and in which mode."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from course_utils.measure.storage import tensors_in
+
+
+@dataclass(eq=False)
+class Layer:
+    """One call of a module without children. `training`: its mode then. `output`: a copy of its values."""
+
+    module: nn.Module
+    training: bool
+    output: Tensor | None = None
+
+
+@dataclass(eq=False)
+class Forward:
+    """One call of a module that no other module has called: of a model, or of a loss function.
+
+    `input`, `output`: copies of its first tensor, in and out. `layers`: those that ran inside, in order.
+    `step`: how many optimizer steps came before. `grad`: whether grad mode was on. `trained`: whether a
+    gradient came back through the output later.
+    """
+
+    module: nn.Module
+    training: bool
+    grad: bool
+    step: int
+    input: Tensor | None
+    output: Tensor | None = None
+    layers: list[Layer] = field(default_factory=list)
+    trained: bool = False
+
+
+@dataclass(eq=False)
+class Step:
+    """One optimizer step, as the optimizer found things. `groups`: the settings of its groups.
+    `parameters`: all that it holds. `norms`: of their gradients, by `id`; None where there was no gradient.
+    `backwards`: how many calls of backward came before, since the run began."""
+
+    optimizer: Optimizer
+    groups: list[dict[str, Any]]
+    parameters: list[Tensor]
+    norms: dict[int, float | None]
+    backwards: int
+
+
+@dataclass(eq=False)
+class Run:
+    """What was recorded of a training run.
+
+    `losses`: the value of each tensor that `backward` was called on. `leftovers`: at each of these calls, the
+    norm of the gradients that an optimizer step had used already and nobody had cleared. `grad_norms`: at
+    each optimizer step, by the layer's name; 0 where it had no gradient. `rates`: the learning rate of the
+    first group, at each step. `result`: what the function returned.
+    """
+
+    result: Any = None
+    losses: list[float] = field(default_factory=list)
+    leftovers: list[float] = field(default_factory=list)
+    grad_norms: dict[str, list[float]] = field(default_factory=dict)
+    rates: list[float] = field(default_factory=list)
+    forwards: list[Forward] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def trained(self) -> list[Forward]:
+        """The forwards of models through which a gradient came back."""
+        return [f for f in self.forwards if f.trained and _has_parameters(f)]
+
+    @property
+    def evaluated(self) -> list[Forward]:
+        """The forwards of models through which none did."""
+        return [f for f in self.forwards if not f.trained and _has_parameters(f)]
+
+    def __str__(self) -> str:
+        ends = f", loss {self.losses[0]:.4g} -> {self.losses[-1]:.4g}" if self.losses else ""
+        return f"{len(self.steps)} steps, {len(self.forwards)} forwards{ends}"
+
+
+def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
+    """Calls `train(*args, **kwargs)` and returns what its training run did.
+
+    Layers have the names that they have in the outermost module: the model that was called. Where a run calls
+    several models one after another, the layers of all but the first have the class of their model in front.
+    Nothing of the recorder is left when it returns or raises. It sees modules that are called (not their
+    `forward` alone), optimizers of `torch.optim`, and `backward` (not `torch.autograd.grad`).
+    """
+    if not callable(train):
+        raise TypeError(f"record_run wants a function that trains, and its arguments, not {train!r}")
+    run = Run()
+    with _Recorder(run).open():
+        run.result = train(*args, **kwargs)
+    return run
+
+
+class _Recorder:
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.open_calls: list[Forward | Layer | None] = []
+        self.models: list[nn.Module] = []
+        self.used: list[Tensor] = []  # by a step, and no backward has come since
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        plain = torch.autograd.backward
+
+        @functools.wraps(plain)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            self.backward(tensors)
+            return plain(tensors, *args, **kwargs)
+
+        with contextlib.ExitStack() as stack:
+            for handle in (
+                register_module_forward_pre_hook(self.entered),
+                register_module_forward_hook(self.left, always_call=True),
+                register_optimizer_step_pre_hook(self.step),
+            ):
+                stack.callback(handle.remove)
+            torch.autograd.backward = backward
+            stack.callback(setattr, torch.autograd, "backward", plain)
+            yield
+
+    def entered(self, module: nn.Module, args: Any) -> None:
+        call: Forward | Layer | None = None
+        if not self.open_calls:
+            steps = len(self.run.steps)
+            call = Forward(module, module.training, torch.is_grad_enabled(), steps, _copy(args))
+            self.run.forwards.append(call)
+            if module not in self.models and _any(module.parameters()):
+                self.models.append(module)
+        if not _any(module.children()):
+            layer = Layer(module, module.training)
+            self.run.forwards[-1].layers.append(layer)
+            call = call or layer
+        self.open_calls.append(call)
+
+    def left(self, module: nn.Module, args: Any, output: Any) -> None:
+        call = self.open_calls.pop() if self.open_calls else None
+        if call is None:
+            return
+        call.output = _copy(output)
+        if isinstance(call, Layer):
+            return
+        if call.layers and call.layers[-1].module is module:
+            call.layers[-1].output = call.output
+        for tensor in tensors_in(output):
+            if tensor.grad_fn is not None:
+                tensor.register_hook(functools.partial(_came_back, call))
+                break
+
+    def backward(self, tensors: Any) -> None:
+        with torch.no_grad():
+            self.run.leftovers.append(_together([_norm(p) for p in self.used]))
+            self.run.losses.append(sum(float(t.sum()) for t in tensors_in(tensors)))
+        self.used = []
+
+    def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        norms = {id(p): _norm(p) for p in parameters}
+        self.run.steps.append(Step(optimizer, groups, parameters, norms, len(self.run.losses)))
+        self.run.rates.append(float(groups[0]["lr"]))
+        self.used += parameters
+        for number, model in enumerate(self.models):
+            before = f"{type(model).__name__}." if number else ""
+            for name, layer in model.named_modules():
+                if own := [p for p in layer._parameters.values() if p is not None]:
+                    known = [norms[id(p)] if id(p) in norms else _norm(p) for p in own]
+                    called = before + (name or type(layer).__name__)
+                    self.run.grad_norms.setdefault(called, []).append(_together(known))
+
+
+def _came_back(forward: Forward, grad: Tensor) -> None:
+    forward.trained = True
+
+
+def _any(things: Iterator[Any]) -> bool:
+    return any(True for _ in things)  # a tensor may be neither true nor false
+
+
+def _has_parameters(forward: Forward) -> bool:
+    return any(_any(layer.module.parameters()) for layer in forward.layers)
+
+
+def _copy(value: Any) -> Tensor | None:
+    first = next(tensors_in(value), None)
+    return None if first is None else first.detach().clone()
+
+
+def _norm(p: Tensor) -> float | None:
+    return None if p.grad is None else float(torch.linalg.vector_norm(p.grad.detach()))
+
+
+def _together(norms: list[float | None]) -> float:
+    return math.hypot(*(norm for norm in norms if norm is not None))

@@ -1,0 +1,108 @@
+"""Repair: a loss that stops falling at 0.6
+
+The function below trains a small network to tell three shapes apart. Its loss falls, and then gets stuck: it
+stays above 0.55, however long you train. A colleague's run, with the same network, data and optimizer, goes
+below 0.1 in as many steps. Mend it.
+
+- The layers with parameters stay, and so do the optimizer with its settings, the batches, the number of steps
+  and what the seed decides.
+- The function returns the model and the loss of each step, as a Python number.
+
+`repair_double_softmax(x, y, seed=0)` → `model`, `[1.10, 1.06, …]`: images `x` are `(n, 1, 8, 8)`, classes
+`y` are `(n,)`.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=4,
+    core=True,
+    hints=[
+        "Print what the model returns for a few images, and what the loss is for a perfect answer such as "
+        "`[1., 0., 0.]` with class 0. Is it zero?",
+        "Look up what `CrossEntropyLoss` expects: which function does it apply to its input, before it takes "
+        "the negative log of the right class?",
+        "Softmax happens once too often. Of the two places where it happens, one is a layer of the model and "
+        "one is inside the loss; keep one.",
+    ],
+)
+
+
+@exercise.starter
+def repair_double_softmax(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+        nn.Linear(32, 3),
+        nn.Softmax(dim=1),
+    )
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = criterion(model(x[batch]), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+_HELD = runs.shapes(300, seed=100)
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
+    return runs.trained(model, F.cross_entropy, t.x, t.y, epochs=8, size=32, lr=0.1, momentum=0.9)
+
+
+_CASE = runs.Case(
+    exercise,
+    setup="x, y = runs.shapes(192)",
+    call="model, losses = repair_double_softmax(x, y, seed)",
+    train=_healthy,
+    held=lambda model: F.cross_entropy(runs.scores_of(model, _HELD[0]), _HELD[1]),
+)
+
+
+@exercise.check
+def one_softmax(repair_double_softmax):
+    """The loss of each step is the cross-entropy of the last layer's scores
+
+    `CrossEntropyLoss` applies log-softmax to what it gets. Probabilities lie between 0 and 1, so a second
+    softmax can't tell them far apart: for three classes its best is 0.58 for the right one, and the loss
+    can't fall below 0.55. `NLLLoss` applies nothing: it wants log-probabilities.
+    """
+    t = _CASE.treated(repair_double_softmax)
+    for forward, loss in zip(t.run.trained, t.run.losses, strict=False):
+        wanted = F.cross_entropy(runs.scores(forward), t.y[runs.rows_of(forward, t.x)]).item()
+        expect.equal(loss, wanted, what=f"the loss of step {forward.step}", rtol=1e-4, atol=1e-5)
+
+
+@exercise.check
+def what_stays(repair_double_softmax):
+    """The network, the optimizer and the number of steps stay
+
+    A higher rate or more steps move the loss towards its floor of 0.55 sooner. The floor stays where it is.
+    """
+    _CASE.stays(repair_double_softmax, but=("Softmax", "LogSoftmax"))
+
+
+@exercise.check
+def learns(repair_double_softmax):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    A softmax of a softmax has small gradients everywhere: the scores grow far more slowly. The classes may
+    come out right all the same, which is why accuracy hides this fault.
+    """
+    _CASE.in_band(repair_double_softmax)
