@@ -1,0 +1,195 @@
+"""Weights that keep a signal alive
+
+`init_weights(model)` draws the weights of every `nn.Linear` and `nn.Conv2d` in `model` anew and sets their
+biases to zero. Each of these layers is followed by a ReLU. Behind the ReLU the mean square is to be that of
+the layer's input, up to chance: in layers that narrow or widen, for every kernel, stride and number of
+groups. Then the signal is alive after 30 layers.
+
+- All other parameters and all buffers stay as they are.
+- The parameters stay the same objects, outside of any graph: an optimizer that was made before trains them.
+
+`torch.nn.init` is welcome.
+
+With `model = nn.Linear(512, 64)`, `F.relu(model(x)).square().mean() / x.square().mean()` is about 1
+afterwards.
+"""
+
+import torch
+from torch import nn
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    core=True,
+    hints=[
+        "One output of a layer is a sum of products, each with a weight of its own. How many terms has the "
+        "sum? And how much of the mean square does a ReLU keep, if positive and negative are equally likely?",
+        "The mean square of a sum of `fan_in` independent terms is `fan_in` times that of one term. The ReLU "
+        "halves it. So which variance must a weight have? `weight[0]` holds the weights of one output, for "
+        "linear layers and convolutions alike.",
+        "`model.modules()` gives the model and all modules inside it. The standard deviation is the root of "
+        "2 over `fan_in`. `nn.init.normal_` and `nn.init.zeros_` write in place and outside of the graph; "
+        "`nn.init.kaiming_normal_` works the deviation out, if you tell it the right nonlinearity.",
+    ],
+)
+
+
+@exercise.starter
+def init_weights(model: nn.Module) -> None:
+    raise NotImplementedError
+
+
+# A layer and the shape of its input, large enough that chance moves the ratio by a few percent.
+_LAYERS = {
+    "as wide as its input": ("nn.Linear(256, 256)", (512, 256)),
+    "narrows": ("nn.Linear(512, 64)", (1024, 512)),
+    "widens": ("nn.Linear(64, 512)", (1024, 64)),
+    "a convolution that widens": ("nn.Conv2d(16, 128, 3, stride=2)", (8, 16, 17, 17)),
+    "a kernel of 1 by 5": ("nn.Conv2d(128, 32, (1, 5))", (8, 128, 6, 10)),
+    "64 groups": ("nn.Conv2d(256, 256, 3, groups=64)", (8, 256, 6, 6)),
+}
+
+
+@exercise.check
+def each_layer(init_weights, device):
+    """One layer and its ReLU keep the mean square
+
+    An output is a sum over `fan_in` inputs: `in_features`, or the channels of one group times the area of
+    the kernel. Its mean square is `fan_in` times the variance of a weight times that of the input, and a ReLU
+    keeps half. `fan_out` counts the outputs that one input reaches: its place is the gradient's.
+    """
+    with Rows() as rows:
+        for label, (layer, shape) in _LAYERS.items():
+            with rows.of(label):
+                setup = f"""
+                    torch.manual_seed(0)
+                    model = nn.Sequential({layer}, nn.ReLU()).to(device)
+                    init_weights(model)
+                    x = torch.randn{shape}.to(device)
+                """
+                t = expect.given(setup, init_weights=init_weights, device=device)
+                ratio = t.call("(model(x).square().mean() / x.square().mean()).item()")
+                expect.true(0.8 < ratio < 1.25, f"the ratio is {ratio:.3g}", "expected: about 1, 0.8 to 1.25")
+
+
+_MODELS = {
+    "inside a part of the model": "nn.Sequential(nn.Sequential(nn.Linear(20, 20)), nn.Linear(20, 1))",
+    "in a `ModuleDict`": "nn.ModuleDict({'a': nn.Linear(20, 20), 'b': nn.Conv2d(4, 4, 3)})",
+    "the model itself": "nn.Conv2d(4, 4, 3)",
+    "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
+    "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
+}
+
+
+@exercise.check
+def every_layer(init_weights):
+    """Every layer is found; its weights differ from each other, and its bias is zero
+
+    `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself.
+    Where all weights of the layers are equal, the units of a layer compute the same and get the same
+    gradient: training doesn't tell them apart. A bias needs no chance, as the weights differ already. A seed
+    that is set inside the function makes every call draw the same.
+    """
+    with Rows() as rows:
+        for label, model in _MODELS.items():
+            with rows.of(label):
+                setup = f"model = {model}\nfor p in model.parameters():\n    nn.init.constant_(p, 7.)"
+                t = expect.given(setup, init_weights=init_weights)
+                t.run("init_weights(model)")
+                for name, p in t.model.named_parameters():
+                    if name.endswith("bias"):
+                        expect.equal(p.detach(), torch.zeros_like(p), what=f"`{name}`")
+                    else:
+                        expect.true(not (p == 7).any(), f"weights of `{name}` are what they were before")
+                        units = len(p.detach().flatten(1).unique(dim=0))
+                        expect.equal(units, len(p), what=f"the number of different rows of `{name}`")
+                before = [p.detach().clone() for p in t.model.parameters() if p.any()]
+                t.run("init_weights(model)")
+                again = [p for p in t.model.parameters() if p.any()]
+                same = any(torch.equal(a, b) for a, b in zip(before, again, strict=True))
+                expect.true(not same, "the second call drew the weights of the first", "expected: new ones")
+
+
+def _expect_alive(ratio, what):
+    """Chance moves the ratio by a factor of 2 or so; a factor of 1.25 in each layer is 800 after 30."""
+    expect.true(1 / 20 < ratio < 20, f"{what}: the ratio is {ratio:.3g}", "expected: about 1, 0.05 to 20")
+
+
+@exercise.check
+def thirty_layers(init_weights):
+    """After 30 layers the activations are alive, and so is the gradient on its way back
+
+    What one layer does to the mean square, 30 layers do 30 times: half of it in each leaves a billionth. The
+    gradient goes through the same weights the other way round; in layers as wide as their input it is kept
+    too.
+    """
+    setup = """
+        torch.manual_seed(0)
+        model = nn.Sequential(*[m for _ in range(30) for m in (nn.Linear(512, 512), nn.ReLU())])
+        init_weights(model)
+        x, g = torch.randn(32, 512, requires_grad=True), torch.randn(32, 512)
+        y = model(x)
+    """
+    t = expect.given(setup, init_weights=init_weights)
+    _expect_alive(t.call("(y.square().mean() / x.square().mean()).item()"), "activations, last to first")
+    t.run("y.backward(g)")
+    _expect_alive(t.call("(x.grad.square().mean() / g.square().mean()).item()"), "gradients, first to last")
+
+
+@exercise.check
+def others_left_alone(init_weights):
+    """Everything else stays: normalisation layers, embeddings, parameters of your own
+
+    What makes a weight is the layer it belongs to, not its name nor its number of dimensions: the `weight` of
+    a BatchNorm is a scale that starts at 1, the rows of an embedding have no `fan_in`, and a parameter may be
+    called `bias` anywhere.
+    """
+    setup = """
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight, self.bias = (nn.Parameter(torch.full((4, 3), 0.5)) for _ in range(2))
+
+        norms = nn.LayerNorm(4), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)
+        model = nn.Sequential(Scaled(), nn.Linear(4, 4), nn.Embedding(5, 4), *norms)
+        for layer in norms:
+            nn.init.constant_(layer.weight, 0.7)
+            nn.init.constant_(layer.bias, 0.3)
+    """
+    t = expect.given(setup, init_weights=init_weights)
+    before = {name: tensor.clone() for name, tensor in t.model.state_dict().items()}
+    t.run("init_weights(model)")
+    for name, tensor in t.model.state_dict().items():
+        if not name.startswith("1."):
+            expect.unchanged(
+                tensor, before[name], what=f"`{name}` of `{type(t.model[int(name[0])]).__name__}`"
+            )
+
+
+@exercise.check
+def same_objects(init_weights):
+    """The parameters are the objects that they were
+
+    An optimizer holds the parameters that it was given. A new `nn.Parameter` in a layer is not among them,
+    and what shared the old one shares nothing with it. A parameter that was computed from others is no leaf,
+    and no `.grad` comes to it.
+    """
+    with Rows() as rows:
+        for label, code in {"float32": "", "float64": ".double()"}.items():
+            with rows.of(label):
+                setup = f"""
+                    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)){code}
+                    model[0].bias.requires_grad_(False)
+                    before = dict(model.named_parameters())
+                """
+                t = expect.given(setup, init_weights=init_weights)
+                dtype = t.before["0.weight"].dtype
+                t.run("init_weights(model)")
+                for name, p in t.before.items():
+                    same = t.model.get_parameter(name) is p
+                    expect.true(same, f"`{name}` is another object than before", "expected: the same one")
+                    expect.true(
+                        p.is_leaf and p.requires_grad, f"`{name}` requires no gradient of its own now"
+                    )
+                    expect.equal(p.dtype, dtype, what=f"the dtype of `{name}`")
