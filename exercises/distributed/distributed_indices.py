@@ -182,8 +182,7 @@ def every_epoch(distributed_indices):
 def shuffled_first(distributed_indices):
     """Shuffled first, filled up or cut afterwards, and shared last
 
-    The other way round it would be the same items in every epoch that are repeated, or left out, or that a
-    rank reads.
+    The other way round the same items would be repeated, left out, or read by one rank in every epoch.
     """
     _expect_shares(distributed_indices, _UNEVEN, {"seed": 3}, {"seed": 3, "drop_last": True})
 

@@ -31,7 +31,7 @@ exercise = Exercise(
         "A mean of means is the mean only where all of them are of equally many examples. Sums can be added "
         "up, over batches and over ranks. By what is the sum to be divided?",
         "The repeated examples stand at the end of the list, behind as many places as the data set has. At "
-        "which place stands what a rank reads as its `i`-th? So how many of its examples count?",
+        "which place of it does a rank read its `i`-th example? So how many of its examples count?",
         "Keep count of how many are still to come, and take no more of a batch than these; that may be none. "
         "With `reduction='sum'` the loss of no examples is 0. All ranks reduce, also one that has nothing.",
     ],

@@ -29,7 +29,7 @@ exercise = Exercise(
         "collective know which parameter it is for?",
         "Which order do all ranks have, without asking each other? And what could a rank bring for a "
         "parameter that it did not use, so that it calls the same collectives as they?",
-        "That a parameter was used on no rank is nothing that one rank can see. Let each put a one or "
+        "No rank can see by itself that a parameter was used nowhere. Let each put a one or "
         "a zero for every parameter into one tensor, and look at what comes back from a collective.",
     ],
 )
@@ -133,7 +133,7 @@ def none_is_not_zero(repair_deadlock_order):
     """What nobody used keeps None, and a gradient of zeros stays a gradient
 
     To an optimizer zeros are a gradient: with momentum or weight decay it moves the parameter, and leaves
-    alone one whose `.grad` is None. Whether anybody used it no rank can know by itself, and the sum does not
+    alone one whose `.grad` is None. No rank knows by itself whether anybody used it, and the sum does not
     say: gradients may be zero, or cancel.
     """
     _expect_means(repair_deadlock_order, [["c", "a"], ["a"]], number="(rank - 0.5) * (name == 'a')")

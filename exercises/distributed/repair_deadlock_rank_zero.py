@@ -117,8 +117,8 @@ def comes_to_an_end(repair_deadlock_rank_zero):
 def ends_together(repair_deadlock_rank_zero):
     """The loss rises in the third step: both ranks come to an end
 
-    Whether a rank comes to the next collective has to be decided alike on all of them: from a number that all
-    have, as the result of an all-reduce is, or by one rank that tells the others.
+    All ranks have to decide alike whether they go on to the next collective: from a number that all have,
+    like the result of an all-reduce, or by the word of one rank that tells the others.
     """
     _trained(repair_deadlock_rank_zero, [[2.0, 1.0]] * 2, 9)
     expect.looked()
@@ -137,7 +137,7 @@ def weights(repair_deadlock_rank_zero, rank):
 
 @exercise.check(ranks=2, deadline=6)
 def loss_of_all(repair_deadlock_rank_zero, rank):
-    """A loss that rises on one rank ends nothing while that of all falls
+    """While the loss of all falls, training goes on, also where that of one rank rises
 
     The loss of a rank's own examples is another number on each rank, and rises at another time. It would end
     training on one of them, or on all by the word of one.
@@ -149,8 +149,8 @@ def loss_of_all(repair_deadlock_rank_zero, rank):
 def the_log(repair_deadlock_rank_zero, rank):
     """`log` has the loss after each step on rank 0, and nothing on the other
 
-    All ranks compute the loss together; to note it is left to one. After the step the weights are others, and
-    so is their loss. One that stays as it was is no longer smaller.
+    All ranks compute the loss together, and one notes it. After the step the weights have changed, and so has
+    their loss. A loss that stays as it was is no longer smaller.
     """
     _expect_log(repair_deadlock_rank_zero, rank, [[2.0, 1.0], [2.5, 1.0]], 9)
     _expect_log(repair_deadlock_rank_zero, rank, [[1.0], [1.0]], 9, train=[[0.0, 0.0, 0.0]] * 2)

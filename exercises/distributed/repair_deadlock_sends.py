@@ -8,7 +8,7 @@ The function below never comes back: `dist.send` returns when the other rank tak
 is in `dist.send` too. Mend it, for two ranks and more.
 
 - In a step a rank sends two rows and receives two, from ranks that it names. No collective.
-- All that is begun is waited for.
+- Wait for all that you begin.
 
 Messages from one rank arrive in their order. Where it hangs:
 `run_ranks(lambda rank, size: repair_deadlock_sends(torch.eye(2)), 2)`
@@ -26,8 +26,8 @@ exercise = Exercise(
     hints=[
         "Write down for two ranks what each of them does first. Who would have to do something else for the "
         "first message to arrive? Then the same for three ranks in a ring.",
-        "There are two ways out. Either some rank receives where the others send: with two neighbours to "
-        "serve that has to hold for each direction of its own. Or sending does not make a rank wait.",
+        "There are two ways out. Either some rank receives where the others send: with two "
+        "neighbours that has to hold for each direction separately. Or sending does not make a rank wait.",
         "`dist.isend` returns at once, with an object that has a method `wait`. Launch both messages, then "
         "receive, and wait for the messages that you launched at the end of the step.",
     ],
@@ -82,9 +82,9 @@ def _expect_rows(repair_deadlock_sends, rank, rows, steps):
 def comes_to_an_end(repair_deadlock_sends):
     """Two ranks come to an end, and have waited for what they began
 
-    Where both do the same first, send or receive, each waits for the other; to sleep or to meet at a barrier
-    changes nothing of that. `isend` and `irecv` return at once, and until their `wait()` the tensor belongs
-    to the message: it may not be read, changed or freed.
+    Where both do the same first, send or receive, each waits for the other; sleeping or a barrier changes
+    nothing. `isend` and `irecv` return at once. Until their `wait()` the tensor belongs to the message: do
+    not change one that is sent, or read one that is received.
     """
     ranks.all_through(_given(repair_deadlock_sends, [2, 2]), "repair_deadlock_sends(x)")
 
@@ -113,8 +113,8 @@ def three_ranks(repair_deadlock_sends, rank):
     """Three ranks in a ring, one of them with a single row
 
     Even ranks that send first and odd ones that receive first come through on two ranks and on four. In a
-    ring of three, ranks 2 and 0 are neighbours, and both are even. Taking turns helps where it is done for
-    each direction of its own.
+    ring of three, ranks 2 and 0 are neighbours, and both are even. Taking turns works if each direction is
+    done separately.
     """
     _expect_rows(repair_deadlock_sends, rank, [2, 1, 2], 1)
 
@@ -123,8 +123,8 @@ def three_ranks(repair_deadlock_sends, rank):
 def two_rows_a_step(repair_deadlock_sends):
     """Two rows leave a rank in a step and two arrive, as messages
 
-    A collective brings the rows of all ranks to all: what a rank receives grows with their number, and it has
-    use for two rows. A `recv` without a rank takes what comes first, and a neighbour may be a step ahead.
+    A collective brings the rows of all ranks to all: what a rank receives grows with their number, and it
+    needs two rows. A `recv` without a rank takes what comes first, and a neighbour may be a step ahead.
     """
     t = _given(repair_deadlock_sends, [4, 4, 4])
     _, calls = ranks.all_through(t, "repair_deadlock_sends(x, 3)")

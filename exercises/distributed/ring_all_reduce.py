@@ -25,7 +25,7 @@ exercise = Exercise(
         "Take it in two rounds. After the first, each rank has one piece of the sum, complete, and another "
         "piece than every other rank. In the second round these travel on until all ranks have them all.",
         "In a step of the first round a rank sends one piece and receives the piece before that one, and "
-        "adds its own to it. What it has added to is what it sends next. Write down for three ranks: which "
+        "adds its own to it. It sends that sum next. Write down for three ranks: which "
         "piece is complete on which rank after two steps?",
         "A send ends when the other rank receives. So begin the send, receive into a tensor that is like the "
         "piece that comes, then wait for the send. In the second round what comes replaces what is there.",
@@ -106,7 +106,8 @@ def unequal_pieces(ring_all_reduce, world_size):
 def left_alone(ring_all_reduce):
     """`x` stays as it was, and the result is a tensor of its own
 
-    `reshape`, `contiguous` and `tensor_split` give views where they can: to add to a piece is to add to `x`.
+    `tensor_split` gives views, and `reshape` and `contiguous` give `x` itself or a view where they can.
+    Adding to a piece adds to `x` then.
     """
     for more in ("", "\nx = x[::2]"):
         t = _given(ring_all_reduce, 6, more)
@@ -119,8 +120,8 @@ def left_alone(ring_all_reduce):
 def of_integers(ring_all_reduce):
     """Integers are added up exactly
 
-    A message is bytes, and nobody says of which dtype: what a piece is received into has to have the dtype of
-    `x`. `torch.empty(n)` has float32, which holds whole numbers up to 2**24.
+    A message is bytes, and nobody says of which dtype: receive a piece into a tensor with the dtype of `x`.
+    `torch.empty(n)` has float32, which holds all whole numbers only up to 2**24.
     """
     setup = "rank = dist.get_rank()\nx = (rank + 1) * 2**24 + 5**rank * torch.arange(4, dtype=torch.int32)"
     t = ranks.given(setup, ring_all_reduce=ring_all_reduce)
@@ -132,9 +133,9 @@ def of_integers(ring_all_reduce):
 def pieces_not_tensors(ring_all_reduce, world_size):
     """A rank sends `2 * (n - 1)` pieces, also where there are fewer elements than ranks
 
-    A piece is an `n`-th of the tensor; of a short one it is one element or none. To hand the whole tensor on
-    from rank to rank takes `n - 1` tensors; to add it up along a chain and send it back takes two, with one
-    rank at a time at work.
+    A piece is an `n`-th of the tensor; of a short one it is one element or none. Handing the whole tensor on
+    from rank to rank takes `n - 1` tensors. Adding it up along a chain and sending it back takes two, and one
+    rank works at a time.
     """
     with Rows() as rows:
         for length in (400, 3):

@@ -27,7 +27,7 @@ exercise = Exercise(
     minutes=30,
     hints=[
         "List what `step` reads and changes: weights, buffers, what the optimizer remembers, the random "
-        "state of this rank, the number of the step. What of it is not in the file is as new after a start.",
+        "state of this rank, the number of the step. What is not in the file is new after a start.",
         "A file that is being written is half a file. Write it under another name. `os.replace` gives it the "
         "name that you look for, in one move: whoever looks finds the old file or the new one.",
         "Before rank 0 writes, what differs from rank to rank has to come to it (`dist.gather_object`). "
