@@ -6,7 +6,7 @@ do, without calling anything.
 A guard is `(kind, source, value)`: `eval(source, {}, names)` finds what it is about among the names of a
 call, and `value` is what was there when the code was made. The kinds:
 
-- `"tensor"`: what of it must be alike is for you to say. No size is a variable yet.
+- `"tensor"`: you decide what of it must be alike. No size is a variable yet.
 - `"constant"`: a number, text, bool or None, written into the code.
 - `"length"`: a list or tuple, whose type and length were used; `"type"`: the type alone.
 - `"grad mode"`: what `torch.is_grad_enabled()` said, without a source.

@@ -148,8 +148,8 @@ def wherever_they_stand(regional_compile):
 def other_models(regional_compile):
     """Other models stay as they are
 
-    All blocks share the `forward` of their class. Who compiles it there compiles the blocks of every model,
-    those of others and those that come later.
+    All blocks share the `forward` of their class. Compiled there, it is compiled for the blocks of every
+    model, other ones and later ones.
     """
     t = _given(regional_compile, _STACK, "other = Model(2)")
     _compiled(t, "Model(2)")

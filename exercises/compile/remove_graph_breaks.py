@@ -1,7 +1,7 @@
 """Repair: one graph for three cases
 
-Before a step, the function below scales gradients that together are longer than `limit`, and makes zeros of
-all where one holds an infinity or NaN. `torch.compile` makes a heap of small graphs of it.
+Before a step, the function below scales gradients that together are longer than `limit`. Where one holds an
+infinity or NaN, it makes zeros of all. `torch.compile` cuts it into many small graphs.
 
 Mend it so that it compiles to **one graph**, which serves all three cases. No arithmetic is left to Python or
 to operators of your own.
@@ -173,8 +173,8 @@ def left_alone(remove_graph_breaks):
 def report(remove_graph_breaks):
     """What was printed is in the report, as tensors
 
-    A print is no operator: the graph ends there. What is to be said can leave the graph as one more output,
-    and whoever called prints it. `"largest"` is the place of the largest norm: the largest element may be in
+    A print is no operator: the graph ends there. What was printed can leave the graph as one more output, and
+    the caller prints it. `"largest"` is the place of the largest norm: the largest element may be in
     another gradient, and so may the most elements. Of equal norms `argmax` takes the first.
     """
     with Rows() as rows:

@@ -2,9 +2,9 @@
 
 `stop_recompiles(backend)` returns a compiled `update(weight, gradient, lr, name)`, one step of an optimizer:
 `weight * exp(-lr) - lr * gradient` and the text `f"{name} updated"`. It is right, and is compiled again in
-nearly every call: a rate, a name or a size is another one. After eight times the compiler gives up.
+nearly every call, because a rate, a name or a size has changed. After eight versions the compiler gives up.
 
-Mend the function, not the limit. What goes into the compiled part is yours to say.
+Mend the function, not the limit. You decide what goes into the compiled part.
 
 - **At most two graphs** are made, whatever rates, names and sizes come.
 - Each call runs one graph. All that is as large as `weight` is computed in it.
@@ -28,7 +28,7 @@ exercise = Exercise(
         "assumed of a tensor, what of a Python number, what of a text? Which of the three can become another "
         "one without the code becoming wrong?",
         "Not all of `update` has to be compiled: the log is no business of a graph. And the elements of a "
-        "tensor are never looked at, those of a tensor without dimensions neither.",
+        "tensor are never looked at, nor is that of a tensor without dimensions.",
         "Compile an inner function of three tensors. Outside of it, make a tensor of the learning rate: "
         "without dimensions, so that it changes no dtype, and with enough digits for weights in double "
         "precision. Sizes may vary: the compiler learns that from the second one that it sees.",
@@ -112,9 +112,9 @@ def learning_rates(stop_recompiles):
     """A learning rate that changes with every call, compiled with `aot_eager`
 
     A float that comes in is a constant the first time and a variable from the second value on, unless its
-    value is needed while the graph is made: `math.exp` needs it, and AOTAutograd, which stands before
-    Inductor too, needs an `alpha=` and what `torch.tensor` is made of. There each value gets a graph. The
-    elements of a tensor are never looked at.
+    value is needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs
+    it for an `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. The elements of a tensor are
+    never looked at.
     """
     loop = "for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')"
     _at_most_two(_counted(stop_recompiles, loop, inner="'aot_eager'").backend)

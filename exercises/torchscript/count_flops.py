@@ -7,7 +7,7 @@ floating-point operations for each matrix product and each convolution, by the n
 - Products are `nn.Linear`, `@`, `torch.matmul(a, b)` and `a.matmul(b)`, of factors with two dimensions or
   more, which may be broadcast.
 - Convolutions are `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`. Other nodes have no entry.
-- Everything in the model runs once. `FlopCounterMode` is what the checks compare with; count without it.
+- Everything in the model runs once. The checks compare with torch's `FlopCounterMode`; count without it.
 
 `count_flops(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.zeros(2, 4))` → a tensor and `{"_0": 48}`
 """
