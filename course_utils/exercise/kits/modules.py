@@ -1,0 +1,186 @@
+"""Module trees: generated programs that build and change one, run by `nn.Module` and by a class of the
+reader's."""
+
+from __future__ import annotations
+
+import functools
+import random
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from course_utils.exercise import expect
+
+# What a line of a program may do; then, by the kind of change that a program is about, what it does besides.
+BUILD = ("parameter", "parameter", "buffer", "temporary", "module", "plain")
+KINDS = {
+    "built": (),
+    "shared": ("share",),
+    "assigned anew": ("parameter again", "buffer again", "module again", "none", "of another kind"),
+    "deleted": ("delete", "delete", "again", "rename"),
+    "all of it": ("share", "parameter again", "buffer again", "module again", "none", "delete", "again"),
+}
+
+_PARAMETERS = ("weight", "bias", "scale")
+_BUFFERS = ("mean", "count", "mask")
+_MODULES = ("left", "right", "head")
+
+
+class Tree:
+    """A tree of torch's own that grows line by line. A line that torch refuses is not taken, nor one that
+    makes a module a part of itself."""
+
+    def __init__(self, seed: str) -> None:
+        self.random = random.Random(seed)
+        self.lines = ["root = MiniModule()"]
+        self.names = run(self.lines[0])
+        self.number = 0
+        self.deleted: list[tuple[str, str]] = []
+
+    def grow(self, deeds: tuple[str, ...], length: int) -> list[str]:
+        """The lines, after `length` more of them."""
+        tries = 0
+        while len(self.lines) < length and (tries := tries + 1) < 50 * length:
+            for line in self._deed(self.random.choice(deeds)):
+                self._take(line)
+        return self.lines
+
+    def _take(self, line: str) -> None:
+        try:
+            exec(line, self.names)
+        except (TypeError, KeyError, AttributeError):
+            return
+        self.lines.append(line)
+
+    def _paths(self) -> list[str]:
+        return [".".join(("root", *filter(None, [name]))) for name, _ in self.names["root"].named_modules()]
+
+    def _deed(self, deed: str) -> Iterator[str]:
+        pick, path = self.random.choice, self.random.choice(self._paths())
+        module = eval(path, self.names)
+        own = {
+            "parameter": [n for n, p in module._parameters.items() if p is not None],
+            "buffer": list(module._buffers),
+            "module": [n for n, m in module._modules.items() if m is not None],
+        }
+        self.number += 1
+        value = f"torch.tensor([{self.number}.])"
+        if deed == "parameter":
+            name = pick(_PARAMETERS)
+            if name not in module._parameters:
+                yield f"{path}.{name} = nn.Parameter({value})"
+        elif deed in ("buffer", "temporary"):
+            name, flag = pick(_BUFFERS), ", persistent=False" if deed == "temporary" else ""
+            if not hasattr(module, name):
+                yield f"{path}.register_buffer('{name}', {value}{flag})"
+        elif deed == "module" and len(self._paths()) < 6:
+            name = pick(_MODULES)
+            if name not in module._modules:
+                yield f"{path}.{name} = MiniModule()"
+        elif deed == "plain":
+            name = pick(_BUFFERS)
+            if not hasattr(module, name):
+                yield f"{path}.{name} = {value}"
+        elif deed == "share":
+            yield from self._share(path, module)
+        elif deed == "rename" and own["module"]:
+            old, new = pick(own["module"]), pick(_MODULES)
+            if new not in module._modules:
+                yield from (f"{path}.{new} = {path}.{old}", f"del {path}.{old}")
+        elif deed in ("parameter again", "buffer again", "module again"):
+            kind = deed.partition(" ")[0]
+            new = {"parameter": f"nn.Parameter({value})", "buffer": value, "module": "MiniModule()"}[kind]
+            if own[kind]:
+                yield f"{path}.{pick(own[kind])} = {new}"
+        elif deed == "none" and own["parameter"] + own["module"]:
+            yield f"{path}.{pick(own['parameter'] + own['module'])} = None"
+        elif deed == "of another kind" and (names := [n for n in _BUFFERS if hasattr(module, n)]):
+            yield f"{path}.{pick(names)} = nn.Parameter({value})"
+        elif deed == "delete" and (names := own["parameter"] + own["buffer"] + own["module"]):
+            name = pick(names)
+            self.deleted.append((path, name))
+            yield f"del {path}.{name}"
+        elif deed == "again" and self.deleted:
+            path, name = pick(self.deleted)
+            if name in _BUFFERS and path in self._paths() and not hasattr(eval(path, self.names), name):
+                yield pick((f"{path}.{name} = {value}", f"{path}.register_buffer('{name}', {value})"))
+
+    def _share(self, path: str, module: nn.Module) -> Iterator[str]:
+        other = self.random.choice(self._paths())
+        source = eval(other, self.names)
+        names = [n for n, p in source._parameters.items() if p is not None and n in _PARAMETERS]
+        if names and self.random.random() < 0.5:
+            target = self.random.choice(_PARAMETERS)
+            if target not in module._parameters:
+                yield f"{path}.{target} = {other}.{self.random.choice(names)}"
+        else:
+            target = self.random.choice(_MODULES)
+            if target not in module._modules and module not in list(source.modules()):
+                yield f"{path}.{target} = {other}"
+
+
+@functools.cache
+def programs(kind: str, count: int, length: int = 14) -> list[list[str]]:
+    """Lines that build a tree `root` of `MiniModule`s and change it, the same on every run."""
+    trees = [Tree(f"{kind} {number}") for number in range(count)]
+    for tree in trees:
+        tree.grow(BUILD, length // 2)
+        tree.lines.append("asked = root.state_dict(), list(root.named_parameters())")
+        tree.grow(KINDS[kind] * 4 + BUILD, length)
+    return [tree.lines for tree in trees]
+
+
+def run(code: str, MiniModule: type = nn.Module) -> dict[str, Any]:
+    """The names that the code makes; by itself: torch's."""
+    names = {"torch": torch, "nn": nn, "MiniModule": MiniModule}
+    exec(code, names)
+    return names
+
+
+def compare(code: str, questions: list[str], MiniModule: type) -> expect.Given:
+    """Each question about what the code makes has the answer that it has for `nn.Module`. Returned is the
+    example that was run."""
+    names = run(textwrap.dedent(code))
+    t = expect.given(code, MiniModule=MiniModule)
+    for question in questions:
+        expect.equal(t.call(question), eval(question, names))
+    return t
+
+
+def compare_simplest(lines: list[str], questions: list[str], MiniModule: type) -> None:
+    """The same, and for the attributes of all modules. The example is the fewest of the lines."""
+    if not _differs(lines, questions, MiniModule):
+        expect.looked()
+        return
+    for number in range(len(lines) - 1, 0, -1):
+        shorter = lines[:number] + lines[number + 1 :]
+        lines = shorter if _differs(shorter, questions, MiniModule) else lines
+    compare("\n".join(lines), [*questions, *_attributes(lines)], MiniModule)
+
+
+def _differs(lines: list[str], questions: list[str], MiniModule: type) -> bool:
+    code = "\n".join(lines)
+    try:
+        wanted = run(code)
+    except Exception:  # a line that is missing made what is used here
+        return False
+    try:
+        came = run(code, MiniModule)
+        for question in (*questions, *_attributes(lines)):
+            expect.equal(eval(question, came), eval(question, wanted))
+    except Exception:
+        return True
+    return False
+
+
+def _attributes(lines: list[str]) -> list[str]:
+    """Questions: what every attribute is that the lines speak of, on each module that is in the tree."""
+    text = "\n".join(lines)
+    names = run(text)
+    paths = [".".join(filter(None, ("root", name))) for name, _ in names["root"].named_modules()]
+    words = [name for name in (*_PARAMETERS, *_BUFFERS, *_MODULES) if name in text]
+    asked = [f"getattr({path}, '{name}', 'not there')" for path in paths for name in words]
+    return [question for question in asked if not isinstance(eval(question, names), nn.Module)]

@@ -1,0 +1,210 @@
+"""A module, by hand
+
+Build `MiniModule`, a small `nn.Module`. A `Parameter` or a `MiniModule` that is assigned to an attribute
+becomes a part of the module, and so does a tensor given to `register_buffer`. Other tensors stay outside, and
+what lists hold.
+
+- `named_parameters()` yields pairs: the module's own, then those of its modules, in the order of their first
+  assignment. A shared parameter comes once, under its first name.
+- `state_dict()` has all parameters and persistent buffers under each of their names, detached, not copied.
+- `load_state_dict(state)` copies the values in place; a missing or unexpected key raises a `RuntimeError`.
+
+Attributes can be assigned anew, set to None and deleted, as in torch. Don't use `nn.Module`.
+
+`m.a = MiniModule(); m.a.w = nn.Parameter(torch.ones(1))` → `list(m.state_dict())` is `["a.w"]`
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import modules
+
+exercise = Exercise(
+    minutes=20,
+    core=True,
+    hints=[
+        "Look at `vars(nn.Linear(2, 2))`: torch keeps three dicts, one each for parameters, buffers and "
+        "modules. Everything else asks these dicts. Who fills them, and who finds `linear.weight` there?",
+        "Python calls `__setattr__` for every `m.x = …`, `__delattr__` for `del m.x`, and `__getattr__` if "
+        "it found no `x` in the ordinary way. A name belongs in one place: which others must forget it? And "
+        "what if the name is a buffer's already, or gets None?",
+        "A module looks into its own dicts, then asks each of its modules the same question, and puts the "
+        "module's name and a dot before what comes back. Shared is a question of `is`, not of equal values. "
+        "Loading can start from `state_dict()`: its tensors have the storage of the real ones.",
+    ],
+)
+
+
+@exercise.starter
+class MiniModule:
+    def __init__(self):
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value) -> None:
+        raise NotImplementedError
+
+    def __delattr__(self, name: str) -> None:
+        raise NotImplementedError
+
+    def register_buffer(self, name: str, tensor: Tensor, persistent: bool = True) -> None:
+        raise NotImplementedError
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        raise NotImplementedError
+
+
+_NAMES = "[name for name, _ in root.named_parameters()]"
+_PARAMETERS = "dict(root.named_parameters())"
+_STATE = "dict(root.state_dict())"
+_TREE = """
+class Block(MiniModule):
+    def __init__(self, number):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2,), number))
+
+root = MiniModule()
+root.left = Block(1.)
+root.right = Block(2.)
+root.right.inner = Block(3.)
+root.bias = nn.Parameter(torch.tensor([4.]))
+"""
+_BUFFERS = """
+root.left.register_buffer("mean", torch.zeros(3))
+root.left.register_buffer("mask", torch.ones(2), persistent=False)
+root.right.inner.register_buffer("mean", torch.ones(3))
+"""
+
+
+@exercise.check
+def registered(MiniModule):
+    """What is assigned to an attribute is found, at any depth
+
+    `m.x = value` calls `__setattr__`, and that is where a module notes what is a parameter and what is a
+    module. Each instance has notes of its own. `named_parameters` asks the module, then each of its modules,
+    and puts their names and a dot before what they say.
+    """
+    expect.true(
+        not issubclass(MiniModule, nn.Module), "it is an `nn.Module`", "expected: a class of your own"
+    )
+    t = modules.compare(_TREE, [_NAMES, _PARAMETERS, "root.right.inner.weight"], MiniModule)
+    same = t.call("dict(root.named_parameters())['right.weight'] is root.right.weight")
+    expect.true(same, "`root.right.weight` is another tensor than the one listed", "expected: the same one")
+    same = t.call("root.right.weight").requires_grad and t.call("isinstance(root.right.weight, nn.Parameter)")
+    expect.true(same, "`root.right.weight` is no Parameter", "expected: the Parameter that was assigned")
+
+
+@exercise.check
+def outside(MiniModule):
+    """Plain tensors, and what lists and dicts hold, are no parts of a module
+
+    A list has no `__setattr__` that could tell the module what it holds; `nn.ModuleList` exists for that
+    reason. A plain tensor could be anything, so torch leaves it alone. A buffer is a part, not a parameter.
+    """
+    setup = """
+        root = MiniModule()
+        root.layers = [nn.Parameter(torch.ones(1)), MiniModule()]
+        root.layers[1].weight = nn.Parameter(torch.ones(1))
+        root.table = {"bias": nn.Parameter(torch.ones(1))}
+        root.mask = torch.ones(2)
+        root.level = torch.ones(2, requires_grad=True)
+        root.size = 3
+        root.scale = nn.Parameter(torch.ones(1))
+        root.register_buffer("mean", torch.zeros(1))
+    """
+    questions = [_NAMES, "sorted(root.state_dict())", "(root.size, len(root.layers))", "root.mask"]
+    modules.compare(setup, questions, MiniModule)
+
+
+@exercise.check
+def shared(MiniModule):
+    """A shared parameter is listed once, and saved under every name
+
+    An optimizer may not get a parameter twice, so `named_parameters` leaves out what came before; it goes by
+    identity, and equal values are no sign. `state_dict` leaves nothing out: whoever loads it may not share.
+    """
+    with Rows() as rows:
+        for label, more in {
+            "two names in one module": "root.scale = root.bias",
+            "a parameter of two modules": "root.left.inner = Block(5.)\nroot.left.inner.weight = root.bias",
+            "a module at two places": "root.left.again = root.right",
+            "equal values": "root.offset = nn.Parameter(torch.tensor([4.]))",
+        }.items():
+            with rows.of(label):
+                modules.compare(f"{_TREE}{more}", [_NAMES, "sorted(root.state_dict())"], MiniModule)
+
+
+@exercise.check
+def saved(MiniModule):
+    """`state_dict` holds detached tensors over the same storage, without temporary buffers
+
+    Saving needs no copy, and a copy of a large model costs its memory again. So a `state_dict` is a view of
+    the living model: keep a `clone` if you want what is there now. `persistent=False` says that a buffer can
+    be computed anew.
+    """
+    code = f"{_TREE}{_BUFFERS}state = root.state_dict()"
+    t = modules.compare(code, [_STATE, "root.left.mask", "root.right.inner.mean"], MiniModule)
+    for name, tensor in t.call("state.items()"):
+        source = t.call(f"root.{name}")
+        told = f"`state[{name!r}]` requires a gradient"
+        expect.true(not tensor.requires_grad, told, "expected: a detached tensor")
+        expect.same_storage(tensor, source, what=f"`state[{name!r}]`", of=f"`root.{name}`")
+
+
+@exercise.check
+def loaded(MiniModule):
+    """`load_state_dict` copies into the tensors that are there, and wants every key
+
+    An optimizer holds the parameters, so they have to stay the same tensors, with storage of their own: one
+    that is shared with the loaded dict changes with it. A key that nobody asks for, or that is not there, is
+    mostly a wrong file or a wrong name.
+    """
+    more = """
+root.left.again = root.right
+state = {name: torch.full_like(t, 7. + i) for i, (name, t) in enumerate(root.state_dict().items())}
+state["right.weight"] = state["left.again.weight"] = nn.Parameter(torch.tensor([0.5, 0.25]))
+"""
+    code = f"{_TREE}{_BUFFERS}{more}"
+    names = ("bias", "left.weight", "left.mean", "left.mask", "right.weight", "right.inner.weight")
+    t = modules.compare(code, [], MiniModule)
+    before = {name: t.call(f"root.{name}") for name in names}
+    places = {name: tensor.data_ptr() for name, tensor in before.items()}
+    given = {name: tensor.detach().clone() for name, tensor in t.state.items()}
+    t.run("root.load_state_dict(state)")
+    for name in names:
+        tensor, what = t.call(f"root.{name}"), f"`root.{name}`"
+        expect.equal(tensor.detach(), given.get(name, torch.ones(2)), what=what)
+        same = tensor is before[name] or name in ("left.mean", "left.mask")
+        expect.true(same, f"{what} is another tensor than before", "expected: the same one, new values")
+        told = f"{what} has another storage than before", "expected: the new values in its own"
+        expect.true(tensor.data_ptr() == places[name], *told)
+        expect.true(tensor.is_leaf, f"{what} has a `grad_fn` now", "expected: values, and no graph")
+    expect.equal(t.state, given, what="`state` after loading")
+    for change in ("del state['right.inner.mean']", "state['right.mean_too'] = torch.ones(3)"):
+        t = modules.compare(f"{code}{change}", [], MiniModule)
+        expect.raises(RuntimeError, lambda t=t: t.call("root.load_state_dict(state)"))
+
+
+@exercise.check
+def changed(MiniModule):
+    """After any changes the tree has the names and tensors that torch's has
+
+    A name is in one place: what is assigned to it replaces what was there, of whatever kind. A tensor on the
+    name of a buffer is the buffer from then on, None on the name of a parameter or a module leaves nothing to
+    list, and after `del` the name is as good as new.
+    """
+    with Rows() as rows:
+        for kind in modules.KINDS:
+            with rows.of(kind):
+                for lines in modules.programs(kind, 15):
+                    modules.compare_simplest(lines, [_PARAMETERS, _STATE], MiniModule)
+    t = expect.given("root = MiniModule()", MiniModule=MiniModule)
+    expect.raises(AttributeError, lambda: t.run("del root.weight"), what="deleting what is not there")
