@@ -1,0 +1,113 @@
+"""Whether a model follows its mode shows when it is called, and often not in its modules: functional dropout
+and a mean taken by hand have none. So each word is an experiment on a copy. Two calls on one batch differ if
+something is drawn. A batch of copies of one example gives it the same output as the whole batch does, unless
+it depends on its neighbours. Buffers before and after a call, by name, show what was learned.
+
+The copy keeps the caller's model, gradients, modes and statistics; that of the batch keeps `x` from layers
+that work in place. What the copy draws comes from the generator that all share; `fork_rng` puts that back.
+"""
+
+import copy
+
+import torch
+from torch import nn
+
+
+def find_mode_mistakes(model: nn.Module, batch, loss_fn) -> list[str]:
+    """Of "differs", "mixes" and "thawed", those that hold"""
+    found = []
+    model, (x, _) = copy.deepcopy((model, batch))
+    with torch.random.fork_rng(), torch.no_grad():
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        model(x)
+        for name, module in model.named_modules():
+            own = list(module.parameters(recurse=False))
+            if own and not any(p.requires_grad for p in own):
+                for key, buffer in module.named_buffers(name, recurse=False):
+                    if not torch.equal(buffer, before[key]):
+                        found = ["thawed"]
+        model.eval()
+        out = model(x)
+        if not torch.allclose(model(x), out):
+            found.append("differs")
+        else:
+            of_copies = [model(x[[i] * len(x)])[i] for i in range(len(x))]
+            if not torch.allclose(torch.stack(of_copies), out, atol=1e-5):
+                found.append("mixes")
+    return found
+
+
+# Other right answers
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _rolls_the_neighbours(model, batch, loss_fn):
+    words, state = set(), torch.get_rng_state()
+    x, given = batch[0].detach().clone(), copy.deepcopy(model)
+    before = copy.deepcopy(given.state_dict())
+    given(x)
+    for name, module in given.named_modules():
+        own = [p.requires_grad for p in module.parameters(recurse=False)]
+        for key in module._buffers if own and not any(own) else ():
+            full = f"{name}.{key}".lstrip(".")
+            if full in before and (before[full] != given.state_dict()[full]).any():
+                words.add("thawed")
+    model = copy.deepcopy(model).eval()
+    out, again = model(x), model(x)
+    if not torch.equal(out, again):
+        words.add("differs")
+    for i in range(len(x)) if "differs" not in words else ():
+        others = x.roll(1, 0)
+        others[i] = x[i]
+        if (model(others)[i] - out[i]).abs().max() > 1e-4:
+            words.add("mixes")
+    torch.set_rng_state(state)
+    return sorted(words)
+
+
+@torch.no_grad()
+def _one_at_a_time(model, batch, loss_fn):
+    thawed = [word for word in find_mode_mistakes(model, batch, loss_fn) if word == "thawed"]
+    with torch.random.fork_rng():
+        model, (x, _) = copy.deepcopy((model, batch))
+        model.eval()
+        out, again = model(x), model(x)
+        try:
+            alone = torch.cat([model(x[i : i + 1]) for i in range(len(x))])
+        except ValueError:  # batch norm in training mode takes more than one
+            alone = None
+        if not torch.allclose(out, again):
+            return [*thawed, "differs"]
+        same = alone is not None and torch.allclose(alone, out, atol=1e-4)
+        return thawed if same else [*thawed, "mixes"]
+
+
+also_right = [_rolls_the_neighbours, _one_at_a_time]
+
+
+# Mistakes
+
+
+def _dropout_in_training_mode(model, batch, loss_fn):
+    model = copy.deepcopy(model).eval()
+    return ["differs"] if any(m.training for m in model.modules()) else []
+
+
+mistakes = [
+    Wrong(_dropout_in_training_mode, told_by="differs"),
+    Edit("seeds before each call", "allclose(model(x), out)", "allclose(out, out)", told_by="differs"),
+    Edit("the first example only", "(of_copies), out,", "(of_copies)[:1], out[:1],", told_by="mixes"),
+    Edit("an example alone", "model(x[[i] * len(x)])[i]", "model(x[i : i + 1])[0]", told_by="mixes"),
+    Edit("holds the buffers themselves", "buffer.clone()", "buffer", told_by="thawed"),
+    Edit("turns everything to training", "        model(x)\n", "        model.train()(x)\n", "healthy"),
+    Edit("whatever learns", "own and not any(p.requires_grad for p in own)", "True", told_by="healthy"),
+    Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
+]
+
+_ROUNDING = "in two calls on batches of one shape the rounding is mostly the same"
+equivalent = {
+    "line 26: `torch.allclose(torch.stack(of_copies), out, atol=1e-05)` -> "
+    "`torch.allclose(torch.stack(of_copies), out)`": _ROUNDING,
+    "line 26: `1e-05` -> `2e-05`": _ROUNDING,
+}
