@@ -89,8 +89,9 @@ def _one_step(t, plain, optimizer, lines="loss = step(x, y)"):
 def as_without(compile_training_step):
     """Losses and parameters as without the compiler
 
-    Backward adds to the gradients that are there, and momentum is kept from step to step. The optimizer
-    writes to the tensors that it was given: those are the parameters of the caller's model.
+    The loss is that from before the update. Backward adds to the gradients that are there, and momentum is
+    kept from step to step. The optimizer writes to the tensors that it was given: those are the parameters of
+    the caller's model.
     """
     t, plain, optimizer = _given(compile_training_step, "backend = 'eager'")
     for _ in range(3):

@@ -7,8 +7,8 @@ returns what is called in its place: the module, changed.
 - A product of two nodes is a call of `operator.mul`, `torch.mul` or the method `"mul"`; a sum, with the
   product on either side, is one of `add`. What has a number or an `alpha` in it stays.
 - A product that anything else uses stays, with its sum.
-- All else is still done, also in place, by methods whose names end in `_`. With one of them between, product
-  and sum may both stay.
+- Everything else still runs, also methods in place, whose names end in `_`. A product and a sum with one of
+  them between may both stay.
 
 Of `a * b + c * d` one product remains.
 """
