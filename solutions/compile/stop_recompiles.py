@@ -1,7 +1,7 @@
 """Compiled code is used again while its guards hold. A guard on a tensor asks for dtype, sizes and the
 like and never for elements; one on a text asks for the text. A Python number is a constant until the compiler
 has seen another one, and for ever where its value is needed: by `math.exp` while the graph is made, by
-`alpha=` when AOTAutograd goes through it. (With `backend="eager"`, an `alpha=` alone makes two graphs for
+`alpha=` when AOTAutograd traces the graph. (With `backend="eager"`, an `alpha=` alone makes two graphs for
 five rates; with `"aot_eager"` or Inductor, five.) So the learning rate goes in as a tensor without
 dimensions, and the text does not go in at all.
 
