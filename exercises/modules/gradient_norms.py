@@ -1,0 +1,182 @@
+"""The gradient of each layer
+
+Call `gradient_norms(model)` after a backward. It returns a dict: for each layer that has parameters of its
+own, by its path, the L2 norm of all their gradients taken as one long vector, as a number. A layer's own
+parameters are those that it holds itself, not those of its parts. The path of `model` itself is `""`.
+
+- A parameter that several layers share counts in the first alone, as in `named_parameters()`.
+- A layer has `None` where none of its parameters has a gradient: that is not 0.
+- Gradients may be `float16`, and their squares and norms too large or too small for it. They stay as they
+  are.
+
+With `model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))`, the result may be
+`{"0": 1.62, "2": 0.48}`
+"""
+
+import contextlib
+import math
+
+from torch import nn
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=12,
+    hints=[
+        "`model.named_parameters()` gives every parameter once, with its full name. What does the name say "
+        "of the layer that holds the parameter?",
+        "All of a name up to its last dot is the path of the layer; `rpartition` splits there, and a name "
+        "without a dot belongs to the model itself. Collect under each path what is not `None`.",
+        "The norm of a long vector is the root of the sum of the squared norms of its parts. "
+        "`torch.linalg.vector_norm(g, dtype=torch.float32)` squares in `float32`; `item()` makes a number "
+        "that has no graph.",
+    ],
+)
+
+
+@exercise.starter
+def gradient_norms(model: nn.Module) -> dict[str, float | None]:
+    raise NotImplementedError
+
+
+def _expect_norms(gradient_norms, setup, layers):
+    """Under each path the norm of the gradients of these parameters."""
+    t = expect.given(setup, gradient_norms=gradient_norms)
+    parts = {
+        path: [
+            g.double().norm().item()
+            for name in names.split()
+            if (g := t.model.get_parameter(name).grad) is not None
+        ]
+        for path, names in layers.items()
+    }
+    found = t.call("gradient_norms(model)")
+    expect.true(isinstance(found, dict), f"the result is {expect.show(found)}, expected a dict")
+    expect.equal(sorted(found), sorted(parts), what="the list of the keys, sorted,")
+    for path, norms in parts.items():
+        wanted = math.hypot(*norms) if norms else None
+        like = {"the sum of the norms of its parameters": sum(norms)} if norms else {}
+        expect.equal(found[path], wanted, what=f"the norm of layer {path!r}", rtol=1e-4, like=like)
+
+
+@exercise.check
+def one_vector(gradient_norms):
+    """All gradients of a layer are one vector
+
+    The square of the norm of a vector is the sum of the squares of all its elements, so the squared norms of
+    its parts add up. The norms themselves don't.
+    """
+    setup = """
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4, bias=False), nn.LayerNorm(4))
+        model(torch.randn(5, 2)).pow(3).sum().backward()
+    """
+    layers = {"0": "0.weight 0.bias", "2": "2.weight", "3": "3.weight 3.bias"}
+    _expect_norms(gradient_norms, setup, layers)
+
+
+@exercise.check
+def own_parameters(gradient_norms):
+    """A layer has the parameters that it holds itself
+
+    `module.parameters()` goes into all parts of a module, `parameters(recurse=False)` doesn't. A block that
+    has layers and no parameter has no gradient of its own; a block, or the model, may hold both.
+    """
+    setup = """
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(3))
+                self.layers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+
+            def forward(self, x):
+                return self.scale * self.layers(x)
+
+        torch.manual_seed(0)
+        model = Block()
+        model.inner = Block()
+        (model(torch.randn(5, 3)) + model.inner(torch.randn(5, 3))).sum().backward()
+    """
+    layers = {"": "scale", "inner": "inner.scale"}
+    for path in ("layers.0", "layers.1", "inner.layers.0", "inner.layers.1"):
+        layers[path] = f"{path}.weight {path}.bias"
+    _expect_norms(gradient_norms, setup, layers)
+
+
+@exercise.check
+def shared_once(gradient_norms):
+    """A shared parameter counts once
+
+    Tied layers hold one Parameter, with one `.grad`, to which both have added. Counted once, the squares of
+    the norms of all layers add up to that of the whole gradient: what `clip_grad_norm_` computes.
+    """
+    setup = """
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5))
+        model[2].weight = model[0].weight
+        model.append(model[1])
+        model[:3](torch.tensor([1, 4])).square().sum().backward()
+    """
+    layers = {"0": "0.weight", "1": "1.weight 1.bias", "2": "2.bias"}
+    _expect_norms(gradient_norms, setup, layers)
+
+
+@exercise.check
+def without_a_gradient(gradient_norms):
+    """No gradient is `None`, and a gradient of zeros is 0
+
+    Backward gives no `.grad` to a frozen parameter, nor to one that the loss doesn't depend on: it stays
+    `None`, and an optimizer passes it over. Behind a dead ReLU the gradient is there, all zeros.
+    """
+    setup = """
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1), nn.Linear(1, 1))
+        model[0].requires_grad_(False)
+        model[1].bias.detach().fill_(-100.)
+        model[3].weight.requires_grad_(False)
+        model[:4](torch.randn(5, 2)).sum().backward()
+    """
+    layers = {"0": "0.weight 0.bias", "1": "1.weight 1.bias", "3": "3.weight 3.bias", "4": "4.weight 4.bias"}
+    _expect_norms(gradient_norms, setup, layers)
+
+
+@exercise.check
+def half_precision(gradient_norms):
+    """Squares and norms of `float16` gradients are taken in a wider dtype
+
+    `float16` ends at 65504: there the square of 300 is infinite, and so may be the norm of a long vector.
+    What is below 3e-8 rounds to 0, so the square of 0.0001 is lost. `norm()` squares in `float32`, and its
+    result is rounded to the dtype of the gradient.
+    """
+    with Rows() as rows:
+        for value in (2.0, 3000.0, 0.0001):
+            with rows.of(f"gradients of {value}"):
+                setup = f"""
+                    model = nn.Sequential(nn.Linear(20, 30), nn.Linear(30, 1)).half()
+                    for p in model.parameters():
+                        p.grad = torch.full_like(p, {value})
+                """
+                _expect_norms(gradient_norms, setup, {"0": "0.weight 0.bias", "1": "1.weight 1.bias"})
+
+
+@exercise.check
+def left_alone(gradient_norms):
+    """The gradients stay as they are
+
+    The optimizer reads the same tensors afterwards. A method that ends in `_` writes, and so does
+    `clip_grad_norm_`, where the norm is larger than the limit; `p.grad = None` throws away.
+    """
+    setup = """
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(4, 1))
+        (100 * model[1:](torch.randn(5, 3))).sum().backward(create_graph=True)
+    """
+    t = expect.given(setup, gradient_norms=gradient_norms)
+    before = {name: p.grad for name, p in t.model.named_parameters()}
+    with contextlib.ExitStack() as stack:
+        for name, grad in before.items():
+            if grad is not None:
+                stack.enter_context(expect.left_alone(grad, what=f"`.grad` of `{name}`"))
+        t.call("gradient_norms(model)")
+    for name, p in t.model.named_parameters():
+        expect.true(p.grad is before[name], f"`.grad` of `{name}` is another object than before")
