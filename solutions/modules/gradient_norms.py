@@ -3,10 +3,10 @@ dot tells the layer, and nothing in the case of the model's own. `named_paramete
 once, under its first name, so each gradient counts once and the squares of all norms add up to that of the
 whole gradient.
 
-The norms of the parts are put together as the elements of a vector are: root of the sum of squares. The first
-are taken in `float32`, as `float16` has no room for large squares and norms. `item()` gives a Python number: it has no
-graph, and on a GPU it waits until the gradient is there, once for each parameter. For a plot every hundred
-steps this will do."""
+The norms of the parts are put together as the elements of a vector are: root of the sum of squares. The
+first are taken in `float32`, as `float16` has no room for large squares and norms. `item()` gives a Python
+number: it has no graph, and on a GPU it waits until the gradient is there, once for each parameter. For a
+plot every hundred steps this will do."""
 
 import math
 
