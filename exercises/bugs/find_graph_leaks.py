@@ -1,0 +1,180 @@
+"""Find what keeps old graphs alive
+
+Some models hold on to results of earlier calls, with the graphs behind them. Return the names of the
+attributes and buffers whose graph grows: call the model on `x` four times, in the mode in which it is given,
+without a backward. After each call count the different nodes of the graph that can be reached from the
+tensors in the attribute, also in lists, tuples and dicts, however nested. Name it if each call adds some.
+
+- Look at all registered modules; a name is `attribute`, or `module.attribute` with the module's name in
+  `named_modules()`.
+- What stays bounded is healthy.
+- Model, batch `(x, y)` and random state stay as they were.
+
+`self.history.append(out)` in the forward → `["history"]`
+"""
+
+from torch import nn
+
+from course_utils.exercise import Exercise
+from course_utils.exercise.kits import patients
+from course_utils.exercise.kits.patients import net
+
+exercise = Exercise(
+    minutes=20,
+    hints=[
+        "Three parts: the tensors in a value, the nodes behind a tensor, and whether their number grows. "
+        "Write a function for each of the first two.",
+        "From `tensor.grad_fn` a walk over `next_functions` reaches all nodes; a set keeps what was seen. "
+        "Plain attributes stand in `vars(module)`, buffers by their names in its entry `_buffers`.",
+        "After each call, make a dict from name to number of nodes, one set for all tensors in an attribute. "
+        "Four dicts later, name those whose numbers grow from each to the next. Call a copy of the model, "
+        "with gradients on.",
+    ],
+)
+
+
+@exercise.starter
+def find_graph_leaks(model: nn.Module, batch, loss_fn) -> list[str]:
+    """Names of attributes whose graph grows with every call of the model"""
+    raise NotImplementedError
+
+
+_NAME = "find_graph_leaks"
+_HEAD = "self.head = nn.Linear(4, 1)\n"
+_CELL = f"{_HEAD}self.cell = nn.Linear(4, 4)\nself.state = "
+_PART = """
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {forward}
+        return x
+"""
+
+
+def _keeps(init, forward, **more):
+    """A model with a linear head that keeps something of its result"""
+    return net(_HEAD + init, f"out = self.head(x)\n{forward}\nreturn out", **more)
+
+
+def _within(init, forward, model="self.body, self.head = Part(), nn.Linear(4, 1)"):
+    """A model with a part that keeps something of its input, which has a graph"""
+    before = _PART.format(init=init, forward=forward)
+    model += "\nself.first = nn.Linear(4, 4)"
+    return net(model, "return self.head(self.body(self.first(x)))", before=before)
+
+
+@exercise.check
+def hoarded(find_graph_leaks):
+    """Results that are kept with their graphs are found
+
+    A tensor keeps the node that made it, and each node those before it, back to the parameters. Until a
+    backward has run, the nodes keep the saved activations too. `detach` returns a tensor without a node,
+    `item` a number.
+    """
+    log = "self.log['out'].append((len(self.log['out']), out))"
+    models = {
+        "a list of outputs": (_keeps("self.history = []", "self.history.append(out)"), ["history"]),
+        "a sum": (_keeps("self.total = 0.", "self.total = self.total + out.mean()"), ["total"]),
+        "tuples in a list in a dict": (_keeps("self.log = {'out': []}", log), ["log"]),
+        "predictions, in evaluation mode": (
+            _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()"),
+            ["kept"],
+        ),
+        "one of two": (
+            _keeps("self.a, self.b = [], []", "self.a.append(out.detach()); self.b.append(out)"),
+            ["b"],
+        ),
+    }
+    patients.examine(_NAME, find_graph_leaks, models)
+
+
+@exercise.check(deadline=5.0)
+def carried(find_graph_leaks):
+    """A state that is carried on with its graph is found
+
+    Here one tensor is kept, and its graph grows: each state has a node that leads to the state before. A
+    second backward would go through all steps so far, and raises, because the first one has freed what they
+    saved. Few nodes can have many paths between them: in `h + h` two lead to one node, thirty times in a row
+    they are a billion. A walk goes on from each node once.
+    """
+    state = "self.state = torch.tanh(self.cell(x) + self.state)\nreturn self.head(self.state)"
+    both = "h, c = self.state\nself.state = (torch.tanh(self.cell(x) + h), c * 0.9)\nreturn self.head(h)"
+    paths = f"h = self.state\nfor _ in range(30): h = (h + h) / 2\n{state.replace('+ self.state', '+ h')}"
+    models = {
+        "a state": (net(f"{_CELL}torch.zeros(6, 4)", state), ["state"]),
+        "a state that begins as None": (
+            net(f"{_CELL}None", f"if self.state is None: self.state = torch.zeros_like(x)\n{state}"),
+            ["state"],
+        ),
+        "a pair of states": (net(f"{_CELL}(torch.zeros(6, 4), torch.ones(6, 4))", both), ["state"]),
+        "a graph with many paths": (net(f"{_CELL}torch.zeros(6, 4)", paths), ["state"]),
+        "a bank of features": (
+            _keeps("self.bank = torch.zeros(0, 1)", "self.bank = torch.cat([self.bank, out])"),
+            ["bank"],
+        ),
+    }
+    patients.examine(_NAME, find_graph_leaks, models)
+
+
+@exercise.check
+def in_modules(find_graph_leaks):
+    """Attributes and buffers of inner modules are found, by their names
+
+    A buffer is a tensor like any other: a running mean that is computed with gradients on carries a graph.
+    Buffers have names of their own, in the entry `_buffers` of `vars(module)`.
+    """
+    mean = "self.register_buffer('mean', torch.zeros(4))"
+    moves = "self.mean = 0.9 * self.mean + 0.1 * x.mean(0)"
+    models = {
+        "a running mean": (_within(mean, moves), ["body.mean"]),
+        "a list": (_within("self.seen = []", "self.seen.append(x)"), ["body.seen"]),
+        "a list, two modules down": (
+            _within(
+                "self.seen = []",
+                "self.seen.append(x)",
+                "self.body, self.head = nn.Sequential(Part()), nn.Linear(4, 1)",
+            ),
+            ["body.0.seen"],
+        ),
+    }
+    patients.examine(_NAME, find_graph_leaks, models)
+
+
+@exercise.check
+def healthy(find_graph_leaks):
+    """It keeps quiet where what is kept has no graph, or does not grow
+
+    An auxiliary loss or the last features are often left on the module, for the training loop to read: the
+    next call replaces them, and the old graph goes. A list of the last three is bounded as well. Numbers and
+    detached tensors may pile up, but no graph does.
+    """
+    state = "self.state = torch.tanh(self.cell(x) + self.state.detach())\nreturn self.head(self.state)"
+    codes = {
+        "the last output": _keeps("self.last = None", "self.last = out"),
+        "the last three outputs": _keeps("self.last = []", "self.last = [*self.last, out][-3:]"),
+        "a cache by shape": _keeps("self.cache = {}", "self.cache[x.shape] = (out, out.sum())"),
+        "detached outputs": _keeps("self.history = []", "self.history.append(out.detach())"),
+        "numbers": _keeps("self.history = []", "self.history.append(out.mean().item())"),
+        "one graph, many tensors": _keeps("self.views = []", "self.views = [out[0], out[1], out[2]]"),
+        "a state that is detached": net(f"{_CELL}torch.zeros(6, 4)", state),
+        "a detached running mean": _within(
+            "self.register_buffer('mean', torch.zeros(4))",
+            "self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)",
+        ),
+        "outputs without a graph": net("self.kept = []", "self.kept.append(x * 2)\nreturn x"),
+        "the same tensor again and again": _keeps("self.same = []", "self.same.append(self.head.weight)"),
+    }
+    patients.examine(_NAME, find_graph_leaks, {label: (code, []) for label, code in codes.items()})
+
+
+@exercise.check
+def left_alone(find_graph_leaks):
+    """After looking, all is as it was
+
+    The calls of a detector leave results too. What a module keeps in lists and attributes is copied with it
+    by `copy.deepcopy`, as long as no tensor there has a graph.
+    """
+    patients.left_alone(_NAME, find_graph_leaks)

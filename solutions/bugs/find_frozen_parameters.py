@@ -1,0 +1,99 @@
+"""What learns is what gets a gradient, so a copy of the model is trained for a moment. A parameter outside of
+the graph keeps `.grad` at `None`; one that the graph reaches through a zero gets zeros. One step is too few:
+where a product of two factors begins at zero, as in LoRA, one of them gets its gradient in the second step.
+
+No tolerance is needed. A gradient that is cut off is exactly zero or is not there, while a small one has
+elements that are not zero; whether it is enough depends on the optimizer. `backward` raises for a loss
+without a graph, and SGD for an empty list: both are answers here, and no errors.
+"""
+
+import copy
+
+import torch
+from torch import nn
+
+
+def find_frozen_parameters(model: nn.Module, batch, loss_fn) -> list[str]:
+    """Names of the parameters that ask for training and get no gradient"""
+    model, (x, y) = copy.deepcopy((model, batch))
+    model.train()
+    waiting = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not waiting:
+        return []
+    optimizer = torch.optim.SGD(waiting.values())
+    with torch.random.fork_rng():
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = loss_fn(model(x), y)
+            if loss.requires_grad:
+                loss.backward()
+            optimizer.step()
+            waiting = {name: p for name, p in waiting.items() if p.grad is None or not p.grad.any()}
+    return list(waiting)
+
+
+# Other right answers
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _asks_autograd(model, batch, loss_fn):
+    twin, (x, y) = copy.deepcopy(model).train(), batch
+    named = [(name, p) for name, p in twin.named_parameters() if p.requires_grad]
+    learned, state = set(), torch.get_rng_state()
+    for _ in range(3):
+        loss = loss_fn(twin(x.detach().clone()), y)
+        if not named or loss.grad_fn is None:
+            break
+        grads = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
+        for (name, p), grad in zip(named, grads, strict=True):
+            if grad is not None and torch.count_nonzero(grad) > 0:
+                learned.add(name)
+                p.data -= 0.1 * grad
+    torch.set_rng_state(state)
+    return [name for name, _ in named if name not in learned]
+
+
+def _catches_the_error(model, batch, loss_fn):
+    model, (x, y) = copy.deepcopy((model, batch))
+    reached = set()
+    with torch.random.fork_rng():
+        for _ in range(3):
+            model.train().zero_grad()
+            try:
+                loss_fn(model(x), y).backward()
+            except RuntimeError:
+                break
+            for name, p in model.named_parameters():
+                if p.grad is not None:
+                    reached |= {name} if p.grad.abs().max() > 0 else set()
+                    p.data.add_(p.grad, alpha=-0.1)
+    return [name for name, p in model.named_parameters() if p.requires_grad and name not in reached]
+
+
+also_right = [_asks_autograd, _catches_the_error]
+
+
+# Mistakes
+
+
+def _asks_the_flag(model, batch, loss_fn):
+    return [name for name, p in model.named_parameters() if not p.requires_grad]
+
+
+mistakes = [
+    Wrong(_asks_the_flag, told_by="cut_off"),
+    Edit("backward all the same", "if loss.requires_grad:", "if True:", told_by="nothing_left"),
+    Edit("an empty optimizer", "if not waiting:", "if False:", told_by="nothing_left"),
+    Edit("zeros will do", "p.grad is None or not p.grad.any()", "p.grad is None", told_by="zeros"),
+    Edit("one step", "range(3)", "range(1)", told_by="healthy"),
+    Edit("a tolerance", "not p.grad.any()", "p.grad.abs().max() < 1e-8", told_by="healthy"),
+    Edit("in the mode it is in", "    model.train()\n", "", told_by="healthy"),
+    Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
+]
+
+equivalent = {
+    "line 16: `3` -> `4`": "no more than three steps are asked for, and what a fourth one finds is rare",
+    "line 17: `optimizer.zero_grad()` removed": "a sum of gradients that begins without any is zero where "
+    "all of them are, and the copy begins without any",
+}
