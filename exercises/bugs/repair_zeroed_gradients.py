@@ -1,0 +1,118 @@
+"""Repair: a loss that stands still while the weights move
+
+The function below trains a small network on three shapes with AdamW. The loss stays at 1.1, which is what
+guessing among three classes costs. A colleague compared the weights before and after: all of them have moved,
+so the optimizer does its work. The same data and settings give a loss below 0.1 elsewhere. Mend it.
+
+- The layers, the optimizer with its settings, the batches, the number of steps and what the seed decides
+  stay.
+- The function returns the model and the loss of each step, as a Python number.
+
+`repair_zeroed_gradients(x, y, seed=0)` → `model`, `[1.11, 1.12, …]`: images `x` are `(n, 1, 8, 8)`, classes
+`y` are `(n,)`.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=3,
+    hints=[
+        "By which factor does a weight change in the first step? Is it the same factor for all weights of a "
+        "layer, large and small?",
+        "AdamW moves weights for two reasons: their gradient, and weight decay. Print the gradient of one "
+        "weight on the line before the optimizer's step.",
+        "Backward writes the gradients, the step reads them. Look at what happens in between, and move it.",
+    ],
+)
+
+
+@exercise.starter
+def repair_zeroed_gradients(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+        nn.Linear(32, 3),
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            loss.backward()
+            losses.append(loss.item())
+            optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+    return model, losses
+
+
+_HELD = runs.shapes(300, seed=100)
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    for _ in range(8):
+        for batch in torch.randperm(len(t.x)).split(32):
+            model.zero_grad()
+            F.cross_entropy(model(t.x[batch]), t.y[batch]).backward()
+            optimizer.step()
+    return model
+
+
+_CASE = runs.Case(
+    exercise,
+    setup="x, y = runs.shapes(192)",
+    call="model, losses = repair_zeroed_gradients(x, y, seed)",
+    train=_healthy,
+    held=lambda model: F.cross_entropy(model(_HELD[0]), _HELD[1]),
+)
+
+
+@exercise.check
+def gradients_reach_the_step(repair_zeroed_gradients):
+    """Each step reads the gradients of its batch, and of no other
+
+    `step` reads whatever `.grad` holds when it is called. With zeros there, AdamW moves weights all the same:
+    weight decay multiplies each by `1 - lr * weight_decay`. Where `.grad` is `None`, it skips the parameter.
+    Gradients that nobody clears after their step are added to by the next backward.
+    """
+    t = _CASE.treated(repair_zeroed_gradients)
+    names = runs.names_of(t.model)
+    for number, step in enumerate(t.run.steps):
+        found = {names.get(p, "a parameter"): norm for p, norm in step.norms.items() if not norm}
+        for name, norm in found.items():
+            told = f"at step {number} the gradient of `{name}` is {'None' if norm is None else 'all zeros'}"
+            expect.true(False, told, "expected: the gradient of the batch's loss")
+    for number, leftover in enumerate(t.run.leftovers):
+        told = (
+            f"backward {number} adds to gradients that a step has used already: their norm is {leftover:.3g}"
+        )
+        expect.true(leftover == 0, told, "expected: `.grad` is None or zeros then")
+
+
+@exercise.check
+def what_stays(repair_zeroed_gradients):
+    """The network, the optimizer and the number of steps stay
+
+    Weight decay is not what keeps the loss up. Without it the weights don't move either.
+    """
+    _CASE.stays(repair_zeroed_gradients)
+
+
+@exercise.check
+def learns(repair_zeroed_gradients):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    Weights that move are no sign of learning. In 48 steps of decay alone each weight loses about 5 % of its size,
+    and the model's answers move a little closer to even.
+    """
+    _CASE.in_band(repair_zeroed_gradients)
