@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from course_utils.measure.storage import tensors_in
 
@@ -48,7 +49,7 @@ class Forward:
 
 @dataclass(eq=False)
 class Step:
-    """One optimizer step, as the optimizer found things. `groups`: the settings of its groups.
+    """One optimizer step. `groups`: the settings of its groups.
     `parameters`: all that it holds. `norms`: of their gradients, by `id`; None where there was no gradient.
     `backwards`: how many calls of backward came before, since the run began."""
 
@@ -66,7 +67,8 @@ class Run:
     `losses`: the value of each tensor that `backward` was called on. `leftovers`: at each of these calls, the
     norm of the gradients that an optimizer step had used already and nobody had cleared. `grad_norms`: at
     each optimizer step, by the layer's name; 0 where it had no gradient. `rates`: the learning rate of the
-    first group, at each step. `result`: what the function returned.
+    first group, at each step. `graphs`: at the start of each forward, how many graphs of earlier forwards of
+    models still exist; and, as the last entry, when the function has returned. `result`: what it returned.
     """
 
     result: Any = None
@@ -74,6 +76,7 @@ class Run:
     leftovers: list[float] = field(default_factory=list)
     grad_norms: dict[str, list[float]] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
+    graphs: list[int] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
@@ -102,10 +105,15 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     """
     if not callable(train):
         raise TypeError(f"record_run wants a function that trains, and its arguments, not {train!r}")
-    run = Run()
-    with _Recorder(run).open():
+    recorder = _Recorder(run := Run())
+    with recorder.open():
         run.result = train(*args, **kwargs)
+    run.graphs.append(recorder.graphs_alive())
     return run
+
+
+class _Token:
+    """Lives as long as the node of the graph that holds it."""
 
 
 class _Recorder:
@@ -114,6 +122,7 @@ class _Recorder:
         self.open_calls: list[Forward | Layer | None] = []
         self.models: list[nn.Module] = []
         self.used: list[Tensor] = []  # by a step, and no backward has come since
+        self.tokens: list[weakref.ref[_Token]] = []
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -128,7 +137,7 @@ class _Recorder:
             for handle in (
                 register_module_forward_pre_hook(self.entered),
                 register_module_forward_hook(self.left, always_call=True),
-                register_optimizer_step_pre_hook(self.step),
+                register_optimizer_step_post_hook(self.step),
             ):
                 stack.callback(handle.remove)
             torch.autograd.backward = backward
@@ -141,6 +150,7 @@ class _Recorder:
             steps = len(self.run.steps)
             call = Forward(module, module.training, torch.is_grad_enabled(), steps, _copy(args))
             self.run.forwards.append(call)
+            self.run.graphs.append(self.graphs_alive())
             if module not in self.models and _any(module.parameters()):
                 self.models.append(module)
         if not _any(module.children()):
@@ -161,7 +171,14 @@ class _Recorder:
         for tensor in tensors_in(output):
             if tensor.grad_fn is not None:
                 tensor.register_hook(functools.partial(_came_back, call))
+                if _has_parameters(call):
+                    tensor.grad_fn.metadata[_Token] = token = _Token()
+                    self.tokens.append(weakref.ref(token))
                 break
+
+    def graphs_alive(self) -> int:
+        self.tokens = [token for token in self.tokens if token() is not None]
+        return len(self.tokens)
 
     def backward(self, tensors: Any) -> None:
         with torch.no_grad():
@@ -170,6 +187,7 @@ class _Recorder:
         self.used = []
 
     def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        # After the step: a closure computes the gradients inside it. No optimizer of torch's writes to them.
         groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         norms = {id(p): _norm(p) for p in parameters}

@@ -134,13 +134,15 @@ class Case:
     room: float = ROOM
     _ready: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    def given(self, answer: Any, seed: int = 0) -> expect.Given:
-        setup = f"from course_utils.exercise.kits import runs\n{self.setup}"
+    def given(self, answer: Any, seed: int = 0, setup: str = "") -> expect.Given:
+        setup = f"from course_utils.exercise.kits import runs\n{setup or self.setup}"
         return expect.given(setup, seed=seed, **{self.exercise.answer_name: answer})
 
-    def treated(self, answer: Any, seed: int = 0) -> Treated:
-        """The answer's run with this seed, recorded."""
-        t = self.given(answer, seed)
+    def treated(self, answer: Any, seed: int = 0, setup: str = "", drawn: int = 0) -> Treated:
+        """The answer's run with this seed, recorded; with other data where `setup` makes them. `drawn`: so
+        many random numbers have been drawn before."""
+        t = self.given(answer, seed, setup)
+        torch.rand(drawn)
         with contextlib.ExitStack() as stack:
             for name, value in list(t._names.items()):
                 if isinstance(value, Tensor):
@@ -189,12 +191,14 @@ class Case:
         with torch.no_grad():
             return float(self.held(model))
 
-    def stays(self, answer: Any, *, but: Iterable[str] = (), rates: bool = True, losses: bool = True) -> None:
+    def stays(
+        self, answer: Any, *, but: Iterable[str] = (), free: Iterable[str] = (), losses: bool = True
+    ) -> None:
         """What the repair is not about is as in the starter: the layers that train, the batches, the number
         of steps, the optimizer and its settings; the seed decides all; `losses` are those of the steps.
 
-        `but`: classes of layers that a repair may add or drop. `rates`: whether the learning rate at each
-        step is the starter's. `losses`: whether there are numbers of that name, one for each backward.
+        `but`: classes of layers that a repair may add or drop. `free`: settings of the optimizer that it may
+        change (`"lr"`). `losses`: whether there are numbers of that name, one for each backward.
         """
         t, sick = self.treated(answer), self.sick()
         same_layers(t.run, sick, but)
@@ -203,7 +207,7 @@ class Case:
         for number, (came, wanted) in enumerate(zip(*batches, strict=False)):
             expect.equal(came, wanted, what=f"the shape of training batch {number}")
         for number, (came, wanted) in enumerate(zip(t.run.steps, sick.steps, strict=True)):
-            same_settings(came, wanted, number, rates)
+            same_settings(came, wanted, number, free)
         if losses:
             expect.true(
                 isinstance(t.losses, list) and all(type(loss) is float for loss in t.losses),
@@ -211,8 +215,7 @@ class Case:
                 "expected: a list of Python numbers, the loss of each step",
             )
             expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
-        torch.rand(1)
-        again = self.treated(answer).run.losses
+        again = self.treated(answer, drawn=3).run.losses
         expect.equal(again, t.run.losses, what="the losses of a second run with the same seed", rtol=1e-4)
 
 
@@ -236,9 +239,7 @@ def same_layers(run: Run, sick: Run, but: Iterable[str] = ()) -> None:
     came, wanted = (_layers(r.trained[0], set(but)) for r in (run, sick))
     lost, added = Counter(wanted) - Counter(came), Counter(came) - Counter(wanted)
     told = [f"{said(next(iter(lost)))} does not run in training any more"] if lost else []
-    told += (
-        [f"{said(next(iter(added)))} runs in training, and is not in what you were given"] if added else []
-    )
+    told += [f"{said(next(iter(added)))} runs in training, and did not before"] if added else []
     expect.true(not told, "; ".join(told), "expected: the layers stay, with their settings")
     expect.equal(came, wanted, what="the layers, in the order in which they run")
 
@@ -259,15 +260,15 @@ def _layers(forward: Forward, but: set[str]) -> list[str]:
     return [repr(x.module) for x in forward.layers if type(x.module).__name__ not in but]
 
 
-def same_settings(came: Step, wanted: Step, number: int, rates: bool = True) -> None:
-    """The optimizer and its settings, at one step; the learning rates too where `rates` says so."""
+def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = ()) -> None:
+    """The optimizer and its settings in each group, at one step; but not those of `free`."""
     expect.equal(type(came.optimizer).__name__, type(wanted.optimizer).__name__, what="the optimizer")
-    left_out = {"initial_lr", *(() if rates else ("lr", "max_lr", "min_lr"))}
-    for one, other in zip(came.groups, wanted.groups, strict=False):
-        for name in other:
-            if name not in left_out:
+    alike = len(came.groups) == len(wanted.groups)
+    for i, group in enumerate(came.groups):
+        for name, value in wanted.groups[i if alike else 0].items():
+            if name not in {"initial_lr", *free}:
                 what = f"`{name}` of the optimizer at step {number}"
-                expect.equal(one.get(name), other[name], what=what, rtol=1e-6, atol=0.0)
+                expect.equal(group.get(name), value, what=what, rtol=1e-6, atol=0.0)
 
 
 # --- what runs show ---------------------------------------------------------------------------------------

@@ -1,0 +1,112 @@
+"""Repair: a regression that predicts the mean
+
+The function below fits a small network to points around a line, by the mean squared error. The loss falls a
+little and stops at 1.4, which is the variance of `y`. The trained network predicts nearly the same number
+for every `x`, the mean of `y`. The network is large enough, and the rate is fine. Mend it.
+
+- The layers with parameters, the optimizer with its settings, the batches and the number of steps stay.
+- The function returns the model and the loss of each step, as a Python number.
+
+`repair_broadcast_loss(x, y, seed=0)` → `model`, `[2.54, 1.40, …]`: `x` is `(n, 1)`, `y` is `(n,)`.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=3,
+    core=True,
+    hints=[
+        "Print the shapes in the line that computes the loss: of the prediction, of `y[batch]`, and of their "
+        "difference.",
+        "Broadcasting aligns shapes from the right. What does `(32, 1)` minus `(32,)` give, and which pairs "
+        "does the loss compare?",
+        "Give both the same shape before you subtract: take the last dimension away from the prediction, or "
+        "add one to `y[batch]`.",
+    ],
+)
+
+
+@exercise.starter
+def repair_broadcast_loss(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 1), (n,) -> the model, the loss of each step"""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(1, 16),
+        nn.Tanh(),
+        nn.Linear(16, 1),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    losses = []
+    for _ in range(10):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = ((model(x[batch]) - y[batch]) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+_HELD = runs.line(400, seed=100)
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+    return runs.trained(model, F.mse_loss, t.x, t.y[:, None], epochs=10, size=32, lr=0.2)
+
+
+_CASE = runs.Case(
+    exercise,
+    setup="x, y = runs.line(128)",
+    call="model, losses = repair_broadcast_loss(x, y, seed)",
+    train=_healthy,
+    held=lambda model: F.mse_loss(model(_HELD[0]).reshape(-1), _HELD[1]),
+    room=2.0,
+)
+
+
+@exercise.check
+def pairs(repair_broadcast_loss):
+    """The loss compares each prediction with its own target, and with no other
+
+    `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean over all pairs is
+    smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes; an
+    operator such as `-` broadcasts without a word.
+    """
+    for setup in ("x, y = runs.line(128)", "x, y = runs.line(41)"):
+        t = _CASE.treated(repair_broadcast_loss, setup=setup)
+        for forward, loss in zip(t.run.trained, t.run.losses, strict=False):
+            target = t.y[runs.rows_of(forward, t.x)]
+            what = "the number of predictions for a batch"
+            expect.equal(forward.output.numel(), len(target), what=what)
+            output = forward.output.reshape(-1)
+            like = {"the mean over all pairs": ((output[:, None] - target) ** 2).mean().item()}
+            wanted = ((output - target) ** 2).mean().item()
+            expect.equal(
+                loss, wanted, what=f"the loss of step {forward.step}", rtol=1e-4, atol=1e-6, like=like
+            )
+
+
+@exercise.check
+def what_stays(repair_broadcast_loss):
+    """The network, the optimizer and the number of steps stay
+
+    A larger network or more steps bring the loss closer to the variance of `y`, and no further.
+    """
+    _CASE.stays(repair_broadcast_loss, but=("Flatten", "Unflatten"))
+
+
+@exercise.check
+def learns(repair_broadcast_loss):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    The line has noise with a standard deviation of 0.1, so a mean squared error of 0.01 is the best that any
+    model can reach on held data.
+    """
+    _CASE.in_band(repair_broadcast_loss)

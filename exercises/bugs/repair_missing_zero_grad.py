@@ -1,0 +1,110 @@
+"""Repair: a loss that leaps
+
+The function below trains a small network on two moons with plain SGD, without momentum. Its loss falls fast
+at first. Then it leaps up, again and again, to 1 and more, and where it ends is a matter of luck. A smaller
+rate softens the leaps; a colleague's loop, at the same rate, has none. Mend it.
+
+- The layers, the optimizer with its settings, the batches, the number of steps and what the seed decides
+  stay.
+- The function returns the model and the loss of each step, as a Python number.
+
+`repair_missing_zero_grad(x, y, seed=0)` → `model`, `[0.82, 0.65, …]`: points `x` are `(n, 2)`, classes `y`
+are `(n,)`.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=3,
+    core=True,
+    hints=[
+        "Print the gradient of one weight at each step. Compare it with the gradient that a fresh copy of "
+        "the model gets for the same batch.",
+        "Does `backward` write to `.grad`, or does it add to what is there?",
+        "One line is missing. The gradients of a step must be gone before the backward of the next one; the "
+        "optimizer has a method for that.",
+    ],
+)
+
+
+@exercise.starter
+def repair_missing_zero_grad(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 2), (n,) -> the model, the loss of each step"""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(2, 16),
+        nn.Tanh(),
+        nn.Linear(16, 2),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    losses = []
+    for _ in range(10):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+_HELD = runs.two_moons(400, seed=100)
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
+    return runs.trained(model, F.cross_entropy, t.x, t.y, epochs=10, size=32, lr=1.0)
+
+
+_CASE = runs.Case(
+    exercise,
+    setup="x, y = runs.two_moons(192)",
+    call="model, losses = repair_missing_zero_grad(x, y, seed)",
+    train=_healthy,
+    held=lambda model: F.cross_entropy(model(_HELD[0]), _HELD[1]),
+)
+
+
+@exercise.check
+def own_gradients(repair_missing_zero_grad):
+    """Each step uses the gradients of its own batch alone
+
+    `backward` adds to `.grad`. Without clearing, a step uses the sum of all gradients so far, which is what
+    SGD with a momentum of 1 does: it runs past the minimum and comes back. Cleared between backward and the
+    step, there is no gradient left to use.
+    """
+    t = _CASE.treated(repair_missing_zero_grad)
+    for number, leftover in enumerate(t.run.leftovers):
+        told = (
+            f"backward {number} adds to gradients that a step has used already: their norm is {leftover:.3g}"
+        )
+        expect.true(leftover == 0, told, "expected: `.grad` is None or zeros then")
+    names = runs.names_of(t.model)
+    for number, step in enumerate(t.run.steps):
+        without = [names.get(p, "a parameter") for p, norm in step.norms.items() if not norm]
+        told = f"at step {number} the gradient of `{''.join(without[:1])}` is None or zeros"
+        expect.true(not without, told, "expected: that of the batch")
+
+
+@exercise.check
+def what_stays(repair_missing_zero_grad):
+    """The network, the optimizer and the number of steps stay
+
+    A smaller rate makes the leaps smaller and the training slower. The sum of old gradients remains.
+    """
+    _CASE.stays(repair_missing_zero_grad)
+
+
+@exercise.check
+def learns(repair_missing_zero_grad):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    A loop that adds up its gradients does learn, now and then even faster. It ends high or low, depending on
+    where in a swing it stops.
+    """
+    _CASE.in_band(repair_missing_zero_grad)

@@ -1,0 +1,108 @@
+"""Repair: a new head that learns nothing
+
+The function below takes a network with a head for ten classes, gives it a head for three, and trains all of
+it. The loss falls, since the body learns; the new head still has the weights that it began with. In as many
+steps a colleague's run reaches a third of the loss. Mend it.
+
+- The body and its weights, the settings of the optimizer, the batches, the number of steps and what the seed
+  decides stay. All layers train with the same settings.
+- The function returns the model and the loss of each step, as a Python number.
+
+`repair_stale_optimizer(model, x, y, seed=0)` → `model`, `[1.17, 1.06, …]`: images `x` are `(n, 1, 8, 8)`,
+classes `y` are `(n,)`.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=4,
+    core=True,
+    hints=[
+        "Does the head have a gradient after backward? Does its weight change at a step? Who changes it?",
+        "`model.parameters()` yields tensors, and the optimizer keeps those. Which tensors were in the model "
+        "at that moment?",
+        "Compare the `id` of `model[3].weight` with those in `optimizer.param_groups[0]['params']`. The "
+        "optimizer has to be made when the model is complete, or be told of the new parameters.",
+    ],
+)
+
+
+@exercise.starter
+def repair_stale_optimizer(
+    model: nn.Module, x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
+    """A model for ten classes, images, classes -> the model with its new head, the loss of each step"""
+    torch.manual_seed(seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model[3] = nn.Linear(32, 3)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+_HELD = runs.shapes(300, seed=100)
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(*t.model[:3], nn.Linear(32, 3))
+    return runs.trained(model, F.cross_entropy, t.x, t.y, epochs=8, size=32, lr=0.1, momentum=0.9)
+
+
+_CASE = runs.Case(
+    exercise,
+    setup="""x, y = runs.shapes(192)
+torch.manual_seed(seed)
+model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))""",
+    call="model, losses = repair_stale_optimizer(model, x, y, seed)",
+    train=_healthy,
+    held=lambda model: F.cross_entropy(model(_HELD[0]), _HELD[1]),
+)
+
+
+@exercise.check
+def all_reached(repair_stale_optimizer):
+    """At every step the optimizer holds each parameter of the model, with its gradient
+
+    An optimizer keeps the tensors that it was given, and doesn't know the model. A layer that is put in
+    later has other tensors. They get gradients like all leaves, and no step reads them.
+    """
+    t = _CASE.treated(repair_stale_optimizer)
+    for number, step in enumerate(t.run.steps):
+        for place, name in runs.names_of(t.model).items():
+            held = f"at step {number} the optimizer does not hold `{name}` of the returned model"
+            expect.true(place in step.norms, held, "expected: all parameters of the model")
+            told = f"at step {number} `{name}` has no gradient, or zeros"
+            expect.true(bool(step.norms[place]), told, "expected: that of the batch")
+
+
+@exercise.check
+def what_stays(repair_stale_optimizer):
+    """The layers, the optimizer's settings and the number of steps stay
+
+    A second group or a second optimizer may have other settings. Here all parameters train with the same.
+    """
+    _CASE.stays(repair_stale_optimizer)
+    first = _CASE.treated(repair_stale_optimizer).run.trained[0]
+    began = _CASE.given(None).model[:3](first.input).detach()
+    expect.equal(first.layers[2].output, began, what="what the body returns at step 0")
+
+
+@exercise.check
+def learns(repair_stale_optimizer):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    A random head lets gradients through, and the body adapts to it: that is why the loss falls at all.
+    """
+    _CASE.in_band(repair_stale_optimizer)
