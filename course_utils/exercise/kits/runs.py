@@ -86,13 +86,14 @@ def trained(
     loss_fn: Callable[[Tensor, Tensor], Tensor],
     x: Tensor,
     y: Tensor,
+    kind: type[torch.optim.Optimizer] = torch.optim.SGD,
     *,
     epochs: int,
     size: int,
     **settings: Any,
 ) -> nn.Module:
-    """The model after `epochs` over shuffled batches of `size`, by SGD with these settings."""
-    optimizer = torch.optim.SGD(model.parameters(), **settings)
+    """The model after `epochs` over shuffled batches of `size`, by this optimizer with these settings."""
+    optimizer = kind(model.parameters(), **settings)
     for _ in range(epochs):
         for batch in torch.randperm(len(x)).split(size):
             optimizer.zero_grad()
