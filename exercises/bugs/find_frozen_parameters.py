@@ -128,7 +128,7 @@ def healthy(find_frozen_parameters):
     In LoRA the second matrix begins with zeros: in the first step the first one gets zeros, and later it
     learns. Behind a head that begins with zeros, too, it takes one step more. Of an embedding only the rows
     in the batch get a gradient. A head may be used in training mode alone. And a gradient of 1e-12 is small,
-    but not zero: Adam takes steps of the usual size with it, as long as its `eps` is smaller still.
+    but it is not zero: a loss that is scaled up makes a large one of it.
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"

@@ -144,7 +144,8 @@ def _state(t: expect.Given) -> dict[str, tuple[str, Any]]:
             if isinstance(value, Tensor):
                 found[path] = value.detach().clone()
                 found[f"{path}.requires_grad"] = value.requires_grad
-                found[f"{path}.grad"] = None if value.grad is None else value.grad.detach().clone()
+                grad = value.grad if value.is_leaf else None
+                found[f"{path}.grad"] = None if grad is None else grad.detach().clone()
                 if isinstance(value, nn.Parameter):  # an optimizer may hold it
                     found[f"id({path})"] = value
             elif isinstance(value, (list, tuple, dict)):
@@ -264,14 +265,16 @@ SICK = {
 
 
 def table(detectors: Collection[Detector], sick: Mapping[str, Patient] | None = None) -> str:
-    """Bug by detector: how many faults each of the detectors finds in each sick model.
+    """Bug by detector: how many faults each of the detectors finds in each of the sick models.
 
     A dot: it finds none. `?`: it is not written yet. `error`: it raised something.
-    Raises `TypeError` where the detectors are no functions.
+    Raises `TypeError` for what is no list of functions.
     """
-    if callable(detectors) or not all(callable(one) for one in detectors):
-        raise TypeError(f"table() takes a list of detectors, such as [find_graph_leaks], not {detectors!r}")
-    heads = [getattr(one, "__name__", "?").removeprefix("find_") for one in detectors]
+    if not isinstance(detectors, (list, tuple)) or not all(callable(one) for one in detectors):
+        raise TypeError(
+            f"table() takes a list of functions, such as [find_graph_leaks], not {detectors!r:.60}"
+        )
+    heads = [getattr(one, "__name__", "?").removeprefix("find_").split("_")[0] for one in detectors]
     sick = SICK if sick is None else sick
     first = max(map(len, sick), default=0)
     lines = ["  ".join([" " * first, *heads])]

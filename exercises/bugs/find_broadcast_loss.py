@@ -1,0 +1,152 @@
+"""Find the loss that compares all with all
+
+A loss of predictions `(N, 1)` and targets `(N,)` may be broadcast to `(N, N)`: it compares every prediction
+with every target. Such a loss does not know which target belongs to which example: dealt out in another order
+along dimension 0, the targets give the same loss, whatever the predictions are.
+
+Return `["(8, 1) against (8,)"]`, with the shapes of `model(x)` and `y`, if `loss_fn` is such a loss for these
+shapes, and `[]` if the order matters.
+
+- Judge the loss, not the values that this model happens to predict. `loss_fn` takes every prediction between
+  the least and the greatest target.
+- Model, batch `(x, y)` and random state stay as they were.
+
+`((out - y) ** 2).mean()` with those shapes is such a loss.
+"""
+
+from torch import nn
+
+from course_utils.exercise import Exercise
+from course_utils.exercise.kits import patients
+from course_utils.exercise.kits.patients import net
+
+exercise = Exercise(
+    minutes=12,
+    hints=[
+        "The shapes alone do not tell: `cross_entropy` takes `(N, C)` and `(N,)`, and a loss may squeeze. "
+        "Try the loss with the targets in another order.",
+        "Which order is another one for certain? And which predictions would hide a difference? With equal "
+        "predictions, or with all of them below all targets, the order makes none for some good losses.",
+        "Draw predictions of the right shape, spread evenly between `y.min()` and `y.max()`, inside "
+        "`torch.random.fork_rng()`. Compare the loss for `y` with that for `y.roll(1, 0)`; rounding is no "
+        "difference.",
+    ],
+)
+
+
+@exercise.starter
+def find_broadcast_loss(model: nn.Module, batch, loss_fn) -> list[str]:
+    """The shapes of prediction and target, if each prediction meets every target"""
+    raise NotImplementedError
+
+
+_NAME = "find_broadcast_loss"
+_HEAD, _OUT = "self.head = nn.Linear(4, 1)", "return self.head(x)"
+_SQUARES = "lambda out, y: ((out - y) ** 2).mean()"
+_FLAT = "torch.randn(6)"
+_ZEROS = f"{_HEAD}\nnn.init.zeros_(self.head.weight)"
+
+
+def _loss(loss, y=_FLAT, out=_OUT, init=_HEAD, **more):
+    return net(init, out, y=y, loss=loss, **more)
+
+
+@exercise.check
+def broadcast(find_broadcast_loss):
+    """`(N, 1)` against `(N,)` is found, whichever side has the 1
+
+    Broadcasting aligns shapes from the right: `(6, 1)` and `(6,)` give `(6, 6)`. `F.mse_loss` and `F.l1_loss`
+    warn of it; an expression of your own does not. With squared errors the best prediction is then the same
+    for all examples, the mean of the targets.
+    """
+    flat, model = "return self.head(x).squeeze(1)", "(6, 1) against (6,)"
+    models = {
+        "squares, by hand": (_loss(_SQUARES), [model]),
+        "`F.mse_loss`": (_loss("F.mse_loss"), [model]),
+        "targets `(N, 1)`, a flat prediction": (
+            _loss(_SQUARES, "torch.randn(6, 1)", flat),
+            ["(6,) against (6, 1)"],
+        ),
+        "three dimensions": (
+            _loss(_SQUARES, "torch.randn(6, 1)", "return self.head(x).unsqueeze(1)"),
+            ["(6, 1, 1) against (6, 1)"],
+        ),
+        "three numbers each": (
+            _loss(_SQUARES, "torch.randn(6, 3)", "return x[:, None, :3]"),
+            ["(6, 1, 3) against (6, 3)"],
+        ),
+        "a sum, and a penalty": (_loss("lambda out, y: (out - y).abs().sum() + out.pow(2).sum()"), [model]),
+        "one prediction for all": (_loss(_SQUARES, out="return self.head(x).mean()"), ["() against (6,)"]),
+        "classes as numbers": (_loss(_SQUARES, "torch.arange(6) % 3"), [model]),
+    }
+    patients.examine(_NAME, find_broadcast_loss, models)
+
+
+@exercise.check
+def shapes(find_broadcast_loss):
+    """It keeps quiet where the shapes differ and each prediction meets its own target
+
+    `cross_entropy` wants one dimension more in the prediction than in the targets, and a loss may make its
+    shapes fit itself. Which element meets which is decided inside the loss, and not by the shapes outside.
+    """
+    classes = {"init": "self.head = nn.Linear(4, 3)", "y": "torch.arange(6) % 3"}
+    codes = {
+        "both `(N, 1)`": _loss(_SQUARES, "torch.randn(6, 1)"),
+        "both `(N,)`": _loss(_SQUARES, out="return self.head(x)[:, 0]"),
+        "cross-entropy": _loss("F.cross_entropy", **classes),
+        "cross-entropy with weights": _loss("nn.CrossEntropyLoss(torch.tensor([1., 2., 3.]))", **classes),
+        "a loss that squeezes": _loss("lambda out, y: F.mse_loss(out.squeeze(1), y)"),
+        "a loss that flattens": _loss("lambda out, y: F.mse_loss(out.flatten(), y.flatten())"),
+    }
+    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+
+
+@exercise.check
+def values(find_broadcast_loss):
+    """It keeps quiet where these predictions or this order happen to hide the difference
+
+    A head that begins with zeros predicts the same for all examples, and then the order of the targets makes
+    no difference to the mean over them. It makes none to an absolute error either while all predictions lie
+    below all targets. And targets may read the same from both ends.
+    """
+    far = "lambda out, y: (out[:, 0] - y).abs().mean()"
+    chances = "return self.head(x).sigmoid()"
+    good = "lambda out, y: ((out[:, 0] - y) ** 2).mean()"
+    codes = {
+        "a head of zeros": _loss(good, init=_ZEROS),
+        "targets far above": _loss(far, "torch.arange(6.) + 50"),
+        "whole targets far above": _loss(far, "torch.arange(6) + 50"),
+        "chances, soft targets": _loss(
+            "F.binary_cross_entropy", "torch.linspace(0.4, 0.9, 6)[:, None]", chances
+        ),
+        "the same from both ends": _loss(good, "torch.tensor([0., 1., 2., 2., 1., 0.])"),
+        "zeros and ones by turns": _loss(good, "torch.arange(6.) % 2"),
+        "one target that differs": _loss(good, "torch.tensor([0., 0., 0., 0., 0., 1.])"),
+    }
+    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+
+
+@exercise.check
+def on_purpose(find_broadcast_loss):
+    """It keeps quiet where all pairs are compared on purpose
+
+    A contrastive loss compares each example with all others, and so does a loss about differences between
+    examples. Both know which target belongs to which prediction.
+    """
+    contrast = "lambda out, y: F.cross_entropy(out @ y.T, torch.arange(6))"
+    pairs = "lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()"
+    codes = {
+        "a contrastive loss": _loss(contrast, "torch.randn(6, 4)", "return x @ self.head.weight.T * x"),
+        "differences of all pairs": _loss(pairs),
+    }
+    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+
+
+@exercise.check
+def left_alone(find_broadcast_loss):
+    """After looking, all is as it was
+
+    The shape of the prediction comes from a call, which moves running statistics in training mode and draws
+    for dropout. New predictions are drawn from the same generator.
+    """
+    patients.left_alone(_NAME, find_broadcast_loss)

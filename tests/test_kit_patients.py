@@ -1,0 +1,120 @@
+"""The models that detectors are graded on: what a detector is told, and what it may not change."""
+
+import copy
+
+import pytest
+import torch
+
+from course_utils.exercise import expect
+from course_utils.exercise.kits import patients
+
+HEAD = patients.net("self.head = nn.Linear(4, 1)", "return self.head(x)")
+
+
+def nothing(model, batch, loss_fn):
+    return []
+
+
+def test_names_in_any_order_and_one_of_several():
+    patients.examine("find", lambda *_: ["b", "c"], {"a model": (HEAD, ["c or d", "b"])})
+
+
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        ([], "Not found: `a`."),
+        (["a", "b"], "Found without reason: `b`."),
+        (["a", "a"], "Found twice: `a`."),
+        ("a", ""),
+        (None, ""),
+        ([1], ""),
+    ],
+)
+def test_what_is_missing_or_too_much_is_said(came, told):
+    with pytest.raises(expect.Mismatch) as caught:
+        patients.examine("find", lambda *_: came, {"a model": (HEAD, ["a"])})
+    assert told in caught.value.symptom
+
+
+def sets_the_mode(model, batch, loss_fn):
+    model.eval()
+    return []
+
+
+def leaves_gradients(model, batch, loss_fn):
+    loss_fn(model(batch[0]), batch[1]).backward()
+    return []
+
+
+def draws(model, batch, loss_fn):
+    torch.rand(1)
+    return []
+
+
+def calls_it(model, batch, loss_fn):
+    with torch.no_grad(), torch.random.fork_rng():
+        model(batch[0])
+    return []
+
+
+def writes_to_the_batch(model, batch, loss_fn):
+    batch[1].zero_()
+    return []
+
+
+def leaves_a_hook(model, batch, loss_fn):
+    model.register_forward_hook(lambda *_: None)
+    return []
+
+
+def replaces_parameters(model, batch, loss_fn):
+    model.head.weight = copy.deepcopy(model.head.weight) if hasattr(model, "head") else None
+    return []
+
+
+def finds_more_each_time(model, batch, loss_fn, found=[]):  # noqa: B006
+    found.append(str(len(found)))
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        sets_the_mode,
+        leaves_gradients,
+        draws,
+        calls_it,
+        writes_to_the_batch,
+        leaves_a_hook,
+        replaces_parameters,
+        finds_more_each_time,
+    ],
+)
+def test_a_change_is_seen(find):
+    with pytest.raises(expect.Mismatch):
+        patients.left_alone("find", find)
+
+
+def test_looking_is_no_change():
+    patients.left_alone("find", nothing)
+
+
+def test_the_table():
+    def find_one(model, batch, loss_fn):
+        return ["x"] if model.training else []
+
+    def find_two_words(model, batch, loss_fn):
+        raise NotImplementedError
+
+    def find_trouble(model, batch, loss_fn):
+        raise ValueError
+
+    before = torch.get_rng_state()
+    lines = patients.table([find_one, nothing, find_two_words, find_trouble]).splitlines()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert lines[0].split() == ["one", "nothing", "two", "trouble"]
+    assert len(lines) == 1 + len(patients.SICK)
+    assert lines[1].split()[1:] == ["1", "·", "?", "error"]
+    for wrong in (nothing, [3], 5):
+        with pytest.raises(TypeError, match="list of functions"):
+            patients.table(wrong)
