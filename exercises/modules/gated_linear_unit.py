@@ -54,6 +54,30 @@ def _wanted(unit, x):
 
 
 @exercise.check
+def registered(GatedLinearUnit):
+    """The parameters are those of `linear`, and each unit has its own
+
+    `nn.Module` registers a Parameter or a Module when it is assigned to an attribute of `self`; what is in a
+    plain list, or made anew in `forward`, it doesn't see. A layer that is made in the body of the class is
+    the same one for all units.
+    """
+    with Rows() as rows:
+        for bias in (True, False):
+            with rows.of(f"`bias={bias}`"):
+                t = expect.given(
+                    f"unit, other = (GatedLinearUnit(4, 3, bias={bias}) for _ in range(2))",
+                    GatedLinearUnit=GatedLinearUnit,
+                )
+                shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
+                found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")
+                expect.equal(found, shapes, what="`unit.state_dict()`, by shape,")
+                found = t.call("[name for name, _ in unit.named_parameters()]")
+                expect.equal(found, [*shapes], what="the list of parameters")
+                shared = {*t.unit.parameters()} & {*t.other.parameters()}
+                expect.true(not shared, "`unit` and `other` share parameters", "expected: each has its own")
+
+
+@exercise.check
 def values_then_gates(GatedLinearUnit, device):
     """The first half are values, the second half gates
 
@@ -89,37 +113,12 @@ def leading_dimensions(GatedLinearUnit):
             "three dimensions": "torch.randn(5, 2, 4)",
             "four dimensions": "torch.randn(2, 4, 6, 4)",
             "a transposed `x`": "torch.randn(4, 6, 2).transpose(0, 2)",
-            "no rows": "torch.randn(0, 4)",
         }.items():
             with rows.of(label):
                 setup = f"torch.manual_seed(0)\nunit = GatedLinearUnit(4, 2)\nx = {x}"
                 t = expect.given(setup, GatedLinearUnit=GatedLinearUnit)
                 wanted = _wanted(t.unit, t.x)
                 expect.equal(t.call("unit(x)"), wanted)
-
-
-@exercise.check
-def registered(GatedLinearUnit):
-    """The parameters are those of `linear`, and each unit has its own
-
-    `nn.Module` registers a Parameter or a Module when it is assigned to an attribute of `self`; what is in a
-    plain list, or made anew in `forward`, it doesn't see. A layer that is made in the body of the class is
-    the same one for all units.
-    """
-    with Rows() as rows:
-        for bias in (True, False):
-            with rows.of(f"`bias={bias}`"):
-                t = expect.given(
-                    f"unit, other = (GatedLinearUnit(4, 3, bias={bias}) for _ in range(2))",
-                    GatedLinearUnit=GatedLinearUnit,
-                )
-                shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
-                found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")
-                expect.equal(found, shapes, what="`unit.state_dict()`, by shape,")
-                found = t.call("[name for name, _ in unit.named_parameters()]")
-                expect.equal(found, [*shapes], what="the list of parameters")
-                shared = {*t.unit.parameters()} & {*t.other.parameters()}
-                expect.true(not shared, "`unit` and `other` share parameters", "expected: each has its own")
 
 
 @exercise.check
@@ -160,7 +159,9 @@ def gradients(GatedLinearUnit):
     result = _wanted(t.unit, t.x)
     names = ["x", "unit.linear.weight", "unit.linear.bias"]
     wanted = torch.autograd.grad(result.square().sum(), [t.x, *t.unit.parameters()])
-    t.run("unit(x).square().sum().backward()")
+    t.run("y = unit(x)")
+    expect.in_graph(t.y, what="`y`", of="`x`")
+    t.run("y.square().sum().backward()")
     for name, gradient in zip(names, wanted, strict=True):
         expect.equal(t.call(f"{name}.grad"), gradient, what=f"the gradient of `{name}`")
 
