@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import re
 import textwrap
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -129,4 +130,4 @@ def _written(value: Any) -> str:
 
 
 def _words(code: str) -> set[str]:
-    return set("".join(c if c.isalnum() or c == "_" else " " for c in code).split())
+    return set(re.findall(r"\w+", code))

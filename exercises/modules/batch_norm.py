@@ -19,7 +19,7 @@ from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=15,
+    minutes=12,
     core=True,
     hints=[
         "`nn.BatchNorm1d(3).state_dict()` shows what has to be saved, with its names and its start. Which of "

@@ -23,7 +23,7 @@ from torch import nn
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=15,
+    minutes=13,
     core=True,
     hints=[
         "What runs before the `yield` of a context manager, what after it, and what if something is raised "

@@ -20,7 +20,7 @@ from torch import nn
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=15,
+    minutes=12,
     core=True,
     hints=[
         "One output of a layer is a sum of products, each with a weight of its own. How many terms has the "

@@ -37,7 +37,7 @@ from torch import nn
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=10,
+    minutes=8,
     core=True,
     hints=[
         "Ask for each assignment: what did `__setattr__` see? A Parameter and a module are noted down. A "
