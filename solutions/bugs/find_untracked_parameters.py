@@ -70,7 +70,7 @@ def _all_paths(model, batch, loss_fn):
         if isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad:
             yield value, ".".join(path)
         elif isinstance(value, nn.Module):
-            for part in (value._parameters, value._buffers, value._modules, vars(value)):
+            for part in (vars(value), value._buffers, value._parameters, value._modules):
                 yield from leaves(part, path, [*above, value])
         elif isinstance(value, (list, tuple, dict)):
             for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
