@@ -35,13 +35,25 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """A smooth line through points, with an arrow at its end."""
+    """A line through points, smooth or straight from one to the next, with an arrow at its end."""
 
     points: tuple[tuple[float, float], ...]
     line: float = 1.2
     colour: str = ""
     arrow: bool = True
     dashed: bool = False
+    key: str = ""
+    smooth: bool = True
+
+
+@dataclass(frozen=True)
+class Area:
+    """A filled shape with corners at `points`. `more` says all about it, to who points at it."""
+
+    points: tuple[tuple[float, float], ...]
+    fill: str
+    more: str = ""
+    part: str = ""
     key: str = ""
 
 
@@ -55,6 +67,7 @@ class Scene:
     boxes: list[Box] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     words: list[Words] = field(default_factory=list)
+    areas: list[Area] = field(default_factory=list)
 
 
 _STYLE = (
@@ -69,6 +82,7 @@ _STYLE = (
 # Where a picture goes on, it fades.
 _CUT = "#{id}{{mask-image:linear-gradient({above} 0,#000 28px,#000 calc(100% - 28px),{below} 100%)}}\n"
 _FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
+_AREA = "#{id} g.{name}>path{{fill:{colour};stroke-width:.6}}\n"
 
 
 def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) -> str:
@@ -78,6 +92,8 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
     style = _STYLE.format(id=ident, width=scene.width, ink=palette.INK)
     for name in sorted({box.fill for box in scene.boxes if box.fill}):
         style += _FILL.format(id=ident, name=name, colour=palette.FILLS[name])
+    for name in sorted({area.fill for area in scene.areas}):
+        style += _AREA.format(id=ident, name=name, colour=palette.FILLS[name])
     if start > 0 or end < scene.height:
         above, below = "#0000" if start > 0 else "#000", "#0000" if end < scene.height else "#000"
         style += _CUT.format(id=ident, above=above, below=below)
@@ -87,6 +103,7 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
         f'aria-label="{escape(scene.description)}"><style>{style}</style>'
     ]
     # What cannot be seen is not sent.
+    parts += [_area(one) for one in scene.areas if _overlaps((y for _, y in one.points), start, end)]
     parts += [_line(one) for one in scene.lines if _overlaps((y for _, y in one.points), start, end)]
     parts += [_box(one) for one in scene.boxes if _overlaps((one.y, one.y + one.height), start, end)]
     parts += [words.to_svg(one) for one in scene.words if start <= one.y <= end]
@@ -111,14 +128,24 @@ def _box(box: Box) -> str:
     )
 
 
+def _area(area: Area) -> str:
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in area.points)
+    return (
+        f'<g class="fill {area.fill}" data-part="{escape(area.part)}" data-key="{escape(area.key)}">'
+        f'<title>{escape(area.more)}</title><path d="M{path}Z"/></g>'
+    )
+
+
 def _line(line: Line) -> str:
     (x, y), *others = line.points
     path = f"M{x:.1f} {y:.1f}"
     for (a, b), (c, d) in zip(line.points, others, strict=False):
         half = (b + d) / 2
-        path += f"C{a:.1f} {half:.1f} {c:.1f} {half:.1f} {c:.1f} {d:.1f}"
+        curve = f"C{a:.1f} {half:.1f} {c:.1f} {half:.1f} {c:.1f} {d:.1f}"
+        path += curve if line.smooth else f"L{c:.1f} {d:.1f}"
     colour = f"stroke:{line.colour};stroke-opacity:1;" if line.colour else ""
     dashes = "stroke-dasharray:4 3;" if line.dashed else ""
+    dashes += "" if line.smooth else "stroke-linejoin:round;"
     x, y = line.points[-1]
     size = 3.5 + line.line / 2
     tip = f"M{x:.1f} {y:.1f}l{-size:.1f} {-1.7 * size:.1f}h{2 * size:.1f}z"
@@ -141,27 +168,31 @@ class Drawn(Picture):
         return page.getvalue()
 
 
-def to_picture(scene: Scene) -> Picture:
-    """The scene as a figure, to be kept in a notebook or printed."""
+def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:
+    """The scene as a figure of this kind, to be kept in a notebook or printed."""
     from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
     from matplotlib.path import Path
 
-    picture = Drawn(figsize=(scene.width / 100, max(scene.height, 1) / 100))
+    picture = kind(figsize=(scene.width / 100, max(scene.height, 1) / 100))
     picture.description = scene.description
     axes = picture.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, scene.width)
     axes.set_ylim(max(scene.height, 1), 0)
     axes.set_axis_off()
 
+    for area in scene.areas:
+        filled = {"facecolor": palette.FILLS[area.fill], "edgecolor": palette.TEXT, "linewidth": 0.4}
+        axes.add_patch(Polygon(area.points, closed=True, **filled))
     for line in scene.lines:
         points, codes = [line.points[0]], [Path.MOVETO]
         for (a, b), (c, d) in zip(line.points, line.points[1:], strict=False):
-            points += [(a, (b + d) / 2), (c, (b + d) / 2), (c, d)]
-            codes += [Path.CURVE4] * 3
+            points += [(a, (b + d) / 2), (c, (b + d) / 2), (c, d)] if line.smooth else [(c, d)]
+            codes += [Path.CURVE4] * 3 if line.smooth else [Path.LINETO]
         colour = line.colour or palette.TEXT
         dashes = (0, (4, 3)) if line.dashed else "solid"
         path, width = Path(points, codes), 0.72 * line.line
-        axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=width, linestyle=dashes))
+        how = {"edgecolor": colour, "linewidth": width, "linestyle": dashes}
+        axes.add_patch(PathPatch(path, fill=False, joinstyle="miter" if line.smooth else "round", **how))
         if line.arrow:
             (x, y), size = line.points[-1], 3.5 + line.line / 2
             tip = [(x, y), (x - size, y - 1.7 * size), (x + size, y - 1.7 * size)]
