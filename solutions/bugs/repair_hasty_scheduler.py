@@ -1,0 +1,108 @@
+"""`StepLR(step_size=3)` halves the rate at every third call of `scheduler.step()`. It was called at each
+batch, six times an epoch, so that the rate was 0.002 after four epochs. It's called at the end of each epoch
+now.
+
+Neither place is right in itself: `OneCycleLR`, or a warm-up over steps, counts batches and belongs into the
+inner loop. What matters is that the unit of the schedule is the unit of the calls. Printing the rate now
+and then shows the fault at once; the loss shows a run that has stopped, which has many causes."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def repair_hasty_scheduler(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+        nn.Linear(32, 3),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        scheduler.step()
+    return model, losses
+
+
+# Other right answers
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _trains(x, y, seed, scheduler_of, by_batch=True):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    step, losses = scheduler_of(optimizer), []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            if by_batch:
+                step()
+        if not by_batch:
+            step()
+    return model, losses
+
+
+def _counts_batches(x, y, seed):
+    batches = (len(x) + 31) // 32
+    return _trains(x, y, seed, lambda o: torch.optim.lr_scheduler.StepLR(o, 3 * batches, 0.5).step)
+
+
+def _sets_the_rate(x, y, seed):
+    def scheduler_of(optimizer):
+        epochs = iter(range(1, 9))
+
+        def step():
+            optimizer.param_groups[0]["lr"] = 0.5 ** (1 + next(epochs) // 3)
+
+        return step
+
+    return _trains(x, y, seed, scheduler_of, by_batch=False)
+
+
+def _milestones(x, y, seed):
+    return _trains(x, y, seed, lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [3, 6], 0.5).step, False)
+
+
+also_right = [_counts_batches, _sets_the_rate, _milestones]
+
+
+# Mistakes
+
+
+def _six_batches_an_epoch(x, y, seed):
+    return _trains(x, y, seed, lambda o: torch.optim.lr_scheduler.StepLR(o, 18, 0.5).step)
+
+
+def _no_scheduler(x, y, seed):
+    return _trains(x, y, seed, lambda optimizer: lambda: None)
+
+
+mistakes = [
+    Wrong(_no_scheduler, told_by="rates"),
+    Wrong(_six_batches_an_epoch, told_by="rates"),
+    Edit("a gentler schedule", "gamma=0.5", "gamma=0.9", told_by="rates"),
+    Edit(
+        "before the epoch",
+        "    for _ in range(8):\n",
+        "    for _ in range(8):\n        scheduler.step()\n",
+        told_by="rates",
+    ),
+    Edit("after all epochs", "        scheduler.step()", "    scheduler.step()", told_by="rates"),
+    Edit("more epochs", "range(8)", "range(16)", told_by="what_stays"),
+]

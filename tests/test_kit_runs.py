@@ -1,0 +1,119 @@
+"""Training runs as they are recorded, and what the kit for repairs looks at."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module
+from torch.optim.optimizer import _global_optimizer_post_hooks
+
+from course_utils import measure
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+ORIGINAL = torch.autograd.backward
+
+
+def train(
+    x, y, seed, *, steps=6, lr=0.5, momentum=0.0, zero=True, keep=lambda loss: loss.item(), dropout=0.5
+):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    losses = []
+    for _ in range(steps):
+        loss = F.cross_entropy(model(x), y)
+        if zero:
+            optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(keep(loss))
+    return model, losses
+
+
+def clean():
+    tables = module._global_forward_hooks, module._global_forward_pre_hooks, _global_optimizer_post_hooks
+    return torch.autograd.backward is ORIGINAL and not any(tables)
+
+
+def test_a_run_is_recorded():
+    x, y = runs.two_moons(32)
+    run = measure.record_run(train, x, y, 0)
+    model, losses = run.result
+    assert run.losses == losses and run.rates == [0.5] * 6 and run.leftovers == [0.0] * 6
+    assert list(run.grad_norms) == ["0", "3"]
+    assert run.grad_norms["3"][-1] == pytest.approx(
+        nn.utils.get_total_norm([p.grad for p in model[3].parameters()])
+    )
+    assert [f.step for f in run.trained] == list(range(6)) and not run.evaluated
+    assert runs.modes(run.forwards[0]) == {"`Dropout(p=0.5)`": True}
+    assert torch.equal(runs.scores(run.forwards[0]), run.forwards[0].output)
+    assert "6 steps" in str(run) and clean()
+
+
+def test_gradients_that_nobody_cleared():
+    x, y = runs.two_moons(32)
+    summed = measure.record_run(train, x, y, 0, zero=False)
+    assert summed.leftovers[0] == 0 and all(summed.leftovers[1:])
+    assert summed.losses == measure.record_run(train, x, y, 0, momentum=1.0).losses
+
+
+@pytest.mark.parametrize("keep, kept", [(torch.detach, 0), (lambda loss: loss, 6)])
+def test_graphs_that_are_kept(keep, kept):
+    assert measure.record_run(train, *runs.two_moons(32), 0, keep=keep).graphs[-1] == kept
+
+
+def test_nothing_is_left_after_an_exception():
+    def fails(x):
+        nn.Linear(2, 3)(x)
+        nn.Linear(5, 3)(x)
+
+    with pytest.raises(RuntimeError):
+        measure.record_run(fails, torch.ones(4, 2))
+    assert clean()
+    with pytest.raises(TypeError, match="a function that trains"):
+        measure.record_run(torch.ones(1))
+
+
+def test_models_one_after_another():
+    body, head = [nn.Linear(2, 4)], nn.Sequential(nn.Linear(4, 2))
+
+    def two(x):
+        optimizer = torch.optim.Adam(head.parameters())
+        head(body[0](x)).sum().backward()
+        optimizer.step()
+        head(body[0](x))
+
+    run = measure.record_run(two, torch.ones(3, 2))
+    assert list(run.grad_norms) == ["Linear", "Sequential.0"] and all(run.grad_norms["Linear"])
+    assert [f.trained for f in run.forwards] == [True, True, False, False]
+
+
+def test_data_are_the_same_each_time():
+    for data in (runs.two_moons, runs.line, runs.shapes, runs.sentences):
+        assert torch.equal(data(24)[0], data(24)[0]) and not torch.equal(data(24)[0], data(24, seed=1)[0])
+
+
+def sick(x, y, seed):
+    return train(x, y, seed, zero=False)
+
+
+def held(model, data=runs.two_moons(99, seed=9)):  # noqa: B008
+    return F.cross_entropy(model(data[0]), data[1])
+
+
+def test_what_stays_and_the_band():
+    exercise = Exercise(minutes=1, hints=[], starter_object=sick)
+    setup, call = "x, y = runs.two_moons(32)", "model, losses = sick(x, y, seed)"
+    one = runs.Case(exercise, setup, call, lambda t, seed: train(t.x, t.y, seed)[0], held)
+    one.stays(train)
+    one.in_band(train)
+    for change, told in (
+        ({"dropout": 0.1}, r"`Dropout\(p=0.5\)` does not run"),
+        ({"steps": 7}, "number of optimizer steps"),
+        ({"keep": lambda loss: loss}, "a list of Python numbers"),
+    ):
+        with expect.situation(), pytest.raises(expect.Mismatch, match=told):
+            one.stays(lambda x, y, seed, change=change: train(x, y, seed, **change))
+    with pytest.raises(expect.Mismatch, match="on held data"):
+        one.in_band(lambda x, y, seed: train(x, y, seed, lr=1e3))
