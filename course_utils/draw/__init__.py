@@ -7,18 +7,21 @@ from course_utils.draw.hooks import hooks
 from course_utils.draw.inplace import inplace_timeline
 from course_utils.draw.lanes import lanes
 from course_utils.draw.modules import modules
+from course_utils.draw.run import curves, run
 from course_utils.draw.signal import signal
 from course_utils.draw.slopes import slopes
 from course_utils.draw.strides import strides, tapes, walk
 
 __all__ = [
     "compiled",
+    "curves",
     "forms",
     "graph",
     "hooks",
     "inplace_timeline",
     "lanes",
     "modules",
+    "run",
     "signal",
     "slopes",
     "strides",

@@ -138,11 +138,10 @@ def _area(area: Area) -> str:
 
 def _line(line: Line) -> str:
     (x, y), *others = line.points
-    path = f"M{x:.1f} {y:.1f}"
-    for (a, b), (c, d) in zip(line.points, others, strict=False):
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in line.points[: 1 if line.smooth else None])
+    for (a, b), (c, d) in zip(line.points, others if line.smooth else (), strict=False):
         half = (b + d) / 2
-        curve = f"C{a:.1f} {half:.1f} {c:.1f} {half:.1f} {c:.1f} {d:.1f}"
-        path += curve if line.smooth else f"L{c:.1f} {d:.1f}"
+        path += f"C{a:.1f} {half:.1f} {c:.1f} {half:.1f} {c:.1f} {d:.1f}"
     colour = f"stroke:{line.colour};stroke-opacity:1;" if line.colour else ""
     dashes = "stroke-dasharray:4 3;" if line.dashed else ""
     dashes += "" if line.smooth else "stroke-linejoin:round;"

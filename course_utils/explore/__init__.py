@@ -6,7 +6,8 @@ from course_utils.explore.graph import graph
 from course_utils.explore.inplace import inplace
 from course_utils.explore.lanes import lanes
 from course_utils.explore.modules import modules
+from course_utils.explore.run import run
 from course_utils.explore.signal import signal
 from course_utils.explore.strides import strides
 
-__all__ = ["compiled", "graph", "inplace", "lanes", "modules", "signal", "strides"]
+__all__ = ["compiled", "graph", "inplace", "lanes", "modules", "run", "signal", "strides"]

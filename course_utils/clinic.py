@@ -1,0 +1,83 @@
+"""The cards of the bug clinic: the run that an exercise starts from, the reader's own, and a healthy one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from course_utils import catalog, conduct, draw, grader
+from course_utils.draw.picture import Picture
+from course_utils.exercise import Check
+from course_utils.exercise.kits.runs import Case
+from course_utils.measure.training import Run, record_run
+
+
+@dataclass(eq=False)
+class Runs:
+    """Recorded on the same data with the same seed. `yours`: None where there is none. `told`: why, or how it
+    ended. `also`: other lists of numbers that the first two returned, as `draw.run` takes them."""
+
+    sick: Run
+    yours: Run | None
+    healthy: Run
+    told: str
+    also: dict[str, list[list[float]]]
+
+
+def runs_of(answer: Callable[..., Any]) -> Runs:
+    """The runs of a repair, by the reader's function: `runs_of(repair_double_softmax)`. Raises `TypeError`
+    for what is no answer to one."""
+    course, called = catalog.load(), getattr(answer, "__name__", f"a value of type {type(answer).__name__}")
+    name = course.name_for(called) if callable(answer) else None
+    starter = course.exercise(name).starter_object if name else None
+    case = next((v for v in getattr(starter, "__globals__", {}).values() if isinstance(v, Case)), None)
+    if case is None or name is None:
+        raise TypeError(f"wanted: your function for a repair, as repair_double_softmax; given: {called}")
+    (sick, _, lists), told = _recorded(case, starter), f"`{called}` is as you were given it."
+    yours, mine = None, {}
+    if not grader.is_starter(case.exercise, answer):
+        yours, told, mine = _recorded(case, answer)
+    also = {what: [lists[what], mine[what]] for what in lists if what in mine and what != "losses"}
+    return Runs(sick, yours if yours and yours.losses else None, case.healthy(), told, also)
+
+
+def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]]:
+    """The run of an answer as far as it came, why it came no further, the lists of numbers that it gave."""
+    run, lists, errors = Run(), {}, []
+
+    def train(given: Any) -> None:
+        try:
+            given.run(case.call)
+        except Exception as error:
+            errors.append(error)
+
+    def treated(answer: Any) -> None:
+        given = case.given(answer)
+        run.__dict__.update(vars(record_run(train, given)))
+        if errors:
+            raise errors[0]
+        made = given._names.items()
+        lists.update({k: v for k, v in made if type(v) is list and v and all(type(n) is float for n in v)})
+
+    outcome = conduct.conduct(check := Check("card", "", treated), answer, deadline=check.deadline)
+    lines = [line for line in outcome.message if not line.startswith(("for ", "for\n"))]
+    told = f"Your run ended early: {'; '.join(lines)}" if outcome.state in conduct.FAILED else ""
+    return run, told, lists
+
+
+def card(answer: Callable[..., Any], suspect: str, culprit: str) -> Picture:
+    """Says whether `suspect`, the reader's letter, is the `culprit`, and returns the picture of the reader's
+    run over the sick one: `card(repair_double_softmax, suspect, "B")`."""
+    runs = runs_of(answer)
+    if not isinstance(suspect, str) or not suspect.strip():
+        given = "..." if suspect is ... else repr(suspect)
+        print(f'Name a suspect, as in suspect = "A". So far it is {given}.')
+    elif suspect.strip().upper() == culprit:
+        print(f"{culprit} is the one.")
+    else:
+        print(f"It is not {suspect.strip().upper()}." + (f" It is {culprit}." if runs.yours else ""))
+    if runs.told:
+        print(runs.told)
+    names, also = ("sick", "mended"), runs.also if runs.yours else None
+    return draw.run(runs.sick, runs.yours, names=names, also=also)

@@ -1,0 +1,182 @@
+"""Two recorded training runs, number by number: what differs, and from which step on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from course_utils.measure.training import Run
+
+Numbers = Sequence[float]
+# Two numbers are the same where they differ by less than this share of the larger, and of a row's largest.
+ROUNDING, OF_ALL = 1e-4, 1e-6
+# The graph of the step before may still be there: a loss keeps it until the name is used again.
+FEW_GRAPHS = 1
+LOSS, LEFT_OVER, GRAPHS, RATE = "loss", "left over", "graphs kept", "learning rate"
+_SAID = {
+    LOSS: "the loss",
+    LEFT_OVER: "the gradient left over from the step before",
+    GRAPHS: "the graphs that are kept",
+    RATE: "the learning rate",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Numbers of each run, by step; None for a run whose model has no such layer."""
+
+    name: str
+    values: tuple[tuple[float, ...] | None, ...]
+    layer: bool = False
+
+
+class Parting(NamedTuple):
+    """The first step at which two runs differ by more than rounding, and the rows in which they do."""
+
+    step: int
+    rows: tuple[Row, ...]
+
+
+class Compared:
+    """One run or two, row by row. `steps`: how many the longer one has. `parting`: None where they are equal,
+    and for one run."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        names: Sequence[str] = ("sick", "healthy"),
+        also: Mapping[str, Sequence[Numbers]] | None = None,
+        who: str = "draw.run",
+    ) -> None:
+        count = len(runs)
+        if isinstance(names, str) or len(names) < count or not all(isinstance(name, str) for name in names):
+            raise ValueError(f'{who}: names are {count} strings, as ("sick", "healthy"); given was {names!r}')
+        self.names = tuple(names[:count])
+        losses = tuple(numbers_of(run, who, f"`{name}`") for run, name in zip(runs, self.names, strict=True))
+        self.steps = max(map(len, losses))
+        self.rows = [Row(LOSS, losses)]
+        for name, lists in (also or {}).items():
+            if not isinstance(lists, (list, tuple)) or len(lists) != count:
+                raise ValueError(f"{who}: also[{name!r}] has a list of numbers for each of {count} runs")
+            spread = (self._spread(numbers_of(one, who, f"also[{name!r}]")) for one in lists)
+            self.rows.append(Row(name, tuple(spread)))
+        if count == 2:
+            for name, of in ((LEFT_OVER, _left_over), (GRAPHS, _graphs), (RATE, lambda run: run.rates)):
+                row = Row(name, tuple(tuple(of(run)) for run in runs))
+                self.rows += [row] if self._first(row) is not None else []
+        every = {name: None for run in reversed(runs) for name in run.grad_norms}
+        self.layers = [Row(name, tuple(_norms(run, name) for run in runs), True) for name in every]
+        firsts = [(self._first(row), row) for row in (*self.rows, *self.layers)] if count == 2 else []
+        known = [step for step, _ in firsts if step is not None]
+        start = min(known, default=-1)
+        self.parting = Parting(start, tuple(row for step, row in firsts if step == start)) if known else None
+
+    def _spread(self, values: Numbers) -> tuple[float, ...]:
+        """What is known at each step, of fewer numbers than steps: such as one after each epoch."""
+        known = (((step + 1) * len(values) + 1e-9) // self.steps for step in range(self.steps))
+        return tuple(values[int(n) - 1] if n else math.nan for n in known)
+
+    def _first(self, row: Row) -> int | None:
+        """The first step at which a row differs; None where it does not, or is that of one run alone."""
+        one, other = row.values
+        if one is None or other is None:
+            return None
+        room = OF_ALL * max((abs(v) for v in (*one, *other) if math.isfinite(v)), default=0.0)
+        room = FEW_GRAPHS if row.name == GRAPHS else room
+        for step, (a, b) in enumerate(zip(one, other, strict=False)):
+            if not _same(a, b, room):
+                return step
+        return min(len(one), len(other)) if len(one) != len(other) and row.name == LOSS else None
+
+    def said(self) -> list[str]:
+        """What there is to see, in sentences."""
+        told = []
+        if self.parting:
+            told.append(f"They part at step {self.parting.step}, {self._where(self.parting.rows)}.")
+        elif len(self.names) == 2:
+            told.append("They agree at every step: their curves lie on each other.")
+        for number, name in enumerate(self.names):
+            losses = self.rows[0].values[number] or ()
+            if len(losses) < self.steps:
+                told.append(f"The {name} run has {len(losses)} steps, the other {self.steps}.")
+            if bad := [step for step, loss in enumerate(losses) if not math.isfinite(loss)]:
+                told.append(f"In the {name} run the loss is {losses[bad[0]]:g} at step {bad[0]}.")
+            layers = [(row.name, row.values[number]) for row in self.layers if row.values[number]]
+            if none := [layer for layer, values in layers if not any(values)]:
+                told.append(f"In the {name} run {_listed(none)} get{'s' * (len(none) == 1)} no gradient.")
+            for layer, values in layers:
+                last = max((step for step, value in enumerate(values) if value), default=-1)
+                if 0 <= last < len(values) - 1:
+                    told.append(
+                        f"In the {name} run layer `{layer}` gets no gradient from step {last + 1} on."
+                    )
+            if alone := [row.name for row in self.layers if row.values[number] and None in row.values]:
+                told.append(f"Only the {name} model has {_listed(alone)}.")
+        return told
+
+    def _where(self, rows: Sequence[Row]) -> str:
+        parts = [f"in {_SAID.get(row.name, f'`{row.name}`')}" for row in rows if not row.layer]
+        layers = [row.name for row in rows if row.layer]
+        if layers:
+            every = 2 < len(layers) == sum(None not in row.values for row in self.layers)
+            parts.append("at every layer" if every else f"at {_listed(layers)}")
+        return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def numbers_of(run: Run | Numbers, who: str, what: str) -> tuple[float, ...]:
+    """The loss at each step of a run, or the numbers of a list. Raises `TypeError` for anything else,
+    `ValueError` where there are none."""
+    if isinstance(run, (list, tuple)) and all(isinstance(v, (int, float)) for v in run):
+        values = tuple(map(float, run))
+    elif isinstance(run, Run):
+        values = _by_step(run, run.losses, sum)  # a step's gradient is that of the sum of its losses
+    else:
+        kind = "None" if run is None else f"of type {type(run).__name__}"
+        raise TypeError(f"{who} wants a run from measure.record_run(train, *args); {what} is {kind}")
+    if not values:
+        raise ValueError(f"{who}: {what} has no losses; nothing called backward while it was recorded")
+    return values
+
+
+def _by_step(run: Run, numbers: Numbers, together: Callable[[Any], float]) -> tuple[float, ...]:
+    """A number for each optimizer step, of its calls of backward; by call where no optimizer stepped."""
+    ends = [step.backwards for step in run.steps]
+    if not any(ends):
+        return tuple(numbers)
+    parts = [numbers[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+    return tuple(together(part) if part else math.nan for part in parts)
+
+
+def _left_over(run: Run) -> tuple[float, ...]:
+    return _by_step(run, run.leftovers, max)
+
+
+def _graphs(run: Run) -> list[int]:
+    kept = [0] * len(run.steps)
+    for forward, count in zip(run.forwards, run.graphs, strict=False):
+        if forward.step < len(kept):
+            kept[forward.step] = max(kept[forward.step], count)
+    return kept
+
+
+def _norms(run: Run, name: str) -> tuple[float, ...] | None:
+    """Of a layer, by step; from the end, since a model may be called for the first time later on."""
+    found = run.grad_norms.get(name)
+    return None if found is None else (math.nan,) * (len(run.steps) - len(found)) + tuple(found)
+
+
+def _same(a: float, b: float, room: float) -> bool:
+    if math.isfinite(a) and math.isfinite(b):
+        return abs(a - b) <= ROUNDING * max(abs(a), abs(b)) + room
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def _listed(layers: list[str]) -> str:
+    """Layer `0`; layers `0` and `2`."""
+    quoted = [f"`{name}`" for name in layers]
+    if len(quoted) > 4:
+        quoted = [*quoted[:3], f"{len(quoted) - 3} more"]
+    text = " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+    return f"layer{'s' * (len(quoted) > 1)} {text}"

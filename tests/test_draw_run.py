@@ -1,0 +1,188 @@
+"""The loss-curve doctor on real recorded runs: what it says, what it draws, and the clinic's cards."""
+
+import functools
+import itertools
+import time
+
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from torch import nn
+from torch.nn import functional as F
+
+from course_utils import catalog, clinic, draw, explore, measure
+from course_utils.draw.run import compose
+from course_utils.draw.run_rows import Compared
+from course_utils.exercise import Check
+from course_utils.exercise.kits import runs
+
+X, Y = runs.shapes(64)
+
+
+def train(
+    steps=12, *, odd=None, clear=True, freeze=None, rate_at=None, noise=0.0, parts=1, deep=1, scale=1.0
+):
+    torch.manual_seed(0)
+    hidden = [layer for _ in range(deep) for layer in (nn.Linear(16, 16), nn.ReLU())]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), *hidden, nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.no_grad():
+        model[1].weight += noise * torch.randn(16, 64, generator=torch.Generator().manual_seed(1))
+    for step in range(steps):
+        if clear:
+            optimizer.zero_grad()
+        if step == freeze:
+            model[1].requires_grad_(False)
+        if step == rate_at:
+            optimizer.param_groups[0]["lr"] = 0.01
+        wanted = Y.flip(0) if step == odd else Y
+        for x, y in zip(X.chunk(parts), wanted.chunk(parts), strict=True):
+            (F.cross_entropy(model(x), y) * (scale**step / parts)).backward()
+        optimizer.step()
+    return model
+
+
+@functools.cache
+def run(**how):
+    return measure.record_run(train, **how)
+
+
+def said(sick, healthy):
+    return " ".join(Compared([sick, healthy]).said())
+
+
+AGREE = "They agree at every step: their curves lie on each other."
+LEFT = "They part at step 1, in the gradient left over from the step before and at every layer."
+SAID = [
+    (LEFT, {"clear": False}),
+    ("They part at step 5, in the loss and at every layer.", {"odd": 5}),
+    ("They part at step 0, at layer `1`. In the sick run layer `1` gets no gradient.", {"freeze": 0}),
+    ("They part at step 3, in the learning rate.", {"rate_at": 3}),
+    ("They part at step 7, in the loss. The sick run has 7 steps, the other 12.", {"steps": 7}),
+    (AGREE, {}),
+    (AGREE, {"noise": 1e-7}),
+    (AGREE, {"parts": 4}),  # a step's loss is the sum of those that it called backward on
+]
+
+
+@pytest.mark.parametrize(("sentence", "how"), SAID)
+def test_it_says_where_they_part(sentence, how):
+    assert said(run(**how), run()) == sentence
+
+
+def test_layers_without_a_gradient_and_layers_of_one_model_alone():
+    silent = measure.record_run(train)
+    silent.grad_norms["3"][4:] = [0.0] * 8
+    assert "In the sick run layer `3` gets no gradient from step 4 on." in said(silent, run())
+    assert "Only the healthy model has layer `7`." in said(run(), run(deep=2))
+    alone = Compared([run()])
+    assert alone.parting is None and alone.said() == [] and len(alone.rows) == 1
+
+
+def test_numbers_of_each_epoch_are_spread_over_the_steps():
+    both = Compared([run(), run()], also={"val": ([1.0, 2.0, 3.0], [1.0, 2.5, 3.0])})
+    assert both.parting.step == 7 and [row.name for row in both.parting.rows] == ["val"]
+
+
+def test_nan_and_inf_are_said_and_leave_gaps():
+    sick = measure.record_run(train, scale=1e20)
+    assert "In the sick run the loss is" in said(sick, run())
+    draw.run(sick, run()).png()
+
+
+PICTURES = {
+    "two": lambda: draw.run(run(clear=False), run()),
+    "one": lambda: draw.run(run(clear=False)),
+    "one step": lambda: draw.run(run(steps=1), run(steps=1)),
+    "deep": lambda: draw.run(run(deep=6, steps=400, freeze=0), run(deep=6, steps=400)),
+    "folded": lambda: draw.run(run(deep=20), run(deep=20, clear=False), names=("before", "after a while")),
+    "explodes": lambda: draw.run(run(scale=4.0), run(), also={"a long name of numbers": ([1, 2], [2, 3])}),
+    "curves": lambda: draw.curves({"A": run(), "B": run(clear=False), "C": run(scale=4.0), "D": [3, -1e-6]}),
+}
+
+
+@pytest.mark.parametrize("make", PICTURES.values(), ids=PICTURES.keys())
+def test_a_picture_is_small_and_no_text_is_cut_off_or_covers_another(make):
+    picture = make()
+    assert len(picture.png()) <= 25_000
+    renderer = FigureCanvasAgg(picture).get_renderer()
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in picture.axes[0].texts]
+    for text, box in boxes:
+        assert picture.bbox.x0 <= box.x0 and box.x1 <= picture.bbox.x1, text
+        assert picture.bbox.y0 <= box.y0 and box.y1 <= picture.bbox.y1, text
+    for (a, first), (b, second) in itertools.combinations(boxes, 2):
+        over = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert over <= 2 or min(first.x1, second.x1) - max(first.x0, second.x0) <= 0, f"{a} and {b}"
+
+
+def test_what_differs_is_lit_where_it_does():
+    scene = compose(Compared([run(freeze=0), run()]))
+    lit = [line for line in scene.lines if line.key == "lit"]
+    assert len(lit) == 1
+    (layer,) = [words for words in scene.words if words.text == "1" and words.code]
+    assert layer.bold and lit[0].points[0][1] < layer.y < lit[0].points[1][1]
+    assert [words.text for words in scene.words if words.bold and words.text == "no grad"] == ["no grad"]
+
+
+def test_the_explorer_shows_the_numbers_of_a_step_and_a_layer_higher():
+    explorer = explore.run(run(deep=6, steps=400, clear=False), run(deep=6, steps=400))
+    assert explorer.slider.value == 1 and explorer.slider.max == 399
+    low = explorer.scene().height
+    started = time.perf_counter()
+    for step in range(0, 400, 80):
+        explorer.slider.value = step
+    assert (time.perf_counter() - started) / 5 < 0.1
+    explorer.layer.value = "3"
+    assert explorer.scene().height > low and "at step 320" in explorer.picture.value
+    assert "image/png" in explorer._repr_mimebundle_()[0]
+
+
+BAD = {
+    "draw.run wants a run from measure.record_run.*`sick` is of type Linear": lambda: draw.run(
+        nn.Linear(1, 1)
+    ),
+    "explore.run wants a run .*`healthy` is of type int": lambda: explore.run(run(), 3),
+    "`sick` has no losses; nothing called backward": lambda: draw.run(measure.record_run(int)),
+    "names are 2 strings.*given was 'ab'": lambda: draw.run(run(), run(), names="ab"),
+    "'val'. has a list of numbers for each of 2": lambda: draw.run(run(), run(), also={"val": [1.0]}),
+    "wants a dict .*given was a list": lambda: draw.curves([run()]),
+    "1 to 6 runs in a row; given were 0": lambda: draw.curves({}),
+    "your function for a repair.*given: train": lambda: clinic.runs_of(train),
+}
+
+
+@pytest.mark.parametrize("sentence", BAD)
+def test_bad_input_gets_a_sentence(sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        BAD[sentence]()
+
+
+NAME = "repair_double_softmax"
+
+
+def test_a_card_draws_the_readers_run_over_the_sick_one(capsys):
+    answer = catalog.load().solution(NAME).reference
+    found = clinic.runs_of(answer)
+    assert found.yours.losses[-1] < 0.3 < found.sick.losses[-1] and not found.told
+    assert found.yours.losses == pytest.approx(found.healthy.losses, rel=1e-3)
+    assert "They part at step 0" in repr(clinic.card(answer, "b ", "B"))
+    assert capsys.readouterr().out == "B is the one.\n"
+
+
+def test_a_card_of_the_starter_and_of_answers_that_raise_or_loop(capsys, monkeypatch):
+    def raises(x, y, seed):
+        train(3)
+        raise RuntimeError("oops")
+
+    def loops(x, y, seed):
+        while True:
+            pass
+
+    raises.__name__ = loops.__name__ = NAME
+    monkeypatch.setattr(clinic, "Check", functools.partial(Check, deadline=0.5))
+    starter = catalog.load().exercise(NAME).starter_object
+    for answer, sentence in ((starter, "as you were given it"), (raises, "oops"), (loops, "still running")):
+        picture = clinic.card(answer, "A", "B")
+        out = capsys.readouterr().out
+        assert sentence in out and "It is not A." in out and ("It is B" in out) == (answer is raises)
+        assert ("mended" in repr(picture)) == (answer is raises)
