@@ -88,7 +88,7 @@ def compose(both: Compared, step: int | None = None, layer: str | None = None) -
     longest = max(LETTER * CODE * len(row.name) for row in (*both.rows, *shown))
     left, bottom = min(max(longest, 94.0), 140.0) + SCALE, y - GAP
     if parting:
-        x, wide = _x(parting.step, both.steps, left), max((RIGHT - left) / both.steps, 5.0)
+        x, wide = _x(parting.step, both.steps, left), min(max((RIGHT - left) / both.steps, 5.0), 12.0)
         scene.lines.append(_straight((x, TOP - 4), (x, bottom), dash=True))
         for row, top, high in rows:
             if row in parting.rows:
@@ -137,7 +137,9 @@ def _row(
     # Two that differ are written so that it can be seen.
     digits = 6 if lit and len({_short(number) for number in numbers}) == 1 else 3
     for number, values in enumerate(row.values):
-        said = "–" if values is None or at >= len(values) else _short(numbers[number], digits)
+        # Of numbers that come once in an epoch, the first ones are not there yet.
+        missing = values is None or at >= len(values) or (row.epochs and math.isnan(values[at]))
+        said = "–" if missing else _short(numbers[number], digits)
         said = "no grad" if row.layer and values and not any(values) else said
         x = RIGHT + 14 + number * COLUMN
         scene.words.append(Words(x, middle, said, SMALL, bold=lit or said == "no grad"))
@@ -175,7 +177,7 @@ class _Scale:
         begins = max((abs(values[0]) for values in lists if values), default=0.0) or min(above, default=1.0)
         self.log = self.low == 0 and self.high > GROWN * begins
         if self.log:
-            self.low = max(min(above), self.high * 1e-8)
+            self.low = max(min(above), self.high * 1e-12)
         if self.high <= self.low:
             self.high = self.low + 1
 

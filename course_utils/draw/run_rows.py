@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from course_utils.measure.training import Run
 
 Numbers = Sequence[float]
-# Two numbers are the same where they differ by less than this share of the larger, and of a row's largest.
+# Two numbers are the same where they differ by less than this share of the larger, or of the largest so far.
 ROUNDING, OF_ALL = 1e-4, 1e-6
 # The graph of the step before may still be there: a loss keeps it until the name is used again.
 FEW_GRAPHS = 1
@@ -30,6 +30,7 @@ class Row:
     name: str
     values: tuple[tuple[float, ...] | None, ...]
     layer: bool = False
+    epochs: bool = False
 
 
 class Parting(NamedTuple):
@@ -61,7 +62,7 @@ class Compared:
             if not isinstance(lists, (list, tuple)) or len(lists) != count:
                 raise ValueError(f"{who}: also[{name!r}] has a list of numbers for each of {count} runs")
             spread = (self._spread(numbers_of(one, who, f"also[{name!r}]")) for one in lists)
-            self.rows.append(Row(name, tuple(spread)))
+            self.rows.append(Row(name, tuple(spread), epochs=True))
         if count == 2:
             for name, of in ((LEFT_OVER, _left_over), (GRAPHS, _graphs), (RATE, lambda run: run.rates)):
                 row = Row(name, tuple(tuple(of(run)) for run in runs))
@@ -83,10 +84,10 @@ class Compared:
         one, other = row.values
         if one is None or other is None:
             return None
-        room = OF_ALL * max((abs(v) for v in (*one, *other) if math.isfinite(v)), default=0.0)
-        room = FEW_GRAPHS if row.name == GRAPHS else room
+        largest = 0.0
         for step, (a, b) in enumerate(zip(one, other, strict=False)):
-            if not _same(a, b, room):
+            largest = max(largest, *(abs(v) for v in (a, b) if math.isfinite(v)), 0.0)
+            if not _same(a, b, FEW_GRAPHS if row.name == GRAPHS else OF_ALL * largest):
                 return step
         return min(len(one), len(other)) if len(one) != len(other) and row.name == LOSS else None
 
