@@ -64,11 +64,12 @@ class Step:
 class Run:
     """What was recorded of a training run.
 
-    `losses`: the value of each tensor that `backward` was called on. `leftovers`: at each of these calls, the
-    norm of the gradients that an optimizer step had used already and nobody had cleared. `grad_norms`: at
-    each optimizer step, by the layer's name; 0 where it had no gradient. `rates`: the learning rate of the
-    first group, at each step. `graphs`: at the start of each forward, how many graphs of earlier forwards of
-    models still exist; and, as the last entry, when the function has returned. `result`: what it returned.
+    `losses`: the value of each tensor that `backward` (or `torch.autograd.grad`) was called on. `leftovers`:
+    at each of these calls, the norm of the gradients that an optimizer step had used already and nobody had
+    cleared. `grad_norms`: at each optimizer step, by the layer's name; 0 where it had no gradient. `rates`:
+    the learning rate of the first group, at each step. `graphs`: at the start of each forward, how many
+    graphs of earlier forwards of models still exist; and, as the last entry, when the function has returned.
+    `result`: what it returned.
     """
 
     result: Any = None
@@ -101,7 +102,7 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     Layers have the names that they have in the outermost module: the model that was called. Where a run calls
     several models one after another, the layers of all but the first have the class of their model in front.
     Nothing of the recorder is left when it returns or raises. It sees modules that are called (not their
-    `forward` alone), optimizers of `torch.optim`, and `backward` (not `torch.autograd.grad`).
+    `forward` alone), and optimizers of `torch.optim`.
     """
     if not callable(train):
         raise TypeError(f"record_run wants a function that trains, and its arguments, not {train!r}")
@@ -126,13 +127,6 @@ class _Recorder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        plain = torch.autograd.backward
-
-        @functools.wraps(plain)
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            self.backward(tensors)
-            return plain(tensors, *args, **kwargs)
-
         with contextlib.ExitStack() as stack:
             for handle in (
                 register_module_forward_pre_hook(self.entered),
@@ -140,9 +134,19 @@ class _Recorder:
                 register_optimizer_step_post_hook(self.step),
             ):
                 stack.callback(handle.remove)
-            torch.autograd.backward = backward
-            stack.callback(setattr, torch.autograd, "backward", plain)
+            for name in ("backward", "grad"):
+                plain = getattr(torch.autograd, name)
+                setattr(torch.autograd, name, self.noting(plain, adds=name == "backward"))
+                stack.callback(setattr, torch.autograd, name, plain)
             yield
+
+    def noting(self, plain: Callable[..., Any], adds: bool) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def called(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self.backward(tensors, adds)
+            return plain(tensors, *args, **kwargs)
+
+        return called
 
     def entered(self, module: nn.Module, args: Any) -> None:
         call: Forward | Layer | None = None
@@ -180,9 +184,9 @@ class _Recorder:
         self.tokens = [token for token in self.tokens if token() is not None]
         return len(self.tokens)
 
-    def backward(self, tensors: Any) -> None:
+    def backward(self, tensors: Any, adds: bool) -> None:
         with torch.no_grad():
-            self.run.leftovers.append(_together([_norm(p) for p in self.used]))
+            self.run.leftovers.append(_together([_norm(p) for p in self.used if adds]))
             self.run.losses.append(sum(float(t.sum()) for t in tensors_in(tensors)))
         self.used = []
 

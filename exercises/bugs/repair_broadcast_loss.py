@@ -4,7 +4,7 @@ The function below fits a small network to points around a line, by the mean squ
 little and stops at 1.4, which is the variance of `y`. The trained network predicts nearly the same number
 for every `x`, the mean of `y`. The network is large enough, and the rate is fine. Mend it.
 
-- The layers with parameters, the optimizer with its settings, the batches and the number of steps stay.
+- The layers, the optimizer with its settings, the batches and the number of steps stay.
 - The function returns the model and the loss of each step, as a Python number.
 
 `repair_broadcast_loss(x, y, seed=0)` → `model`, `[2.54, 1.40, …]`: `x` is `(n, 1)`, `y` is `(n,)`.
