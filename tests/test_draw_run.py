@@ -76,6 +76,13 @@ def test_layers_without_a_gradient_layers_of_one_model_alone_and_nan():
     assert Compared([run()]).said() == []
 
 
+def test_graphs_that_are_kept_are_told_from_those_of_the_last_step():
+    kept, few = measure.record_run(train), measure.record_run(train)
+    few.graphs, kept.graphs = [2] * 12, list(range(12))
+    assert said(few, run()).startswith("They agree")
+    assert said(kept, run()) == "They part at step 3, in the graphs that are kept."
+
+
 def test_numbers_of_each_epoch_are_spread_over_the_steps():
     both = Compared([run(), run()], also={"val": ([1.0, 2.0, 3.0], [1.0, 2.5, 3.0])})
     assert both.parting.step == 7 and [row.name for row in both.parting.rows] == ["val"]

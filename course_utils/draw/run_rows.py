@@ -12,8 +12,8 @@ from course_utils.measure.training import Run
 Numbers = Sequence[float]
 # Two numbers are the same where they differ by less than this share of the larger, or of the largest so far.
 ROUNDING, OF_ALL = 1e-4, 1e-6
-# The graph of the step before may still be there: a loss keeps it until the name is used again.
-FEW_GRAPHS = 1
+# Two graphs of the step before may still be there: names such as `loss` keep them until they are used again.
+FEW_GRAPHS = 2
 LOSS, LEFT_OVER, GRAPHS, RATE = "loss", "left over", "graphs kept", "learning rate"
 _SAID = {
     LOSS: "the loss",
@@ -87,7 +87,9 @@ class Compared:
         largest = 0.0
         for step, (a, b) in enumerate(zip(one, other, strict=False)):
             largest = max(largest, *(abs(v) for v in (a, b) if math.isfinite(v)), 0.0)
-            if not _same(a, b, FEW_GRAPHS if row.name == GRAPHS else OF_ALL * largest):
+            if row.name == GRAPHS:
+                a, b = max(a, FEW_GRAPHS), max(b, FEW_GRAPHS)
+            if not _same(a, b, OF_ALL * largest):
                 return step
         return min(len(one), len(other)) if len(one) != len(other) and row.name == LOSS else None
 
