@@ -7,7 +7,7 @@ for every `x`, the mean of `y`. The network is large enough, and the rate is fin
 - The layers, the optimizer with its settings, the batches and the number of steps stay.
 - The function returns the model and the loss of each step, as a Python number.
 
-`repair_broadcast_loss(x, y, seed=0)` → `model`, `[2.54, 1.40, …]`: `x` is `(n, 1)`, `y` is `(n,)`.
+`repair_broadcast_loss(x, y, seed=0)` → `model`, `[2.54, 1.82, …]`: `x` is `(n, 1)`, `y` is `(n,)`.
 """
 
 import torch

@@ -8,7 +8,7 @@ other predictions. Mend it, so that the whole network is trained, and saved by `
   stay.
 - The function returns the model and the loss of each step, as a Python number.
 
-`repair_list_of_layers(x, y, seed=0)` → `model`, `[1.09, 1.07, …]`: images `x` are `(n, 1, 8, 8)`, classes
+`repair_list_of_layers(x, y, seed=0)` → `model`, `[1.09, 1.06, …]`: images `x` are `(n, 1, 8, 8)`, classes
 `y` are `(n,)`.
 """
 

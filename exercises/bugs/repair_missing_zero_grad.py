@@ -8,7 +8,7 @@ rate softens the leaps; a colleague's loop, at the same rate, has none. Mend it.
   stay.
 - The function returns the model and the loss of each step, as a Python number.
 
-`repair_missing_zero_grad(x, y, seed=0)` → `model`, `[0.82, 0.65, …]`: points `x` are `(n, 2)`, classes `y`
+`repair_missing_zero_grad(x, y, seed=0)` → `model`, `[0.82, 0.51, …]`: points `x` are `(n, 2)`, classes `y`
 are `(n,)`.
 """
 

@@ -4,7 +4,7 @@ mode is another switch: `no_grad` records no graph, and `eval()` does not turn g
 
 The set is sorted, so each validation batch holds one class. Normalized by its own mean, it looks like any
 other. That is why the loss climbed: the more the model relied on the mean, the more was taken away. On a
-shuffled set the same fault costs a few percent, and nobody sees it.
+shuffled set the reported losses are off by little, and nobody sees the fault.
 
 `train()` at the start of each epoch is the other half. Without it, all epochs but the first train without
 dropout and with frozen statistics."""
