@@ -1,0 +1,118 @@
+"""`AdamW` takes `lr * weight_decay` of every parameter at every step, of all parameters that it is given. On
+matrices that is wanted: the function becomes smoother. The weight of the layer norm begins at 1, would like
+to be 1.4, and is drawn to 0.5; so the scores stay small, and the loss high.
+
+Two groups treat them apart. Matrices have two dimensions (a convolution's weight has four); biases, and what
+norms scale and shift with, have one. So `p.ndim` tells them apart here. Names would not: the weight of
+the layer norm is called `2.weight`."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def repair_decayed_norms(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.LayerNorm(32),
+        nn.ReLU(),
+        nn.Linear(32, 3),
+    )
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 2.0}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=0.02)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+# Other right answers
+
+from course_utils.exercise import Edit, Wrong
+
+
+def _trains(x, y, seed, optimizer_of):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 3))
+    optimizer = optimizer_of(model)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    return model, losses
+
+
+def _grouped(x, y, seed, decays, kind=torch.optim.AdamW):
+    """`decays`: of a parameter, by its name and the module that it belongs to."""
+
+    def optimizer_of(model):
+        groups = [
+            {"params": [p], "weight_decay": 2.0 * decays(name, module)}
+            for module in model
+            for name, p in module.named_parameters()
+        ]
+        return kind(groups, lr=0.02)
+
+    return _trains(x, y, seed, optimizer_of)
+
+
+def _of_linear(name, module):
+    return name == "weight" and isinstance(module, nn.Linear)
+
+
+def _by_module(x, y, seed):
+    return _grouped(x, y, seed, _of_linear)
+
+
+def _a_group_added(x, y, seed):
+    def optimizer_of(model):
+        optimizer = torch.optim.AdamW([model[1].weight, model[4].weight], lr=0.02, weight_decay=2.0)
+        spared = [model[1].bias, model[4].bias, *model[2].parameters()]
+        optimizer.add_param_group({"params": spared, "weight_decay": 0})
+        return optimizer
+
+    return _trains(x, y, seed, optimizer_of)
+
+
+also_right = [_by_module, _a_group_added]
+
+
+# Mistakes
+
+
+def _spares_biases_alone(x, y, seed):
+    return _grouped(x, y, seed, lambda name, module: name != "bias")
+
+
+def _spares_the_norm_alone(x, y, seed):
+    return _grouped(x, y, seed, lambda name, module: isinstance(module, nn.Linear))
+
+
+def _adam(x, y, seed):
+    return _grouped(x, y, seed, _of_linear, torch.optim.Adam)
+
+
+_GROUPS = '[{"params": matrices, "weight_decay": 2.0}, {"params": others, "weight_decay": 0.0}]'
+mistakes = [
+    Wrong(_spares_biases_alone, told_by="spared"),
+    Wrong(_spares_the_norm_alone, told_by="spared"),
+    Edit("no decay at all", '"weight_decay": 2.0', '"weight_decay": 0.0', told_by="spared"),
+    Edit("the default for the others", ', "weight_decay": 0.0', "", told_by="spared"),
+    Edit("the others don't train", _GROUPS, '[{"params": matrices, "weight_decay": 2.0}]', told_by="spared"),
+    Edit("no layer norm", "        nn.LayerNorm(32),\n", "", told_by="what_stays"),
+    Wrong(_adam, told_by="what_stays"),
+]
