@@ -28,18 +28,43 @@ class Runs:
 def runs_of(answer: Callable[..., Any]) -> Runs:
     """The runs of a repair, by the reader's function: `runs_of(repair_double_softmax)`. Raises `TypeError`
     for what is no answer to one."""
-    course, called = catalog.load(), getattr(answer, "__name__", f"a value of type {type(answer).__name__}")
-    name = course.name_for(called) if callable(answer) else None
-    starter = course.exercise(name).starter_object if name else None
-    case = next((v for v in getattr(starter, "__globals__", {}).values() if isinstance(v, Case)), None)
-    if case is None or name is None:
+    called = getattr(answer, "__name__", f"a value of type {type(answer).__name__}")
+    case = _case(called) if callable(answer) else None
+    if case is None:
         raise TypeError(f"wanted: your function for a repair, as repair_double_softmax; given: {called}")
-    (sick, _, lists), told = _recorded(case, starter), f"`{called}` is as you were given it."
+    (sick, _, lists), told = (
+        _recorded(case, case.exercise.starter_object),
+        f"`{called}` is as you were given it.",
+    )
     yours, mine = None, {}
     if not grader.is_starter(case.exercise, answer):
         yours, told, mine = _recorded(case, answer)
     also = {what: [lists[what], mine[what]] for what in lists if what in mine and what != "losses"}
     return Runs(sick, yours if yours and yours.losses else None, case.healthy(), told, also)
+
+
+def sick(name: str) -> Run:
+    """The run that the repair of this name begins with: `sick("repair_double_softmax")`."""
+    return _recorded(_named(name), _named(name).exercise.starter_object)[0]
+
+
+def healthy(name: str) -> Run:
+    """A run without the fault, on the same data with the same seed."""
+    return _named(name).healthy()
+
+
+def _named(name: str) -> Case:
+    if (case := _case(str(name))) is None:
+        raise ValueError(f'wanted: the name of a repair, as "repair_double_softmax"; given: {name!r}')
+    return case
+
+
+def _case(answer_name: str) -> Case | None:
+    """The case of the repair whose answer has this name, or None."""
+    course = catalog.load()
+    name = course.name_for(answer_name)
+    starter = course.exercise(name).starter_object if name else None
+    return next((v for v in getattr(starter, "__globals__", {}).values() if isinstance(v, Case)), None)
 
 
 def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import time
 
 import pytest
 import torch
@@ -249,13 +248,6 @@ def test_the_gain_scales_the_weights_of_linear_and_conv():
     inner.forward = lambda x: checkpoint(nn.Sequential(*inner), x, use_reentrant=False)
     calls = [str(one.activations) for one in record(inner, x, gain=2.0)]
     assert len(calls) == 4 and calls[:2] == calls[2:]
-
-
-def test_a_move_of_the_slider_takes_less_than_100_ms():
-    e, times = explore.signal(deep(), torch.randn(64, 64)), [time.process_time()]
-    for e.gain.value in (0.5, 1.2, 2.0, 3.0):
-        times.append(time.process_time())
-    assert min(after - before for before, after in itertools.pairwise(times)) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import statistics
 import torch
 
 from course_utils import explore
+from course_utils.measure.training import record_run
 from tests.benchmarks.table import Row, seconds
 
 TENSORS = {
@@ -29,7 +30,30 @@ def rows() -> list[Row]:
         _row("stride explorer: an operation", done),
         _row("graph explorer: a step of backward", steps),
         _row("in-place explorer: the write moves", moves),
+        _row("a model's pictures: a slider moves", _model_times()),
     ]
+
+
+def _model_times() -> dict[str, float]:
+    deep = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(30)])
+    signal = explore.signal(deep, torch.randn(64, 64)).gain
+    tree = explore.modules(torch.nn.Transformer(16, 2)).depth
+    runs = [record_run(_trained, rate) for rate in (0.1, 0.2)]
+    run = explore.run(*runs).slider
+    return {
+        "signal through 30 layers": _milliseconds(lambda: setattr(signal, "value", 3 - signal.value)),
+        "the tree of a transformer": _milliseconds(lambda: setattr(tree, "value", 3 - tree.value)),
+        "400 steps of 8 layers": _milliseconds(lambda: setattr(run, "value", 301 - run.value)),
+    }
+
+
+def _trained(rate: float) -> None:
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(8)])
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=rate), torch.randn(16, 8)
+    for _ in range(400):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
 
 
 def _graph_times() -> tuple[dict[str, float], dict[str, float]]:
