@@ -88,9 +88,9 @@ def spared(repair_decayed_norms):
     """Decay pulls at matrices; biases and the layer norm are spared
 
     Decay pulls towards 0, whatever a parameter is for. A smaller matrix is a smoother function. A bias says
-    where a threshold lies, and the weight of a layer norm how large its result is: its healthy value is near
-    1, and what decay takes from it the next layer must make up for. An optimizer decays all that it is given,
-    unless a group says otherwise.
+    where a threshold lies, and the weight of a layer norm how large its result is. It begins at 1; what decay
+    takes from it, the next layer has to make up for. An optimizer decays all that it is given, unless a group
+    says otherwise.
     """
     t = _CASE.treated(repair_decayed_norms)
     for number, step in enumerate(t.run.steps):
