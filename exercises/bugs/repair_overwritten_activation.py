@@ -123,7 +123,7 @@ def one_code_for_two(repair_overwritten_activation):
     cut = plain.parts["decoder"](plain.parts["encoder"](t.x.flatten(1)).clamp(min=0))
     like = {"what `decoder` makes of the code after a ReLU": cut}
     expect.equal(outputs[0], wanted[0], what="the scores of the returned model", rtol=1e-4, atol=1e-4)
-    what = "the drawings of the returned model"
+    what = "the drawing of the returned model"
     expect.equal(outputs[1], wanted[1], what=what, rtol=1e-4, atol=1e-4, like=like)
     t.model.zero_grad()
     for model_outputs in (outputs, wanted):
