@@ -112,7 +112,7 @@ def what_stays(repair_zeroed_gradients):
 def learns(repair_zeroed_gradients):
     """After training the model is as good as a healthy run's, with three seeds
 
-    Weights that move are no sign of learning. In 48 steps of decay alone each weight loses about 5 % of its size,
-    and the model's answers move a little closer to even.
+    Weights that move are no sign of learning. In 48 steps of decay alone each weight loses about 5 % of its
+    size, and the model's answers move a little closer to even.
     """
     _CASE.in_band(repair_zeroed_gradients)

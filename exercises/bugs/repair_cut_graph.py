@@ -1,0 +1,135 @@
+"""Repair: a layer that never changes
+
+The function below trains a network to tell three shapes apart. Between its two halves the features are
+brought to length 1, by a helper from an older project. The loss falls a little, and stops at about 0.9; the
+first linear layer ends with the weights that it began with. Elsewhere the same network goes below 0.4 in as
+many steps. Mend it.
+
+- The features still have length 1. The layers, the optimizer with its settings, the batches, the number of
+  steps and what the seed decides stay.
+- The function returns the model and the loss of each step, as a Python number.
+
+`repair_cut_graph(x, y, seed=0)` → `model`, `[1.10, 1.09, …]`: images `x` are `(n, 1, 8, 8)`, classes `y` are
+`(n,)`.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils import measure
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=4,
+    hints=[
+        "Print the `grad` of `model.body[1].weight` after a backward. Then print `features.grad_fn`, before "
+        "and after the helper.",
+        "A NumPy array has no graph. Whatever comes back from one is a new leaf, and backward ends there.",
+        "Compute the length with operators of torch, such as `features.norm(dim=1, keepdim=True)`, without "
+        "`detach`, `.data`, `.numpy()` or `torch.tensor(…)` on the way.",
+    ],
+)
+
+
+@exercise.starter
+def repair_cut_graph(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
+
+    def unit_length(features):
+        array = features.detach().numpy()
+        return torch.tensor(array / np.linalg.norm(array, axis=1, keepdims=True))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh())
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.head(unit_length(self.body(x)))
+
+    torch.manual_seed(seed)
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(8):
+        for batch in torch.randperm(len(x)).split(32):
+            loss = F.cross_entropy(model(x[batch]), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+_HELD = runs.shapes(300, seed=100, noise=0.15)
+
+
+class _Unit(nn.Module):
+    def forward(self, features):
+        return F.normalize(features, dim=1)
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    body = nn.Flatten(), nn.Linear(64, 8), nn.Tanh()
+    model = nn.Sequential(*body, _Unit(), nn.Linear(8, 3))
+    return runs.trained(model, F.cross_entropy, t.x, t.y, torch.optim.Adam, epochs=8, size=32, lr=0.05)
+
+
+_CASE = runs.Case(
+    exercise,
+    setup="x, y = runs.shapes(192, noise=0.15)",
+    call="model, losses = repair_cut_graph(x, y, seed)",
+    train=_healthy,
+    held=lambda model: F.cross_entropy(model(_HELD[0]), _HELD[1]),
+)
+
+
+@exercise.check
+def connected(repair_cut_graph):
+    """At each step every parameter gets a gradient, and the right one
+
+    Operators of torch leave a node behind them. NumPy, `.data`, `.detach()`, `.item()` and `torch.tensor(…)`
+    leave none: what comes back is a leaf, and the loss doesn't depend on anything before it. The length of
+    the features depends on the weights too: it belongs into the graph like the features themselves.
+    """
+    t = _CASE.treated(repair_cut_graph)
+    names = runs.names_of(t.model)
+    for number, step in enumerate(t.run.steps):
+        for key, name in names.items():
+            told = f"at step {number} no gradient arrives at `{name}`"
+            expect.true(bool(step.norms.get(key)), told, "expected: one for each parameter")
+    came = [norm or 0.0 for norm in t.run.steps[0].norms.values()]
+    wanted = list(_CASE.healthy().steps[0].norms.values())
+    what = "the gradient norms of the first step, in order,"
+    expect.equal(sorted(came), sorted(wanted), what=what, rtol=1e-3)
+
+
+@exercise.check
+def what_stays(repair_cut_graph):
+    """The features have length 1; the layers, the optimizer and the steps stay
+
+    Without the helper gradients arrive, and the network is another one: its scores grow with the features.
+    """
+    _CASE.stays(repair_cut_graph)
+    t = _CASE.treated(repair_cut_graph)
+    layers = measure.record_run(t.model, t.x).forwards[-1].layers
+    features = next(layer.output for layer in layers if isinstance(layer.module, nn.Tanh))
+    head = next(layer for layer in reversed(layers) if isinstance(layer.module, nn.Linear))
+    wanted = head.module(F.normalize(features, dim=1)).detach()
+    expect.equal(
+        head.output, wanted, what="what the head makes of features of length 1", rtol=1e-4, atol=1e-5
+    )
+
+
+@exercise.check
+def learns(repair_cut_graph):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    A head on features that were drawn at random learns something all the same: that is why the loss falls.
+    """
+    _CASE.in_band(repair_cut_graph)
