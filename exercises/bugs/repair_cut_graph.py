@@ -1,7 +1,7 @@
 """Repair: a layer that never changes
 
 The function below trains a network to tell three shapes apart. Between its two halves the features are
-brought to length 1, by a helper from an older project. The loss falls a little, and stops at about 0.9; the
+brought to length 1, by a helper from an older project. The loss falls a little, and stays above 0.9; the
 first linear layer ends with the weights that it began with. Elsewhere the same network goes below 0.4 in as
 many steps. Mend it.
 
