@@ -168,9 +168,8 @@ def _expect_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
         shown = "is another tensor after the call" if path.startswith("id(") else ""
         shown = shown or ("has other elements after the call" if tensors else "")
         shown = shown or f"was {expect.show(was)} and is {expect.show(now)} after the call"
-        expect.true(
-            same, f"`{path.removeprefix('id(').removesuffix(')')}` {shown}", "expected: as before the call"
-        )
+        place = path[3:-1] if path.startswith("id(") else path
+        expect.true(same, f"`{place}` {shown}", "expected: as before the call")
     new = [path for path in after if path not in before]
     expect.true(not new, f"`{''.join(new[:1])}` is new after the call", "expected: as before the call")
 
