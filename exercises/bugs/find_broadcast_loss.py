@@ -57,7 +57,8 @@ def broadcast(find_broadcast_loss):
 
     Broadcasting aligns shapes from the right: `(6, 1)` and `(6,)` give `(6, 6)`. `F.mse_loss` and `F.l1_loss`
     warn of it; an expression of your own does not. With squared errors the best prediction is then the same
-    for all examples, the mean of the targets.
+    for all examples, the mean of the targets. The terms are the same in any order of the targets; their sum
+    may differ in its last digits, so `==` may see a difference that is rounding.
     """
     flat, model = "return self.head(x).squeeze(1)", "(6, 1) against (6,)"
     models = {

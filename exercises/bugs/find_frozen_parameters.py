@@ -95,7 +95,8 @@ def zeros(find_frozen_parameters):
     """Gradients that are zeros in every step are none
 
     A ReLU whose input is negative for all examples hands back zeros, and so does a product with a zero that
-    is not trained. The `.grad` is there, and no step changes anything.
+    is not trained. The `.grad` is there, and no step changes anything. What an earlier backward left there
+    stays until it is cleared, and is no gradient of these steps.
     """
     models = {
         "dead ReLUs": (
@@ -126,9 +127,10 @@ def healthy(find_frozen_parameters):
     """It keeps quiet where parameters wait for the second step, or are frozen on purpose
 
     In LoRA the second matrix begins with zeros: in the first step the first one gets zeros, and later it
-    learns. Behind a head that begins with zeros, too, it takes one step more. Of an embedding only the rows
-    in the batch get a gradient. A head may be used in training mode alone. And a gradient of 1e-12 is small,
-    but it is not zero: a loss that is scaled up makes a large one of it.
+    learns. Behind a head that begins with zeros, too, it takes one step more. Layers may take turns: one step
+    with a gradient is enough. Of an embedding only the rows in the batch get one. A head may be used in
+    training mode alone. And a gradient of 1e-12 is small, but it is not zero: a loss that is scaled up makes
+    a large one of it.
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"
@@ -136,9 +138,11 @@ def healthy(find_frozen_parameters):
     tied = "self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)\nself.head.weight = self.embed.weight"
     in_training = "out = self.head(x)\nreturn out + self.body(x).mean() if self.training else out"
     gated = f"{_TWO}\nself.gate = nn.Parameter(torch.zeros(4))\nnn.init.zeros_(self.head.weight)"
+    turns = "self.calls += 1\nreturn self.body(x).mean() if self.calls % 2 else self.head(x)"
     codes = {
         "LoRA": net(lora, "return self.head(x) + self.b(self.a(x))"),
         "a gate and a head of zeros": net(gated, "return self.head(x + self.gate * self.body(x))"),
+        "layers that take turns": net(f"{_TWO}\nself.calls = 0", turns),
         "a frozen backbone": net(f"{_TWO}\nself.body.requires_grad_(False)", _OUT),
         "an embedding with tied weights": net(tied, "return self.head(self.embed(x))", **words),
         "a layer used in training only": net(_TWO, in_training, after="model.eval()"),

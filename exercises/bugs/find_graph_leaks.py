@@ -71,8 +71,8 @@ def hoarded(find_graph_leaks):
     """Results that are kept with their graphs are found
 
     A tensor keeps the node that made it, and each node those before it, back to the parameters. Until a
-    backward has run, the nodes keep the saved activations too. `detach` returns a tensor without a node,
-    `item` a number.
+    backward has run, the nodes keep the saved activations too. `eval()` ends no graph, and a leak may show in
+    one mode alone. `detach` returns a tensor without a node, `item` a number.
     """
     log = "self.log['out'].append((len(self.log['out']), out))"
     models = {
@@ -149,7 +149,7 @@ def healthy(find_graph_leaks):
 
     An auxiliary loss or the last features are often left on the module, for the training loop to read: the
     next call replaces them, and the old graph goes. A list of the last three is bounded as well. Numbers and
-    detached tensors may pile up, but no graph does.
+    detached tensors may pile up, but no graph does, and a tensor that stands in a list ten times has one.
     """
     state = "self.state = torch.tanh(self.cell(x) + self.state.detach())\nreturn self.head(self.state)"
     codes = {
@@ -165,7 +165,7 @@ def healthy(find_graph_leaks):
             "self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)",
         ),
         "outputs without a graph": net("self.kept = []", "self.kept.append(x * 2)\nreturn x"),
-        "the same tensor again and again": _keeps("self.same = []", "self.same.append(self.head.weight)"),
+        "the first output, each time": _keeps("self.same = []", "self.same.append([*self.same, out][0])"),
     }
     patients.examine(_NAME, find_graph_leaks, {label: (code, []) for label, code in codes.items()})
 

@@ -86,7 +86,12 @@ mistakes = [
     Edit("backward all the same", "if loss.requires_grad:", "if True:", told_by="nothing_left"),
     Edit("an empty optimizer", "if not waiting:", "if False:", told_by="nothing_left"),
     Edit("zeros will do", "p.grad is None or not p.grad.any()", "p.grad is None", told_by="zeros"),
-    Edit("one step", "range(3)", "range(1)", told_by="healthy"),
+    Edit(
+        "the last step alone",
+        "waiting.items() if p.grad is None or",
+        "model.named_parameters() if p.requires_grad and p.grad is None or p.requires_grad and",
+        told_by="healthy",
+    ),
     Edit("a tolerance", "not p.grad.any()", "p.grad.abs().max() < 1e-8", told_by="healthy"),
     Edit("in the mode it is in", "    model.train()\n", "", told_by="healthy"),
     Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),

@@ -112,7 +112,12 @@ mistakes = [
     Edit("three calls", "range(4)", "range(3)", told_by="healthy"),
     Edit("no buffers", ", **module._buffers}", "}", told_by="in_modules"),
     Edit("names without the module", 'f"{path}.{key}" if path else key', "key", told_by="in_modules"),
-    Edit("no dicts", "isinstance(value, dict)", "value is None", told_by="hoarded"),
+    Edit(
+        "shared nodes for each tensor",
+        "len(nodes(tensors(value)))",
+        "sum(len(nodes([t])) for t in tensors(value))",
+        told_by="healthy",
+    ),
     Edit("in training mode", "            model(x)\n", "            model.train()(x)\n", told_by="hoarded"),
     Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
 ]
