@@ -7,7 +7,7 @@ import contextlib
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,16 +33,16 @@ class Forward:
     """One call of a module that no other module has called: of a model, or of a loss function.
 
     `input`, `output`: copies of its first tensor, in and out. `layers`: those that ran inside, in order.
-    `step`: how many optimizer steps came before. `grad`: whether grad mode was on. `trained`: whether a
-    gradient came back through the output later.
+    `step`: how many optimizer steps came before. `graph`: whether the output hangs on one. `trained`: whether
+    a gradient came back through the output later.
     """
 
     module: nn.Module
     training: bool
-    grad: bool
     step: int
     input: Tensor | None
     output: Tensor | None = None
+    graph: bool = False
     layers: list[Layer] = field(default_factory=list)
     trained: bool = False
 
@@ -64,22 +64,26 @@ class Step:
 class Run:
     """What was recorded of a training run.
 
-    `losses`: the value of each tensor that `backward` (or `torch.autograd.grad`) was called on. `leftovers`:
-    at each of these calls, the norm of the gradients that an optimizer step had used already and nobody had
-    cleared. `grad_norms`: at each optimizer step, by the layer's name; 0 where it had no gradient. `rates`:
-    the learning rate of the first group, at each step. `graphs`: at the start of each forward, how many
-    graphs of earlier forwards of models still exist; and, as the last entry, when the function has returned.
-    `result`: what it returned.
+    `losses`: the value of each tensor that `backward` (or `torch.autograd.grad`) was called on. `uncleared`:
+    at each of these calls, by `id` of the parameter, the norms of gradients that an optimizer step had used
+    already and nobody had cleared; `leftovers`: all of them together. `grad_norms`: at each optimizer step,
+    by the layer's name; 0 where it had no gradient. `rates`: the learning rate of the first group, at each
+    step. `graphs`: at the start of each forward, how many graphs of earlier forwards of models still exist;
+    and, as the last entry, when the function has returned. `result`: what it returned.
     """
 
     result: Any = None
     losses: list[float] = field(default_factory=list)
-    leftovers: list[float] = field(default_factory=list)
+    uncleared: list[dict[int, float]] = field(default_factory=list)
     grad_norms: dict[str, list[float]] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
     graphs: list[int] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+
+    @property
+    def leftovers(self) -> list[float]:
+        return [_together(norms.values()) for norms in self.uncleared]
 
     @property
     def trained(self) -> list[Forward]:
@@ -152,7 +156,7 @@ class _Recorder:
         call: Forward | Layer | None = None
         if not self.open_calls:
             steps = len(self.run.steps)
-            call = Forward(module, module.training, torch.is_grad_enabled(), steps, _copy(args))
+            call = Forward(module, module.training, steps, _copy(args))
             self.run.forwards.append(call)
             self.run.graphs.append(self.graphs_alive())
             if module not in self.models and _any(module.parameters()):
@@ -174,6 +178,7 @@ class _Recorder:
             call.layers[-1].output = call.output
         for tensor in tensors_in(output):
             if tensor.grad_fn is not None:
+                call.graph = True
                 tensor.register_hook(functools.partial(_came_back, call))
                 if _has_parameters(call):
                     tensor.grad_fn.metadata[_Token] = token = _Token()
@@ -186,7 +191,7 @@ class _Recorder:
 
     def backward(self, tensors: Any, adds: bool) -> None:
         with torch.no_grad():
-            self.run.leftovers.append(_together([_norm(p) for p in self.used if adds]))
+            self.run.uncleared.append({id(p): norm for p in self.used if adds and (norm := _norm(p))})
             self.run.losses.append(sum(float(t.sum()) for t in tensors_in(tensors)))
         self.used = []
 
@@ -228,5 +233,5 @@ def _norm(p: Tensor) -> float | None:
     return None if p.grad is None else float(torch.linalg.vector_norm(p.grad.detach()))
 
 
-def _together(norms: list[float | None]) -> float:
+def _together(norms: Iterable[float | None]) -> float:
     return math.hypot(*(norm for norm in norms if norm is not None))

@@ -77,7 +77,8 @@ def pairs(repair_broadcast_loss):
 
     `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean over all pairs is
     smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes; an
-    operator such as `-` broadcasts without a word.
+    operator such as `-` broadcasts without a word. Expected is the mean of one square for each row of the
+    batch, with `y` as it came.
     """
     for setup in ("x, y = runs.line(128)", "x, y = runs.line(41)"):
         t = _CASE.treated(repair_broadcast_loss, setup=setup)
@@ -86,7 +87,11 @@ def pairs(repair_broadcast_loss):
             what = "the number of predictions for a batch"
             expect.equal(forward.output.numel(), len(target), what=what)
             output = forward.output.reshape(-1)
-            like = {"the mean over all pairs": ((output[:, None] - target) ** 2).mean().item()}
+            like = {
+                "the mean over all pairs": ((output[:, None] - target) ** 2).mean().item(),
+                "the square of the mean error": (output - target).mean().item() ** 2,
+                "the mean absolute error": (output - target).abs().mean().item(),
+            }
             wanted = ((output - target) ** 2).mean().item()
             expect.equal(
                 loss, wanted, what=f"the loss of step {forward.step}", rtol=1e-4, atol=1e-6, like=like
@@ -97,7 +102,8 @@ def pairs(repair_broadcast_loss):
 def what_stays(repair_broadcast_loss):
     """The network, the optimizer and the number of steps stay
 
-    A larger network or more steps bring the loss closer to the variance of `y`, and no further.
+    A larger network or more steps bring the loss closer to the variance of `y`, and no further. In batches of
+    one there is nothing to broadcast; the fault is back with the next batch of two.
     """
     _CASE.stays(repair_broadcast_loss, but=("Flatten", "Unflatten"))
 

@@ -5,7 +5,7 @@ sorted by class. The training loss falls, the validation loss climbs to 3; yet i
 has a loss of 0.15. Mend the function, so that it reports what production will see.
 
 - All layers stay and train as they do now. So do the optimizer, the batches and the number of steps.
-- The validation set stays in its order, in batches of 30, without gradients.
+- The validation set stays in its order, in batches of 30, and no graph is recorded for it.
 - Return the model, the loss of each step, and the validation loss after each epoch.
 
 `repair_forgotten_eval(x, y, x_val, y_val, seed=0)` → `model`, 48 losses, 8 validation losses.
@@ -99,12 +99,13 @@ def modes(repair_forgotten_eval):
 def what_stays(repair_forgotten_eval):
     """The layers and the steps stay, and validation has no graph
 
-    Without batch norm and dropout there is no difference between the modes, and no help in training either.
+    Mode and graph are two switches: `eval()` goes on recording, `no_grad` changes no layer. Without batch
+    norm and dropout the modes do not differ, and nothing of what they do for training is left.
     """
     _CASE.stays(repair_forgotten_eval)
     for forward in _CASE.treated(repair_forgotten_eval).run.evaluated:
-        where = f"grad mode is on in validation after step {forward.step}"
-        expect.true(not forward.grad, where, "expected: validation runs without gradients")
+        told = f"in validation, after {forward.step} steps, a graph is recorded for what the model returns"
+        expect.true(not forward.graph, told, "expected: none")
 
 
 @exercise.check
@@ -112,7 +113,8 @@ def reported(repair_forgotten_eval):
     """The validation losses are those of the model in evaluation mode
 
     What is reported is what the model computes in use. A number from training mode is that of another model:
-    half of its units are missing, and each image's result depends on the batch that it came with.
+    half of its units are missing, and each image's result depends on the batch that it came with. In
+    evaluation mode no order changes it; a shuffle takes random numbers that training would have had.
     """
     t = _CASE.treated(repair_forgotten_eval)
     expect.equal(len(t.val_losses), 8, what="the number of validation losses")
@@ -121,6 +123,7 @@ def reported(repair_forgotten_eval):
         validated = [f for f in t.run.evaluated if f.step == step]
         rows = [runs.rows_of(f, t.x_val, "x_val") for f in validated]
         expect.equal([len(r) for r in rows], [30] * 6, what=f"the batches of validation after step {step}")
+        expect.equal(torch.cat(rows), torch.arange(180), what=f"the rows of `x_val` after step {step}")
         outputs = torch.cat([f.output for f in validated])
         wanted.append(F.cross_entropy(outputs, t.y_val[torch.cat(rows)]).item())
     expect.equal(t.val_losses, wanted, what="`val_losses`", rtol=1e-4)

@@ -75,16 +75,18 @@ def own_gradients(repair_missing_zero_grad):
     """Each step uses the gradients of its own batch alone
 
     `backward` adds to `.grad`. Without clearing, a step uses the sum of all gradients so far, which is what
-    SGD with a momentum of 1 does: it runs past the minimum and comes back. Cleared between backward and the
-    step, there is no gradient left to use.
+    SGD with a momentum of 1 does: it runs past the minimum and comes back. Every parameter has its own
+    `.grad`. Cleared between backward and the step, there is none left to use.
     """
     t = _CASE.treated(repair_missing_zero_grad)
-    for number, leftover in enumerate(t.run.leftovers):
-        told = (
-            f"backward {number} adds to gradients that a step has used already: their norm is {leftover:.3g}"
-        )
-        expect.true(leftover == 0, told, "expected: `.grad` is None or zeros then")
     names = runs.names_of(t.model)
+    for number, uncleared in enumerate(t.run.uncleared):
+        told = [
+            f"backward {number} adds to the gradient of `{names.get(p, 'a parameter')}` that a step has used "
+            f"already: its norm is {norm:.3g}"
+            for p, norm in uncleared.items()
+        ]
+        expect.true(not told, "".join(told[:1]), "expected: `.grad` is None or zeros then")
     for number, step in enumerate(t.run.steps):
         without = [names.get(p, "a parameter") for p, norm in step.norms.items() if not norm]
         told = f"at step {number} the gradient of `{''.join(without[:1])}` is None or zeros"

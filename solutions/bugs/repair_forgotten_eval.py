@@ -60,13 +60,13 @@ def _trains(x, y, x_val, y_val, seed, validate):
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        with torch.no_grad():
-            outputs = validate(model, x_val.split(30))
+        outputs = validate(model, x_val.split(30))
         val_losses.append(F.cross_entropy(outputs, y_val).item())
     return model, losses, val_losses
 
 
 def _in_a_function_that_restores_the_mode(x, y, x_val, y_val, seed):
+    @torch.inference_mode()
     def validate(model, batches):
         was = model.training
         model.train(False)
@@ -77,21 +77,22 @@ def _in_a_function_that_restores_the_mode(x, y, x_val, y_val, seed):
     return _trains(x, y, x_val, y_val, seed, validate)
 
 
-def _validates_a_copy(x, y, x_val, y_val, seed):
+def _validates_a_frozen_copy(x, y, x_val, y_val, seed):
     def validate(model, batches):
-        frozen = copy.deepcopy(model).eval()
+        frozen = copy.deepcopy(model).eval().requires_grad_(False)
         return torch.cat([frozen(batch) for batch in batches])
 
     return _trains(x, y, x_val, y_val, seed, validate)
 
 
-also_right = [_in_a_function_that_restores_the_mode, _validates_a_copy]
+also_right = [_in_a_function_that_restores_the_mode, _validates_a_frozen_copy]
 
 
 # Mistakes
 
 
 def _only_dropout(x, y, x_val, y_val, seed):
+    @torch.no_grad()
     def validate(model, batches):
         model[4].eval()
         outputs = torch.cat([model(batch) for batch in batches])
@@ -102,6 +103,7 @@ def _only_dropout(x, y, x_val, y_val, seed):
 
 
 def _in_one_batch(x, y, x_val, y_val, seed):
+    @torch.no_grad()
     def validate(model, batches):
         model.eval()
         outputs = model(torch.cat(batches))
@@ -116,7 +118,7 @@ mistakes = [
     Edit("forgets to switch", "model.eval()", "pass", told_by="modes"),
     Wrong(_only_dropout, told_by="modes"),
     Wrong(_in_one_batch, told_by="reported"),
-    Edit("no batch norm", "nn.BatchNorm1d(32), ", "", told_by="what_stays"),
+    Edit("shuffles", "torch.arange(len(x_val))", "torch.randperm(len(x_val))", told_by="reported"),
     Edit("no dropout", ", nn.Dropout(0.5)]", "]", told_by="what_stays"),
     Edit("gradients in validation", "torch.no_grad()", "torch.enable_grad()", told_by="what_stays"),
 ]

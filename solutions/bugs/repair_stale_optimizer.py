@@ -96,6 +96,7 @@ def _loads_the_state(model, x, y, seed):
 
 
 def _begins_again(model, x, y, seed):
+    torch.manual_seed(seed)
     fresh = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
     return repair_stale_optimizer(fresh, x, y, seed)
 
@@ -106,6 +107,11 @@ mistakes = [
     Wrong(_a_group_for_the_weight, told_by="all_reached"),
     Wrong(_loads_the_state, told_by="all_reached"),
     Wrong(_a_group_with_another_rate, told_by="what_stays"),
-    Edit("keeps ten classes", "model[3] = nn.Linear(32, 3)", "pass", told_by="what_stays"),
+    Edit(
+        "ten rows, called three",
+        "model[3] = nn.Linear(32, 3)",
+        "model[3].out_features = 3",
+        told_by="what_stays",
+    ),
     Wrong(_begins_again, told_by="what_stays"),
 ]

@@ -247,6 +247,9 @@ def same_layers(run: Run, model: nn.Module, sick: Run, but: Iterable[str] = ()) 
         not told, "; ".join(told), "expected: `model(x)` runs the same layers, with the same settings"
     )
     expect.equal(came, wanted, what="the layers, in the order in which they run")
+    shapes = [_shapes(r.trained[0], set(but)) for r in (run, sick)]
+    for layer, has, asked in zip(came, *shapes, strict=True):
+        expect.equal(has, asked, what=f"the shapes of the parameters of {said(layer)}")
 
 
 _RARE = re.compile(r", (eps|momentum|affine|bias|track_running_stats|inplace)=[^,()]+")
@@ -254,15 +257,16 @@ _RARE = re.compile(r", (eps|momentum|affine|bias|track_running_stats|inplace)=[^
 
 def said(layer: nn.Module | str) -> str:
     """A layer in a message: without settings that few people set."""
-    return (
-        "`"
-        + re.sub(r", (eps|momentum|affine|bias|track_running_stats|inplace)=[^,()]+", "", str(layer))
-        + "`"
-    )
+    return f"`{_RARE.sub('', str(layer))}`"
 
 
 def _layers(forward: Forward, but: set[str]) -> list[str]:
     return [repr(x.module) for x in forward.layers if type(x.module).__name__ not in but]
+
+
+def _shapes(forward: Forward, but: set[str]) -> list[list[tuple[int, ...]]]:
+    layers = [x.module for x in forward.layers if type(x.module).__name__ not in but]
+    return [[tuple(p.shape) for p in layer.parameters()] for layer in layers]
 
 
 def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = ()) -> None:
