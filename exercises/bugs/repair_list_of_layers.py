@@ -5,7 +5,7 @@ without the blocks does better. Whoever loads the saved `state_dict` into a new 
 other predictions. Mend it, so that the whole network is trained, and saved by `state_dict`.
 
 - The layers, the optimizer with its settings, the batches, the number of steps and what the seed decides
-  stay.
+  (the first weights, the order of the data) stay.
 - The function returns the model and the loss of each step, as a Python number.
 
 `repair_list_of_layers(x, y, seed=0)` → `model`, `[1.09, 1.06, …]`: images `x` are `(n, 1, 8, 8)`, classes
@@ -89,29 +89,43 @@ def registered(repair_list_of_layers):
 
     A module registers the parameters and modules that are assigned to it. A Python list is neither, so
     what is inside runs and gets gradients, but `parameters()`, `state_dict()`, `to()` and `eval()` don't
-    reach it.
+    reach it. An optimizer keeps the parameters that it was given when it was made.
     """
     t = _CASE.treated(repair_list_of_layers)
     names = runs.names_of(t.model)
+    registered = "expected: all layers that run are registered"
     saved = {value.data_ptr() for value in t.model.state_dict().values()}
     for number, layer in enumerate(t.run.trained[0].layers if t.run.trained else ()):
         for name, parameter in layer.module.named_parameters():
             which = f"the {name} of layer {number}, {runs.said(layer.module)},"
-            told = f"{which} is not in `model.parameters()`"
-            expect.true(id(parameter) in names, told, "expected: all layers that run are registered")
-            expect.true(parameter.data_ptr() in saved, f"{which} is not in `model.state_dict()`")
+            expect.true(id(parameter) in names, f"{which} is not in `model.parameters()`", registered)
+            expect.true(parameter.data_ptr() in saved, f"{which} is not in `model.state_dict()`", registered)
             for step, seen in enumerate(t.run.steps):
-                told = f"at step {step} the optimizer has no gradient for {which.rstrip(',')}"
-                expect.true(bool(seen.norms.get(id(parameter))), told, "expected: it trains all layers")
+                told = f"at step {step} the optimizer does not hold {which.rstrip(',')}"
+                expect.true(id(parameter) in seen.norms, told, "expected: it was given all parameters")
+                told = f"at step {step} there is no gradient for {which.rstrip(',')}"
+                expect.true(bool(seen.norms[id(parameter)]), told, "expected: all layers are trained")
 
 
 @exercise.check
 def what_stays(repair_list_of_layers):
-    """The layers, the optimizer and the number of steps stay
+    """The layers, their first weights, the optimizer and the number of steps stay
 
-    Without the blocks the rest is trained in full, and is another network.
+    Without the blocks the rest is trained in full, and is another network. So is one that runs a block four
+    times. A layer draws its weights when it is made: with the same seed, layers that are made in another
+    order have other weights.
     """
     _CASE.stays(repair_list_of_layers, but=("Flatten",))
+    run, sick = _CASE.treated(repair_list_of_layers).run.trained[0], _CASE.sick().trained[0]
+    parts = [[x for x in f.layers if not isinstance(x.module, nn.Flatten)] for f in (run, sick)]
+    counts = [len({id(p) for x in part for p in x.module.parameters()}) for part in parts]
+    expect.equal(*counts, what="the number of parameters (weights and biases) of the layers that run")
+    told = "the first batch holds other images than in the sick run with the same seed"
+    expect.true(run.input.equal(sick.input), told, "expected: the same order")
+    for came, wanted in zip(*parts, strict=True):
+        told = f"a {runs.said(came.module)} begins with other weights than in the sick run with the same seed"
+        same = torch.allclose(came.output, wanted.output, atol=1e-5)
+        expect.true(same, told, "expected: the same, from layers that are made in the same order")
 
 
 @exercise.check

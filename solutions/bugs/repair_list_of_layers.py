@@ -68,17 +68,17 @@ def _block():
 
 def _one_sequential(x, y, seed):
     def model_of():
-        blocks = [_block() for _ in range(4)]
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), *blocks, nn.Linear(32, 3))
+        first = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
+        return nn.Sequential(first, *(_block() for _ in range(4)), nn.Linear(32, 3))
 
     return _trains(x, y, seed, model_of)
 
 
 class _Net(nn.Module):
-    def __init__(self, blocks):
+    def __init__(self):
         super().__init__()
         self.first = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
-        self.blocks = blocks
+        self.blocks = [_block() for _ in range(4)]
         self.last = nn.Linear(32, 3)
 
     def forward(self, x):
@@ -90,7 +90,7 @@ class _Net(nn.Module):
 
 class _Registers(_Net):
     def __init__(self):
-        super().__init__([_block() for _ in range(4)])
+        super().__init__()
         for number, block in enumerate(self.blocks):
             self.add_module(f"block{number}", block)
 
@@ -109,7 +109,7 @@ def _given_to_the_optimizer(x, y, seed):
     def parameters_of(model):
         return [*model.parameters(), *(p for block in model.blocks for p in block.parameters())]
 
-    return _trains(x, y, seed, lambda: _Net([_block() for _ in range(4)]), parameters_of)
+    return _trains(x, y, seed, _Net, parameters_of)
 
 
 mistakes = [
@@ -122,5 +122,17 @@ mistakes = [
     ),
     Wrong(_given_to_the_optimizer, told_by="registered"),
     Edit("no blocks", "for block in self.blocks", "for block in self.blocks[:0]", told_by="what_stays"),
+    Edit(
+        "one block four times",
+        "[nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4)]",
+        "[nn.Sequential(nn.Linear(32, 32), nn.Tanh())] * 4",
+        told_by="what_stays",
+    ),
+    Edit(
+        "the last layer is made first",
+        "            blocks = [nn",
+        "            self.last = nn.Linear(32, 3)\n            blocks = [nn",
+        told_by="what_stays",
+    ),
     Edit("fewer blocks", "range(4)", "range(2)", told_by="what_stays"),
 ]
