@@ -94,11 +94,14 @@ def rates(repair_hasty_scheduler):
 
 @exercise.check
 def what_stays(repair_hasty_scheduler):
-    """The network, the optimizer and the number of steps stay
+    """The network, the optimizer, the batches and the number of steps stay
 
-    More epochs don't help a run whose rate has come down to nothing.
+    More epochs don't help a run whose rate has come down to nothing. At the first step nothing is learned
+    yet: the seed alone decides the weights and the batch, and the loss with them.
     """
     _CASE.stays(repair_hasty_scheduler, free=["lr"])
+    came, sick = _CASE.treated(repair_hasty_scheduler).run, _CASE.sick()
+    expect.equal(came.losses[0], sick.losses[0], what="the loss before the first step", rtol=1e-4)
 
 
 @exercise.check

@@ -104,5 +104,6 @@ mistakes = [
         told_by="rates",
     ),
     Edit("after all epochs", "        scheduler.step()", "    scheduler.step()", told_by="rates"),
+    Edit("no shuffling", "torch.randperm(len(x))", "torch.arange(len(x))", told_by="what_stays"),
     Edit("more epochs", "range(8)", "range(16)", told_by="what_stays"),
 ]
