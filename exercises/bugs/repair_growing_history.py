@@ -110,13 +110,15 @@ def graphs_gone(repair_growing_history):
 def what_stays(repair_growing_history):
     """The network, the training and the validation stay, and the lists hold numbers
 
-    `item` gives the value as a Python number. On a GPU Python waits for that number; where that costs too
-    much, `detach` gives a tensor without a graph, and the numbers are taken out later.
+    Validation after each epoch shows when a run stops getting better, and needs no graph. `item` gives the
+    value of a loss as a Python number. On a GPU Python waits for that number; where that costs too much,
+    `detach` gives a tensor without a graph, and the numbers are taken out later.
     """
     _CASE.stays(repair_growing_history)
     t = _CASE.treated(repair_growing_history)
     steps = [forward.step for forward in t.run.evaluated]
-    expect.equal(steps, list(range(6, 49, 6)), what="the steps after which the model was validated")
+    expect.equal(len(steps), 8, what="the number of validation forwards in 8 epochs")
+    expect.equal(steps, list(range(6, 49, 6)), what="the list of steps after which the model was validated")
     for forward in t.run.evaluated:
         rows = runs.rows_of(forward, t.x_val, "x_val")
         expect.equal(len(rows), len(t.x_val), what="the number of images in a validation")
