@@ -2,7 +2,7 @@
 
 Return the names of all tensors that ask for training and that `model.parameters()` does not yield: leaves
 with `requires_grad=True` in attributes and buffers of the model and of all modules in it, and in lists,
-tuples and dicts there, however nested.
+tuples and dicts there, however nested. A list may hold the model, or itself.
 
 - A name is the path to the tensor, with dots, as if everything on the way were registered: `layers.0.weight`
   for `model.layers[0].weight`, `heads.a.bias` for `model.heads["a"].bias`.
@@ -100,9 +100,9 @@ def without_a_module(find_untracked_parameters):
 def shared(find_untracked_parameters):
     """What is shared is judged by itself, not by where it stands
 
-    One tensor or module may stand in several places. `parameters()` goes through the registered ones and
-    yields each tensor once; whether it yields one is a matter of identity. In a layer that is not registered,
-    one tensor may be tied to a registered one, and the other not.
+    One tensor or module may stand in several places, under several names. `parameters()` goes through the
+    registered ones and yields each tensor once; whether it yields one is a matter of identity. In a layer
+    that is not registered, one tensor may be tied to a registered one, and the other not.
     """
     twice = [f"a.0.{p} or b.0.{p} or b.1.{p}" for p in ("weight", "bias")]
     models = {
@@ -118,6 +118,10 @@ def shared(find_untracked_parameters):
         "a list that holds the model and itself": (
             _net("self.a = [nn.Linear(4, 4), self]\nself.a.append(self.a)"),
             _layer("a.0"),
+        ),
+        "one tensor in two places": (
+            _net("self.scale = torch.ones(1, requires_grad=True)\nself.both = (self.scale, self.scale)"),
+            ["scale or both.0 or both.1"],
         ),
     }
     patients.examine(_NAME, find_untracked_parameters, models)
