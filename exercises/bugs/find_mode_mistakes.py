@@ -62,17 +62,20 @@ def healthy(find_mode_mistakes):
     """It keeps quiet where the mode is followed
 
     In training mode dropout draws and batch norm mixes: that is their work. Layer norm and attention mix
-    within one example. A frozen batch norm in evaluation mode is frozen on purpose; one that is not frozen
-    should learn, also inside a module whose own parameters are frozen.
+    within one example. A frozen batch norm in evaluation mode is frozen on purpose; one that is not frozen,
+    or half of it, should learn, also inside a module whose own parameters are frozen. The largest number of
+    the batch, taken away before `exp`, cancels out: it moves the last digits only.
     """
     attends = "self.norm, self.mix = nn.LayerNorm(4), nn.MultiheadAttention(4, 2, 0.5, batch_first=True)"
     counts = f"{_HEAD}\nself.count = nn.Identity()\nself.count.register_buffer('calls', torch.tensor(0))"
     counted = "self.count.calls += self.training\nreturn self.head(x)"
     gain = "self.gain = nn.Parameter(torch.ones(4), requires_grad=False)"
     wide = "self.body = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))"
+    softmax = "h = self.body(x)\nh = (h - h.max()).exp()\nreturn h / h.sum(1, keepdim=True)"
     codes = {
         "dropout and batch norm": net(_NORM, "return self.head(F.dropout(self.norm(x), 0.5, self.training))"),
         "a frozen batch norm in evaluation mode": net(f"{_NORM}\n{_FROZEN}.eval()", _OUT),
+        "a batch norm with a frozen weight": net(f"{_NORM}\nself.norm.weight.requires_grad_(False)", _OUT),
         "a frozen gain and a batch norm": net(
             f"{_NORM}\n{gain}", "return self.head(self.norm(x) * self.gain)"
         ),
@@ -84,7 +87,7 @@ def healthy(find_mode_mistakes):
             _RNN[0].replace("M(4, 4", "M(4, 4, batch_first=True"), _RNN[1], x=_STEPS
         ),
         "no parameters": net("self.drop = nn.Dropout(0.5)", "return self.drop(x)"),
-        "wide layers": net(wide, "return self.body(x)", x="torch.randn(8, 64)"),
+        "a softmax, less the largest of all": net(wide, softmax, x="torch.randn(6, 64)"),
     }
     patients.examine(_NAME, find_mode_mistakes, {label: (code, []) for label, code in codes.items()})
 
@@ -95,7 +98,8 @@ def differs(find_mode_mistakes):
 
     `eval()` sets `training` to `False` in all registered modules, and does nothing more. `F.dropout` is no
     module: it drops unless it is given `training=self.training`. The `dropout_p` of
-    `F.scaled_dot_product_attention` has no mode at all. A module in a plain list is not reached.
+    `F.scaled_dot_product_attention` has no mode at all. A module in a plain list is not reached. Two calls
+    that begin with the same random state draw the same numbers.
     """
     attends = "h = x.unsqueeze(1)\nh = F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)"
     codes = {
@@ -119,6 +123,7 @@ def mixes(find_mode_mistakes):
     Batch norm takes the mean over the batch in training mode, and in evaluation mode the running one, if it
     has one: with `track_running_stats=False` it has none. A softmax over dimension 0 mixes, and so does an
     LSTM without `batch_first=True`, which takes examples for steps in time: there the first depends on none.
+    A mean is the same in any order of the batch.
     """
     tracks_none = "self.norm = nn.BatchNorm1d(4, track_running_stats=False)"
     f_norm = "x = F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=True)"
