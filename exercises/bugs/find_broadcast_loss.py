@@ -18,18 +18,16 @@ from torch import nn
 
 from course_utils.exercise import Exercise
 from course_utils.exercise.kits import patients
-from course_utils.exercise.kits.patients import net
 
 exercise = Exercise(
     minutes=12,
     hints=[
         "The shapes alone do not tell: `cross_entropy` takes `(N, C)` and `(N,)`, and a loss may squeeze. "
         "Try the loss with the targets in another order.",
-        "Which order is another one for certain? And which predictions would hide a difference? With equal "
-        "predictions, or with all of them below all targets, the order makes none for some good losses.",
-        "Draw predictions of the right shape, spread evenly between `y.min()` and `y.max()`, inside "
-        "`torch.random.fork_rng()`. Compare the loss for `y` with that for `y.roll(1, 0)`; rounding is no "
-        "difference.",
+        "Which order is another one for certain? And which predictions would hide a difference? Equal ones, "
+        "or all of them below all targets, do so for some good losses.",
+        "Draw predictions of that shape, spread evenly from `y.min()` to `y.max()`, in "
+        "`torch.random.fork_rng()`. Do `y` and `y.roll(1, 0)` give the same loss, but for rounding?",
     ],
 )
 
@@ -40,15 +38,13 @@ def find_broadcast_loss(model: nn.Module, batch, loss_fn) -> list[str]:
     raise NotImplementedError
 
 
-_NAME = "find_broadcast_loss"
-_HEAD, _OUT = "self.head = nn.Linear(4, 1)", "return self.head(x)"
+_NAME, _HEAD, _COLUMN = "find_broadcast_loss", "self.head = nn.Linear(4, 1)", "torch.randn(6, 1)"
 _SQUARES = "lambda out, y: ((out - y) ** 2).mean()"
-_FLAT = "torch.randn(6)"
-_ZEROS = f"{_HEAD}\nnn.init.zeros_(self.head.weight)"
+_OWN = "lambda out, y: ((out[:, 0] - y) ** 2).mean()"
 
 
-def _loss(loss, y=_FLAT, out=_OUT, init=_HEAD, **more):
-    return net(init, out, y=y, loss=loss, **more)
+def _loss(loss=_SQUARES, y="torch.randn(6)", out="self.head(x)", init=_HEAD):
+    return patients.net(init, f"return {out}", y=y, loss=loss)
 
 
 @exercise.check
@@ -60,25 +56,18 @@ def broadcast(find_broadcast_loss):
     for all examples, the mean of the targets. The terms are the same in any order of the targets; their sum
     may differ in its last digits, so `==` may see a difference that is rounding.
     """
-    flat, model = "return self.head(x).squeeze(1)", "(6, 1) against (6,)"
-    models = {
-        "squares, by hand": (_loss(_SQUARES), [model]),
-        "`F.mse_loss`": (_loss("F.mse_loss"), [model]),
-        "targets `(N, 1)`, a flat prediction": (
-            _loss(_SQUARES, "torch.randn(6, 1)", flat),
-            ["(6,) against (6, 1)"],
-        ),
-        "three dimensions": (
-            _loss(_SQUARES, "torch.randn(6, 1)", "return self.head(x).unsqueeze(1)"),
-            ["(6, 1, 1) against (6, 1)"],
-        ),
-        "three numbers each": (
-            _loss(_SQUARES, "torch.randn(6, 3)", "return x[:, None, :3]"),
-            ["(6, 1, 3) against (6, 3)"],
-        ),
-        "a sum, and a penalty": (_loss("lambda out, y: (out - y).abs().sum() + out.pow(2).sum()"), [model]),
-        "one prediction for all": (_loss(_SQUARES, out="return self.head(x).mean()"), ["() against (6,)"]),
-        "classes as numbers": (_loss(_SQUARES, "torch.arange(6) % 3"), [model]),
+    plain = {
+        "squares, by hand": _loss(),
+        "`F.mse_loss`": _loss("F.mse_loss"),
+        "a sum, and a penalty": _loss("lambda out, y: (out - y).abs().sum() + out.pow(2).sum()"),
+        "classes as numbers": _loss(y="torch.arange(6) % 3"),
+    }
+    three = _loss(y="torch.randn(6, 3)", out="x[:, None, :3]")
+    models = {label: (code, ["(6, 1) against (6,)"]) for label, code in plain.items()} | {
+        "a flat prediction": (_loss(y=_COLUMN, out="self.head(x)[:, 0]"), ["(6,) against (6, 1)"]),
+        "three dimensions": (_loss(y=_COLUMN, out="self.head(x)[:, None]"), ["(6, 1, 1) against (6, 1)"]),
+        "three numbers each": (three, ["(6, 1, 3) against (6, 3)"]),
+        "one prediction for all": (_loss(out="self.head(x).mean()"), ["() against (6,)"]),
     }
     patients.examine(_NAME, find_broadcast_loss, models)
 
@@ -92,12 +81,11 @@ def shapes(find_broadcast_loss):
     """
     classes = {"init": "self.head = nn.Linear(4, 3)", "y": "torch.arange(6) % 3"}
     codes = {
-        "both `(N, 1)`": _loss(_SQUARES, "torch.randn(6, 1)"),
-        "both `(N,)`": _loss(_SQUARES, out="return self.head(x)[:, 0]"),
+        "both `(N, 1)`": _loss(y=_COLUMN),
+        "both `(N,)`": _loss(out="self.head(x)[:, 0]"),
         "cross-entropy": _loss("F.cross_entropy", **classes),
         "cross-entropy with weights": _loss("nn.CrossEntropyLoss(torch.tensor([1., 2., 3.]))", **classes),
         "a loss that squeezes": _loss("lambda out, y: F.mse_loss(out.squeeze(1), y)"),
-        "a loss that flattens": _loss("lambda out, y: F.mse_loss(out.flatten(), y.flatten())"),
     }
     patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
 
@@ -110,19 +98,15 @@ def values(find_broadcast_loss):
     no difference to the mean over them. It makes none to an absolute error either while all predictions lie
     below all targets. And targets may read the same from both ends.
     """
+    soft, chances = "torch.linspace(0.4, 0.9, 6)[:, None]", "self.head(x).sigmoid()"
     far = "lambda out, y: (out[:, 0] - y).abs().mean()"
-    chances = "return self.head(x).sigmoid()"
-    good = "lambda out, y: ((out[:, 0] - y) ** 2).mean()"
     codes = {
-        "a head of zeros": _loss(good, init=_ZEROS),
-        "targets far above": _loss(far, "torch.arange(6.) + 50"),
+        "a head of zeros": _loss(_OWN, init=f"{_HEAD}\nnn.init.zeros_(self.head.weight)"),
         "whole targets far above": _loss(far, "torch.arange(6) + 50"),
-        "chances, soft targets": _loss(
-            "F.binary_cross_entropy", "torch.linspace(0.4, 0.9, 6)[:, None]", chances
-        ),
-        "the same from both ends": _loss(good, "torch.tensor([0., 1., 2., 2., 1., 0.])"),
-        "zeros and ones by turns": _loss(good, "torch.arange(6.) % 2"),
-        "one target that differs": _loss(good, "torch.tensor([0., 0., 0., 0., 0., 1.])"),
+        "chances, soft targets": _loss("F.binary_cross_entropy", soft, chances),
+        "the same from both ends": _loss(_OWN, "torch.tensor([0., 1., 2., 2., 1., 0.])"),
+        "zeros and ones by turns": _loss(_OWN, "torch.arange(6.) % 2"),
+        "one target that differs": _loss(_OWN, "torch.tensor([0., 0., 0., 0., 0., 1.])"),
     }
     patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
 
@@ -135,12 +119,12 @@ def on_purpose(find_broadcast_loss):
     examples. Both know which target belongs to which prediction.
     """
     contrast = "lambda out, y: F.cross_entropy(out @ y.T, torch.arange(6))"
-    pairs = "lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()"
-    codes = {
-        "a contrastive loss": _loss(contrast, "torch.randn(6, 4)", "return x @ self.head.weight.T * x"),
-        "differences of all pairs": _loss(pairs),
+    pairs = _loss("lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()")
+    models = {
+        "a contrastive loss": (_loss(contrast, "torch.randn(6, 4)", "x @ self.head.weight.T * x"), []),
+        "differences of all pairs": (pairs, []),
     }
-    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+    patients.examine(_NAME, find_broadcast_loss, models)
 
 
 @exercise.check

@@ -24,12 +24,11 @@ exercise = Exercise(
     hints=[
         "Train a copy of model and batch, and write down which parameters had a gradient in some step. The "
         "answer is what remains.",
-        "Which parameters does nothing in the graph lead to? Their `.grad` is `None`. Where the graph leads "
-        "to them through a zero, it is zeros. `backward` refuses a loss that requires no gradient, and an "
-        "optimizer refuses an empty list.",
-        "Begin with the names of all parameters that require a gradient, and end there if there are none. In "
-        "each step clear the gradients, run backward if the loss requires a gradient, and take out every "
-        "name whose `.grad` has an element that is not zero; `any` tells.",
+        "Where nothing in the graph leads to a parameter, its `.grad` is `None`; through a zero, zeros. "
+        "`backward` refuses a loss that requires no gradient, and an optimizer an empty list.",
+        "Begin with the names of all parameters that require a gradient; if there are none, you are done. In "
+        "each step clear the gradients, run backward if you can, and take out each name whose `.grad` has "
+        "an element that is not zero; `any` tells.",
     ],
 )
 
@@ -41,9 +40,14 @@ def find_frozen_parameters(model: nn.Module, batch, loss_fn) -> list[str]:
 
 
 _NAME = "find_frozen_parameters"
-_TWO = "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)"
-_OUT = "return self.head(self.body(x))"
-_BODY, _HEAD = (["body.weight", "body.bias"], ["head.weight", "head.bias"])
+_BODY, _HEAD, _MORE = ([f"{name}.weight", f"{name}.bias"] for name in ("body", "head", "more"))
+_THIRD = "self.more = nn.Linear(4, 1)"
+
+
+def _two(hidden="h = self.body(x)", init="", out="self.head(h)", **more):
+    """A model of a body and a head"""
+    layers = "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)"
+    return net(f"{layers}\n{init}", f"{hidden}\nreturn {out}", **more)
 
 
 @exercise.check
@@ -54,18 +58,13 @@ def cut_off(find_frozen_parameters):
     without a graph. The values are right, and the loss may fall as the rest learns; what lies before the cut
     keeps its first values. A layer that the forward does not call has no place in the graph at all.
     """
-    hard = "i = self.body(x).argmax(-1)\nreturn self.head(F.one_hot(i, 4).float())"
-    unused = f"{_TWO}\nself.more = nn.Linear(4, 1)"
     models = {
-        "`detach`": (net(_TWO, "return self.head(self.body(x).detach())"), _BODY),
-        "`torch.tensor`": (net(_TWO, "return self.head(torch.tensor(self.body(x).tolist()))"), _BODY),
-        "`no_grad`": (net(_TWO, "with torch.no_grad():\n    h = self.body(x)\nreturn self.head(h)"), _BODY),
-        "`argmax`": (net(_TWO, hard), _BODY),
-        "a layer that is not called": (net(unused, _OUT), ["more.weight", "more.bias"]),
-        "one parameter": (
-            net(_TWO, "h = F.linear(x, self.body.weight.data, self.body.bias)\nreturn self.head(h)"),
-            ["body.weight"],
-        ),
+        "`detach`": (_two("h = self.body(x).detach()"), _BODY),
+        "`torch.tensor`": (_two("h = torch.tensor(self.body(x).tolist())"), _BODY),
+        "`no_grad`": (_two("with torch.no_grad():\n    h = self.body(x)"), _BODY),
+        "`argmax`": (_two("h = F.one_hot(self.body(x).argmax(-1), 4).float()"), _BODY),
+        "a layer that is not called": (_two(init=_THIRD), _MORE),
+        "one parameter": (_two("h = F.linear(x, self.body.weight.data, self.body.bias)"), _BODY[:1]),
     }
     patients.examine(_NAME, find_frozen_parameters, models)
 
@@ -77,14 +76,9 @@ def nothing_left(find_frozen_parameters):
     A loss of constants requires no gradient, and `backward` raises. If parameters ask for training, all of
     them wait in vain; if all are frozen on purpose, or there are none, everything is as it should be.
     """
-    frozen = net(f"{_TWO}\nself.requires_grad_(False)", _OUT)
     models = {
-        "a loss that left the graph": (net(_TWO, "return self.head(self.body(x)).detach()"), _BODY + _HEAD),
-        "`loss_fn` leaves the graph": (
-            net(_TWO, _OUT, loss="lambda out, y: F.mse_loss(out.data, y)"),
-            _BODY + _HEAD,
-        ),
-        "all frozen": (frozen, []),
+        "`loss_fn` leaves the graph": (_two(loss="lambda out, y: F.mse_loss(out.data, y)"), _BODY + _HEAD),
+        "all frozen": (_two(init="self.requires_grad_(False)"), []),
         "no parameters": (net("self.act = nn.ReLU()", "return self.act(x)"), []),
     }
     patients.examine(_NAME, find_frozen_parameters, models)
@@ -98,26 +92,13 @@ def zeros(find_frozen_parameters):
     is not trained. The `.grad` is there, and no step changes anything. What an earlier backward left there
     stays until it is cleared, and is no gradient of these steps.
     """
+    dead = _two("h = self.body(x).relu()", "nn.init.constant_(self.body.bias, -100.)")
+    shut = _two("h = x + self.gate * self.body(x)", "self.register_buffer('gate', torch.zeros(4))")
+    stale = _two(init=_THIRD, after="for p in model.parameters(): p.grad = torch.ones_like(p)")
     models = {
-        "dead ReLUs": (
-            net(f"{_TWO}\nnn.init.constant_(self.body.bias, -100.)", "return self.head(self.body(x).relu())"),
-            [*_BODY, "head.weight"],
-        ),
-        "a gate that is shut": (
-            net(
-                f"{_TWO}\nself.register_buffer('gate', torch.zeros(4))",
-                "return self.head(x + self.gate * self.body(x))",
-            ),
-            _BODY,
-        ),
-        "gradients from before": (
-            net(
-                f"{_TWO}\nself.more = nn.Linear(4, 1)",
-                _OUT,
-                after="for p in model.parameters(): p.grad = torch.ones_like(p)",
-            ),
-            ["more.weight", "more.bias"],
-        ),
+        "dead ReLUs": (dead, [*_BODY, "head.weight"]),
+        "a gate that is shut": (shut, _BODY),
+        "gradients from before": (stale, _MORE),
     }
     patients.examine(_NAME, find_frozen_parameters, models)
 
@@ -134,24 +115,19 @@ def healthy(find_frozen_parameters):
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"
-    words = {"x": "torch.arange(6)", "y": "torch.arange(6)", "loss": "F.cross_entropy"}
-    tied = "self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)\nself.head.weight = self.embed.weight"
-    in_training = "out = self.head(x)\nreturn out + self.body(x).mean() if self.training else out"
-    gated = f"{_TWO}\nself.gate = nn.Parameter(torch.zeros(4))\nnn.init.zeros_(self.head.weight)"
-    turns = "self.calls += 1\nreturn self.body(x).mean() if self.calls % 2 else self.head(x)"
+    gate = "self.gate = nn.Parameter(torch.zeros(4))\nnn.init.zeros_(self.head.weight)"
+    turns = "self.calls += 1\nif self.calls % 2: return self.body(x).mean()"
+    both = "lambda out, y: F.mse_loss(out[0], y) + out[1].mean()"
     codes = {
         "LoRA": net(lora, "return self.head(x) + self.b(self.a(x))"),
-        "a gate and a head of zeros": net(gated, "return self.head(x + self.gate * self.body(x))"),
-        "layers that take turns": net(f"{_TWO}\nself.calls = 0", turns),
-        "a frozen backbone": net(f"{_TWO}\nself.body.requires_grad_(False)", _OUT),
-        "an embedding with tied weights": net(tied, "return self.head(self.embed(x))", **words),
-        "a layer used in training only": net(_TWO, in_training, after="model.eval()"),
-        "tiny gradients": net(_TWO, _OUT, loss="lambda out, y: 1e-12 * F.mse_loss(out, y)"),
-        "two outputs": net(
-            _TWO,
-            "return self.head(x), self.body(x)",
-            loss="lambda out, y: F.mse_loss(out[0], y) + out[1].mean()",
+        "a gate and a head of zeros": _two("h = x + self.gate * self.body(x)", gate),
+        "layers that take turns": _two(turns, "self.calls = 0", "self.head(x)"),
+        "an embedding": net("self.embed = nn.Embedding(9, 1)", "return self.embed(x)", x="torch.arange(6)"),
+        "a layer used in training only": _two(
+            "h = self.body(x) if self.training else x", after="model.eval()"
         ),
+        "tiny gradients": _two(loss="lambda out, y: 1e-12 * F.mse_loss(out, y)"),
+        "two outputs": _two(out="self.head(x), h", loss=both),
     }
     patients.examine(_NAME, find_frozen_parameters, {label: (code, []) for label, code in codes.items()})
 

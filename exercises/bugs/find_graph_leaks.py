@@ -26,9 +26,8 @@ exercise = Exercise(
         "Write a function for each of the first two.",
         "From `tensor.grad_fn` a walk over `next_functions` reaches all nodes; a set keeps what was seen. "
         "Plain attributes stand in `vars(module)`, buffers by their names in its entry `_buffers`.",
-        "After each call, make a dict from name to number of nodes, one set for all tensors in an attribute. "
-        "Four dicts later, name those whose numbers grow from each to the next. Call a copy of the model, "
-        "with gradients on.",
+        "After each call of a copy, make a dict from name to number of nodes, one set for all tensors in an "
+        "attribute. Four dicts later, name those whose numbers grow from each to the next.",
     ],
 )
 
@@ -39,31 +38,19 @@ def find_graph_leaks(model: nn.Module, batch, loss_fn) -> list[str]:
     raise NotImplementedError
 
 
-_NAME = "find_graph_leaks"
-_HEAD = "self.head = nn.Linear(4, 1)\n"
-_CELL = f"{_HEAD}self.cell = nn.Linear(4, 4)\nself.state = "
-_PART = """
-class Part(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {init}
-
-    def forward(self, x):
-        {forward}
-        return x
-"""
+_NAME, _HEAD, _ZEROS = "find_graph_leaks", "self.head = nn.Linear(4, 1)", "torch.zeros(6, 4)"
+_MEAN = "self.head.register_buffer('mean', torch.zeros(1))"
 
 
 def _keeps(init, forward, **more):
     """A model with a linear head that keeps something of its result"""
-    return net(_HEAD + init, f"out = self.head(x)\n{forward}\nreturn out", **more)
+    return net(f"{_HEAD}\n{init}", f"out = self.head(x)\n{forward}\nreturn out", **more)
 
 
-def _within(init, forward, model="self.body, self.head = Part(), nn.Linear(4, 1)"):
-    """A model with a part that keeps something of its input, which has a graph"""
-    before = _PART.format(init=init, forward=forward)
-    model += "\nself.first = nn.Linear(4, 4)"
-    return net(model, "return self.head(self.body(self.first(x)))", before=before)
+def _carries(state, forward):
+    """A model with a cell and a state"""
+    init = f"{_HEAD}\nself.cell = nn.Linear(4, 4)\nself.state = {state}"
+    return net(init, f"{forward}\nreturn self.head(h)")
 
 
 @exercise.check
@@ -75,18 +62,12 @@ def hoarded(find_graph_leaks):
     one mode alone. `detach` returns a tensor without a node, `item` a number.
     """
     log = "self.log['out'].append((len(self.log['out']), out))"
+    kept = _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()")
     models = {
         "a list of outputs": (_keeps("self.history = []", "self.history.append(out)"), ["history"]),
         "a sum": (_keeps("self.total = 0.", "self.total = self.total + out.mean()"), ["total"]),
         "tuples in a list in a dict": (_keeps("self.log = {'out': []}", log), ["log"]),
-        "predictions, in evaluation mode": (
-            _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()"),
-            ["kept"],
-        ),
-        "one of two": (
-            _keeps("self.a, self.b = [], []", "self.a.append(out.detach()); self.b.append(out)"),
-            ["b"],
-        ),
+        "predictions, in evaluation mode": (kept, ["kept"]),
     }
     patients.examine(_NAME, find_graph_leaks, models)
 
@@ -100,21 +81,16 @@ def carried(find_graph_leaks):
     saved. Few nodes can have many paths between them: in `h + h` two lead to one node, thirty times in a row
     they are a billion. A walk goes on from each node once.
     """
-    state = "self.state = torch.tanh(self.cell(x) + self.state)\nreturn self.head(self.state)"
-    both = "h, c = self.state\nself.state = (torch.tanh(self.cell(x) + h), c * 0.9)\nreturn self.head(h)"
-    paths = f"h = self.state\nfor _ in range(30): h = (h + h) / 2\n{state.replace('+ self.state', '+ h')}"
+    step = "self.state = h = torch.tanh(self.cell(x) + h)"
+    late = f"h = torch.zeros_like(x) if self.state is None else self.state\n{step}"
+    both = "h, c = self.state\nself.state = torch.tanh(self.cell(x) + h), c * 0.9"
+    paths = f"h = self.state\nfor _ in range(30): h = (h + h) / 2\n{step}"
+    bank = _keeps("self.bank = torch.zeros(0, 1)", "self.bank = torch.cat([self.bank, out])")
     models = {
-        "a state": (net(f"{_CELL}torch.zeros(6, 4)", state), ["state"]),
-        "a state that begins as None": (
-            net(f"{_CELL}None", f"if self.state is None: self.state = torch.zeros_like(x)\n{state}"),
-            ["state"],
-        ),
-        "a pair of states": (net(f"{_CELL}(torch.zeros(6, 4), torch.ones(6, 4))", both), ["state"]),
-        "a graph with many paths": (net(f"{_CELL}torch.zeros(6, 4)", paths), ["state"]),
-        "a bank of features": (
-            _keeps("self.bank = torch.zeros(0, 1)", "self.bank = torch.cat([self.bank, out])"),
-            ["bank"],
-        ),
+        "a state that begins as None": (_carries("None", late), ["state"]),
+        "a pair of states": (_carries(f"{_ZEROS}, {_ZEROS}", both), ["state"]),
+        "a graph with many paths": (_carries(_ZEROS, paths), ["state"]),
+        "a bank of features": (bank, ["bank"]),
     }
     patients.examine(_NAME, find_graph_leaks, models)
 
@@ -126,19 +102,11 @@ def in_modules(find_graph_leaks):
     A buffer is a tensor like any other: a running mean that is computed with gradients on carries a graph.
     Buffers have names of their own, in the entry `_buffers` of `vars(module)`.
     """
-    mean = "self.register_buffer('mean', torch.zeros(4))"
-    moves = "self.mean = 0.9 * self.mean + 0.1 * x.mean(0)"
+    inner = "self.body = nn.Sequential(nn.Identity())\nself.body[0].seen = []"
+    moves = "self.head.mean = 0.9 * self.head.mean + 0.1 * out.mean(0)"
     models = {
-        "a running mean": (_within(mean, moves), ["body.mean"]),
-        "a list": (_within("self.seen = []", "self.seen.append(x)"), ["body.seen"]),
-        "a list, two modules down": (
-            _within(
-                "self.seen = []",
-                "self.seen.append(x)",
-                "self.body, self.head = nn.Sequential(Part()), nn.Linear(4, 1)",
-            ),
-            ["body.0.seen"],
-        ),
+        "a running mean": (_keeps(_MEAN, moves), ["head.mean"]),
+        "a list, two modules down": (_keeps(inner, "self.body[0].seen.append(out)"), ["body.0.seen"]),
     }
     patients.examine(_NAME, find_graph_leaks, models)
 
@@ -151,7 +119,8 @@ def healthy(find_graph_leaks):
     next call replaces them, and the old graph goes. A list of the last three is bounded as well. Numbers and
     detached tensors may pile up, but no graph does, and a tensor that stands in a list ten times has one.
     """
-    state = "self.state = torch.tanh(self.cell(x) + self.state.detach())\nreturn self.head(self.state)"
+    state = "self.state = h = torch.tanh(self.cell(x) + self.state.detach())"
+    mean = "self.head.mean = 0.9 * self.head.mean + 0.1 * out.detach().mean(0)"
     codes = {
         "the last output": _keeps("self.last = None", "self.last = out"),
         "the last three outputs": _keeps("self.last = []", "self.last = [*self.last, out][-3:]"),
@@ -159,11 +128,8 @@ def healthy(find_graph_leaks):
         "detached outputs": _keeps("self.history = []", "self.history.append(out.detach())"),
         "numbers": _keeps("self.history = []", "self.history.append(out.mean().item())"),
         "one graph, many tensors": _keeps("self.views = []", "self.views = [out[0], out[1], out[2]]"),
-        "a state that is detached": net(f"{_CELL}torch.zeros(6, 4)", state),
-        "a detached running mean": _within(
-            "self.register_buffer('mean', torch.zeros(4))",
-            "self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)",
-        ),
+        "a state that is detached": _carries(_ZEROS, state),
+        "a detached running mean": _keeps(_MEAN, mean),
         "outputs without a graph": net("self.kept = []", "self.kept.append(x * 2)\nreturn x"),
         "the first output, each time": _keeps("self.same = []", "self.same.append([*self.same, out][0])"),
     }
