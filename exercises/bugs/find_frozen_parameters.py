@@ -4,11 +4,9 @@ Return the names, as in `named_parameters()`, of all parameters that ask for tra
 training mode (`model.train()`), in each of three steps of `torch.optim.SGD` on this batch, their `.grad` is
 `None` or has no element but zeros.
 
-- A loss that requires no gradient, and a model without parameters, are no errors.
+- A loss `loss_fn(model(x), y)` that requires no gradient, and a model without parameters, are no errors.
 - A gradient is one, however small. What an earlier backward left in `.grad` does not count.
 - Model, batch `(x, y)` and random state stay as they were.
-
-`loss_fn(model(x), y)` is the loss.
 
 `self.head(self.body(x).detach())` in the forward → `["body.weight", "body.bias"]`
 """
@@ -110,8 +108,7 @@ def healthy(find_frozen_parameters):
     In LoRA the second matrix begins with zeros: in the first step the first one gets zeros, and later it
     learns. Behind a head that begins with zeros, too, it takes one step more. Layers may take turns: one step
     with a gradient is enough. Of an embedding only the rows in the batch get one. A head may be used in
-    training mode alone. And a gradient of 1e-12 is small, but it is not zero: a loss that is scaled up makes
-    a large one of it.
+    training mode alone. And a gradient of 1e-12 is not zero: a loss scaled up makes a large one of it.
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"

@@ -77,9 +77,8 @@ def carried(find_graph_leaks):
     """A state that is carried on with its graph is found
 
     Here one tensor is kept, and its graph grows: each state has a node that leads to the state before. A
-    second backward would go through all steps so far, and raises, because the first one has freed what they
-    saved. Few nodes can have many paths between them: in `h + h` two lead to one node, thirty times in a row
-    they are a billion. A walk goes on from each node once.
+    second backward would go through all steps so far, and raises: the first has freed what they saved. In `h
+    + h` two paths lead to one node, thirty times in a row a billion. A walk goes on from each node once.
     """
     step = "self.state = h = torch.tanh(self.cell(x) + h)"
     late = f"h = torch.zeros_like(x) if self.state is None else self.state\n{step}"
@@ -126,7 +125,6 @@ def healthy(find_graph_leaks):
         "the last three outputs": _keeps("self.last = []", "self.last = [*self.last, out][-3:]"),
         "a cache by shape": _keeps("self.cache = {}", "self.cache[x.shape] = (out, out.sum())"),
         "detached outputs": _keeps("self.history = []", "self.history.append(out.detach())"),
-        "numbers": _keeps("self.history = []", "self.history.append(out.mean().item())"),
         "one graph, many tensors": _keeps("self.views = []", "self.views = [out[0], out[1], out[2]]"),
         "a state that is detached": _carries(_ZEROS, state),
         "a detached running mean": _keeps(_MEAN, mean),

@@ -7,9 +7,7 @@ tuples and dicts there, however nested. A list may hold the model, or itself.
 - A name is the path to the tensor, with dots, as if everything on the way were registered: `layers.0.weight`
   for `model.layers[0].weight`, `heads.a.bias` for `model.heads["a"].bias`.
 - Each tensor is named once.
-- Model, batch and random state stay as they were.
-
-`batch` is `(x, y)`; all detectors of this lesson take the same arguments.
+- Model, batch `(x, y)` and random state stay as they were.
 
 `self.layers = [nn.Linear(4, 4)]` → `["layers.0.weight", "layers.0.bias"]`
 """
@@ -25,12 +23,10 @@ exercise = Exercise(
     hints=[
         "Two questions: which tensors does the model hold, and which of those does `parameters()` yield? "
         "Compare tensors by `id`: `==` and `in` compare their elements.",
-        "`vars(module)` holds the plain attributes; what is registered stands in its `_parameters`, "
-        "`_buffers` and `_modules`. Write a function that is given an object and its name, and that calls "
-        "itself for what is inside.",
-        "Keep a set of the ids that were seen, and begin with those of `model.parameters()`. The function "
-        "ends at an object that it has seen; it notes a leaf that requires a gradient; it goes on into "
-        "modules, lists, tuples and dicts.",
+        "`vars(module)` holds the plain attributes, and `_parameters`, `_buffers` and `_modules`. Write a "
+        "function that is given an object and its name, and that calls itself for what is inside.",
+        "Begin a set of seen ids with those of `model.parameters()`. The function ends at what was seen, and "
+        "notes a leaf that requires a gradient; it goes on into modules, lists, tuples and dicts.",
     ],
 )
 
@@ -61,19 +57,15 @@ def in_containers(find_untracked_parameters):
     A module registers what is assigned to it if that is a parameter or a module. A list is neither, so what
     is in it stays unknown: it is not trained, moved or saved. `nn.ModuleList` and `nn.ModuleDict` register.
     """
+    blocks = "self._blocks = [nn.Sequential(nn.ReLU(), nn.Linear(4, 4))]"
     inside = "self.body = nn.Sequential(nn.ReLU())\nself.body[0].more = [[], [nn.Linear(4, 4)]]"
+    deep = "self.a = [nn.Identity()]\nself.a[0].b = [nn.Linear(4, 4)]"
     models = {
         "a list": (_net("self.layers = [nn.Linear(4, 4)]"), _layer("layers.0")),
         "a dict of tuples": (_net("self.own = {'a': (nn.ReLU(), nn.Linear(4, 1))}"), _layer("own.a.1")),
-        "a list of `nn.Sequential`": (
-            _net("self._blocks = [nn.Sequential(nn.ReLU(), nn.Linear(4, 4))]"),
-            _layer("_blocks.0.1"),
-        ),
+        "a list of `nn.Sequential`": (_net(blocks), _layer("_blocks.0.1")),
         "a list inside a registered module": (_net(inside), _layer("body.0.more.1.0")),
-        "a list in a layer that stands in a list": (
-            _net("self.a = [nn.Identity()]\nself.a[0].b = [nn.Linear(4, 4)]"),
-            _layer("a.0.b.0"),
-        ),
+        "a list in a layer that stands in a list": (_net(deep), _layer("a.0.b.0")),
     }
     patients.examine(_NAME, find_untracked_parameters, models)
 
@@ -82,9 +74,8 @@ def in_containers(find_untracked_parameters):
 def without_a_module(find_untracked_parameters):
     """Tensors that ask for training are found without a layer around them
 
-    Autograd fills the `.grad` of every leaf that requires a gradient, whether anybody updates it or not. A
-    tensor is registered as a parameter only where it is an `nn.Parameter`; a buffer that requires a gradient
-    gets one and is no parameter either.
+    Autograd fills the `.grad` of every leaf that requires a gradient, whether anybody updates it or not. Only
+    an `nn.Parameter` is registered as one; a buffer that requires a gradient gets it, and is no parameter.
     """
     buffer = "register_buffer('gain', torch.ones(1, requires_grad=True))"
     models = {
@@ -104,25 +95,17 @@ def shared(find_untracked_parameters):
     registered ones and yields each tensor once; whether it yields one is a matter of identity. In a layer
     that is not registered, one tensor may be tied to a registered one, and the other not.
     """
+    tied = "self.out = [nn.Linear(4, 1)]\nself.out[0].weight = self.head.weight"
+    equal = "self.b = [nn.Parameter(self.head.bias.detach().clone())]"
+    itself = "self.a = [nn.Linear(4, 4), self]\nself.a.append(self.a)"
+    both = "self.scale = torch.ones(1, requires_grad=True)\nself.both = (self.scale, self.scale)"
     twice = [f"a.0.{p} or b.0.{p} or b.1.{p}" for p in ("weight", "bias")]
     models = {
         "one layer in two lists": (_net("a = nn.Linear(4, 4)\nself.a, self.b = [a], [a, a]"), twice),
-        "a weight tied to a registered one": (
-            _net("self.out = [nn.Linear(4, 1)]\nself.out[0].weight = self.head.weight"),
-            ["out.0.bias"],
-        ),
-        "equal numbers in two parameters": (
-            _net("self.b = [nn.Parameter(self.head.bias.detach().clone())]"),
-            ["b.0"],
-        ),
-        "a list that holds the model and itself": (
-            _net("self.a = [nn.Linear(4, 4), self]\nself.a.append(self.a)"),
-            _layer("a.0"),
-        ),
-        "one tensor in two places": (
-            _net("self.scale = torch.ones(1, requires_grad=True)\nself.both = (self.scale, self.scale)"),
-            ["scale or both.0 or both.1"],
-        ),
+        "a weight tied to a registered one": (_net(tied), ["out.0.bias"]),
+        "equal numbers in two parameters": (_net(equal), ["b.0"]),
+        "a list that holds the model and itself": (_net(itself), _layer("a.0")),
+        "one tensor in two places": (_net(both), ["scale or both.0 or both.1"]),
     }
     patients.examine(_NAME, find_untracked_parameters, models)
 
@@ -144,7 +127,6 @@ def healthy(find_untracked_parameters):
         "registered after the list": _net("self.all = [[nn.Linear(4, 4)]]\nself.first = self.all[0][0]"),
         "a frozen teacher in a list": _net("self.own = [nn.Linear(4, 1).requires_grad_(False)]"),
         "`nn.LSTM`": _net("self.rnn = nn.LSTM(4, 4)", forward="return self.head(self.rnn(x)[0])"),
-        "a frozen backbone": _net("self.body = nn.Linear(4, 4).requires_grad_(False)"),
         "a buffer that stands in a list too": _net(buffers),
         "tied weights": _net(tied),
         "a result kept by the forward": _net("self.last = None", forward=last, after="model(batch[0])"),
