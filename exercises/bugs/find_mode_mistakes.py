@@ -25,8 +25,8 @@ exercise = Exercise(
     hints=[
         "Copy model and batch, and call the copy inside `torch.random.fork_rng()`. Compare its output with a "
         "second one, then with that for another batch, and its buffers with those before the call.",
-        "Batch norm in training mode refuses an example that is alone. Leave the batch as long as it is, keep "
-        "one example in its place, and put something else into the others; do so for each example.",
+        "Batch norm in training mode refuses an example that is alone. Leave the batch as long as it is, "
+        "keep one example in its place, and put something else into the others; do so for each example.",
         "`x[[i] * len(x)]` is a batch of copies of example `i`: compare element `i` of its output with that "
         "for `x`. Keep a `clone` of each buffer by its name, since a forward may assign a new tensor.",
     ],
