@@ -1,14 +1,13 @@
 """What the layers returned
 
 `capture_activations(model, names)` is a context manager: `contextlib.contextmanager` makes one of a
-generator. It gives a dict. Under each name stands the list of what that layer returned inside the `with`, one
-tensor for each call, in order. A name is a path, such as `"0"` or `"encoder.2"`; two names may lead to one
-layer.
+generator. It gives a dict: under each name the list of what that layer returned inside the `with`, one tensor
+for each call, in order. A name is a path, such as `"0"` or `"encoder.2"`; two names may lead to one layer.
 
 - An entry holds the values of that moment: without a graph, in a storage of its own.
 - Outputs and gradients of the model are what they are without you.
-- However the `with` is left, none of your hooks stays, and those of others do. An exception goes through. A
-  name that the model lacks raises `AttributeError`.
+- However the `with` is left, none of your hooks stays; those of others do, also the ones that are set inside.
+  An exception goes through. A name that the model lacks raises `AttributeError`.
 
 ```
 with capture_activations(model, ["0"]) as seen:
@@ -16,6 +15,9 @@ with capture_activations(model, ["0"]) as seen:
 seen["0"]  # a list of one tensor
 ```
 """
+
+import functools
+import itertools
 
 import torch
 from torch import nn
@@ -29,8 +31,7 @@ exercise = Exercise(
         "What runs before the `yield` of a context manager, what after it, and what if something is raised "
         "inside the `with`? `model.get_submodule(name)` finds a layer under any of its names.",
         "`layer.register_forward_hook(hook)` calls `hook(layer, args, output)` after each call and returns a "
-        "handle with `remove()`. What the hook returns takes the place of the output, unless it is `None`. "
-        "A function made in a loop looks up the loop's variable when it runs, not when it is made.",
+        "handle with `remove()`. What the hook returns, unless it is `None`, replaces the output.",
         "`detach` leaves the graph and shares storage; `clone` makes new storage and stays in the graph. You "
         "need both. Begin the `try` before the first hook is there, and remove each handle in `finally`.",
     ],
@@ -97,11 +98,7 @@ def every_call(capture_activations):
     """
     t = expect.given(setup, capture_activations=capture_activations)
     calls = [t.layer(t.x), t.layer(t.layer(t.x)), t.layer(t.y)]
-    t.run("""
-        with capture_activations(model, ["0", "1", "2"]) as seen:
-            layer(layer(x))
-            layer(y)
-    """)
+    t.run('with capture_activations(model, ["0", "1", "2"]) as seen:\n    layer(layer(x))\n    layer(y)')
     _expect_seen(t.seen, {"0": calls, "1": calls, "2": []})
     t.run('with capture_activations(model, ["0"]) as seen:\n    layer(y)')
     _expect_seen(t.seen, {"0": calls[2:]})
@@ -112,19 +109,18 @@ def of_that_moment(capture_activations):
     """What is written in place afterwards does not reach an entry
 
     `detach()` shares storage with the output, and `.cpu()` returns the tensor itself where it is on the CPU
-    already. What runs next may write there: `nn.ReLU(inplace=True)`, or `h += x`.
+    already. What runs next may write there: `nn.ReLU(inplace=True)`, or `h += x`. It gets what a hook
+    returns, too: an entry that is returned becomes the input of the next layer, however it was copied.
     """
     with Rows() as rows:
-        for after in ("nn.ReLU(inplace=True)", "nn.Tanh()"):
-            for name in ("0", "1", "2"):
-                with rows.of(f"layer {name!r} with `{after}`"):
-                    layers = f"nn.Linear(3, 4), {after}, nn.Flatten(0)"
-                    setup = f"torch.manual_seed(0)\nmodel = nn.Sequential({layers})\nx = torch.randn(5, 3)"
-                    t = expect.given(setup, capture_activations=capture_activations)
-                    wanted = t.model[: int(name) + 1](t.x).detach()
-                    t.run(f'with capture_activations(model, ["{name}"]) as seen:\n    y = model(x)')
-                    _expect_seen(t.seen, {name: [wanted]})
-                    expect.own_storage(t.seen[name][0], t.y, what=f"`seen[{name!r}][0]`", of="`y`")
+        for after, name in itertools.product(("nn.ReLU(inplace=True)", "nn.Tanh()"), "012"):
+            with rows.of(f"layer {name!r} with `{after}`"):
+                setup = f"{_MODEL}model = nn.Sequential(model[0], {after}, nn.Flatten(0))"
+                t = expect.given(setup, capture_activations=capture_activations)
+                wanted = t.model[: int(name) + 1](t.x).detach()
+                t.run(f'with capture_activations(model, ["{name}"]) as seen:\n    y = model(x)')
+                _expect_seen(t.seen, {name: [wanted]})
+                expect.own_storage(t.seen[name][0], t.y, what=f"`seen[{name!r}][0]`", of="`y`")
 
 
 @exercise.check
@@ -145,9 +141,8 @@ def no_graph(capture_activations):
 def same_model(capture_activations):
     """The model trains inside the `with` as it does without
 
-    What a forward hook returns takes the place of the output, unless it is `None`: a detached tensor cuts the
-    graph there. `detach_` changes the output itself, and `torch.no_grad()` around the `yield` holds for the
-    whole block.
+    What a forward hook returns, unless it is `None`, replaces the output: a detached tensor cuts the graph.
+    `detach_` changes the output itself, and `torch.no_grad()` around the `yield` holds for the whole block.
     """
     t = expect.given(_MODEL, capture_activations=capture_activations)
     wanted = t.model(t.x)
@@ -162,14 +157,13 @@ def same_model(capture_activations):
 
 def _state(model):
     """The forward hooks of each module, and the names of its attributes."""
-    found = {
-        f"layer {name!r}": ([*m._forward_hooks.values()], {*vars(m)}) for name, m in model.named_modules()
-    }
+    found = {f"layer {n!r}": ([*m._forward_hooks.values()], {*vars(m)}) for n, m in model.named_modules()}
     return {**found, "all modules": ([*nn.modules.module._global_forward_hooks.values()], set())}
 
 
 _BLOCKS = {
     "left in order": (None, "model(x)"),
+    "another's hook set in the block": (None, "model[0].register_forward_hook(hook)\n    model(x)"),
     "an exception in the block": (KeyError, 'model(x)\n    raise KeyError("stop")'),
     "an exception in a layer": (RuntimeError, "model(x)\n    model(x[:, :2])"),
     "a name that the model lacks": (AttributeError, "model(x)"),
@@ -180,30 +174,27 @@ _BLOCKS = {
 def hooks_removed(capture_activations):
     """No hook is left behind, also after an exception, and other hooks stay
 
-    A hook stays until `remove()` is called on its handle; `_forward_hooks` holds those of everybody. An
-    exception leaves the block at once, and what has to happen all the same stands in a `finally`. A `try`
-    that begins after the hooks were registered comes too late for a name that is not found. An `__exit__`
-    that returns `True` swallows the exception.
+    A hook stays until `remove()` is called on its handle. `_forward_hooks` holds those of everybody: emptied,
+    or put back as it was, it loses others. An exception leaves the block at once: what has to happen all the
+    same stands in a `finally`, and the `try` begins before the first hook, as a name may be missing. An
+    `__exit__` that returns `True` swallows the exception.
     """
     with Rows() as rows:
         for label, (error, lines) in _BLOCKS.items():
             with rows.of(label):
-                setup = f"{_MODEL}model[0].register_forward_hook(lambda *_: None)"
+                setup = f"{_MODEL}hook = lambda *_: None\nmodel[0].register_forward_hook(hook)"
                 t = expect.given(setup, capture_activations=capture_activations)
                 before = _state(t.model)
-                names = '["0", "2.1", "missing"]' if error is AttributeError else '["0", "2.1"]'
-                block = f"with capture_activations(model, {names}) as seen:\n    {lines}"
-                if error:
-                    expect.raises(error, lambda t=t, block=block: t.run(block), what="the block")
-                else:
-                    t.run(block)
+                before["layer '0'"][0].extend([t.hook] * ("hook" in lines))
+                missing = ', "missing"' * (error is AttributeError)
+                block = f'with capture_activations(model, ["0", "2.1"{missing}]) as seen:\n    {lines}'
+                run = functools.partial(t.run, block)
+                expect.raises(error, run, what="the block") if error else run()
                 for whose, (hooks, attributes) in _state(t.model).items():
                     had, names = before[whose]
                     expect.equal(len(hooks), len(had), what=f"the number of hooks on {whose} afterwards")
                     expect.true(hooks == had, f"{whose} has another hook than before", "expected: the same")
                     new = sorted(attributes ^ names)
-                    expect.true(
-                        not new, f"{whose} has other attributes afterwards: {new}", "expected: the same"
-                    )
+                    expect.true(not new, f"{whose} has other attributes now: {new}", "expected: the same")
                 if error is not AttributeError:
                     _entries(t.seen, "0", 1)

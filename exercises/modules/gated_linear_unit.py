@@ -105,7 +105,8 @@ def leading_dimensions(GatedLinearUnit):
     """Any number of leading dimensions
 
     A linear layer works on the last dimension, and all others are a batch to it. `dim=1` is the last
-    dimension of a matrix and no other tensor's; `dim=-1` is the last of all.
+    dimension of a matrix and no other tensor's; `dim=-1` is the last of all. Nor need the rows of `x` lie one
+    after the other in storage, as `view` wants them: `nn.Linear` takes any strides.
     """
     with Rows() as rows:
         for label, x in {
@@ -125,8 +126,9 @@ def leading_dimensions(GatedLinearUnit):
 def present_parameters(GatedLinearUnit):
     """What is loaded, moved or replaced is used by the next call
 
-    `load_state_dict` writes into the parameters, with `assign=True` it replaces them; `.double()` gives them
-    other data. A view of the weights in an attribute is neither parameter nor buffer: it stays what it was.
+    `load_state_dict` writes into the parameters; with `assign=True` it replaces them, and a list of them that
+    was made in `__init__` goes on holding the old ones. `.double()` gives them other data, and a view of the
+    weights goes on reading the old.
     """
     others = "{name: torch.randn_like(p) for name, p in unit.state_dict().items()}"
     with Rows() as rows:

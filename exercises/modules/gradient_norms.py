@@ -1,11 +1,12 @@
 """The gradient of each layer
 
 Call `gradient_norms(model)` after a backward. It returns a dict: for each layer that has parameters of its
-own, by its path, the L2 norm of all their gradients taken as one long vector, as a number. A layer's own
-parameters are those that it holds itself, not those of its parts. The path of `model` itself is `""`.
+own, by its path, the L2 norm of all their gradients as one long vector, a number. Its own are those that it
+holds itself, not in its parts. The path of `model` itself is `""`.
 
-- A parameter that several layers share counts in the first alone, as in `named_parameters()`.
-- A layer has `None` where none of its parameters has a gradient: that is not 0.
+- A parameter that several layers share counts in the first alone, as in `named_parameters()`; a layer with no
+  other is left out.
+- A layer has `None`, not 0, where none of its parameters has a gradient.
 - Gradients may be `float16`, and their squares and norms too large or too small for it. They stay as they
   are.
 
@@ -107,14 +108,16 @@ def own_parameters(gradient_norms):
 def shared_once(gradient_norms):
     """A shared parameter counts once
 
-    Tied layers hold one Parameter, with one `.grad`, to which both have added. Counted once, the squares of
-    the norms of all layers add up to that of the whole gradient: what `clip_grad_norm_` computes.
+    Tied layers hold one Parameter, with one `.grad`, to which all have added. Counted once, the squares of
+    the norms of all layers add up to that of the whole gradient: what `clip_grad_norm_` computes. Where a
+    layer shares all that it holds, nothing is left to count there.
     """
     setup = """
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5))
         model[2].weight = model[0].weight
-        model.append(model[1])
+        model.extend([model[1], nn.Linear(3, 5, bias=False)])
+        model[4].weight = model[0].weight
         model[:3](torch.tensor([1, 4])).square().sum().backward()
     """
     layers = {"0": "0.weight", "1": "1.weight 1.bias", "2": "2.bias"}
@@ -126,7 +129,8 @@ def without_a_gradient(gradient_norms):
     """No gradient is `None`, and a gradient of zeros is 0
 
     Backward gives no `.grad` to a frozen parameter, nor to one that the loss doesn't depend on: it stays
-    `None`, and an optimizer passes it over. Behind a dead ReLU the gradient is there, all zeros.
+    `None`, and an optimizer passes it over. A layer whose weight is frozen may still train its bias: one
+    gradient is enough for a norm. Behind a dead ReLU the gradient is there, all zeros.
     """
     setup = """
         torch.manual_seed(0)

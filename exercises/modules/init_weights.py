@@ -88,8 +88,8 @@ def every_layer(init_weights):
 
     `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself.
     Where all weights of the layers are equal, the units of a layer compute the same and get the same
-    gradient: training doesn't tell them apart. A bias needs no chance, as the weights differ already. A seed
-    that is set inside the function makes every call draw the same.
+    gradient: training doesn't tell them apart. Weights that are scaled and not drawn anew stay equal where
+    they were. A seed that is set inside the function makes every call draw the same.
     """
     with Rows() as rows:
         for label, model in _MODELS.items():
@@ -153,9 +153,8 @@ def others_left_alone(init_weights):
 
         norms = nn.LayerNorm(4), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)
         model = nn.Sequential(Scaled(), nn.Linear(4, 4), nn.Embedding(5, 4), *norms)
-        for layer in norms:
-            nn.init.constant_(layer.weight, 0.7)
-            nn.init.constant_(layer.bias, 0.3)
+        for tensor in nn.ModuleList(norms).state_dict().values():
+            tensor.fill_(3)
     """
     t = expect.given(setup, init_weights=init_weights)
     before = {name: tensor.clone() for name, tensor in t.model.state_dict().items()}

@@ -1,7 +1,7 @@
 """The forward of an LSTM, from its weights
 
-`weights` is `dict(lstm.named_parameters())` of an `nn.LSTM` with one layer, in one direction or in both: then
-there are also `weight_ih_l0_reverse` and its kin, for the direction that reads `x` from the end.
+`weights` is `dict(lstm.named_parameters())` of an `nn.LSTM` with one layer and biases, in one direction or in
+both: then there are also `weight_ih_l0_reverse` and its kin, for the direction that reads `x` from the end.
 `lstm_forward(x, weights)` returns what `lstm(x)` returns: `output, (h_n, c_n)`, starting from zeros.
 
 In each step, with `*` element by element:
@@ -47,8 +47,7 @@ def lstm_forward(x: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, tuple[T
 def _given(lstm_forward, *more, steps=5, both=False, dtype="float64", **device):
     on = "dtype=torch." + dtype + ", device=device" * bool(device)
     lines = [
-        "torch.manual_seed(0)",
-        f"lstm = nn.LSTM(3, 5, bidirectional={both}, {on})",
+        f"torch.manual_seed(0)\nlstm = nn.LSTM(3, 5, bidirectional={both}, {on})",
         f"x = torch.randn({steps}, 2, 3, {on})",
         *more,
         "weights = dict(lstm.named_parameters())",
@@ -197,5 +196,5 @@ def products(lstm_forward):
                     t.call("lstm_forward(x, weights)")
                 found = sorted({"lstm", "lstm_cell"} & called.names)
                 expect.true(not found, f"torch's own `{'`, `'.join(found)}` ran", "expected: your own steps")
-                limit = 8 * (1 + both)
-                expect.at_most(ran.matmuls(), limit, f"matrix products in 7 steps, {1 + both} direction(s)")
+                limit, what = 8 * (1 + both), f"matrix products in 7 steps, {1 + both} direction(s)"
+                expect.at_most(ran.matmuls(), limit, what)
