@@ -9,7 +9,7 @@ what lists hold.
 - `state_dict()` has all parameters and persistent buffers under each of their names, detached, not copied.
 - `load_state_dict(state)` copies the values in place; a missing or unexpected key raises a `RuntimeError`.
 
-Attributes can be assigned anew, set to None and deleted, as in torch. Don't use `nn.Module`.
+Attributes can be assigned anew, set to None and deleted as torch allows it. Don't use `nn.Module`.
 
 `m.a = MiniModule(); m.a.w = nn.Parameter(torch.ones(1))` → `list(m.state_dict())` is `["a.w"]`
 """
@@ -28,12 +28,11 @@ exercise = Exercise(
     hints=[
         "Look at `vars(nn.Linear(2, 2))`: torch keeps three dicts, one each for parameters, buffers and "
         "modules. Everything else asks these dicts. Who fills them, and who finds `linear.weight` there?",
-        "Python calls `__setattr__` for every `m.x = …`, `__delattr__` for `del m.x`, and `__getattr__` if "
-        "it found no `x` in the ordinary way. A name belongs in one place: which others must forget it? And "
-        "what if the name is a buffer's already, or gets None?",
-        "A module looks into its own dicts, then asks each of its modules the same question, and puts the "
-        "module's name and a dot before what comes back. Shared is a question of `is`, not of equal values. "
-        "Loading can start from `state_dict()`: its tensors have the storage of the real ones.",
+        "A name belongs in one place: which others must forget it? And what if the name is a buffer's "
+        "already, or gets None, and then a tensor? What lies in the dicts is found by `__getattr__`.",
+        "A module looks into its own dicts, then asks each of its modules, and puts the module's name and a "
+        "dot before what comes back. Shared is a question of `is`, not of equal values. Loading can start "
+        "from `state_dict()`: its tensors have the storage of the real ones.",
     ],
 )
 
@@ -88,18 +87,15 @@ root.right.inner.register_buffer("mean", torch.ones(3))
 def registered(MiniModule):
     """What is assigned to an attribute is found, at any depth
 
-    `m.x = value` calls `__setattr__`, and that is where a module notes what is a parameter and what is a
-    module. Each instance has notes of its own. `named_parameters` asks the module, then each of its modules,
-    and puts their names and a dot before what they say.
+    `m.x = value` calls `__setattr__`, where a module notes what is a parameter and what is a module. Each
+    instance has notes of its own. `named_parameters` asks the module, then each of its modules, and puts
+    their names and a dot before what they say.
     """
-    expect.true(
-        not issubclass(MiniModule, nn.Module), "it is an `nn.Module`", "expected: a class of your own"
-    )
-    t = modules.compare(_TREE, [_NAMES, _PARAMETERS, "root.right.inner.weight"], MiniModule)
-    same = t.call("dict(root.named_parameters())['right.weight'] is root.right.weight")
-    expect.true(same, "`root.right.weight` is another tensor than the one listed", "expected: the same one")
-    same = t.call("root.right.weight").requires_grad and t.call("isinstance(root.right.weight, nn.Parameter)")
-    expect.true(same, "`root.right.weight` is no Parameter", "expected: the Parameter that was assigned")
+    own = not issubclass(MiniModule, nn.Module)
+    expect.true(own, "it is an `nn.Module`", "expected: a class of your own")
+    assigned = "isinstance(root.right.weight, nn.Parameter) and root.right.weight.requires_grad"
+    listed = "dict(root.named_parameters())['right.weight'] is root.right.weight"
+    modules.compare(_TREE, [_NAMES, _PARAMETERS, "root.right.inner.weight", listed, assigned], MiniModule)
 
 
 @exercise.check
@@ -146,31 +142,30 @@ def shared(MiniModule):
 def saved(MiniModule):
     """`state_dict` holds detached tensors over the same storage, without temporary buffers
 
-    Saving needs no copy, and a copy of a large model costs its memory again. So a `state_dict` is a view of
-    the living model: keep a `clone` if you want what is there now. `persistent=False` says that a buffer can
-    be computed anew.
+    A copy of a large model costs its memory again. So a `state_dict` is a view of the living model: keep a
+    `clone` if you want what is there now. `persistent=False` says that a buffer can be computed anew.
     """
     code = f"{_TREE}{_BUFFERS}state = root.state_dict()"
     t = modules.compare(code, [_STATE, "root.left.mask", "root.right.inner.mean"], MiniModule)
     for name, tensor in t.call("state.items()"):
-        source = t.call(f"root.{name}")
-        told = f"`state[{name!r}]` requires a gradient"
-        expect.true(not tensor.requires_grad, told, "expected: a detached tensor")
-        expect.same_storage(tensor, source, what=f"`state[{name!r}]`", of=f"`root.{name}`")
+        source, what = t.call(f"root.{name}"), f"`state[{name!r}]`"
+        expect.true(not tensor.requires_grad, f"{what} requires a gradient", "expected: a detached tensor")
+        expect.same_storage(tensor, source, what=what, of=f"`root.{name}`")
 
 
 @exercise.check
 def loaded(MiniModule):
     """`load_state_dict` copies into the tensors that are there, and wants every key
 
-    An optimizer holds the parameters, so they have to stay the same tensors, with storage of their own: one
-    that is shared with the loaded dict changes with it. A key that nobody asks for, or that is not there, is
-    mostly a wrong file or a wrong name.
+    An optimizer holds the parameters, and an earlier `state_dict` the storage of the buffers: what loads has
+    to write there. A tensor of the loaded dict in their place would change with that dict. A key that nobody
+    asks for, or that is not there, is mostly a wrong file or a wrong name.
     """
     more = """
 root.left.again = root.right
 state = {name: torch.full_like(t, 7. + i) for i, (name, t) in enumerate(root.state_dict().items())}
-state["right.weight"] = state["left.again.weight"] = nn.Parameter(torch.tensor([0.5, 0.25]))
+state["right.weight"] = nn.Parameter(torch.tensor([0.5, 0.25]))
+state |= {name.replace("right", "left.again"): t for name, t in state.items() if name[:5] == "right"}
 """
     code = f"{_TREE}{_BUFFERS}{more}"
     names = ("bias", "left.weight", "left.mean", "left.mask", "right.weight", "right.inner.weight")
@@ -184,8 +179,8 @@ state["right.weight"] = state["left.again.weight"] = nn.Parameter(torch.tensor([
         expect.equal(tensor.detach(), given.get(name, torch.ones(2)), what=what)
         same = tensor is before[name] or name in ("left.mean", "left.mask")
         expect.true(same, f"{what} is another tensor than before", "expected: the same one, new values")
-        told = f"{what} has another storage than before", "expected: the new values in its own"
-        expect.true(tensor.data_ptr() == places[name], *told)
+        same = tensor.data_ptr() == places[name]
+        expect.true(same, f"{what} has another storage than before", "expected: the new values in its own")
         expect.true(tensor.is_leaf, f"{what} has a `grad_fn` now", "expected: values, and no graph")
     expect.equal(t.state, given, what="`state` after loading")
     for change in ("del state['right.inner.mean']", "state['right.mean_too'] = torch.ones(3)"):
@@ -198,10 +193,13 @@ def changed(MiniModule):
     """After any changes the tree has the names and tensors that torch's has
 
     A name is in one place: what is assigned to it replaces what was there, of whatever kind. A tensor on the
-    name of a buffer is the buffer from then on, None on the name of a parameter or a module leaves nothing to
-    list, and after `del` the name is as good as new.
+    name of a buffer is the buffer from then on. None leaves nothing to list, but the name keeps its kind and
+    its place in the order; only after `del` it is as good as new.
     """
     with Rows() as rows:
+        for label, more in (("the order", ""), ("the order after None", "root.left = None\n")):
+            with rows.of(label):
+                modules.compare(f"{_TREE}{more}root.left = Block(5.)", [_NAMES], MiniModule)
         for kind in modules.KINDS:
             with rows.of(kind):
                 for lines in modules.programs(kind, 15):

@@ -19,7 +19,8 @@ BUILD = ("parameter", "parameter", "buffer", "temporary", "module", "plain")
 KINDS = {
     "built": (),
     "shared": ("share",),
-    "assigned anew": ("parameter again", "buffer again", "module again", "none", "of another kind"),
+    "assigned anew": ("parameter again", "buffer again", "module again", "of another kind"),
+    "set to None": ("none", "none, then again"),
     "deleted": ("delete", "delete", "again", "rename"),
     "all of it": ("share", "parameter again", "buffer again", "module again", "none", "delete", "again"),
 }
@@ -62,7 +63,7 @@ class Tree:
         pick, path = self.random.choice, self.random.choice(self._paths())
         module = eval(path, self.names)
         own = {
-            "parameter": [n for n, p in module._parameters.items() if p is not None],
+            "parameter": list(module._parameters),  # None among them: the name is a parameter's still
             "buffer": list(module._buffers),
             "module": [n for n, m in module._modules.items() if m is not None],
         }
@@ -95,8 +96,12 @@ class Tree:
             new = {"parameter": f"nn.Parameter({value})", "buffer": value, "module": "MiniModule()"}[kind]
             if own[kind]:
                 yield f"{path}.{pick(own[kind])} = {new}"
-        elif deed == "none" and own["parameter"] + own["module"]:
-            yield f"{path}.{pick(own['parameter'] + own['module'])} = None"
+        elif deed == "none" and (names := own["parameter"] + own["buffer"] + own["module"]):
+            yield f"{path}.{pick(names)} = None"
+        elif deed == "none, then again" and (names := own["parameter"] + own["buffer"]):
+            name = pick(names)
+            new = f"nn.Parameter({value})" if name in own["parameter"] else value
+            yield from (f"{path}.{name} = None", f"{path}.{name} = {new}")
         elif deed == "of another kind" and (names := [n for n in _BUFFERS if hasattr(module, n)]):
             yield f"{path}.{pick(names)} = nn.Parameter({value})"
         elif deed == "delete" and (names := own["parameter"] + own["buffer"] + own["module"]):
