@@ -66,9 +66,9 @@ def _expect_tied(t, model, source, *targets):
 def one_parameter(tie_weights):
     """The names lead to one Parameter, which is counted once
 
-    A Parameter is an object, and a module holds a reference to it under a name. Two modules can hold the same
-    one; then `parameters()` gives it once. Two Parameters that share storage are still two: the optimizer
-    would change the numbers twice.
+    A Parameter is an object, and a module holds a reference to it under the last part of its name; all before
+    the last dot leads to the module. Two modules can hold the same one, and two Parameters that share storage
+    are still two. An optimizer made before holds the source: it trains that one, no new one in its place.
     """
     with Rows() as rows:
         for names in (
@@ -164,10 +164,11 @@ def refuses(tie_weights):
                     "model.wide, model.flat = nn.Parameter(torch.ones(2, 4)), nn.Parameter(torch.ones(8))\n"
                 )
                 t = _given(tie_weights, more)
-                before = dict(t.model.named_parameters())
+                before, state = dict(t.model.named_parameters()), copy.deepcopy(t.model.state_dict())
                 statement = f"tie_weights(model, 'embed.weight', 'head.weight', '{target}')"
                 expect.raises(ValueError, lambda t=t, code=statement: t.call(code))
                 for name, parameter in before.items():
                     same = t.model.get_parameter(name) is parameter
                     told = f"`{name}` is another Parameter now"
                     expect.true(same, told, "expected: the one that it was before the call")
+                expect.equal(dict(t.model.state_dict()), dict(state), what="`model.state_dict()` afterwards")
