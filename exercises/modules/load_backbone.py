@@ -63,16 +63,20 @@ _RENAMED = "{'net.': 'backbone.'}"
 
 
 def _given(load_backbone, more="", renamed=_RENAMED):
-    """The example, and what was there before it ran: the model's tensors, copied, and its Parameters."""
+    """The example, and what was in the model before it ran: its tensors, copied, and their places."""
     t = expect.given(_SETUP + more, load_backbone=load_backbone)
     before = {name: tensor.clone() for name, tensor in t.model.state_dict().items()}
-    parameters = [id(p) for p in t.model.parameters()]
+    places = _places(t.model)
     saved = {key: tensor.detach().clone() for key, tensor in t.state.items()}
     t.run(_CALL.format(renamed))
     expect.equal(t.state, saved, what="`state` afterwards")
-    same = [id(p) for p in t.model.parameters()] == parameters
-    expect.true(same, "the model has other Parameters than before", "expected: the same ones")
-    return t, before
+    return t, before, places
+
+
+def _places(model):
+    """For each entry its Parameter, or None, and a tensor over its storage, which stays alive."""
+    parameters = dict(model.named_parameters())
+    return {name: (parameters.get(name), t) for name, t in model.state_dict().items()}
 
 
 def _expect_report(t, missing=(), unexpected=(), mismatched=()):
@@ -93,19 +97,25 @@ def loaded(load_backbone):
     """What is meant for an entry of the model is copied into it
 
     A `state_dict` has buffers too: without its running statistics a batch norm is another function. The
-    values are copied, in the model's dtype, so what happens to `state` later does not reach the model.
+    values are copied, in the model's dtype, into the storage that is there: an optimizer holds the model's
+    Parameters, and what happens to `state` later does not reach them.
     """
     with Rows() as rows:
         for label, more in {
             "a state_dict": "",
-            "one in float16": "state = {key: t.half() if t.is_floating_point() else t for key, t in "
-            "state.items()}\n",
+            "one in float16": "state = old.half().state_dict()\n",
             "one of Parameters": "state = old.state_dict(keep_vars=True)\n",
         }.items():
             with rows.of(label):
-                t, before = _given(load_backbone, more)
+                t, before, places = _given(load_backbone, more)
                 wanted = {key.replace("net.", "backbone."): tensor for key, tensor in t.state.items()}
                 _expect_values(t, {n: wanted.get(n, b).detach().to(b.dtype) for n, b in before.items()})
+                for name, (parameter, tensor) in _places(t.model).items():
+                    told = f"`{name}` of `model` is another Parameter than before"
+                    expect.true(parameter is places[name][0], told, "expected: the same one, new values")
+                    told = f"`{name}` of `model` has another storage than before"
+                    same = tensor.data_ptr() == places[name][1].data_ptr()
+                    expect.true(same, told, "expected: the new values in its own")
                 after = {name: tensor.clone() for name, tensor in t.model.state_dict().items()}
                 t.run("with torch.no_grad():\n    for tensor in state.values():\n        tensor.zero_()")
                 _expect_values(t, after)
@@ -126,10 +136,10 @@ def reported(load_backbone):
             ("a saved `table`", "state['net.table'] = torch.ones(2)\n", [], ["net.table"]),
         ):
             with rows.of(label):
-                t, _ = _given(load_backbone, more)
+                t, *_ = _given(load_backbone, more)
                 heads = ["head.weight", "head.bias"], ["classifier.weight", "classifier.bias"]
                 _expect_report(t, heads[0] + missing, heads[1] + unexpected)
-    t, before = _given(load_backbone, renamed={})
+    t, before, _ = _given(load_backbone, renamed={})
     _expect_report(t, before, t.state)
 
 
@@ -140,36 +150,20 @@ def beginnings(load_backbone):
     `str.replace` finds its text anywhere in a key. One replacement after another renames what was renamed
     before: where two parts change names, both end up under one.
     """
-    layer = "nn.Linear(1, 1, bias=False)"
+
+    def layers(*names):
+        return "{" + ", ".join(f"'{name}': nn.Linear(1, 1, bias=False)" for name in names) + "}"
+
     with Rows() as rows:
         for renamed, model, meant in (
-            (
-                {"old.": "new."},
-                f"{{'new': {layer}, 'my_old': {layer}}}",
-                {"old.weight": "new.weight", "my_old.weight": "my_old.weight"},
-            ),
-            (
-                {"old.": "new."},
-                f"{{'new': nn.ModuleDict({{'old': {layer}}})}}",
-                {"old.old.weight": "new.old.weight"},
-            ),
-            (
-                {"module.": ""},
-                f"{{'module': {layer}, 'b': {layer}}}",
-                {"module.module.weight": "module.weight", "b.weight": "b.weight"},
-            ),
-            ({"": "new."}, f"{{'new': {layer}}}", {"weight": "new.weight"}),
-            (
-                {"a.": "b.", "b.": "a."},
-                f"{{'a': {layer}, 'b': {layer}}}",
-                {"a.weight": "b.weight", "b.weight": "a.weight"},
-            ),
-            (
-                {"a.": "b.", "b.": "c."},
-                f"{{'b': {layer}, 'c': {layer}}}",
-                {"a.weight": "b.weight", "b.weight": "c.weight"},
-            ),
+            ({"old.": "new."}, layers("new", "my_old"), {"old.": "new.", "my_old.": "my_old."}),
+            ({"old.": "new."}, f"{{'new': nn.ModuleDict({layers('old')})}}", {"old.old.": "new.old."}),
+            ({"module.": ""}, layers("module", "b"), {"module.module.": "module.", "b.": "b."}),
+            ({"": "new."}, layers("new"), {"": "new."}),
+            ({"a.": "b.", "b.": "a."}, layers("a", "b"), {"a.": "b.", "b.": "a."}),
+            ({"a.": "b.", "b.": "c."}, layers("b", "c"), {"a.": "b.", "b.": "c."}),
         ):
+            meant = {f"{key}weight": f"{name}weight" for key, name in meant.items()}
             with rows.of(f"`{renamed}`"):
                 state = ", ".join(f"'{key}': torch.tensor([[{n}.]])" for n, key in enumerate(meant, 1))
                 setup = f"model = nn.ModuleDict({model})\nstate = {{{state}}}"
@@ -190,7 +184,7 @@ def nothing_copied(load_backbone):
         for shape in ((4,), (1,), (3, 1), ()):
             for key in ("net.0.bias", "net.level"):
                 with rows.of(f"`{shape}` for {key}"):
-                    t, before = _given(load_backbone, f"state['{key}'] = torch.ones({shape})\n")
+                    t, before, _ = _given(load_backbone, f"state['{key}'] = torch.ones({shape})\n")
                     _expect_values(t, before)
                     name = key.replace("net", "backbone")
                     heads = ["head.weight", "head.bias"], ["classifier.weight", "classifier.bias"]
