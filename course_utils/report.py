@@ -12,6 +12,7 @@ from html import escape
 
 from course_utils.catalog import Solution
 from course_utils.conduct import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, RAISED, WRONG, Outcome
+from course_utils.exercise.predict import TOLD
 
 # Symbols and colours by state. The colours can be told apart by colour-blind readers and have enough
 # contrast on white and on black.
@@ -174,8 +175,8 @@ def _line(outcome: Outcome) -> str:
 
 
 def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
-    """Each outcome with what is said of it: in full of the first failure, the example and the first
-    difference of the others. The same error at the same line of the reader's is told once."""
+    """Each outcome with what is said of it: in full of the first failure; of the others the example and the
+    first difference, or the lines of a prediction. An error at the same line of the reader's is told once."""
     found, told, failed = [], set(), False
     for outcome in report.outcomes:
         message, error = outcome.message, tuple(outcome.message[-2:])
@@ -186,7 +187,7 @@ def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
                 message = list(error)
             told.add(error)
         elif failed and outcome.state == WRONG:
-            message = message[: 2 if message and message[0].startswith("for") else 1]
+            message = message[: 2 if message and message[0].startswith("for") else TOLD + 1]
         failed = failed or outcome.state in FAILED
         found.append((outcome, message))
     return found
