@@ -84,7 +84,7 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
     with saved_tensors_hooks(pack, lambda token: token.tensor):
         result = fn(*args, **kwargs)
     with torch._C.DisableTorchFunction():
-        nodes = list(_nodes(result))
+        nodes = list(nodes_behind(result))
         names = {node._sequence_nr(): node.name() for node in nodes if not hasattr(node, "variable")}
         if any(token.sequence not in names for token in _alive(held)):
             gc.collect()  # a graph that only waits for the collector is not kept
@@ -114,7 +114,7 @@ def _listed(tokens: list[_Held], names: dict[int, str], left_out: set[int]) -> S
     return Saved(total, found)
 
 
-def _nodes(result: Any) -> Iterator[Any]:
+def nodes_behind(result: Any) -> Iterator[Any]:
     """Every node of the graph behind a result, each once."""
     pending = [t.grad_fn for t in tree_leaves(result) if isinstance(t, Tensor)]
     seen = set()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from course_utils.measure.saved import nodes_behind
 from course_utils.measure.storage import tensors_in
 
 
@@ -64,16 +65,18 @@ class Step:
 class Run:
     """What was recorded of a training run.
 
-    `losses`: the value of each tensor that `backward` (or `torch.autograd.grad`) was called on. `uncleared`:
-    at each of these calls, by `id` of the parameter, the norms of gradients that an optimizer step had used
-    already and nobody had cleared; `leftovers`: all of them together. `grad_norms`: at each optimizer step,
-    by the layer's name; 0 where it had no gradient. `rates`: the learning rate of the first group, at each
-    step. `graphs`: at the start of each forward, how many graphs of earlier forwards of models still exist;
-    and, as the last entry, when the function has returned. `result`: what it returned.
+    `losses`: the value of each tensor that `backward` (or `torch.autograd.grad`) was called on. `nodes`: how
+    many nodes the graph behind it had then. `uncleared`: at each of these calls, by `id` of the parameter,
+    the norms of gradients that an optimizer step had used already and nobody had cleared; `leftovers`: all of
+    them together. `grad_norms`: at each optimizer step, by the layer's name; 0 where it had no gradient.
+    `rates`: the learning rate of the first group, at each step. `graphs`: at the start of each forward, how
+    many graphs of earlier forwards of models still exist; and, as the last entry, when the function has
+    returned. `result`: what it returned.
     """
 
     result: Any = None
     losses: list[float] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
     uncleared: list[dict[int, float]] = field(default_factory=list)
     grad_norms: dict[str, list[float]] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
@@ -193,6 +196,7 @@ class _Recorder:
         with torch.no_grad():
             self.run.uncleared.append({id(p): norm for p in self.used if adds and (norm := _norm(p))})
             self.run.losses.append(sum(float(t.sum()) for t in tensors_in(tensors)))
+        self.run.nodes.append(sum(1 for _ in nodes_behind(tensors)))
         self.used = []
 
     def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

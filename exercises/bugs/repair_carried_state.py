@@ -1,0 +1,150 @@
+"""Repair: chunks that cost more and more
+
+The function below learns to forecast sixteen series. It reads them in chunks of four values, and takes a step
+after each pass over all chunks. The forecasts get good. But in each pass a chunk takes more time and memory
+than the one before, and the real series have a million values. Mend it: each chunk costs what the first does.
+
+- What the model has read in earlier chunks of a pass still counts in later ones.
+- The model, the optimizer with its settings, the chunks, one backward for each, the number of steps and what
+  the seed decides stay.
+
+`repair_carried_state(series, seed=0)` → `model`, `[0.82, 0.73, …]`: `series` is `(16, 33)`; the losses of
+all chunks are Python numbers.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import runs
+
+exercise = Exercise(
+    minutes=5,
+    hints=[
+        "Take `retain_graph=True` out and read the error. Whose graph does the second backward enter?",
+        "Look at the `grad_fn` of what a chunk hands to the next. The numbers have to go on. And the graph?",
+        "`detach` gives the same numbers without a graph. Where does a chunk end?",
+    ],
+)
+
+
+@exercise.starter
+def repair_carried_state(series: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+    """(16, 33) -> the model, the loss of each chunk"""
+
+    class Forecast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gru = nn.GRU(1, 16, batch_first=True)
+            self.head = nn.Linear(16, 1)
+
+        def forward(self, x, state):
+            features, state = self.gru(x, state)
+            return self.head(features), state
+
+    torch.manual_seed(seed)
+    model = Forecast()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    x, y = series[:, :-1, None], series[:, 1:, None]
+    losses = []
+    for _ in range(8):
+        state = None
+        for chunk in torch.arange(32).split(4):
+            forecast, state = model(x[:, chunk], state)
+            loss = F.mse_loss(forecast, y[:, chunk])
+            loss.backward(retain_graph=True)
+            losses.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, losses
+
+
+class _Healthy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.head = nn.GRU(1, 16, batch_first=True), nn.Linear(16, 1)
+
+    def forward(self, x, state):
+        features, state = self.gru(x, state)
+        return self.head(features), state.detach()
+
+
+def _healthy(t, seed):
+    torch.manual_seed(seed)
+    model = _Healthy()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(8):
+        state = None
+        for start in range(0, 32, 4):
+            forecast, state = model(t.series[:, start : start + 4, None], state)
+            F.mse_loss(forecast[..., 0], t.series[:, start + 1 : start + 5]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+_HELD = runs.wave(528, seed=100).view(16, 33, 1)
+_SERIES = "series = runs.wave(528).view(16, 33).clone()"
+_CASE = runs.Case(
+    exercise,
+    setup=_SERIES,
+    call="model, losses = repair_carried_state(series, seed)",
+    train=_healthy,
+    held=lambda model: F.mse_loss(model(_HELD[:, :-1], None)[0], _HELD[:, 1:]),
+)
+
+
+@exercise.check
+def own_chunk(repair_carried_state):
+    """Each backward goes through the graph of its own chunk
+
+    The state has a graph: the one that made it. Handed to the next chunk, it ties the graphs of all chunks
+    into one. Backward goes through all of it, from the newest chunk to the first of the pass, and
+    `retain_graph=True` keeps in memory what that needs.
+    """
+    nodes = _CASE.treated(repair_carried_state).run.nodes
+    for number, count in enumerate(nodes):
+        told = f"in pass {number // 8}, the backward of chunk {number % 8} goes through {count} nodes"
+        expect.true(count <= 1.5 * nodes[0], told, f"expected: as many as that of the first, {nodes[0]}")
+
+
+@exercise.check
+def what_stays(repair_carried_state):
+    """The model, the chunks, the optimizer and the number of steps stay
+
+    The length of a chunk is the length of the past that a gradient tells of. In shorter ones the model learns
+    less, and longer ones cost more.
+    """
+    _CASE.stays(repair_carried_state)
+
+
+@exercise.check
+def state_carried(repair_carried_state):
+    """A chunk begins with the state in which the one before ended, a pass with none
+
+    The graph may end where a chunk ends; the numbers go on. With an empty state in each chunk, the model
+    forgets at each border what it has read. A new pass reads the series from the beginning.
+    """
+    change = "for row in range(7):\n    series[row, 4 * row : 4 * row + 4] += 1"
+    other = _CASE.treated(repair_carried_state, setup=f"{_SERIES}\n{change}").run.trained
+    run = _CASE.treated(repair_carried_state).run
+    for row, (came, was) in enumerate(zip(other[1:8], run.trained[1:8], strict=True)):
+        told = f"with other values in chunk {row}, the forecasts in chunk {row + 1} are the same"
+        expect.true(not torch.allclose(came.output[row], was.output[row]), told, "expected: others")
+    for number in (*range(8), 8, 16, 24):
+        what, wanted = (
+            f"in pass {number // 8}, the loss of chunk {number % 8}",
+            _CASE.healthy().losses[number],
+        )
+        expect.equal(run.losses[number], wanted, what=what, rtol=1e-3)
+
+
+@exercise.check
+def learns(repair_carried_state):
+    """After training the model is as good as a healthy run's, with three seeds
+
+    No gradient says any more how an early value helps a forecast in a later chunk. What is learned inside of
+    a chunk makes the state useful all the same.
+    """
+    _CASE.in_band(repair_carried_state)
