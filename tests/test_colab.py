@@ -409,7 +409,7 @@ def modules(parts: list[str]) -> list[Path]:
 
 def without_options(cell: str) -> str:
     """A code cell of a lesson's source without its options and without what only IPython reads."""
-    lines = cell.splitlines()
+    lines = re.sub(r"\A---\n.*?\n---\n", "", cell, flags=re.DOTALL).splitlines()
     return "\n".join("pass" if re.match(r"\s*[:%!]", line) else line for line in lines)
 
 
