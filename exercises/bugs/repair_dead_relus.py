@@ -6,7 +6,7 @@ the loss stays at 0.19, and in the end all images have the same score. A colleag
 with the same layers. Mend it.
 
 - Before the first step, the scores are near -3 on the average.
-- The layers, the optimizer with its settings, the batches and the number of steps stay.
+- Layers, loss, optimizer with its settings, batches and number of steps stay. All parameters train.
 
 `repair_dead_relus(x, y, seed=0)` → `model`, `[0.16, …]`: images `x` are `(n, 1, 8, 8)`, `y` is 0. or 1.
 """
@@ -126,12 +126,21 @@ def first_scores(repair_dead_relus):
 
 @exercise.check
 def what_stays(repair_dead_relus):
-    """The layers, the optimizer and the steps stay
+    """The layers, the loss, the optimizer and the steps stay, and all parameters are trained
 
     A leaky ReLU or a normalization gets a gradient through such biases. They are cures for other networks:
-    here nothing is wrong with the layers, but with what they start from.
+    here nothing is wrong with the layers, but with what they start from. Nor is it the loss: a weight for the
+    rare kind makes the scores of all images higher, and -3 is a start, which training may leave.
     """
     _CASE.stays(repair_dead_relus)
+    t = _CASE.treated(repair_dead_relus)
+    held = {id(p) for step in t.run.steps for group in step.optimizer.param_groups for p in group["params"]}
+    for name, p in t.model.named_parameters():
+        expect.true(id(p) in held, f"`{name}` is in no group of the optimizer", "expected: it trains")
+        expect.true(p.requires_grad, f"`{name}` does not require a gradient", "expected: it trains")
+    for forward, loss in zip(t.run.trained, t.run.losses, strict=True):
+        wanted = _loss(forward.output, t.y[runs.rows_of(forward, t.x)]).item()
+        expect.equal(loss, wanted, what=f"the loss of step {forward.step}", rtol=1e-4, atol=1e-6)
 
 
 @exercise.check

@@ -104,7 +104,7 @@ def mean_over_words(repair_padded_loss):
             "the mean of the means of the rows": ((each * is_word).sum(1) / is_word.sum(1)).mean(),
         }
         what = f"the loss of step {forward.step}"
-        expect.equal(torch.tensor(loss), torch.tensor(wanted), what=what, rtol=1e-4, atol=1e-5, like=like)
+        expect.equal(torch.tensor(loss), torch.tensor(wanted), what=what, rtol=1e-5, atol=1e-5, like=like)
 
 
 @exercise.check

@@ -121,6 +121,13 @@ mistakes = [
     Edit("no low scores", _LOW, "pass", told_by="first_scores"),
     Wrong(_leaky, told_by="what_stays"),
     Edit("a higher rate", "lr=0.1", "lr=0.2", told_by="what_stays"),
+    Edit("a frozen bias", _LOW, f"{_LOW}.requires_grad_(False)", told_by="what_stays"),
+    Edit(
+        "a weighted loss",
+        "(scores, y[batch])",
+        "(scores, y[batch], pos_weight=torch.tensor(2.0))",
+        told_by="what_stays",
+    ),
     Wrong(_large_weights, told_by="alive"),
 ]
 
