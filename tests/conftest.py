@@ -19,6 +19,15 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def _an_example_of_its_own():
+    """No test begins with the example of the one before."""
+    from course_utils.exercise.given import example_of_its_own
+
+    with example_of_its_own():
+        yield
+
+
 # What takes longest together, first: what comes last is shared out in small parts.
 FIRST = ("test_check_command", "test_notebooks", "test_browser", "test_workers", "test_ranks", "test_grader")
 

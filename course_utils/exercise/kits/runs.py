@@ -239,8 +239,10 @@ def same_layers(run: Run, model: nn.Module, sick: Run, but: Iterable[str] = ()) 
     expect.true(bool(run.trained), "no gradient came back to a module that was called", "expected: it trains")
     came, wanted = (_layers(r.trained[0], set(but)) for r in (run, sick))
     lost, added = Counter(wanted) - Counter(came), Counter(came) - Counter(wanted)
-    told = [f"{said(next(iter(lost)))} does not run in training any more"] if lost else []
-    told += [f"{said(next(iter(added)))} runs in training, and did not before"] if added else []
+    gone, new = next(iter(lost), ""), next(iter(added), "")
+    short = said if said(gone) != said(new) else "`{}`".format
+    told = [f"{short(gone)} does not run in training any more"] if lost else []
+    told += [f"{short(new)} runs in training, and did not before"] if added else []
     if told and not any(f.module is model for f in run.trained):
         told = ["the returned model itself was not called in training, at most parts of it, or its `forward`"]
     expect.true(
