@@ -72,9 +72,12 @@ def replaces_parameters(model, batch, loss_fn):
     return []
 
 
-def finds_more_each_time(model, batch, loss_fn, found=[]):  # noqa: B006
-    found.append(str(len(found)))
-    return list(found)
+FOUND = []
+
+
+def finds_more_each_time(model, batch, loss_fn):
+    FOUND.append(str(len(FOUND)))
+    return list(FOUND)
 
 
 @pytest.mark.parametrize(

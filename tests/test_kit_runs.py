@@ -98,8 +98,11 @@ def sick(x, y, seed):
     return train(x, y, seed, zero=False)
 
 
-def held(model, data=runs.two_moons(99, seed=9)):  # noqa: B008
-    return F.cross_entropy(model(data[0]), data[1])
+HELD = runs.two_moons(99, seed=9)
+
+
+def held(model):
+    return F.cross_entropy(model(HELD[0]), HELD[1])
 
 
 def test_what_stays_and_the_band():

@@ -285,11 +285,6 @@ def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = (
 # --- what runs show ---------------------------------------------------------------------------------------
 
 
-def from_data(forward: Forward, data: Tensor) -> bool:
-    """Whether the input of this forward consists of rows of `data`, which differ."""
-    return _places(forward, data) is not None
-
-
 def rows_of(forward: Forward, data: Tensor, name: str = "x") -> Tensor:
     """For each row of the input of a forward, its place in `data`."""
     places = _places(forward, data)
