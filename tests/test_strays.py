@@ -55,14 +55,15 @@ def until(condition, what):
 # --- what ranks do ----------------------------------------------------------------------------------------
 
 
-def leaves_things(rank, folder):
-    """A child in a session of its own, a port that listens, a temporary file; and says so."""
+def leaves_things(rank, folder, world_size=2):
+    """A child in a session of its own, a port that listens, a temporary file; says so, and waits for all to."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
     listening = socket.create_server(("127.0.0.1", 0))
     _, name = tempfile.mkstemp()
     told = {"pids": [os.getpid(), child.pid], "port": listening.getsockname()[1], "file": name}
     (folder / f"{rank}.part").write_text(json.dumps(told))
     (folder / f"{rank}.part").rename(folder / f"{rank}.json")
+    told_by(folder, world_size)  # whoever ended before would take along a rank that has said nothing yet
     return listening
 
 
