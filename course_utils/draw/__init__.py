@@ -1,6 +1,8 @@
 """Pictures of live objects: plain functions, data in, matplotlib figure out."""
 
+from course_utils.draw.checkpoints import checkpoints
 from course_utils.draw.compiled import compiled
+from course_utils.draw.floats import floats
 from course_utils.draw.forms import forms
 from course_utils.draw.graph import graph
 from course_utils.draw.hooks import hooks
@@ -13,8 +15,10 @@ from course_utils.draw.slopes import slopes
 from course_utils.draw.strides import strides, tapes, walk
 
 __all__ = [
+    "checkpoints",
     "compiled",
     "curves",
+    "floats",
     "forms",
     "graph",
     "hooks",

@@ -1,7 +1,9 @@
 """Widgets over live objects: controls of ipywidgets, a picture that follows them, a still for places without
 a kernel."""
 
+from course_utils.explore.checkpoints import checkpoints
 from course_utils.explore.compiled import compiled
+from course_utils.explore.floats import floats
 from course_utils.explore.graph import graph
 from course_utils.explore.inplace import inplace
 from course_utils.explore.lanes import lanes
@@ -10,4 +12,15 @@ from course_utils.explore.run import run
 from course_utils.explore.signal import signal
 from course_utils.explore.strides import strides
 
-__all__ = ["compiled", "graph", "inplace", "lanes", "modules", "run", "signal", "strides"]
+__all__ = [
+    "checkpoints",
+    "compiled",
+    "floats",
+    "graph",
+    "inplace",
+    "lanes",
+    "modules",
+    "run",
+    "signal",
+    "strides",
+]

@@ -1,0 +1,123 @@
+"""The gradients of a live model by layer, all of them, and what a narrow format would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from torch import Tensor, nn
+
+from course_utils.draw.formats import Format
+from course_utils.draw.model_run import must_run, run, tensors_in
+from course_utils.draw.module_tree import said
+
+KINDS = {
+    "outputs": "gradients that arrive at the output of each layer",
+    "weights": "gradients of the weights of each layer",
+}
+Loss = Callable[[Any], Tensor] | None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of the gradients that are not 0: the share that becomes 0, a subnormal number, or is too large."""
+
+    zero: float
+    subnormal: float
+    overflow: float
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Of one layer: the sizes of those that are numbers and not 0, in order; how many others there are."""
+
+    name: str
+    sizes: numpy.ndarray
+    zeros: int
+    nans: int
+
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> Gradients:
+        sizes = tensor.detach().cpu().double().flatten().abs().numpy()
+        nans, zeros = int(numpy.isnan(sizes).sum()), int((sizes == 0).sum())
+        return cls(name, numpy.sort(sizes[sizes > 0]), zeros, nans)
+
+    def below(self, size: float, *, also_at: bool = False) -> int:
+        """How many are smaller than `size`, or not larger."""
+        return int(numpy.searchsorted(self.sizes, size, side="right" if also_at else "left"))
+
+    def shares(self, form: Format, scale: float) -> Shares:
+        """What becomes of them times `scale` in a format. Ties are rounded to the even one of two numbers:
+        half of the smallest number to 0, half a step above the largest to inf, without inf to the largest."""
+        total = max(len(self.sizes), 1)
+        zero = self.below(form.vanishing / scale, also_at=True)
+        small = self.below((form.smallest_normal - form.smallest / 2) / scale)
+        large = self.below(form.overflowing / scale, also_at=not form.has_inf)
+        return Shares(zero / total, (small - zero) / total, (len(self.sizes) - large) / total)
+
+
+def record(model: nn.Module, batch: Any, loss: Loss, who: str) -> dict[str, list[Gradients]]:
+    """Runs `model` forward and backward once, from what `loss` makes of its output; without `loss`, from its
+    output. Gradients of both `KINDS`; layers are modules whose weight has two or more dimensions. The model,
+    its `.grad`, its buffers and the batch stay as they were. Raises `TypeError` for what is no module or no
+    function, `ValueError` where it cannot be run."""
+    must_run(model, who)
+    if not (loss is None or callable(loss)):
+        raise TypeError(f"{who}: loss is a function of what the model returns; given was {said(loss)}")
+    calls: list[Gradients | None] = []
+    weights: dict[str, Gradients] = {}
+    wrong: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, given: Any, output: Any) -> None:
+            place, one = len(calls), next(tensors_in(output), None)
+            if one is not None and one.requires_grad:
+                calls.append(None)
+                one.register_hook(lambda grad: calls.__setitem__(place, Gradients.of(name, grad)))
+
+        return hook
+
+    def finish(module: nn.Module, given: Any, output: Any) -> Any:
+        try:
+            value = output if loss is None else loss(output)
+        except Exception as error:
+            wrong.append(f"loss raised {type(error).__name__}: {error}; given to it was {said(output)}")
+            raise
+        if not isinstance(value, Tensor) or value.dim():
+            what = "the model" if loss is None else "loss"
+            how = "; pass loss=, as lambda output: F.cross_entropy(output, target)" if loss is None else ""
+            wrong.append(f"backward begins at a tensor with one number; {what} returned {said(value)}{how}")
+        elif not value.requires_grad:
+            wrong.append("the loss requires no gradient: none of the model's parameters is behind it")
+        if wrong:
+            raise ValueError(wrong[-1])
+        return value
+
+    copies = {
+        name: one.detach().clone().requires_grad_()
+        for name, one in model.named_parameters()
+        if one.requires_grad
+    }
+    for name, one in copies.items():
+        if one.dim() > 1:
+            one.register_hook(lambda grad, name=name: weights.__setitem__(name, Gradients.of(name, grad)))
+    hooks = [
+        (module, "register_forward_hook", note(name or "the model"))
+        for name, module in model.named_modules()
+        if any(isinstance(one, Tensor) and one.dim() > 1 for one in module._parameters.values())
+    ]
+    try:
+        run(model, batch, who, [*hooks, (model, "register_forward_hook", finish)], copies)
+    except ValueError as error:
+        if wrong:
+            raise ValueError(f"{who}: {wrong[-1]}") from error
+        raise
+    found = {
+        "outputs": [one for one in calls if one],
+        "weights": [weights[name] for name in copies if name in weights],
+    }
+    if not any(found.values()):
+        raise ValueError(f"{who}: no gradient arrived at a module with a weight of two or more dimensions")
+    return {kind: rows for kind, rows in found.items() if rows}
