@@ -3,6 +3,8 @@
     saved_bytes(fn, *args)      bytes that the result's graph keeps for backward
     live_bytes(fn, *args)       bytes still there afterwards, with the result and without it
     peak_bytes(fn, *args)       most bytes at one moment, by category
+    step_timeline(fn, *args)    bytes alive at each operator of a step, by when they were made
+    allocator_peak(fn, *args)   the peak by the allocator's own account, to compare
     with operators() as ops     which operators ran, and how often
     with syncs() as found       where a GPU would have made Python wait
     with graphs_compiled() as c graphs, graph breaks, recompilations
@@ -20,6 +22,7 @@ from course_utils.measure.compiling import GraphsCompiled, graphs_compiled
 from course_utils.measure.memory import Live, Peak, live_bytes, peak_bytes
 from course_utils.measure.operators import Operators, flops, operators
 from course_utils.measure.saved import Saved, saved_bytes
+from course_utils.measure.steps import StepTimeline, Tick, allocator_peak, step_timeline
 from course_utils.measure.storage import same_storage, storage_bytes, version
 from course_utils.measure.syncs import Sync, Syncs, syncs
 from course_utils.measure.timing import Ratio, time_ratio
@@ -34,9 +37,12 @@ __all__ = [
     "Ratio",
     "Run",
     "Saved",
+    "StepTimeline",
     "Sync",
     "Syncs",
+    "Tick",
     "Traffic",
+    "allocator_peak",
     "flops",
     "graphs_compiled",
     "live_bytes",
@@ -45,6 +51,7 @@ __all__ = [
     "record_run",
     "same_storage",
     "saved_bytes",
+    "step_timeline",
     "storage_bytes",
     "syncs",
     "time_ratio",
