@@ -1,4 +1,4 @@
-"""Lesson 01 and the stride explorer as a reader has them: JupyterLab in a real Chromium."""
+"""Lesson 01, the stride and the float explorer as a reader has them: JupyterLab in a real Chromium."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import browser
 import nbformat
 import pytest
 import torch
-from browser import CONTRASTS, DARK, LIGHT, Notebook, assert_readable, press
+from browser import CONTRASTS, DARK, LIGHT, Notebook, assert_drawn_well, assert_readable, press, widget
 from playwright.sync_api import expect
 
 from course_utils import catalog
@@ -302,3 +302,40 @@ def test_the_explorer_says_why_view_fails(explorer):
 def test_the_explorer_is_readable(explorer, page, name):
     browser.set_theme(page, name)
     assert_readable(explorer, least=30)
+
+
+# --- the float explorer ------------------------------------------------------------------------------
+
+FLOATS = """\
+from torch import nn
+from course_utils import explore
+
+model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+explore.floats(model, torch.randn(4, 8), torch.mean, value=1.0)"""
+
+
+@pytest.fixture(scope="module")
+def floats(lesson):
+    return widget(lesson.run(lesson.add(FLOATS)))
+
+
+def test_a_bit_is_clicked_and_the_number_changes(floats):
+    bits = floats.get_by_role("button", name=re.compile("^[01]$"))
+    expect(bits).to_have_text(list("0011110000000000"))
+    for place in (15, 4, 0):
+        bits.nth(place).click()
+    expect(bits).to_have_text(list(pattern := "1011010000000001"))
+    number = torch.tensor(int(pattern, 2)).to(torch.int16).view(torch.float16).item()
+    expect(floats.locator("svg")).to_contain_text(f"float16: {number}")
+    field = floats.get_by_role("textbox")
+    expect(field).to_have_value(str(number))
+    field.fill("1e-8")
+    field.press("Enter")
+    expect(bits).to_have_text(list("0" * 16))
+    expect(floats.locator("svg")).to_contain_text("1e-08 becomes 0.0")
+
+
+def test_the_float_explorer_is_readable(floats, page):
+    assert_drawn_well(floats, least=30)  # in the theme that the test before has left
+    browser.set_theme(page, DARK)
+    assert_drawn_well(floats, least=30)

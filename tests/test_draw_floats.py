@@ -54,9 +54,8 @@ def test_every_pattern_means_what_torch_says(form):
     kinds = [form.kind(one) for one in bits]
     small = (means.abs() < form.smallest_normal) & (means != 0)
     assert [kind == "subnormal" for kind in kinds] == small.tolist()
-    assert {form.decode(form.encode(form.decode(one))) for one, kind in zip(bits, kinds, strict=True) if kind != "nan"} == {
-        one for one in means.tolist() if one == one
-    }  # fmt: skip
+    numbers = [one for one in means.tolist() if not math.isnan(one)]
+    assert [form.decode(form.encode(one)) for one in numbers] == numbers
 
 
 @ALL
@@ -69,9 +68,8 @@ def test_neighbours_are_those_of_nextafter(form):
             found = torch.tensor([one[side] for one in around], dtype=torch.float64)
             assert torch.equal(found, torch.nextafter(values, torch.full_like(values, end)).double())
     else:
-        every = sorted({form.decode(one) for one in range(1 << form.width)} - {math.nan}, key=float)
-        every = [one for one in every if one == one]
-        after = dict(itertools.pairwise(every))
+        every = {form.decode(one) for one in range(1 << form.width) if form.kind(one) != "nan"}
+        after = dict(itertools.pairwise(sorted(every)))
         for one, (below, above) in zip(bits, around, strict=True):
             assert after.get(form.decode(one)) == above
             assert below is None or after[below] == form.decode(one)
@@ -87,7 +85,9 @@ def test_a_number_is_rounded_as_torch_rounds(form):
         for one in torch.tensor(SOME).double().tolist():
             step = 2.0 ** (max(math.frexp(one)[1] - 1, -126) - 10) if math.isfinite(one) else 1.0
             rounded.append(round(one / step) * step if math.isfinite(one) else one)
-    assert [form.decode(form.encode(one)) for one in SOME] == rounded
+    assert [form.decode(form.encode(one)) for one in SOME] == pytest.approx(
+        rounded, rel=0, abs=0, nan_ok=True
+    )
     assert form.kind(form.encode(math.nan)) == "nan"
 
 
@@ -102,7 +102,11 @@ def test_the_table_says_what_finfo_says():
                 info.eps,
                 info.smallest_normal,
             )
-            assert {f"{info.max:.3g}", f"{info.eps:.3g}", f"{info.smallest_normal:.3g}"} <= set(words)
+            assert {
+                f"{info.max:.3g}" if info.max > 1e6 else f"{info.max:g}",
+                f"{info.eps:.3g}",
+                f"{info.smallest_normal:.3g}",
+            } <= set(words)
         patterns = {form.decode(one) for one in ((1 << form.mantissa) - 1, 1, 1 << form.mantissa)}
         assert {form.smallest, form.smallest_normal} <= patterns
     tf32 = FORMATS["tf32"]
@@ -281,8 +285,8 @@ def test_zeros_nan_and_inf_are_told():
         (lambda: explore.floats(nn.Linear, 1), TypeError, "the class Linear, not a model made of it"),
         (lambda: explore.floats(nn.Linear(2, 2), torch.ones(2), 3), TypeError, "given was an int"),
         (lambda: explore.floats(nn.Linear(2, 2), torch.ones(3)), ValueError, "forward raised.*mat1|vec"),
-        (lambda: explore.floats(nn.Linear(2, 2), torch.ones(2)), ValueError, "the model returned a tensor of"),
-        (lambda: explore.floats(nn.Linear(2, 2), torch.ones(2), lambda y: y), ValueError, "loss returned a ten"),
+        (lambda: explore.floats(nn.Linear(2, 2), torch.ones(2)), ValueError, "the model returned a tens"),
+        (lambda: explore.floats(nn.Linear(2, 2), torch.ones(2), lambda y: y), ValueError, "loss returned a"),
         (lambda: explore.floats(nn.ReLU(), torch.ones(())), ValueError, "the loss requires no gradient"),
     ],
 )  # fmt: skip

@@ -49,6 +49,7 @@ def table(value: float | None) -> Scene:
             scene.boxes.append(Box(NAME + BIT * form.width + 3, top, width - 4, HIGH, dashed=True, line=0.8))
         if bits is None:
             said = [f"{one:.3g}" for one in (form.largest, form.smallest_normal, form.smallest, form.eps)]
+            said[0] = f"{form.largest:g}" if form.largest < 1e6 else said[0]
         else:
             now = form.decode(bits)
             said = [f"{now:.10g}", "exact" if now == value else _error(value, now)]
@@ -89,7 +90,7 @@ def compose(shown: Shown, *, bits: bool = True) -> Scene:
     top += 160
     band(scene, axis, shown, top)
     told = layers(scene, axis, shown, top + 66) if shown.rows else []
-    scene.height = scene.height or top + 66
+    scene.height = scene.height or top + 70
     scene.description = ". ".join([*texts, neighbours, *told]).replace("..", ".")
     return scene
 

@@ -25,11 +25,14 @@ def rows() -> list[Row]:
         lit[name] = _milliseconds(lambda s=slider: _move(s))
         done[name] = _milliseconds(lambda e=explorer: e.do(".t()" if e.tensor.dim() == 2 else ".mT"))
     steps, moves = _graph_times()
+    formats = {name: explore.floats(format=name) for name in ("float32", "float16")}
+    flips = {name: _milliseconds(lambda e=e: e.flip(0)) for name, e in formats.items()}
     return [
         _row("stride explorer: another element is lit", lit),
         _row("stride explorer: an operation", done),
         _row("graph explorer: a step of backward", steps),
         _row("in-place explorer: the write moves", moves),
+        _row("float explorer: a bit is flipped", flips),
         _row("a model's pictures: a slider moves", _model_times()),
     ]
 
@@ -40,8 +43,10 @@ def _model_times() -> dict[str, float]:
     tree = explore.modules(torch.nn.Transformer(16, 2)).depth
     runs = [record_run(_trained, rate) for rate in (0.1, 0.2)]
     run = explore.run(*runs).slider
+    scale = explore.floats(deep, torch.randn(64, 64), torch.Tensor.sum).scale
     return {
         "signal through 30 layers": _milliseconds(lambda: setattr(signal, "value", 3 - signal.value)),
+        "gradients of 30 layers": _milliseconds(lambda: setattr(scale, "value", 24 - scale.value)),
         "the tree of a transformer": _milliseconds(lambda: setattr(tree, "value", 3 - tree.value)),
         "400 steps of 8 layers": _milliseconds(lambda: setattr(run, "value", 301 - run.value)),
     }
