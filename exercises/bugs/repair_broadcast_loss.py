@@ -90,7 +90,8 @@ def pairs(repair_broadcast_loss):
 def what_stays(repair_broadcast_loss):
     """The network, the optimizer and the number of steps stay
 
-    A larger network or more steps bring the loss closer to the variance of `y`, and no further.
+    A larger network or more steps bring the loss closer to the variance of `y`, and no further. In batches of
+    one there is nothing to broadcast; the fault is back with the next batch of two.
     """
     _CASE.stays(repair_broadcast_loss, but=("Flatten", "Unflatten"))
 

@@ -85,7 +85,8 @@ def rates(repair_hasty_scheduler):
 def what_stays(repair_hasty_scheduler):
     """The network, the optimizer, the batches and the number of steps stay
 
-    More epochs don't help a run whose rate has come down to nothing.
+    More epochs don't help a run whose rate has come down to nothing. The seed alone decides the first weights
+    and the order of the batches.
     """
     _CASE.stays(repair_hasty_scheduler, free=["lr"])
 
