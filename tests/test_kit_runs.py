@@ -14,11 +14,16 @@ from course_utils.exercise.kits import runs
 ORIGINAL = torch.autograd.backward
 
 
+def same(model):
+    return model
+
+
 def train(
-    x, y, seed, *, steps=6, lr=0.5, momentum=0.0, zero=True, keep=lambda loss: loss.item(), dropout=0.5
+    x, y, seed, *, steps=6, lr=0.5, momentum=0.0, zero=True, keep=torch.Tensor.item, dropout=0.5, start=same
 ):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 2))
+    start(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     losses = []
     for _ in range(steps):
@@ -58,7 +63,7 @@ def test_gradients_that_nobody_cleared():
     assert summed.losses == measure.record_run(train, x, y, 0, momentum=1.0).losses
 
 
-@pytest.mark.parametrize("keep, kept", [(torch.detach, 0), (lambda loss: loss, 6)])
+@pytest.mark.parametrize("keep, kept", [(torch.detach, 0), (same, 6)])
 def test_graphs_that_are_kept(keep, kept):
     assert measure.record_run(train, *runs.two_moons(32), 0, keep=keep).graphs[-1] == kept
 
@@ -98,25 +103,28 @@ def sick(x, y, seed):
     return train(x, y, seed, zero=False)
 
 
-HELD = runs.two_moons(99, seed=9)
-
-
-def held(model):
-    return F.cross_entropy(model(HELD[0]), HELD[1])
-
-
 def test_what_stays_and_the_band():
     exercise = Exercise(minutes=1, hints=[], starter_object=sick)
-    setup, call = "x, y = runs.two_moons(32)", "model, losses = sick(x, y, seed)"
-    one = runs.Case(exercise, setup, call, lambda t, seed: train(t.x, t.y, seed)[0], held)
-    one.stays(train)
+    held = runs.on_held(runs.two_moons(99, seed=9))
+    one = runs.Case(exercise, "x, y = runs.two_moons(32)", held=held)
+    one.train = lambda t, seed: train(t.x, t.y, seed)[0]
+    one.stays(train).own_gradients()
     one.in_band(train)
+    one.learns("It is healthy.")
+    assert exercise.checks[-1].why == "It is healthy."
     for change, told in (
         ({"dropout": 0.1}, r"`Dropout\(p=0.5\)` does not run"),
         ({"steps": 7}, "number of optimizer steps"),
-        ({"keep": lambda loss: loss}, "a list of Python numbers"),
+        ({"keep": same}, "a list of Python numbers"),
+        ({"start": lambda model: model[3].bias.requires_grad_(False)}, "bias of .* is not trained"),
+        ({"start": lambda model: nn.init.zeros_(model[3].weight)}, "makes of the first batch"),
     ):
         with expect.situation(), pytest.raises(expect.Mismatch, match=told):
             one.stays(lambda x, y, seed, change=change: train(x, y, seed, **change))
+    one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed), seeded=False)
+    with expect.situation(), pytest.raises(expect.Mismatch, match="other rows"):
+        one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed))
+    with expect.situation(), pytest.raises(expect.Mismatch, match="has used already"):
+        one.treated(sick).own_gradients()
     with pytest.raises(expect.Mismatch, match="on held data"):
         one.in_band(lambda x, y, seed: train(x, y, seed, lr=1e3))

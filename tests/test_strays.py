@@ -56,7 +56,7 @@ def until(condition, what):
 
 
 def leaves_things(rank, folder, world_size=2):
-    """A child in a session of its own, a port that listens, a temporary file; says so, and waits for all to."""
+    """A child in a session of its own, a port that listens, a temporary file; tells it, and waits for all."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
     listening = socket.create_server(("127.0.0.1", 0))
     _, name = tempfile.mkstemp()

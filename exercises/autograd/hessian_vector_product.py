@@ -130,9 +130,9 @@ def left_alone(hessian_vector_product):
 def work(hessian_vector_product):
     """One call of `loss_of`, two ways back, and no Hessian
 
-    Forward, `w @ a` is one product of a matrix and a vector, and one is enough to go back through it. The
-    second way back goes through both, which makes two more, whatever the sizes. The Hessian would have as
-    many elements as `a` has, squared.
+    `w @ a` is one product of a matrix and a vector, going back through it is another, and the second way back
+    goes through both: two more. It takes all elements at once, as a sum weighted with the vector. A row of
+    the Hessian takes a way back of its own, and there are as many rows as `a` has elements.
     """
     for a in ("torch.ones(80)", "torch.ones(2, 40).t()"):
         setup = f"""w = torch.ones(20, 80)
@@ -146,7 +146,7 @@ def loss_of():
         with measure.operators() as ran:
             t.call(_CALL)
         expect.equal(len(t.calls), 1, what="the number of calls of `loss_of`")
-        what = "products with `w`, one forward, one back, and two when that is gone back through"
+        what = "products of a matrix and a vector"
         expect.at_most(ran.count("aten.mv"), 4, what)
         peak, size = measure.peak_bytes(t.call, _CALL).total, 4 * 80**2
         what = f"memory at the peak, where the Hessian has {size:,} bytes"

@@ -113,9 +113,9 @@ def first_call(repair_inplace_update, device):
     """Each takes its step, the generator with the gradient through the updated critic
 
     A product keeps its weight for the gradient of its input. After an update of the weight that graph belongs
-    to no function any more: backward raises, and where the update was hidden, by `.data`, it mixes new
-    weights with old activations. The scores of the updated critic exist when it has run once more. And
-    `backward` fills `.grad` of all leaves behind a loss: behind the critic's are those of the generator too.
+    to no function any more: backward raises, or, where `.data` hid it, mixes new weights and old activations.
+    The scores of the updated critic exist when it has run once more. `backward` fills `.grad` of all leaves
+    behind a loss, the generator's too. `p -= step` writes; `p = p - step` makes a tensor that no module has.
     """
     _expect_step(_given(repair_inplace_update, device))
 

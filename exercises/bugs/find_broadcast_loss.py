@@ -22,8 +22,7 @@ from course_utils.exercise.kits import patients
 exercise = Exercise(
     minutes=12,
     hints=[
-        "The shapes alone do not tell: `cross_entropy` takes `(N, C)` and `(N,)`, and a loss may squeeze. "
-        "Try the loss with the targets in another order.",
+        "Shapes alone do not tell, since a loss may squeeze. Try it with the targets in another order.",
         "Which order is another one for certain? And which predictions would hide a difference? Equal ones, "
         "or all of them below all targets, do so for some good losses.",
         "Draw predictions of that shape, spread evenly from `y.min()` to `y.max()`, in "
@@ -39,11 +38,10 @@ def find_broadcast_loss(model: nn.Module, batch, loss_fn) -> list[str]:
 
 
 _NAME, _HEAD, _COLUMN = "find_broadcast_loss", "self.head = nn.Linear(4, 1)", "torch.randn(6, 1)"
-_SQUARES = "lambda out, y: ((out - y) ** 2).mean()"
 _OWN = "lambda out, y: ((out[:, 0] - y) ** 2).mean()"
 
 
-def _loss(loss=_SQUARES, y="torch.randn(6)", out="self.head(x)", init=_HEAD):
+def _loss(loss="lambda out, y: ((out - y) ** 2).mean()", y="torch.randn(6)", out="self.head(x)", init=_HEAD):
     return patients.net(init, f"return {out}", y=y, loss=loss)
 
 
@@ -52,9 +50,8 @@ def broadcast(find_broadcast_loss):
     """`(N, 1)` against `(N,)` is found, whichever side has the 1
 
     Broadcasting aligns shapes from the right: `(6, 1)` and `(6,)` give `(6, 6)`. `F.mse_loss` and `F.l1_loss`
-    warn of it; an expression of your own does not. With squared errors the best prediction is then the mean
-    of the targets. The terms are the same in any order of the targets; the last digits of their sum may
-    differ, and `==` sees that.
+    warn of it; an expression of your own does not. The terms are the same in any order of the targets; the
+    last digits of their sum may differ, and `==` sees that.
     """
     plain = {
         "squares, by hand": _loss(),
@@ -90,9 +87,8 @@ def shapes(find_broadcast_loss):
 def values(find_broadcast_loss):
     """It keeps quiet where these predictions or this order happen to hide the difference
 
-    A head that begins with zeros predicts the same for all examples, and then the order of the targets makes
-    no difference to the mean over them. It makes none to an absolute error either while all predictions lie
-    below all targets. And targets may read the same from both ends.
+    While a head of zeros predicts the same for all examples, the order of the targets makes no difference to
+    a mean; nor to an absolute error while all predictions lie below all targets.
     """
     soft, chances = "torch.linspace(0.4, 0.9, 6)[:, None]", "self.head(x).sigmoid()"
     far = "lambda out, y: (out[:, 0] - y).abs().mean()"
@@ -115,12 +111,11 @@ def on_purpose(find_broadcast_loss):
     examples. Both know which target belongs to which prediction.
     """
     contrast = "lambda out, y: F.cross_entropy(out @ y.T, torch.arange(6))"
-    pairs = _loss("lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()")
-    models = {
-        "a contrastive loss": (_loss(contrast, "torch.randn(6, 4)", "x @ self.head.weight.T * x"), []),
-        "differences of all pairs": (pairs, []),
+    codes = {
+        "a contrastive loss": _loss(contrast, "torch.randn(6, 4)", "x @ self.head.weight.T * x"),
+        "differences of all pairs": _loss("lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()"),
     }
-    patients.examine(_NAME, find_broadcast_loss, models)
+    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
 
 
 @exercise.check

@@ -20,13 +20,11 @@ from course_utils.exercise.kits.patients import net
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Train a copy of model and batch, and write down which parameters had a gradient in some step. The "
-        "answer is what remains.",
+        "Train a copy of model and batch, and note which parameters get a gradient. What remains is found.",
         "Where nothing in the graph leads to a parameter, its `.grad` is `None`; through a zero, zeros. "
         "`backward` refuses a loss that requires no gradient, and an optimizer an empty list.",
-        "Begin with the names of all parameters that require a gradient; if there are none, you are done. In "
-        "each step clear the gradients, run backward if you can, and take out each name whose `.grad` has "
-        "an element that is not zero; `any` tells.",
+        "Begin with the names of all parameters that require a gradient. In each step clear the gradients, "
+        "run backward if you can, and take out each name whose `.grad` has an element that is not zero.",
     ],
 )
 
@@ -52,9 +50,8 @@ def _two(hidden="h = self.body(x)", init="", out="self.head(h)", **more):
 def cut_off(find_frozen_parameters):
     """Parameters that no gradient can reach are found
 
-    `detach`, `.data`, `no_grad`, a detour through NumPy or through numbers, and `argmax` give a tensor
-    without a graph. The values are right, and the loss may fall as the rest learns; what lies before the cut
-    keeps its first values. A layer that the forward does not call has no place in the graph at all.
+    `detach`, `.data`, `no_grad`, a detour through NumPy or numbers, and `argmax` give a tensor without a
+    graph. What lies before the cut keeps its first values. A layer that is not called is in no graph at all.
     """
     models = {
         "`detach`": (_two("h = self.body(x).detach()"), _BODY),
@@ -106,23 +103,21 @@ def healthy(find_frozen_parameters):
     """It keeps quiet where parameters wait for the second step, or are frozen on purpose
 
     In LoRA the second matrix begins with zeros: in the first step the first one gets zeros, and later it
-    learns. Behind a head that begins with zeros, too, it takes one step more. Layers may take turns: one step
-    with a gradient is enough. Of an embedding only the rows in the batch get one. A head may be used in
-    training mode alone. And a gradient of 1e-12 is not zero: a loss scaled up makes a large one of it.
+    learns. Layers may take turns: one step with a gradient is enough. Of an embedding only the rows in the
+    batch get one. And a gradient of 1e-12 is not zero: a loss scaled up makes a large one of it.
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"
     gate = "self.gate = nn.Parameter(torch.zeros(4))\nnn.init.zeros_(self.head.weight)"
     turns = "self.calls += 1\nif self.calls % 2: return self.body(x).mean()"
+    trains = "h = self.body(x) if self.training else x"
     both = "lambda out, y: F.mse_loss(out[0], y) + out[1].mean()"
     codes = {
         "LoRA": net(lora, "return self.head(x) + self.b(self.a(x))"),
         "a gate and a head of zeros": _two("h = x + self.gate * self.body(x)", gate),
         "layers that take turns": _two(turns, "self.calls = 0", "self.head(x)"),
         "an embedding": net("self.embed = nn.Embedding(9, 1)", "return self.embed(x)", x="torch.arange(6)"),
-        "a layer used in training only": _two(
-            "h = self.body(x) if self.training else x", after="model.eval()"
-        ),
+        "a layer used in training only": _two(trains, after="model.eval()"),
         "tiny gradients": _two(loss="lambda out, y: 1e-12 * F.mse_loss(out, y)"),
         "two outputs": _two(out="self.head(x), h", loss=both),
     }

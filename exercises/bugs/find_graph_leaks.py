@@ -22,8 +22,7 @@ from course_utils.exercise.kits.patients import net
 exercise = Exercise(
     minutes=20,
     hints=[
-        "Three parts: the tensors in a value, the nodes behind a tensor, and whether their number grows. "
-        "Write a function for each of the first two.",
+        "Write a function for the tensors in a value, and one for the nodes behind a tensor.",
         "From `tensor.grad_fn` a walk over `next_functions` reaches all nodes; a set keeps what was seen. "
         "Plain attributes stand in `vars(module)`, buffers by their names in its entry `_buffers`.",
         "After each call of a copy, make a dict from name to number of nodes, one set for all tensors in an "
@@ -57,9 +56,8 @@ def _carries(state, forward):
 def hoarded(find_graph_leaks):
     """Results that are kept with their graphs are found
 
-    A tensor keeps the node that made it, and each node those before it, back to the parameters. Until a
-    backward has run, the nodes keep the saved activations too. `eval()` ends no graph, and a leak may show in
-    one mode alone. `detach` returns a tensor without a node, `item` a number.
+    A tensor keeps the node that made it, and each node those before it, back to the parameters, and what is
+    saved for backward. `eval()` ends no graph. `detach` returns a tensor without a node, `item` a number.
     """
     log = "self.log['out'].append((len(self.log['out']), out))"
     kept = _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()")
@@ -76,8 +74,7 @@ def hoarded(find_graph_leaks):
 def carried(find_graph_leaks):
     """A state that is carried on with its graph is found
 
-    Here one tensor is kept, and its graph grows: each state has a node that leads to the state before. A
-    second backward would go through all steps so far, and raises: the first has freed what they saved. In `h
+    Here one tensor is kept, and its graph grows: each state has a node that leads to the state before. In `h
     + h` two paths lead to one node, thirty times in a row a billion. A walk goes on from each node once.
     """
     step = "self.state = h = torch.tanh(self.cell(x) + h)"
@@ -114,9 +111,8 @@ def in_modules(find_graph_leaks):
 def healthy(find_graph_leaks):
     """It keeps quiet where what is kept has no graph, or does not grow
 
-    An auxiliary loss or the last features are often left on the module, for the training loop to read: the
-    next call replaces them, and the old graph goes. A list of the last three is bounded as well. Numbers and
-    detached tensors may pile up, but no graph does, and a tensor that stands in a list ten times has one.
+    An auxiliary loss is often left on the module, for the training loop to read: the next call replaces it,
+    and the old graph goes. Detached tensors may pile up, and no graph does.
     """
     state = "self.state = h = torch.tanh(self.cell(x) + self.state.detach())"
     mean = "self.head.mean = 0.9 * self.head.mean + 0.1 * out.detach().mean(0)"

@@ -25,8 +25,8 @@ exercise = Exercise(
     hints=[
         "Copy model and batch, and call the copy inside `torch.random.fork_rng()`. Compare its output with a "
         "second one, then with that for another batch, and its buffers with those before the call.",
-        "Batch norm in training mode refuses an example that is alone. Leave the batch as long as it is, "
-        "keep one example in its place, and put something else into the others; do so for each example.",
+        "Batch norm in training mode refuses an example that is alone. Leave the batch as long as it is, and "
+        "put something else into all places but one; do so for each example.",
         "`x[[i] * len(x)]` is a batch of copies of example `i`: compare element `i` of its output with that "
         "for `x`. Keep a `clone` of each buffer by its name, since a forward may assign a new tensor.",
     ],
@@ -61,9 +61,8 @@ def healthy(find_mode_mistakes):
     """It keeps quiet where the mode is followed
 
     In training mode dropout draws and batch norm mixes: that is their work. Layer norm and attention mix
-    within one example. A frozen batch norm in evaluation mode is frozen on purpose; one that is not, or half
-    of it, should learn, also inside a module whose own parameters are frozen. The largest number of the
-    batch, taken away before `exp`, cancels out but for the last digits.
+    within one example. A batch norm with a parameter that is trained should learn its statistics too. The
+    largest number of the batch, taken away before `exp`, cancels out but for the last digits.
     """
     attends = "self.norm, self.mix = nn.LayerNorm(4), nn.MultiheadAttention(4, 2, 0.5, batch_first=True)"
     counts = "self.count = nn.Identity()\nself.count.register_buffer('calls', torch.tensor(0))"
@@ -92,8 +91,8 @@ def differs(find_mode_mistakes):
     """What draws or moves in evaluation mode is found
 
     `eval()` sets `training` to `False` in all registered modules, and no more. `F.dropout` drops unless it is
-    given `training=self.training`. The `dropout_p` of `F.scaled_dot_product_attention` has no mode at all. A
-    module in a plain list is not reached. Two calls that begin with the same random state draw the same.
+    given `training=self.training`; `F.scaled_dot_product_attention` has no mode at all. A module in a plain
+    list is not reached.
     """
     attends = "h = x.unsqueeze(1)\nh = F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)"
     codes = {
@@ -114,19 +113,16 @@ def mixes(find_mode_mistakes):
     tracks one. A softmax over dimension 0 mixes, and so does an LSTM without `batch_first=True`, which takes
     examples for steps in time: there the first depends on none. A mean is the same in any order of the batch.
     """
-    no_mean = "self.norm = nn.BatchNorm1d(4, track_running_stats=False)"
+    no_mean, lstm = "self.norm = nn.BatchNorm1d(4, track_running_stats=False)", "self.rnn = nn.LSTM(4, 4)"
     f_norm = "F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=True)"
-    words = "h = self.embed(x).mean(1)\nreturn h - h.mean(0)"
-    words = net("self.embed = nn.Embedding(9, 4)", words, x="torch.arange(9).view(3, 3)")
+    embed, words = "self.embed = nn.Embedding(9, 4)", "h = self.embed(x).mean(1)\nreturn h - h.mean(0)"
     codes = {
         "batch norm that tracks nothing": _head("self.norm(x)", no_mean),
         "batch norm in a list": _head("self.own[0](x)", "self.own = [nn.BatchNorm1d(4)]"),
         "`F.batch_norm(training=True)`": _head(f_norm, _NORM),
         "a softmax over dimension 0": _head("x.softmax(0)"),
-        "an LSTM without `batch_first`": _head(
-            "self.rnn(x)[0].mean(1)", "self.rnn = nn.LSTM(4, 4)", x=_STEPS
-        ),
-        "words, less their mean": words,
+        "an LSTM without `batch_first`": _head("self.rnn(x)[0].mean(1)", lstm, x=_STEPS),
+        "words, less their mean": net(embed, words, x="torch.arange(9).view(3, 3)"),
     }
     patients.examine(_NAME, find_mode_mistakes, {label: (code, ["mixes"]) for label, code in codes.items()})
 

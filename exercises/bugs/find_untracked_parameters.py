@@ -92,8 +92,7 @@ def shared(find_untracked_parameters):
     """What is shared is judged by itself, not by where it stands
 
     One tensor or module may stand in several places, under several names. `parameters()` goes through the
-    registered ones and yields each tensor once; whether it yields one is a matter of identity. In a layer
-    that is not registered, one tensor may be tied to a registered one, and the other not.
+    registered ones and yields each tensor once; whether it yields one is a matter of identity.
     """
     tied = "self.out = [nn.Linear(4, 1)]\nself.out[0].weight = self.head.weight"
     equal = "self.b = [nn.Parameter(self.head.bias.detach().clone())]"
@@ -114,9 +113,8 @@ def shared(find_untracked_parameters):
 def healthy(find_untracked_parameters):
     """It keeps quiet where what stands in a list is registered too, or is not to be trained
 
-    A list beside `nn.ModuleList` is a common and harmless index; torch's own `nn.LSTM` keeps one of all its
-    parameters. A frozen teacher is often hidden in a list on purpose. A tensor that an operator made has a
-    `grad_fn`: it is no leaf, and nothing to train.
+    A list beside `nn.ModuleList` is a harmless index; `nn.LSTM` keeps one of all its parameters. A frozen
+    teacher is often hidden in a list on purpose. A tensor with a `grad_fn` is no leaf, and nothing to train.
     """
     both = "self.all = nn.ModuleList([self.head])\nself.by_name = {'h': self.head}"
     buffers = "self.register_buffer('mask', torch.ones(4))\nself.masks = [self.mask]"
@@ -139,7 +137,6 @@ def healthy(find_untracked_parameters):
 def left_alone(find_untracked_parameters):
     """Looking changes nothing
 
-    A detector runs between two training steps. Whatever it changes in the model, the batch, the modes or the
-    random numbers makes the run another one.
+    A detector runs between two training steps. Whatever it changes makes the run another one.
     """
     patients.left_alone(_NAME, find_untracked_parameters)

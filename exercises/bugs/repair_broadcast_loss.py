@@ -21,12 +21,9 @@ exercise = Exercise(
     minutes=3,
     core=True,
     hints=[
-        "Print the shapes in the line that computes the loss: of the prediction, of `y[batch]`, and of their "
-        "difference.",
-        "Broadcasting aligns shapes from the right. What does `(32, 1)` minus `(32,)` give, and which pairs "
-        "does the loss compare?",
-        "Give both the same shape before you subtract: take the last dimension away from the prediction, or "
-        "add one to `y[batch]`.",
+        "Print the shapes of the prediction, of `y[batch]`, and of their difference.",
+        "Broadcasting aligns shapes from the right. Which pairs are compared by `(32, 1)` minus `(32,)`?",
+        "Take the last dimension away from the prediction, or add one to `y[batch]`.",
     ],
 )
 
@@ -52,21 +49,17 @@ def repair_broadcast_loss(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, l
     return model, losses
 
 
-_HELD = runs.line(400, seed=100)
-
-
-def _healthy(t, seed):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
-    return runs.trained(model, F.mse_loss, t.x, t.y[:, None], epochs=10, size=32, lr=0.2)
+def _loss(output, target):
+    return F.mse_loss(output.reshape(-1), target)
 
 
 _CASE = runs.Case(
     exercise,
     setup="x, y = runs.line(128)",
-    call="model, losses = repair_broadcast_loss(x, y, seed)",
-    train=_healthy,
-    held=lambda model: F.mse_loss(model(_HELD[0]).reshape(-1), _HELD[1]),
+    train=runs.healthy(
+        lambda t: nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1)), _loss, epochs=10, lr=0.2
+    ),
+    held=runs.on_held(runs.line(400, seed=100), _loss),
     room=2.0,
 )
 
@@ -76,26 +69,21 @@ def pairs(repair_broadcast_loss):
     """The loss compares each prediction with its own target, and with no other
 
     `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean over all pairs is
-    smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes; an
-    operator such as `-` broadcasts without a word. Expected is the mean of one square for each row of the
-    batch, with `y` as it came.
+    smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes, `-` does
+    not. Expected is the mean of one square for each row of the batch, with `y` as it came.
     """
     for setup in ("x, y = runs.line(128)", "x, y = runs.line(41)"):
         t = _CASE.treated(repair_broadcast_loss, setup=setup)
-        for forward, loss in zip(t.run.trained, t.run.losses, strict=False):
-            target = t.y[runs.rows_of(forward, t.x)]
-            what = "the number of predictions for a batch"
-            expect.equal(forward.output.numel(), len(target), what=what)
-            output = forward.output.reshape(-1)
+        for forward, rows, loss in t.batches():
+            expect.equal(forward.output.numel(), len(rows), what="the number of predictions for a batch")
+            output, target = forward.output.reshape(-1), t.y[rows]
             like = {
                 "the mean over all pairs": ((output[:, None] - target) ** 2).mean().item(),
                 "the square of the mean error": (output - target).mean().item() ** 2,
                 "the mean absolute error": (output - target).abs().mean().item(),
             }
-            wanted = ((output - target) ** 2).mean().item()
-            expect.equal(
-                loss, wanted, what=f"the loss of step {forward.step}", rtol=1e-4, atol=1e-6, like=like
-            )
+            wanted, what = _loss(output, target).item(), f"the loss of step {forward.step}"
+            expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6, like=like)
 
 
 @exercise.check
@@ -108,11 +96,6 @@ def what_stays(repair_broadcast_loss):
     _CASE.stays(repair_broadcast_loss, but=("Flatten", "Unflatten"))
 
 
-@exercise.check
-def learns(repair_broadcast_loss):
-    """After training the model is as good as a healthy run's, with three seeds
-
-    The line has noise with a standard deviation of 0.1, so a mean squared error of 0.01 is the best that any
-    model can reach on held data.
-    """
-    _CASE.in_band(repair_broadcast_loss)
+_CASE.learns(
+    "The noise has a standard deviation of 0.1, so 0.01 is the best that any model can reach on held data."
+)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from course_utils import measure
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import runs
 
@@ -23,12 +24,9 @@ exercise = Exercise(
     minutes=4,
     core=True,
     hints=[
-        "Print what the model returns for a few images, and what the loss is for a perfect answer such as "
-        "`[1., 0., 0.]` with class 0. Is it zero?",
-        "Look up what `CrossEntropyLoss` expects: which function does it apply to its input, before it takes "
-        "the negative log of the right class?",
-        "Softmax happens once too often. Of the two places where it happens, one is a layer of the model and "
-        "one is inside the loss; keep one.",
+        "Print what the model returns, and what the loss is for `[1., 0., 0.]` with class 0. Is it zero?",
+        "Look up what `CrossEntropyLoss` applies to its input, before it takes the negative log.",
+        "Softmax happens once in the model and once inside the loss; keep one.",
     ],
 )
 
@@ -57,21 +55,10 @@ def repair_double_softmax(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, l
     return model, losses
 
 
-_HELD = runs.shapes(300, seed=100)
-
-
-def _healthy(t, seed):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
-    return runs.trained(model, F.cross_entropy, t.x, t.y, epochs=8, size=32, lr=0.1, momentum=0.9)
-
-
+_X, _Y = runs.shapes(300, seed=100)
 _CASE = runs.Case(
     exercise,
-    setup="x, y = runs.shapes(192)",
-    call="model, losses = repair_double_softmax(x, y, seed)",
-    train=_healthy,
-    held=lambda model: F.cross_entropy(runs.scores_of(model, _HELD[0]), _HELD[1]),
+    held=lambda model: F.cross_entropy(runs.scores(measure.record_run(model, _X).forwards[-1]), _Y),
 )
 
 
@@ -80,18 +67,16 @@ def one_softmax(repair_double_softmax):
     """The loss of each step is the cross-entropy of the last layer's scores
 
     `CrossEntropyLoss` applies log-softmax to what it gets. Numbers between 0 and 1, as probabilities are,
-    can't be told far apart by it: for three classes its best is 0.58 for the right one, a loss of 0.55. A
-    factor lowers this floor; the scores still go through two softmaxes. `NLLLoss` applies nothing: it wants
-    log-probabilities.
+    can't be told far apart by it: for three classes its best is 0.58 for the right one, a loss of 0.55.
+    `NLLLoss` applies nothing: it wants log-probabilities.
     """
     t = _CASE.treated(repair_double_softmax)
-    for forward, loss in zip(t.run.trained, t.run.losses, strict=False):
-        scores, target, output = runs.scores(forward), t.y[runs.rows_of(forward, t.x)], forward.output
-        wanted, like = F.cross_entropy(scores, target).item(), {}
+    for forward, rows, loss in t.batches():
+        scores, output, like = runs.scores(forward), forward.output, {}
         if output.shape == scores.shape:
             for loss_of in (F.cross_entropy, F.nll_loss):
-                like[f"`{loss_of.__name__}` of what the model returns"] = loss_of(output, target).item()
-        what = f"the loss of step {forward.step}"
+                like[f"`{loss_of.__name__}` of what the model returns"] = loss_of(output, t.y[rows]).item()
+        wanted, what = F.cross_entropy(scores, t.y[rows]).item(), f"the loss of step {forward.step}"
         expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-5, like=like)
 
 
@@ -104,11 +89,7 @@ def what_stays(repair_double_softmax):
     _CASE.stays(repair_double_softmax, but=("Softmax", "LogSoftmax"))
 
 
-@exercise.check
-def learns(repair_double_softmax):
-    """After training the model is as good as a healthy run's, with three seeds
-
-    Measured is the loss of the last layer's scores. A softmax of a softmax has small gradients everywhere, so
-    they grow far more slowly. The classes may come out right, which is why accuracy hides this fault.
-    """
-    _CASE.in_band(repair_double_softmax)
+_CASE.learns(
+    "Measured is the loss of the last layer's scores. A softmax of a softmax has small gradients, so they "
+    "grow slowly. The classes may come out right, which is why accuracy hides this fault."
+)

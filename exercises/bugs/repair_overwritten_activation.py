@@ -23,10 +23,8 @@ exercise = Exercise(
     minutes=5,
     hints=[
         "Print `code.min()` in `forward`, before and after `classifier` is called.",
-        "`inplace=True` writes the result of a ReLU over its input. That is fine where nobody else needs the "
-        "input. Who else does here?",
-        "The decoder needs the code with its negative numbers, in the forward and once more in the backward. "
-        "Let the ReLU return a tensor of its own.",
+        "`inplace=True` writes the result of a ReLU over its input. Who else needs that input here?",
+        "The decoder needs the code with its negative numbers. Let the ReLU return a tensor of its own.",
     ],
 )
 
@@ -62,7 +60,6 @@ def repair_overwritten_activation(x: Tensor, y: Tensor, seed: int) -> tuple[nn.M
     return model, losses
 
 
-_HELD = runs.shapes(300, seed=100)
 _LINEAR = {"encoder": (16, 64), "classifier": (3, 16), "decoder": (64, 16)}
 
 
@@ -82,22 +79,15 @@ class _Plain(nn.Module):
 
 def _healthy(t, seed):
     torch.manual_seed(seed)
-    model = _Plain()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for _ in range(8):
-        for batch in torch.randperm(len(t.x)).split(32):
-            optimizer.zero_grad()
-            _loss(model(t.x[batch]), t.x[batch], t.y[batch]).backward()
-            optimizer.step()
-    return model
+    rows = torch.arange(len(t.x))
+    return runs.trained(_Plain(), lambda out, i: _loss(out, t.x[i], t.y[i]), t.x, rows)
 
 
+_X = runs.shapes(300, seed=100)[0]
 _CASE = runs.Case(
     exercise,
-    setup="x, y = runs.shapes(192)",
-    call="model, losses = repair_overwritten_activation(x, y, seed)",
     train=_healthy,
-    held=lambda model: F.mse_loss(model(_HELD[0])[1], _HELD[0].flatten(1)),
+    held=runs.on_held((_X, _X.flatten(1)), lambda outputs, drawn: F.mse_loss(outputs[1], drawn)),
     room=1.2,
 )
 
@@ -106,10 +96,9 @@ _CASE = runs.Case(
 def one_code_for_two(repair_overwritten_activation):
     """Both parts compute from the code that the encoder made, and both send their gradient back
 
-    A module with `inplace=True` writes over its input, which others may hold as well. What reads it later
-    gets the result of the ReLU, and no error. What has read it before may have saved it for backward; there
-    the version counter tells, and backward raises. A write through `.data` gets past the counter, and the
-    gradients are wrong.
+    A module with `inplace=True` writes over its input. What reads it later gets the result of the ReLU, and
+    no error. What has read it before may have saved it for backward; there the version counter tells, and
+    backward raises. A write through `.data` gets past the counter, and the gradients are wrong.
     """
     t, plain = _CASE.treated(repair_overwritten_activation), _Plain()
     own = {tuple(m.weight.shape): m for m in t.model.modules() if isinstance(m, nn.Linear)}
@@ -140,26 +129,18 @@ def what_stays(repair_overwritten_activation):
 
     A larger share of the drawings in the loss makes them better at the cost of the shapes.
     """
-    _CASE.stays(repair_overwritten_activation, but=("ReLU", "Linear"))
-    t = _CASE.treated(repair_overwritten_activation)
-    for forward, loss in zip(t.run.trained, t.run.losses, strict=True):
+    t = _CASE.stays(repair_overwritten_activation, but=("ReLU", "Linear"))
+    for forward, rows, loss in t.batches():
         linear = [layer for layer in forward.layers if isinstance(layer.module, nn.Linear)]
         made = {tuple(layer.module.weight.shape): layer.output for layer in linear}
         what = "the shapes of the weights of the linear layers that train"
         expect.equal(sorted(made), sorted(_LINEAR.values()), what=what)
-        outputs, rows = (
-            [made[_LINEAR[part]] for part in ("classifier", "decoder")],
-            runs.rows_of(forward, t.x),
-        )
-        what = f"the loss of step {forward.step}"
-        expect.equal(loss, _loss(outputs, t.x[rows], t.y[rows]).item(), what=what, rtol=1e-4)
+        outputs = [made[_LINEAR[part]] for part in ("classifier", "decoder")]
+        wanted, what = _loss(outputs, t.x[rows], t.y[rows]).item(), f"the loss of step {forward.step}"
+        expect.equal(loss, wanted, what=what, rtol=1e-4)
 
 
-@exercise.check
-def learns(repair_overwritten_activation):
-    """After training the drawings are as good as a healthy run's, with three seeds
-
-    From a code without negative numbers the decoder can learn to draw too. It has less to draw from, and
-    where a number of the code is cut off, the encoder gets no gradient.
-    """
-    _CASE.in_band(repair_overwritten_activation)
+_CASE.learns(
+    "From a code without negative numbers the decoder learns to draw too, but it has less to draw from.",
+    "the drawings are",
+)

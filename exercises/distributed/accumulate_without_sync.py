@@ -120,8 +120,8 @@ def one_step(accumulate_without_sync, world_size):
 def sizes(accumulate_without_sync, world_size):
     """Micro-batches of different sizes: every sample of a step counts as much as any other
 
-    A mean over one sample and a mean over three weigh the same where they are added up as they are, and so
-    the one sample weighs as much as the three.
+    Where a mean over one sample and a mean over three are added up alike, the one sample weighs as much as
+    the three together. The weight of a mean is its share of the samples of the step.
     """
     _Run(accumulate_without_sync, [3, 1, 2], 3).expect_weights(world_size)
 

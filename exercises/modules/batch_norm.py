@@ -5,7 +5,7 @@
 - In training it normalises each feature by the mean and the biased variance of the batch, and moves the
   running statistics towards the mean and the **unbiased** variance: `momentum` is the weight of the new
   batch. They carry no graph. In evaluation it uses them and leaves them alone.
-- Its `state_dict` and that of torch's layer fit each other, both ways: same names, same start, same counting.
+- Its `state_dict` is like that of torch's layer: same names, same start, same counting.
 
 Then `weight` and `bias` scale and shift. Don't use torch's own batch norm.
 
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import modules
 
 exercise = Exercise(
     minutes=12,
@@ -46,25 +47,24 @@ class BatchNorm(nn.Module):
 
 
 _NEAR = {"rtol": 1e-4, "atol": 1e-5}
-_SETUP = """
+
+
+def _setup(options="", more=""):
+    """A layer and torch's, and two batches whose features differ."""
+    return f"""
 torch.manual_seed(0)
-norm, torchs = BatchNorm({arguments}), nn.BatchNorm1d({arguments})
+norm, torchs = BatchNorm(3{options}), nn.BatchNorm1d(3{options})
 for layer in (norm, torchs):
     nn.init.constant_(layer.weight, -2.)
     nn.init.constant_(layer.bias, 3.)
 x, y = ((torch.randn(n, 3) + 1) * torch.tensor([1., 10., 0.01]) for n in (4, 7))
-"""
+{more}"""
 
 
-def _given(BatchNorm, arguments="3", more=""):
-    """A layer and torch's, and two batches whose features differ."""
-    return expect.given(_SETUP.format(arguments=arguments) + more, BatchNorm=BatchNorm)
-
-
-def _expect_statistics(t, like=lambda name: {}):
+def _expect_statistics(t):
     for name in ("running_mean", "running_var"):
         found, wanted = t.call(f"norm.{name}"), getattr(t.torchs, name)
-        expect.equal(found.detach(), wanted, what=f"`norm.{name}`", like=like(name), **_NEAR)
+        expect.equal(found.detach(), wanted, what=f"`norm.{name}`", **_NEAR)
 
 
 @exercise.check
@@ -74,23 +74,15 @@ def training(BatchNorm):
     Before `weight` and `bias` the output has mean 0 and mean square 1: that takes the variance divided by
     `n`. `eps` is added to the variance, inside the root, and counts where a feature hardly varies.
     """
-
-    def normalised(t, mean, var):
-        return ((t.x - mean) / (var + 1e-5).sqrt() * t.norm.weight + t.norm.bias).detach()
-
-    with Rows() as rows:
-        for arguments in ("3", "3, eps=0.5"):
-            with rows.of(f"`BatchNorm({arguments})`"):
-                t = _given(BatchNorm, arguments)
-                like = {
-                    "what the unbiased variance gives": normalised(t, t.x.mean(0), t.x.var(0)),
-                    "what the running statistics give": normalised(t, torch.zeros(3), torch.ones(3)),
-                }
-                with expect.left_alone(t.x, what="`x`"), measure.operators() as ran:
-                    result = t.call("norm(x)")
-                own = [name for name in ran.names if "batch_norm" in name]
-                expect.true(not own, f"torch's `{''.join(own[:1])}` ran", "expected: operators of your own")
-                expect.equal(expect.a_tensor(result).detach(), t.torchs(t.x).detach(), like=like, **_NEAR)
+    for options in ("", ", eps=0.5"):
+        t = expect.given(_setup(options), BatchNorm=BatchNorm)
+        unbiased = (t.x - t.x.mean(0)) / (t.x.var(0) + t.torchs.eps).sqrt() * -2 + 3
+        with measure.operators() as ran:
+            result = t.call("norm(x)")
+        own = [name for name in ran.names if "batch_norm" in name]
+        expect.true(not own, f"torch's `{''.join(own[:1])}` ran", "expected: operators of your own")
+        like = {"what the unbiased variance gives": unbiased}
+        expect.equal(expect.a_tensor(result).detach(), t.torchs(t.x).detach(), like=like, **_NEAR)
 
 
 @exercise.check
@@ -101,24 +93,11 @@ def running(BatchNorm):
     is divided by `n - 1`. In torch `momentum` is the weight of the new batch. The mode of the module decides
     whether they move; grad mode has no say in it.
     """
-    with Rows() as rows:
-        for momentum in (0.1, 0.75, 0.0):
-            for mode in ("set_grad_enabled(True)", "no_grad()"):
-                with rows.of(f"momentum {momentum} in `{mode}`"):
-                    t = _given(BatchNorm, f"3, momentum={momentum}")
-                    like = {}
-                    for name, correction, weight in (
-                        ("what the biased variance gives", 0, momentum),
-                        ("what momentum as the weight of the old gives", 1, 1 - momentum),
-                    ):
-                        mean, var = torch.zeros(3), torch.ones(3)
-                        for batch in (t.x, t.y):
-                            mean = mean.lerp(batch.mean(0), weight)
-                            var = var.lerp(batch.var(0, correction=correction), weight)
-                        like[name] = {"running_mean": mean, "running_var": var}
-                    t.run(f"with torch.{mode}:\n    norm(x), norm(y)")
-                    t.torchs(t.x), t.torchs(t.y)
-                    _expect_statistics(t, lambda name, like=like: {k: v.get(name) for k, v in like.items()})
+    for mode in ("enable_grad()", "no_grad()"):
+        t = expect.given(_setup(", momentum=0.75"), BatchNorm=BatchNorm)
+        t.run(f"with torch.{mode}:\n    norm(x), norm(y)")
+        t.torchs(t.x), t.torchs(t.y)
+        _expect_statistics(t)
 
 
 @exercise.check
@@ -128,15 +107,10 @@ def evaluation(BatchNorm):
     What comes out for a row must not depend on the rest of the batch, which may be a single row. `eval()`
     sets `self.training` to False, in the module and in all modules below it.
     """
-    with Rows() as rows:
-        for batch in ("y", "y[:1]"):
-            with rows.of(f"`{batch}`"):
-                t = _given(BatchNorm, more="norm(x), torchs(x)\nnorm.eval(), torchs.eval()")
-                t.run(f"result, wanted = norm({batch}), torchs({batch})")
-                expect.equal(t.result.detach(), t.wanted.detach(), **_NEAR)
-                _expect_statistics(t)
-                t.run("norm.train(), torchs.train()\nresult, wanted = norm(y), torchs(y)")
-                expect.equal(t.result.detach(), t.wanted.detach(), **_NEAR)
+    t = expect.given(_setup(more="norm(x), torchs(x)\nnorm.eval(), torchs.eval()"), BatchNorm=BatchNorm)
+    result, wanted = t.call("norm(y[:1])"), t.torchs(t.y[:1])
+    expect.equal(expect.a_tensor(result).detach(), wanted.detach(), **_NEAR)
+    _expect_statistics(t)
 
 
 @exercise.check
@@ -144,21 +118,17 @@ def saved(BatchNorm):
     """All that training has changed is saved, loaded and moved; two of five tensors are trained
 
     The running statistics are no parameters: no gradient says where they should go. As plain attributes they
-    would be missing in `state_dict`, and stay behind in `.to(device)` and `.double()`. Buffers are saved and
-    move along. `num_batches_tracked` counts the batches of training; torch needs it for `momentum=None`.
+    would be missing in `state_dict`, and stay behind in `.to(device)`. Buffers are saved and move along.
+    `num_batches_tracked` counts the batches of training; torch needs it for `momentum=None`.
     """
     t = expect.given("norm, torchs = BatchNorm(3), nn.BatchNorm1d(3)", BatchNorm=BatchNorm)
     expect.equal(dict(t.call("norm.state_dict()")), dict(t.torchs.state_dict()))
     expect.equal(t.call("sorted(name for name, _ in norm.named_parameters())"), ["bias", "weight"])
-    t = _given(BatchNorm, more="norm(y)\ntorchs(x)\nnorm.load_state_dict(torchs.state_dict())")
-    t.run("norm.eval(), torchs.eval()\nresult, wanted = norm(x), torchs(x)")
-    expect.equal(t.result.detach(), t.wanted.detach(), **_NEAR)
-    t.run("norm.train(), torchs.train()\nnorm(y), torchs(y)")
+    more = "norm(y), torchs(x)\nnorm.load_state_dict(torchs.state_dict())\nnorm(y), torchs(y)"
+    t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
     counted = t.call("norm.num_batches_tracked.item()")
     expect.true(counted == 2, f"the count of batches is {counted}", "expected: 2, of which one was loaded")
     expect.equal(dict(t.call("norm.state_dict()")), dict(t.torchs.state_dict()), **_NEAR)
-    t.run("torchs.load_state_dict(norm.state_dict())\nnorm.double()\nresult = norm(x.double())")
-    expect.equal(t.result.dtype, torch.float64, what="the dtype of the result")
 
 
 @exercise.check
@@ -170,19 +140,13 @@ def gradients(BatchNorm):
     """
     for mode in ("train", "eval"):
         more = f"x.requires_grad_()\nfactors = torch.randn(4, 3)\nnorm.{mode}(), torchs.{mode}()"
-        t = _given(BatchNorm, more=more)
-        for layer in ("torchs", "norm"):
-            t.run(f"x.grad = None\n({layer}(x) * factors).sum().backward()")
-            if layer == "torchs":
-                wanted = t.x.grad
-        constant = (t.factors * t.norm.weight / (t.x.var(0, correction=0) + 1e-5).sqrt()).detach()
-        like = {"what it is where mean and variance are constants": constant}
-        expect.true(t.x.grad is not None, "no gradient reaches `x`", "expected: one does")
-        expect.equal(t.x.grad, wanted, what="`x.grad`", like=like, **_NEAR)
-        for name in ("weight", "bias"):
-            expect.equal(
-                t.call(f"norm.{name}.grad"), getattr(t.torchs, name).grad, what=f"`norm.{name}.grad`", **_NEAR
-            )
+        t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
+        named = {"weight": t.norm.weight, "bias": t.norm.bias}
+        wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
+        constant = t.factors * -2 / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
+        how = {"like": {"what it is where mean and variance are constants": constant}, **_NEAR}
+        names = ("x", "norm.weight", "norm.bias")
+        modules.expect_gradients(t, "loss = (norm(x) * factors).sum()", wanted, *names, **how)
         for name in ("running_mean", "running_var"):
             told = f"`norm.{name}` requires a gradient"
             expect.true(not t.call(f"norm.{name}").requires_grad, told, "expected: numbers without a graph")

@@ -9,16 +9,15 @@ values, the second half gates. The result is each value times the sigmoid of its
 - It works with the parameters that `linear` has when it is called, after loading and moving too.
 - `F.glu` and `nn.GLU` may not be used.
 
-`GatedLinearUnit(4, 2)(torch.randn(5, 3, 4))` has the shape `(5, 3, 2)`; its `state_dict()` has the keys
-`linear.weight`, of shape `(4, 4)`, and `linear.bias`
+`GatedLinearUnit(4, 2)(torch.randn(5, 3, 4))` has the shape `(5, 3, 2)`
 """
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import modules
 
 exercise = Exercise(
     minutes=10,
@@ -46,35 +45,35 @@ class GatedLinearUnit(nn.Module):
         raise NotImplementedError
 
 
-def _wanted(unit, x):
+_SETUP = "torch.manual_seed(0)\nunit, x = GatedLinearUnit(4, 3), torch.randn(5, 4)\n"
+
+
+def _wanted(t):
     """By torch's own functions, from the parameters that the unit has."""
-    layer = getattr(unit, "linear", None)
+    layer = getattr(t.unit, "linear", None)
     expect.true(isinstance(layer, nn.Linear), f"`unit.linear` is {expect.show(layer)}, expected an nn.Linear")
-    return F.glu(F.linear(x, layer.weight, layer.bias), dim=-1)
+    return F.glu(F.linear(t.x, layer.weight, layer.bias), dim=-1)
+
+
+def _expect_right(t):
+    wanted = _wanted(t)
+    expect.equal(t.call("unit(x)"), wanted)
 
 
 @exercise.check
 def registered(GatedLinearUnit):
-    """The parameters are those of `linear`, and each unit has its own
+    """The parameters are those of `linear`
 
     `nn.Module` registers a Parameter or a Module when it is assigned to an attribute of `self`; what is in a
-    plain list, or made anew in `forward`, it doesn't see. A layer that is made in the body of the class is
-    the same one for all units.
+    plain list, or made anew in `forward`, it doesn't see.
     """
-    with Rows() as rows:
-        for bias in (True, False):
-            with rows.of(f"`bias={bias}`"):
-                t = expect.given(
-                    f"unit, other = (GatedLinearUnit(4, 3, bias={bias}) for _ in range(2))",
-                    GatedLinearUnit=GatedLinearUnit,
-                )
-                shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
-                found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")
-                expect.equal(found, shapes, what="`unit.state_dict()`, by shape,")
-                found = t.call("[name for name, _ in unit.named_parameters()]")
-                expect.equal(found, [*shapes], what="the list of parameters")
-                shared = {*t.unit.parameters()} & {*t.other.parameters()}
-                expect.true(not shared, "`unit` and `other` share parameters", "expected: each has its own")
+    for bias in (True, False):
+        t = expect.given(f"unit = GatedLinearUnit(4, 3, bias={bias})", GatedLinearUnit=GatedLinearUnit)
+        shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
+        found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")
+        expect.equal(found, shapes, what="`unit.state_dict()`, by shape,")
+        found = t.call("[name for name, _ in unit.named_parameters()]")
+        expect.equal(found, [*shapes], what="the list of parameters")
 
 
 @exercise.check
@@ -84,20 +83,12 @@ def values_then_gates(GatedLinearUnit, device):
     Weights are learned for one order: a checkpoint from a unit with the other order loads without a word and
     computes something else. The gate goes through a sigmoid, between 0 and 1; the value stays as it is.
     """
-    with Rows() as rows:
-        for bias in (True, False):
-            with rows.of(f"`bias={bias}`"):
-                setup = f"""
-                    torch.manual_seed(0)
-                    unit = GatedLinearUnit(4, 3, bias={bias}).to(device)
-                    x = torch.randn(5, 4).to(device)
-                """
-                t = expect.given(setup, GatedLinearUnit=GatedLinearUnit, device=device)
-                wanted = _wanted(t.unit, t.x)
-                layer = t.unit.linear
-                value, gate = F.linear(t.x, layer.weight, layer.bias).chunk(2, dim=-1)
-                like = {"gate times the sigmoid of the value": gate * value.sigmoid()}
-                expect.equal(t.call("unit(x)"), wanted, like=like)
+    to = "unit, x = unit.to(device), x.to(device)"
+    t = expect.given(_SETUP + to, GatedLinearUnit=GatedLinearUnit, device=device)
+    wanted = _wanted(t)
+    value, gate = t.unit.linear(t.x).chunk(2, dim=-1)
+    like = {"gate times the sigmoid of the value": gate * value.sigmoid()}
+    expect.equal(t.call("unit(x)"), wanted, like=like)
 
 
 @exercise.check
@@ -108,41 +99,26 @@ def leading_dimensions(GatedLinearUnit):
     dimension of a matrix and no other tensor's; `dim=-1` is the last of all. Nor need the rows of `x` lie one
     after the other in storage, as `view` wants them: `nn.Linear` takes any strides.
     """
-    with Rows() as rows:
-        for label, x in {
-            "a vector": "torch.randn(4)",
-            "three dimensions": "torch.randn(5, 2, 4)",
-            "four dimensions": "torch.randn(2, 4, 6, 4)",
-            "a transposed `x`": "torch.randn(4, 6, 2).transpose(0, 2)",
-        }.items():
-            with rows.of(label):
-                setup = f"torch.manual_seed(0)\nunit = GatedLinearUnit(4, 2)\nx = {x}"
-                t = expect.given(setup, GatedLinearUnit=GatedLinearUnit)
-                wanted = _wanted(t.unit, t.x)
-                expect.equal(t.call("unit(x)"), wanted)
+    inputs = {
+        "a vector": "x = torch.randn(4)",
+        "four dimensions": "x = torch.randn(2, 4, 6, 4)",
+        "a transposed `x`": "x = torch.randn(4, 6, 2).transpose(0, 2)",
+    }
+    setup = "torch.manual_seed(0)\nunit = GatedLinearUnit(4, 2, bias=False)"
+    modules.for_each(inputs, _expect_right, setup, GatedLinearUnit=GatedLinearUnit)
 
 
 @exercise.check
 def present_parameters(GatedLinearUnit):
-    """What is loaded, moved or replaced is used by the next call
+    """What is loaded or moved is used by the next call
 
     `load_state_dict` writes into the parameters; with `assign=True` it replaces them, and a list of them that
     was made in `__init__` goes on holding the old ones. `.double()` gives them other data, and a view of the
     weights goes on reading the old.
     """
-    others = "{name: torch.randn_like(p) for name, p in unit.state_dict().items()}"
-    with Rows() as rows:
-        for label, line in {
-            "load_state_dict": f"unit.load_state_dict({others})",
-            "load_state_dict with assign": f"unit.load_state_dict({others}, assign=True)",
-            "double": "unit, x = unit.double(), x.double()",
-            "another layer": "unit.linear = nn.Linear(4, 6)",
-        }.items():
-            with rows.of(label):
-                setup = "torch.manual_seed(0)\nunit, x = GatedLinearUnit(4, 3), torch.randn(5, 4)\nunit(x)\n"
-                t = expect.given(setup + line, GatedLinearUnit=GatedLinearUnit)
-                wanted = _wanted(t.unit, t.x)
-                expect.equal(t.call("unit(x)"), wanted)
+    other = "unit.load_state_dict(GatedLinearUnit(4, 3).state_dict(), assign=True)"
+    changes = {"assign": other, "double": "unit, x = unit.double(), x.double()"}
+    modules.for_each(changes, _expect_right, f"{_SETUP}unit(x)", GatedLinearUnit=GatedLinearUnit)
 
 
 @exercise.check
@@ -152,20 +128,9 @@ def gradients(GatedLinearUnit):
     The derivative of a product has two terms: the gate scales what goes back to the value, and the value
     scales what goes back to the gate. Where one factor leaves the graph, its half of `linear` never learns.
     """
-    setup = """
-        torch.manual_seed(0)
-        unit = GatedLinearUnit(4, 3)
-        x = torch.randn(2, 5, 4, requires_grad=True)
-    """
-    t = expect.given(setup, GatedLinearUnit=GatedLinearUnit)
-    result = _wanted(t.unit, t.x)
-    names = ["x", "unit.linear.weight", "unit.linear.bias"]
-    wanted = torch.autograd.grad(result.square().sum(), [t.x, *t.unit.parameters()])
-    t.run("y = unit(x)")
-    expect.in_graph(t.y, what="`y`", of="`x`")
-    t.run("y.square().sum().backward()")
-    for name, gradient in zip(names, wanted, strict=True):
-        expect.equal(t.call(f"{name}.grad"), gradient, what=f"the gradient of `{name}`")
+    t = expect.given(f"{_SETUP}x.requires_grad_()", GatedLinearUnit=GatedLinearUnit)
+    names = ("x", "unit.linear.weight", "unit.linear.bias")
+    modules.expect_gradients(t, "loss = unit(x).square().sum()", _wanted(t).square().sum(), *names)
 
 
 @exercise.check
@@ -173,16 +138,10 @@ def one_product(GatedLinearUnit):
     """One matrix product, and no `glu` of torch's
 
     One product of twice the width reads the input once. `chunk`, `split` and slices give its halves as views.
-    To multiply with each half of the weights is the same work in two products. `F.glu` is what you build
-    here.
+    Two products, with half of the weights each, are the same work. `F.glu` is what you build here.
     """
-    with Rows() as rows:
-        for label, x in {"a matrix": "torch.randn(5, 4)", "three dimensions": "torch.randn(2, 5, 4)"}.items():
-            with rows.of(label):
-                setup = f"unit, x = GatedLinearUnit(4, 3), {x}"
-                t = expect.given(setup, GatedLinearUnit=GatedLinearUnit)
-                t.call("unit(x)")
-                with measure.operators() as ran:
-                    t.call("unit(x)")
-                expect.equal(ran.matmuls(), 1, what="the number of matrix products in `unit(x)`")
-                expect.at_most(ran.count("aten.glu"), 0, "calls of torch's `glu` in `unit(x)`")
+    t = expect.given(_SETUP, GatedLinearUnit=GatedLinearUnit)
+    with measure.operators() as ran:
+        t.call("unit(x[None])")
+    expect.equal(ran.matmuls(), 1, what="the number of matrix products in `unit(x[None])`")
+    expect.at_most(ran.count("aten.glu"), 0, "calls of torch's `glu` in `unit(x[None])`")

@@ -14,10 +14,13 @@ With `model = nn.Linear(512, 64)`, `F.relu(model(x)).square().mean() / x.square(
 afterwards.
 """
 
+import copy
+
 import torch
 from torch import nn
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import modules
 
 exercise = Exercise(
     minutes=12,
@@ -42,7 +45,6 @@ def init_weights(model: nn.Module) -> None:
 
 # A layer and the shape of its input, large enough that chance moves the ratio by a few percent.
 _LAYERS = {
-    "as wide as its input": ("nn.Linear(256, 256)", (512, 256)),
     "narrows": ("nn.Linear(512, 64)", (1024, 512)),
     "widens": ("nn.Linear(64, 512)", (1024, 64)),
     "a convolution that widens": ("nn.Conv2d(16, 128, 3, stride=2)", (8, 16, 17, 17)),
@@ -73,15 +75,6 @@ def each_layer(init_weights, device):
                 expect.true(0.8 < ratio < 1.25, f"the ratio is {ratio:.3g}", "expected: about 1, 0.8 to 1.25")
 
 
-_MODELS = {
-    "inside a part of the model": "nn.Sequential(nn.Sequential(nn.Linear(20, 20)), nn.Linear(20, 1))",
-    "in a `ModuleDict`": "nn.ModuleDict({'a': nn.Linear(20, 20), 'b': nn.Conv2d(4, 4, 3)})",
-    "the model itself": "nn.Conv2d(4, 4, 3)",
-    "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
-    "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
-}
-
-
 @exercise.check
 def every_layer(init_weights):
     """Every layer is found; its weights differ from each other, and its bias is zero
@@ -89,31 +82,28 @@ def every_layer(init_weights):
     `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself.
     Where all weights of the layers are equal, the units of a layer compute the same and get the same
     gradient: training doesn't tell them apart. Weights that are scaled and not drawn anew stay equal where
-    they were. A seed that is set inside the function makes every call draw the same.
+    they were.
     """
-    with Rows() as rows:
-        for label, model in _MODELS.items():
-            with rows.of(label):
-                setup = f"model = {model}\nfor p in model.parameters():\n    nn.init.constant_(p, 7.)"
-                t = expect.given(setup, init_weights=init_weights)
-                t.run("init_weights(model)")
-                for name, p in t.model.named_parameters():
-                    if name.endswith("bias"):
-                        expect.equal(p.detach(), torch.zeros_like(p), what=f"`{name}`")
-                    else:
-                        expect.true(not (p == 7).any(), f"weights of `{name}` are what they were before")
-                        units = len(p.detach().flatten(1).unique(dim=0))
-                        expect.equal(units, len(p), what=f"the number of different rows of `{name}`")
-                before = [p.detach().clone() for p in t.model.parameters() if p.any()]
-                t.run("init_weights(model)")
-                again = [p for p in t.model.parameters() if p.any()]
-                same = any(torch.equal(a, b) for a, b in zip(before, again, strict=True))
-                expect.true(not same, "the second call drew the weights of the first", "expected: new ones")
 
+    def look(t):
+        t.run("for p in model.parameters():\n    nn.init.constant_(p, 7.)\ninit_weights(model)")
+        for name, p in t.model.named_parameters():
+            if name.endswith("bias"):
+                expect.equal(p.detach(), torch.zeros_like(p), what=f"`{name}`")
+            else:
+                expect.true(not (p == 7).any(), f"weights of `{name}` are what they were before")
+                units = len(p.detach().flatten(1).unique(dim=0))
+                expect.equal(units, len(p), what=f"the number of different rows of `{name}`")
 
-def _expect_alive(ratio, what):
-    """Chance moves the ratio by a factor of 2 or so; a factor of 1.25 in each layer is 800 after 30."""
-    expect.true(1 / 20 < ratio < 20, f"{what}: the ratio is {ratio:.3g}", "expected: about 1, 0.05 to 20")
+    models = {
+        "inside a part of the model": "nn.Sequential(nn.Sequential(nn.Linear(20, 20)), nn.Linear(20, 1))",
+        "in a `ModuleDict`": "nn.ModuleDict({'a': nn.Linear(20, 20), 'b': nn.Conv2d(4, 4, 3)})",
+        "the model itself": "nn.Conv2d(4, 4, 3)",
+        "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
+        "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
+    }
+    lines = {label: f"model = {model}" for label, model in models.items()}
+    modules.for_each(lines, look, init_weights=init_weights)
 
 
 @exercise.check
@@ -130,11 +120,14 @@ def thirty_layers(init_weights):
         init_weights(model)
         x, g = torch.randn(32, 512, requires_grad=True), torch.randn(32, 512)
         y = model(x)
+        y.backward(g)
     """
     t = expect.given(setup, init_weights=init_weights)
-    _expect_alive(t.call("(y.square().mean() / x.square().mean()).item()"), "activations, last to first")
-    t.run("y.backward(g)")
-    _expect_alive(t.call("(x.grad.square().mean() / g.square().mean()).item()"), "gradients, first to last")
+    for what, last, first in (("activations", "y", "x"), ("gradients", "x.grad", "g")):
+        ratio = t.call(f"({last}.square().mean() / {first}.square().mean()).item()")
+        # Chance moves it by a factor of 2 or so; a factor of 1.25 in each layer is 800 after 30.
+        told = f"the ratio of the {what}, behind all layers and before, is {ratio:.3g}"
+        expect.true(1 / 20 < ratio < 20, told, "expected: about 1, 0.05 to 20")
 
 
 @exercise.check
@@ -146,24 +139,18 @@ def others_left_alone(init_weights):
     called `bias` anywhere.
     """
     setup = """
-        class Scaled(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight, self.bias = (nn.Parameter(torch.full((4, 3), 0.5)) for _ in range(2))
-
-        norms = nn.LayerNorm(4), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)
-        model = nn.Sequential(Scaled(), nn.Linear(4, 4), nn.Embedding(5, 4), *norms)
-        for tensor in nn.ModuleList(norms).state_dict().values():
+        model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.BatchNorm2d(4), nn.GroupNorm(2, 4))
+        model.append(nn.Bilinear(4, 4, 3))
+        for tensor in model.state_dict().values():
             tensor.fill_(3)
+        model.bias = nn.Parameter(torch.ones(4, 3))
     """
     t = expect.given(setup, init_weights=init_weights)
-    before = {name: tensor.clone() for name, tensor in t.model.state_dict().items()}
+    before = copy.deepcopy(t.model.state_dict())
     t.run("init_weights(model)")
     for name, tensor in t.model.state_dict().items():
-        if not name.startswith("1."):
-            expect.unchanged(
-                tensor, before[name], what=f"`{name}` of `{type(t.model[int(name[0])]).__name__}`"
-            )
+        layer = type(t.model.get_submodule(name.rpartition(".")[0])).__name__
+        expect.unchanged(tensor, before[name], what=f"`{name}` of the `{layer}`")
 
 
 @exercise.check
@@ -174,21 +161,13 @@ def same_objects(init_weights):
     and what shared the old one shares nothing with it. A parameter that was computed from others is no leaf,
     and no `.grad` comes to it.
     """
-    with Rows() as rows:
-        for label, code in {"float32": "", "float64": ".double()"}.items():
-            with rows.of(label):
-                setup = f"""
-                    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)){code}
-                    model[0].bias.requires_grad_(False)
-                    before = dict(model.named_parameters())
-                """
-                t = expect.given(setup, init_weights=init_weights)
-                dtype = t.before["0.weight"].dtype
-                t.run("init_weights(model)")
-                for name, p in t.before.items():
-                    same = t.model.get_parameter(name) is p
-                    expect.true(same, f"`{name}` is another object than before", "expected: the same one")
-                    expect.true(p.is_leaf, f"`{name}` was computed from others: it is no leaf now")
-                    what = f"`requires_grad` of `{name}`"
-                    expect.equal(p.requires_grad, name != "0.bias", what=what)
-                    expect.equal(p.dtype, dtype, what=f"the dtype of `{name}`")
+    setup = """
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+        before = dict(model.named_parameters())
+        init_weights(model)
+    """
+    t = expect.given(setup, init_weights=init_weights)
+    for name, p in t.before.items():
+        same = t.model.get_parameter(name) is p
+        expect.true(same, f"`{name}` is another object than before", "expected: the same one")
+        expect.true(p.is_leaf, f"`{name}` was computed from others: it is no leaf now")

@@ -64,8 +64,8 @@ def parts(overlaps):
     memory shares nothing, whatever it holds.
     """
     pairs = [("x[:4]", "x[3:]"), ("x[:4]", "x[4:]"), ("x", "x.view(3, 4)"), ("x", "x.clone()")]
-    pairs += [("x", "x[7:8]"), ("x[2:]", "torch.arange(12)[2:]"), ("x.view(3, 4)[:2]", "x.view(3, 4)[2:]")]
-    _compare(overlaps, "x = torch.arange(12)", *pairs)
+    pairs += [("x", "x[7:8]"), ("x[2:]", "x.clone()[2:]"), ("x.view(3, 4)[:2]", "x.view(3, 4)[2:]")]
+    _compare(overlaps, "x = torch.arange(12, dtype=torch.uint8)", *pairs)
 
 
 @exercise.check
@@ -77,7 +77,7 @@ def interleaved(overlaps):
     """
     pairs = [("x[::2]", "x[1::2]"), ("x[::2]", "x[1::3]"), ("x[::4]", "x[1::2]"), ("x[2::6]", "x[::4]")]
     pairs += [("x[:3:2]", "x[1:5:3]"), ("x[1::5]", "x[::4]")]
-    _compare(overlaps, "x = torch.arange(12)", *pairs)
+    _compare(overlaps, "x = torch.arange(12, dtype=torch.uint8)", *pairs)
 
 
 @exercise.check
@@ -91,7 +91,7 @@ def all_dimensions(overlaps):
     pairs += [("x[:2, :2]", "x[1:, 2:]"), ("x[:2, 1:3]", "x.t()[2:, 1:]"), ("x[1, 2]", "x[1, :3]")]
     pairs += [("x[0].expand(3, 4)", "x[0]"), ("x[0].expand(3, 4)", "x[1]")]
     pairs += [("x.view(3, 2, 2)[:, 1:]", "x[:, 3]"), ("x.view(3, 2, 2)[:, 1:]", "x[:, 1]")]
-    _compare(overlaps, "x = torch.arange(12).reshape(3, 4)", *pairs)
+    _compare(overlaps, "x = torch.arange(12, dtype=torch.uint8).reshape(3, 4)", *pairs)
 
 
 @exercise.check

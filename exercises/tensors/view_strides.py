@@ -54,12 +54,12 @@ _TRAITS = [
     Trait(
         "`shape` has a dimension of size 1",
         lambda size, stride, shape, wanted: 1 in shape,
-        "It takes no elements and any stride will do for it, but it has an entry in the result.",
+        "A new dimension of size 1 takes no elements. Any stride will do for it, but the result has one.",
     ),
     Trait(
         "the tensor has a dimension of size 1",
         lambda size, stride, shape, wanted: 1 in size,
-        "Its stride says nothing. The dimensions to its left and to its right are neighbours.",
+        "The stride along a dimension of size 1 says nothing: the dimensions beside it are neighbours.",
     ),
     Trait(
         "the tensor is expanded: a stride is 0",
@@ -87,7 +87,7 @@ _TRAITS = [
     Trait(
         "the new shape cuts what can be read as one",
         lambda size, stride, shape, wanted: not strides.ends(shape) <= strides.ends(size, stride),
-        "It can always be cut: the inner piece keeps the stride, the outer one steps over a full run of it.",
+        "What is cut needs no copy: the inner piece keeps the stride, the outer steps over a full run of it.",
     ),
     Trait(
         "the tensor is not contiguous",

@@ -99,7 +99,7 @@ mistakes = [
     Edit("takes the data", "(features, dim=1)", "(features.data, dim=1)", told_by="connected"),
     Wrong(_requires_a_gradient, told_by="connected"),
     Wrong(_detaches_the_length, told_by="connected"),
-    Wrong(_no_helper, told_by="connected"),
+    Wrong(_no_helper, told_by="what_stays"),
     Edit("a higher rate", "lr=0.05", "lr=0.1", told_by="what_stays"),
 ]
 

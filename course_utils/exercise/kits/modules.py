@@ -1,18 +1,21 @@
-"""Module trees: generated programs that build and change one, run by `nn.Module` and by a class of the
-reader's."""
+"""What exercises about modules share: one look at several examples, gradients, tensors that are written to in
+place; and module trees: generated programs that build and change one, run by `nn.Module` and by a class of
+the reader's."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from course_utils.exercise import expect
+from course_utils.exercise import Rows, expect
 
 # What a line of a program may do; then, by the kind of change that a program is about, what it does besides.
 BUILD = ("parameter", "parameter", "buffer", "temporary", "module", "plain")
@@ -28,6 +31,57 @@ KINDS = {
 _PARAMETERS = ("weight", "bias", "scale")
 _BUFFERS = ("mean", "count", "mask")
 _MODULES = ("left", "right", "head")
+
+
+def for_each(
+    examples: Mapping[str, str], look: Callable[[expect.Given], None], setup: str = "", **answer: Any
+) -> None:
+    """A look at each example: `setup`, and then the lines that stand under its label."""
+    setup = textwrap.dedent(setup).strip()
+    with Rows() as rows:
+        for label, lines in examples.items():
+            with rows.of(label):
+                look(expect.given(f"{setup}\n{textwrap.dedent(lines)}", **answer))
+
+
+def expect_gradients(t: expect.Given, statements: str, wanted: Tensor, *names: str, **how: Any) -> None:
+    """Backward from the `loss` that the statements make gives the tensors of these names the gradients that
+    they have from the loss `wanted`."""
+    tensors = {name: t.call(name) for name in names}
+    gradients = torch.autograd.grad(wanted, list(tensors.values()))
+    t.run(statements)
+    expect.in_graph(t.loss, what="`loss`", of=f"`{names[0]}`")
+    t.run("loss.backward()")
+    for (name, tensor), gradient in zip(tensors.items(), gradients, strict=True):
+        expect.equal(tensor.grad, gradient, what=f"`{name}.grad`", **how)
+
+
+@contextlib.contextmanager
+def in_place(tensors: Callable[[], Mapping[str, Tensor]]) -> Iterator[None]:
+    """What runs inside leaves each of these tensors, by name, in its storage and without a graph, and each
+    Parameter the object that it is. Their values may change."""
+    before = dict(tensors())
+    places = {name: tensor.data_ptr() for name, tensor in before.items()}
+    yield
+    for name, tensor in tensors().items():
+        same = tensor is before[name] or not isinstance(before[name], nn.Parameter)
+        expect.true(same, f"`{name}` is another Parameter than before", "expected: the same one, new values")
+        same = tensor.data_ptr() == places[name]
+        told = f"`{name}` has another storage than before"
+        expect.true(same, told, "expected: the new values in its own")
+        expect.true(tensor.is_leaf, f"`{name}` has a `grad_fn` now", "expected: values, and no graph")
+
+
+class Called(TorchFunctionMode):
+    """Notes the names of torch's functions that are called inside, also of those that are no operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
 
 
 class Tree:

@@ -7,19 +7,20 @@ import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.measure.training import Forward, Run, Step, record_run
+from course_utils.measure.training import Forward, Layer, Run, Step, record_run
 
 SEEDS = (0, 1, 2)
-# A healthy run of a reader's own may end this many times as high as the worst of ours.
-ROOM = 1.5
+LossFn = Callable[[Any, Tensor], Tensor]
+LossOf = Callable[[nn.Module], Tensor]
 NORMS = (nn.modules.batchnorm._BatchNorm,)
 DROPOUTS = (nn.modules.dropout._DropoutNd,)
 
@@ -78,28 +79,48 @@ def sentences(n: int = 96, seed: int = 0, longest: int = 12, words: int = 8) -> 
     return (rows + 1) * (torch.arange(longest) < lengths[:, None]), lengths
 
 
-# --- a healthy run ---------------------------------------------------------------------------------------
+def small(_: expect.Given) -> nn.Module:
+    """The network of most repairs, for `shapes`."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
 
 
 def trained(
     model: nn.Module,
-    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    loss_fn: LossFn,
     x: Tensor,
     y: Tensor,
     kind: type[torch.optim.Optimizer] = torch.optim.SGD,
     *,
-    epochs: int,
-    size: int,
+    epochs: int = 8,
+    size: int = 32,
     **settings: Any,
 ) -> nn.Module:
     """The model after `epochs` over shuffled batches of `size`, by this optimizer with these settings."""
-    optimizer = kind(model.parameters(), **settings)
+    optimizer = kind(model.parameters(), **(settings or {"lr": 0.1, "momentum": 0.9}))
     for _ in range(epochs):
         for batch in torch.randperm(len(x)).split(size):
             optimizer.zero_grad()
             loss_fn(model(x[batch]), y[batch]).backward()
             optimizer.step()
     return model
+
+
+def healthy(
+    network: Callable[[expect.Given], nn.Module] = small, loss_fn: LossFn = F.cross_entropy, **settings: Any
+) -> Callable[[expect.Given, int], nn.Module]:
+    """A healthy run for a `Case`: a new network, trained on `x` and `y` of the example as `trained` does."""
+
+    def train(t: expect.Given, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return trained(network(t), loss_fn, t.x, t.y, **settings)
+
+    return train
+
+
+def on_held(data: tuple[Tensor, Tensor] | None = None, loss_fn: LossFn = F.cross_entropy) -> LossOf:
+    """The loss of a model on held data; by default on `shapes` that no run has trained with."""
+    x, y = data or shapes(300, seed=100)
+    return lambda model: loss_fn(model(x.clone()), y)
 
 
 # --- one run of an answer -------------------------------------------------------------------------------
@@ -116,6 +137,58 @@ class Treated:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.given, name)
 
+    def batches(self) -> Iterator[tuple[Forward, Tensor, float]]:
+        """Each training forward, the places of its rows in `x`, and the loss that backward was called on."""
+        for forward, loss in zip(self.run.trained, self.run.losses, strict=False):
+            yield forward, rows_of(forward, self.x), loss
+
+    def own_gradients(self) -> None:
+        """Each step finds a gradient of every parameter of the model, and it is that of its own batch."""
+        names = names_of(self.model)
+        for number, uncleared in enumerate(self.run.uncleared):
+            for p, norm in uncleared.items():
+                told = f"backward {number} adds to a gradient that a step has used already: that of"
+                told += f" `{names.get(p, 'a parameter')}`, with a norm of {norm:.3g}"
+                raise expect.Mismatch(told, "expected: `.grad` is None or zeros then")
+        for number, step in enumerate(self.run.steps):
+            for p, name in names.items():
+                told = f"at step {number} the optimizer does not hold `{name}` of the returned model"
+                expect.true(p in step.norms, told, "expected: all parameters of the model")
+                told = f"at step {number} the gradient of `{name}` is None or zeros"
+                expect.true(bool(step.norms[p]), told, "expected: that of the batch's loss")
+
+    def modes(self) -> None:
+        """Dropout and norms are in training mode where the model trains, and elsewhere in evaluation mode."""
+        for forward in self.run.trained + self.run.evaluated:
+            when, wanted = ("training",) * 2 if forward.trained else ("validation", "evaluation")
+            for layer, training in modes(forward).items():
+                mode = "training" if training else "evaluation"
+                told = f"in {when}, after {forward.step} steps, {layer} is in {mode} mode"
+                expect.true(mode == wanted, told, f"expected: in {wanted} mode")
+
+    def few_graphs(self, during: int, after: int) -> None:
+        """So many graphs of earlier forwards exist at most when one begins, and after the run."""
+        for number, alive in enumerate(self.run.graphs, 1):
+            end = number == len(self.run.graphs)
+            most = after if end else during
+            when = "the function has returned" if end else f"call {number - 1} of the model begins"
+            told = f"when {when}, the graphs of {alive} earlier calls still exist"
+            expect.true(alive <= most, told, f"expected: {f'at most {most}' if most else 'none'}")
+
+    def validated(self, size: int, as_it_is: bool = True) -> list[Tensor]:
+        """What the model returned for `x_val` after each epoch of six steps, called on all of it in batches
+        of `size`. `as_it_is`: and on its rows, in their order."""
+        found = []
+        for step in range(6, len(self.run.steps) + 1, 6):
+            made = [f for f in self.run.evaluated if f.step == step]
+            sizes, what = [len(part) for part in self.x_val.split(size)], "the batches of validation"
+            expect.equal([len(f.output) for f in made], sizes, what=f"{what} after step {step}")
+            if as_it_is:
+                rows = torch.cat([rows_of(f, self.x_val, "x_val") for f in made])
+                expect.equal(rows, torch.arange(len(rows)), what=f"the rows of `x_val` after step {step}")
+            found.append(torch.cat([f.output for f in made]))
+        return found
+
 
 @dataclass(eq=False)
 class Case:
@@ -124,16 +197,19 @@ class Case:
     `setup` makes the data, `call` trains; both may use `seed`. `train` is the healthy run in plain torch: it
     takes the example (its data as attributes) and the seed, and returns a model. `held` is the loss of a
     model on held data; it gets the model in evaluation mode, with gradients off. `room`: so many times as
-    high as the worst healthy run a repaired one may end.
+    high as the worst healthy run a repaired one may end. The defaults are those of `small` on `shapes`.
     """
 
     exercise: Exercise
-    setup: str
-    call: str
-    train: Callable[[expect.Given, int], nn.Module]
-    held: Callable[[nn.Module], Tensor]
-    room: float = ROOM
+    setup: str = "x, y = runs.shapes(192)"
+    call: str = "model, losses = {name}(x, y, seed)"
+    train: Callable[[expect.Given, int], nn.Module] = field(default_factory=healthy)
+    held: LossOf = field(default_factory=on_held)
+    room: float = 1.5
     _ready: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.call = self.call.replace("{name}", self.exercise.answer_name)
 
     def given(self, answer: Any, seed: int = 0, setup: str = "") -> expect.Given:
         setup = f"from course_utils.exercise.kits import runs\n{setup or self.setup}"
@@ -149,43 +225,49 @@ class Case:
                 if isinstance(value, Tensor):
                     stack.enter_context(expect.left_alone(value, what=f"`{name}`"))
             run = record_run(t.run, self.call)
-        expect.true(
-            isinstance(t.model, nn.Module),
-            f"`model` is {expect.show(t.model)}",
-            "expected: the trained model, then the rest",
-        )
+        told = f"`model` is {expect.show(t.model)}"
+        expect.true(isinstance(t.model, nn.Module), told, "expected: the trained model, then the rest")
         expect.true(bool(run.steps), "no optimizer took a step while it ran", "expected: it trains")
         return Treated(t, run, t.model)
 
     def sick(self) -> Run:
         """The starter's own run: what a repair leaves as it is, it has as the starter has it."""
-        if "sick" not in self._ready:
-            with torch.random.fork_rng([]), expect.situation():
-                t = self.given(self.exercise.starter_object)
-                self._ready["sick"] = record_run(t.run, self.call)
-        return self._ready["sick"]
+        return self._once("sick", lambda: (self.given(self.exercise.starter_object).run, self.call))
 
     def healthy(self, seed: int = 0) -> Run:
         """The healthy run in plain torch, recorded; `result` is its model."""
-        if seed not in self._ready:
-            with torch.random.fork_rng([]), expect.situation():
-                self._ready[seed] = record_run(self.train, self.given(None, seed), seed)
-        return self._ready[seed]
+        return self._once(seed, lambda: (self.train, self.given(None, seed), seed))
 
-    def in_band(self, answer: Any, seeds: Sequence[int] = SEEDS) -> None:
+    def _once(self, key: Any, call: Callable[[], tuple[Any, ...]]) -> Run:
+        if key not in self._ready:
+            with torch.random.fork_rng([]), expect.situation():
+                self._ready[key] = record_run(*call())
+        return self._ready[key]
+
+    def learns(self, why: str, what: str = "the model is") -> None:
+        """Gives the exercise its last check, which is the same in all repairs: `in_band`."""
+
+        def learns(answer: Any) -> None:
+            self.in_band(answer)
+
+        title = f"After training {what} as good as a healthy run's, with three seeds"
+        learns.__doc__ = f"{title}\n\n{why}"
+        self.exercise.check(learns)
+
+    def in_band(self, answer: Any) -> None:
         """After training, the loss of the returned model on held data is where healthy runs end."""
         ends = sorted(self.loss(self.healthy(seed).result) for seed in SEEDS)
         top = self.room * ends[-1]
-        found = {}
-        for seed in seeds:
+        for seed in SEEDS:
             t = self.treated(answer, seed)
-            with _told_of_the_model():
-                found[seed] = self.loss(t.model)
-            expect.true(
-                found[seed] <= top,  # not so for NaN
-                f"on held data the returned model has a loss of {found[seed]:.4g}",
-                f"expected: at most {top:.2g}. Healthy runs end between {ends[0]:.2g} and {ends[-1]:.2g}",
-            )
+            try:
+                loss = self.loss(t.model)
+            except Exception as error:
+                told = f"the returned model, called on held data, raised `{type(error).__name__}: {error}`"
+                raise expect.Mismatch(told, "expected: it takes batches as in training") from error
+            told = f"on held data the returned model has a loss of {loss:.4g}"
+            most = f"at most {top:.2g}. Healthy runs end between {ends[0]:.2g} and {ends[-1]:.2g}"
+            expect.true(loss <= top, told, f"expected: {most}")  # not so for NaN
 
     def loss(self, model: nn.Module) -> float:
         model.eval()
@@ -193,13 +275,14 @@ class Case:
             return float(self.held(model))
 
     def stays(
-        self, answer: Any, *, but: Iterable[str] = (), free: Iterable[str] = (), losses: bool = True
-    ) -> None:
-        """What the repair is not about is as in the starter: the layers that train, the batches, the number
-        of steps, the optimizer and its settings; the seed decides all; `losses` are those of the steps.
+        self, answer: Any, *, but: Iterable[str] = (), free: Iterable[str] = (), seeded: bool = True
+    ) -> Treated:
+        """What the repair is not about is as in the starter: the layers that train, what is trained of them,
+        the batches, the number of steps, the optimizer and its settings; the seed decides all; `losses` are
+        those of the steps. Returns the run.
 
         `but`: classes of layers that a repair may add or drop. `free`: settings of the optimizer that it may
-        change (`"lr"`). `losses`: whether there are numbers of that name, one for each backward.
+        change (`"lr"`). `seeded`: whether the first batch and the first weights are the starter's too.
         """
         t, sick = self.treated(answer), self.sick()
         same_layers(t.run, t.model, sick, but)
@@ -209,26 +292,16 @@ class Case:
             expect.equal(came, wanted, what=f"the shape of training batch {number}")
         for number, (came, wanted) in enumerate(zip(t.run.steps, sick.steps, strict=True)):
             same_settings(came, wanted, number, free)
-        if losses:
-            expect.true(
-                isinstance(t.losses, list) and all(type(loss) is float for loss in t.losses),
-                f"`losses` is {expect.show(t.losses)}",
-                "expected: a list of Python numbers, the loss of each step",
-            )
-            expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
+        same_parameters(t.run, sick, but)
+        if seeded:
+            same_start(t.run.trained[0], sick.trained[0], but)
+        numbers = isinstance(t.losses, list) and all(type(loss) is float for loss in t.losses)
+        told = f"`losses` is {expect.show(t.losses)}"
+        expect.true(numbers, told, "expected: a list of Python numbers, the loss of each step")
+        expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
         again = self.treated(answer, drawn=3).run.losses
         expect.equal(again, t.run.losses, what="the losses of a second run with the same seed", rtol=1e-4)
-
-
-@contextlib.contextmanager
-def _told_of_the_model() -> Iterator[None]:
-    try:
-        yield
-    except expect.Mismatch:
-        raise
-    except Exception as error:
-        told = f"the returned model, called on held data, raised `{type(error).__name__}: {error}`"
-        raise expect.Mismatch(told, "expected: it takes batches as in training") from error
+        return t
 
 
 # --- what a repair leaves as it is -------------------------------------------------------------------------
@@ -237,7 +310,8 @@ def _told_of_the_model() -> Iterator[None]:
 def same_layers(run: Run, model: nn.Module, sick: Run, but: Iterable[str] = ()) -> None:
     """The layers of the first training forward are those of the starter's, in the same order."""
     expect.true(bool(run.trained), "no gradient came back to a module that was called", "expected: it trains")
-    came, wanted = (_layers(r.trained[0], set(but)) for r in (run, sick))
+    layers = [_layers(r.trained[0], but) for r in (run, sick)]
+    came, wanted = ([repr(x.module) for x in part] for part in layers)
     lost, added = Counter(wanted) - Counter(came), Counter(came) - Counter(wanted)
     gone, new = next(iter(lost), ""), next(iter(added), "")
     short = said if said(gone) != said(new) else "`{}`".format
@@ -245,13 +319,33 @@ def same_layers(run: Run, model: nn.Module, sick: Run, but: Iterable[str] = ()) 
     told += [f"{short(new)} runs in training, and did not before"] if added else []
     if told and not any(f.module is model for f in run.trained):
         told = ["the returned model itself was not called in training, at most parts of it, or its `forward`"]
-    expect.true(
-        not told, "; ".join(told), "expected: `model(x)` runs the same layers, with the same settings"
-    )
+    wanted_of_all = "expected: `model(x)` runs the same layers, with the same settings"
+    expect.true(not told, "; ".join(told), wanted_of_all)
     expect.equal(came, wanted, what="the layers, in the order in which they run")
-    shapes = [_shapes(r.trained[0], set(but)) for r in (run, sick)]
-    for layer, has, asked in zip(came, *shapes, strict=True):
-        expect.equal(has, asked, what=f"the shapes of the parameters of {said(layer)}")
+    for layer, other in zip(*layers, strict=True):
+        has, asked = ([tuple(p.shape) for p in x.module.parameters()] for x in (layer, other))
+        expect.equal(has, asked, what=f"the shapes of the parameters of {said(layer.module)}")
+
+
+def same_parameters(run: Run, sick: Run, but: Iterable[str] = ()) -> None:
+    """What got a gradient in the starter gets one: each parameter of these layers, at each step."""
+    for layer, other in zip(*(_layers(r.trained[0], but) for r in (run, sick)), strict=True):
+        for (name, p), was in zip(layer.module.named_parameters(), other.module.parameters(), strict=True):
+            for number, (came, wanted) in enumerate(zip(run.steps, sick.steps, strict=True)):
+                trains = wanted.norms.get(id(was)) is None or came.norms.get(id(p)) is not None
+                why = "it has no gradient" if id(p) in came.norms else "the optimizer does not hold it"
+                told = f"at step {number} the {name} of {said(layer.module)} is not trained: {why}"
+                expect.true(trains, told, "expected: it is, as in the code to mend")
+
+
+def same_start(came: Forward, wanted: Forward, but: Iterable[str] = ()) -> None:
+    """What the seed decides is as in the starter: the first batch, and what these layers make of it."""
+    same = came.input is not None and wanted.input is not None and came.input.equal(wanted.input)
+    told = "with the same seed the first batch holds other rows than in the code to mend"
+    expect.true(same, told, "expected: the same, in the same order")
+    for layer, other in zip(*(_layers(f, but) for f in (came, wanted)), strict=True):
+        what = f"what {said(layer.module)} makes of the first batch, before any step,"
+        expect.equal(layer.output, other.output, what=what, rtol=1e-4, atol=1e-5)
 
 
 _RARE = re.compile(r", (eps|momentum|affine|bias|track_running_stats|inplace)=[^,()]+")
@@ -262,13 +356,8 @@ def said(layer: nn.Module | str) -> str:
     return f"`{_RARE.sub('', str(layer))}`"
 
 
-def _layers(forward: Forward, but: set[str]) -> list[str]:
-    return [repr(x.module) for x in forward.layers if type(x.module).__name__ not in but]
-
-
-def _shapes(forward: Forward, but: set[str]) -> list[list[tuple[int, ...]]]:
-    layers = [x.module for x in forward.layers if type(x.module).__name__ not in but]
-    return [[tuple(p.shape) for p in layer.parameters()] for layer in layers]
+def _layers(forward: Forward, but: Iterable[str]) -> list[Layer]:
+    return [x for x in forward.layers if type(x.module).__name__ not in set(but)]
 
 
 def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = ()) -> None:
@@ -282,35 +371,21 @@ def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = (
                 expect.equal(group.get(name), value, what=what, rtol=1e-6, atol=0.0)
 
 
-# --- what runs show ---------------------------------------------------------------------------------------
-
-
 def rows_of(forward: Forward, data: Tensor, name: str = "x") -> Tensor:
     """For each row of the input of a forward, its place in `data`."""
-    places = _places(forward, data)
-    if places is None:
-        told = f"at step {forward.step} the model gets a batch whose rows are not rows of `{name}`"
-        raise expect.Mismatch(told, f"expected: batches of `{name}`, as they are")
-    return places
-
-
-def _places(forward: Forward, data: Tensor) -> Tensor | None:
     batch = forward.input
-    if batch is None or batch.shape[1:] != data.shape[1:]:
-        return None
-    same = (batch.flatten(1)[:, None] == data.flatten(1)[None]).all(-1)
-    return same.int().argmax(1) if bool(same.any(1).all()) else None
+    if batch is not None and batch.shape[1:] == data.shape[1:]:
+        same = (batch.flatten(1)[:, None] == data.flatten(1)[None]).all(-1)
+        if bool(same.any(1).all()):
+            return same.int().argmax(1)
+    told = f"at step {forward.step} the model gets a batch whose rows are not rows of `{name}`"
+    raise expect.Mismatch(told, f"expected: batches of `{name}`, as they are")
 
 
 def scores(forward: Forward) -> Tensor:
     """What the last linear or convolutional layer of a forward returned: before any softmax."""
     kinds = (nn.Linear, nn.modules.conv._ConvNd)
     return next(x.output for x in reversed(forward.layers) if isinstance(x.module, kinds))
-
-
-def scores_of(model: nn.Module, x: Tensor) -> Tensor:
-    """The same for a model and a batch."""
-    return scores(record_run(model, x).forwards[-1])
 
 
 def modes(forward: Forward, kinds: tuple[type, ...] = NORMS + DROPOUTS) -> dict[str, bool]:
