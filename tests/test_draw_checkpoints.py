@@ -155,7 +155,7 @@ def test_the_picture_says_what_it_shows():
     told = repr(picture)
     assert told.startswith("Bytes alive over one training step of 36 layers. no checkpoint: 622,600 bytes")
     assert "segments of 4: 147,464 bytes at the peak; 285 operators (forward 75, recompute 63" in told
-    assert "Least is 4: 147 kB, 24 % of no checkpoint. At 6, nearest to √36: 156 kB." in told
+    assert "Least is 4: 147 kB, 24 % of the peak without a checkpoint. At 6, nearest to √36: 156 kB." in told
     assert told.endswith("Here a layer keeps 2 times its input: 36/s + 2·s is least at 4.2.")
     assert len(picture.png()) < 40_000
 

@@ -137,7 +137,8 @@ def _panel(
         scene.lines.append(Line(points, 0.9, "", False, False, "outline", smooth=False))
         text = f"no checkpoint: {bytes_said(outline.peak)}"
         at = max(range(len(outline.ticks)), key=lambda n: outline.ticks[n].live)
-        scene.words.append(Words(scale.x(at) + 14, top + 6, text, SMALL, faint=True))
+        if high - scale.height(step.peak) > 16:  # else the line of the peak runs through it
+            scene.words.append(Words(scale.x(at) + 14, top + 6, text, SMALL, faint=True))
     peak = bottom - scale.height(step.peak)
     scene.lines.append(_straight((LEFT - 4, peak), (RIGHT, peak), 0.9, dash=True))
     scene.words.append(Words(LEFT - 8, peak, bytes_said(step.peak), SMALL, "end", bold=True))
@@ -231,7 +232,7 @@ def _so_far(steps: Mapping[int, StepTimeline], depth: int) -> str:
 def _told(steps: Mapping[int, StepTimeline], depth: int) -> list[str]:
     """What there is to see, in sentences."""
     best, near = least(steps), round(math.sqrt(depth))
-    share = f", {100 * steps[best].peak / max(steps[0].peak, 1):.0f} % of no checkpoint"
+    share = f", {100 * steps[best].peak / max(steps[0].peak, 1):.0f} % of the peak without a checkpoint"
     told = [f"Least{_so_far(steps, depth)} is {best}: {bytes_said(steps[best].peak)}{share}."]
     if near in steps and near != best:
         told.append(f"At {near}, nearest to √{depth}: {bytes_said(steps[near].peak)}.")

@@ -63,7 +63,7 @@ class CheckpointExplorer(Explorer):
         self.stack, most = stack, len(stack.layers)
         self.steps: dict[int, StepTimeline] = {}
         self._visited: dict[int, set[int]] = {}
-        self.segment = _slider("layers in a segment", segment, 0, most, "118px")
+        self.segment = _slider("segment", segment, 0, most, "58px")
         self.depth = _slider("depth", most, 1, most, "40px")
         # Each depth is a new curve: it is recorded when the slider rests.
         self.depth.continuous_update = False
@@ -116,6 +116,6 @@ def _slider(description: str, value: int, least: int, most: int, wide: str) -> w
         min=least,
         max=most,
         description=description,
-        layout=widgets.Layout(width="300px"),
+        layout=widgets.Layout(width="270px"),
         style={"description_width": wide},
     )

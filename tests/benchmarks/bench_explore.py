@@ -34,6 +34,18 @@ def rows() -> list[Row]:
         _row("in-place explorer: the write moves", moves),
         _row("float explorer: a bit is flipped", flips),
         _row("a model's pictures: a slider moves", _model_times()),
+        *_checkpoint_rows(),
+    ]
+
+
+def _checkpoint_rows() -> list[Row]:
+    explorer = explore.checkpoints(layers=36)
+    segment, depth = explorer.segment, explorer.depth
+    seen = {"36 layers": _milliseconds(lambda: setattr(segment, "value", 10 - segment.value))}
+    recorded = [1000 * seconds(lambda n=n: setattr(depth, "value", n)) for n in range(35, 28, -1)]
+    return [
+        _row("checkpoint explorer: a segment that was seen", seen),
+        Row("checkpoint explorer: a depth that is recorded", statistics.median(recorded), 300, unit="ms"),
     ]
 
 
