@@ -1,0 +1,167 @@
+"""Weights kept in float32
+
+`model` is all bfloat16, and small updates of it get lost. Build `MasterWeights(model, make_optimizer)`.
+
+- `make_optimizer` is called once, with a list of float32 copies of the parameters that require grad: the
+  *masters*. It returns the optimizer.
+- `zero_grad()` clears the gradients of the model.
+- `step()` brings each gradient to its master in float32, steps the optimizer, and writes each master back,
+  rounded, into its parameter: the same tensor, in bfloat16. A parameter without a gradient is not updated.
+
+`weights = MasterWeights(model, lambda masters: torch.optim.SGD(masters, lr=0.1))`, then in each iteration
+`weights.zero_grad()`, forward, backward, `weights.step()`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=12,
+    core=True,
+    hints=[
+        "Two lists of the same length: the model's parameters and their masters. What goes from the first to "
+        "the second before the optimizer steps, and what goes back afterwards?",
+        "Make the masters once: a leaf of its own, `p.detach().float()`. If `step` makes them anew "
+        "from the model, whatever was rounded away is gone.",
+        "`master.grad = None if p.grad is None else p.grad.float()` for each pair, `optimizer.step()`, and "
+        "then under `no_grad` a copy into the parameter. Which method copies in place, and rounds?",
+    ],
+)
+
+
+@exercise.starter
+class MasterWeights:
+    def __init__(self, model: nn.Module, make_optimizer: Callable[[list[Tensor]], torch.optim.Optimizer]):
+        raise NotImplementedError
+
+    def zero_grad(self) -> None: ...
+    def step(self) -> None: ...
+
+
+_MODEL = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(device, torch.bfloat16)
+x = torch.randn(32, 4, device=device).bfloat16()
+y = x[:, :1] * x[:, 1:2]
+optimizers = []
+
+def make_optimizer(masters):
+    optimizers.append(KIND(masters))
+    return optimizers[-1]
+
+def train(steps):
+    for _ in range(steps):
+        weights.zero_grad()
+        F.mse_loss(model(x).float(), y.float()).backward()
+        weights.step()
+"""
+_KINDS = {
+    "SGD": "torch.optim.SGD(masters, lr=0.002)",
+    "SGD with momentum": "torch.optim.SGD(masters, lr=0.002, momentum=0.9)",
+    "Adam": "torch.optim.Adam(masters, lr=1e-3)",
+}
+
+
+def _given(MasterWeights, device, kind, more=""):
+    setup = _MODEL.replace("KIND(masters)", _KINDS[kind]) + more
+    setup += "\nweights = MasterWeights(model, make_optimizer)"
+    return expect.given(setup, MasterWeights=MasterWeights, device=device)
+
+
+class _Reference:
+    def __init__(self, model, make_optimizer):
+        self.pairs = [(p, p.detach().float()) for p in model.parameters() if p.requires_grad]
+        self.optimizer = make_optimizer([master for _, master in self.pairs])
+
+    def zero_grad(self):
+        for p, _ in self.pairs:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self):
+        for p, master in self.pairs:
+            master.grad = None if p.grad is None else p.grad.float()
+        self.optimizer.step()
+        for p, master in self.pairs:
+            p.copy_(master)
+
+
+@exercise.check
+def small_updates(MasterWeights, device):
+    """Updates that are too small for bfloat16 add up
+
+    Right below 1 the numbers of bfloat16 are 1/256 apart. An update of less than half of that is rounded
+    away, each time anew. A float32 master keeps it, and after enough of them the rounded weight moves.
+    """
+    t = expect.given(
+        """
+p = nn.Parameter(torch.ones(2, dtype=torch.bfloat16, device=device))
+model = nn.ParameterList([p])
+weights = MasterWeights(model, lambda masters: torch.optim.SGD(masters, lr=0.0005))
+""",
+        MasterWeights=MasterWeights,
+        device=device,
+    )
+    t.run("for _ in range(400):\n    weights.zero_grad()\n    p.sum().backward()\n    weights.step()")
+    wanted = torch.full((2,), 0.8, device=device).bfloat16()
+    expect.equal(t.p.detach(), wanted, like={"the weight at the start": torch.ones_like(wanted)})
+
+
+@exercise.check
+def follows(MasterWeights, device):
+    """Each step is the optimizer's step in float32, and the model has it rounded
+
+    The optimizer works on the masters alone, with the gradients of this step. What the model holds is rounded
+    anew from them each time, and does not go back into them.
+    """
+    with Rows() as rows:
+        for kind in _KINDS:
+            with rows.of(kind):
+                t, ours = _given(MasterWeights, device, kind), _given(_Reference, device, kind)
+                for steps in (1, 2, 40):
+                    t.run(f"train({steps})")
+                    ours.run(f"train({steps})")
+                    expect.equal(t.call("model.state_dict()"), ours.model.state_dict())
+
+
+@exercise.check
+def masters(MasterWeights, device):
+    """The optimizer has the float32 copies, and the model its own tensors
+
+    Other code holds the model's parameters, views of them too. So they stay the same tensors, with the same
+    storage. The state of the optimizer has the dtype of what it is given.
+    """
+    t = _given(MasterWeights, device, "Adam", "\nmodel[0].bias.requires_grad_(False)")
+    expect.equal(len(t.optimizers), 1, what="the number of calls of `make_optimizer`")
+    given = [p for group in t.optimizers[0].param_groups for p in group["params"]]
+    wanted = [(tuple(p.shape), torch.float32) for p in t.model.parameters() if p.requires_grad]
+    expect.equal([(tuple(p.shape), p.dtype) for p in given], wanted, what="what `make_optimizer` is given")
+    before = [(id(p), p.data_ptr(), p.dtype) for p in t.model.parameters()]
+    t.run("train(2)")
+    after = [(id(p), p.data_ptr(), p.dtype) for p in t.model.parameters()]
+    expect.true(before == after, "the model has other tensors after a step", "expected: the same ones")
+
+
+@exercise.check
+def without_gradient(MasterWeights, device):
+    """A parameter that got no gradient this time stays as it is
+
+    Optimizers pass over a parameter whose `.grad` is None, and momentum or weight decay with it. Zeros are
+    something else, and so is the gradient of the step before.
+    """
+    t = _given(MasterWeights, device, "SGD with momentum")
+    t.run("train(3)")
+    before = [p.detach().clone() for p in t.model.parameters()]
+    t.run(
+        "weights.zero_grad()\n(100 * model[2](torch.ones(1, 8, device=device).bfloat16())).sum().backward()"
+    )
+    t.run("weights.step()")
+    for i, (p, old) in enumerate(zip(t.model.parameters(), before, strict=True)):
+        if i < 2:
+            expect.equal(p.detach(), old, what=f"`list(model.parameters())[{i}]`, which got no gradient")
+        else:
+            expect.true(not torch.equal(p, old), f"parameter {i} did not move", "expected: it has a gradient")
