@@ -29,9 +29,9 @@ def checkpoints(
     """An explorer of what `draw.checkpoints` draws, with a slider for the layers in a segment, 0 for no
     checkpoint, and one for the depth.
 
-    `make()` returns a layer, `batch` is what the first one takes; default: a Linear with a GELU. It begins with
-    the greatest depth, `layers`. Of another one the curve has a few sizes and those that were visited; the
-    button records the rest. Raises as `draw.checkpoints`.
+    `make()` returns a layer, `batch` is what the first one takes; default: a Linear with a GELU. `layers` is
+    the depth at first, and at most. Of another depth the curve has a few sizes and those that were visited;
+    the button records the rest. Raises as `draw.checkpoints`.
     """
     who = "explore.checkpoints"
     if isinstance(layers, bool) or not isinstance(layers, int) or not 1 <= layers <= MOST:
