@@ -1,0 +1,135 @@
+"""One step in mixed precision
+
+Train `model` for one step, and return the loss, detached.
+
+- The forward and the loss run under autocast in float16, on the device of `x`; the backward runs outside.
+- `scaler` scales the loss. The optimizer steps with the true gradients, clipped so that the norm of them all
+  is at most `max_norm`.
+- If the gradients have inf or nan, nothing is trained, and the scale falls. Then the next call works again.
+
+`model` may have old gradients: they don't count. `optimizer` has all parameters that are trained. Torch's own
+functions may do the work.
+
+`amp_step(model, F.cross_entropy, optimizer, scaler, x, y, 1.0)` → `tensor(0.6931)`
+"""
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import amp
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "One region, and after it five calls with `scaler` in them. Which of these find gradients times the "
+        "scale, and which the true ones?",
+        "`nn.utils.clip_grad_norm_` takes `.grad` as it is. And who decides whether a step is skipped: the "
+        "optimizer, or the scaler?",
+        "Forward and loss in the region. Outside: scale and backward, unscale, clip, step by the scaler, "
+        "update. Old gradients have to go before backward.",
+    ],
+)
+
+
+@exercise.starter
+def amp_step(model, loss_fn, optimizer, scaler, x: Tensor, y: Tensor, max_norm: float) -> Tensor:
+    raise NotImplementedError
+
+
+_CALL = "amp_step(model, model.loss_fn, optimizer, scaler, x, y, {})"
+
+
+def _given(amp_step, device, *more):
+    return expect.given("\n".join([amp.MODEL.strip(), *more]), amp_step=amp_step, device=device)
+
+
+@exercise.check
+def region(amp_step, device):
+    """Forward and loss run under autocast in float16, backward outside
+
+    Autocast also has a list for losses: they are computed in float32. Backward follows the dtypes of the
+    forward without a region. Inside one, its own operators are cast once more.
+    """
+    t = _given(amp_step, device)
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
+        t.call(_CALL.format(1.0))
+    for what, wanted in {"forward": torch.float16, "loss": torch.float16, "backward": None}.items():
+        found = [dtype for kind, dtype in t.model.seen if kind == what]
+        expect.equal(len(found), 1, what=f"how often {what} ran")
+        told = [
+            f"under autocast in {dtype}" if dtype else "outside of autocast" for dtype in (found[0], wanted)
+        ]
+        expect.true(found[0] == wanted, f"{what} ran {told[0]}", f"expected: {told[1]}")
+    on = torch.is_autocast_enabled(device.type)
+    expect.true(not on, "autocast is on after the call", "expected: off, as it was before")
+    for name, w in t.model.named_parameters():
+        expect.equal(w.dtype, torch.float32, what=f"the dtype of `{name}` after the call")
+
+
+@exercise.check
+def clipped(amp_step, device):
+    """The step is made with the true gradients, clipped by their true norm
+
+    Before `unscale_` all gradients are too large by the scale, and so is their norm: what is clipped then is
+    far too small once it's divided. Clipping by norm keeps the direction: all gradients get one factor.
+    """
+    with Rows() as rows:
+        for scale, limit in itertools.product((1024.0, 65536.0), (0.125, 100.0)):
+            with rows.of(f"`scale={scale}, max_norm={limit}`"):
+                t = _given(amp_step, device, f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})")
+                _, wanted = t.model.truth(t.x, t.y, limit)
+                t.call(_CALL.format(limit))
+                t.model.expect_step(wanted, {"the scale": scale})
+
+
+@exercise.check
+def fresh(amp_step, device):
+    """Gradients of an earlier step don't count
+
+    Backward adds to what is in `.grad`. What is left there from the last step is not scaled.
+    """
+    t = _given(amp_step, device, "for w in model.parameters():\n    w.grad = torch.full_like(w, 50.0)")
+    _, wanted = t.model.truth(t.x, t.y)
+    t.call(_CALL.format(1e9))
+    t.model.expect_step(wanted)
+
+
+@exercise.check
+def overflow(amp_step, device):
+    """On overflow nothing is trained and the scale falls; after a good step it grows
+
+    `scaler.step` calls the optimizer where neither inf nor nan was found. `update` moves the scale, and lets
+    `unscale_` be called again. Without it a scale that is too large stays too large.
+    """
+    settings = "init_scale=2.0**60, growth_interval=1"
+    t = _given(amp_step, device, f"scaler = torch.amp.GradScaler('cpu', {settings})")
+    before = {name: w.detach().clone() for name, w in t.model.named_parameters()}
+    for scale in (2.0**59, 2.0**58):
+        t.run(_CALL.format(1.0))
+        expect.equal(len(t.model.steps), 0, what="the number of steps of the optimizer")
+        for name, w in t.model.named_parameters():
+            expect.unchanged(w.detach(), before[name], what=f"`{name}`")
+        expect.equal(t.call("scaler.get_scale()"), scale)
+    t = _given(amp_step, device)
+    for number in (1, 2):
+        t.run(_CALL.format(1.0))
+        expect.equal(len(t.model.steps), number, what="the number of steps of the optimizer")
+        expect.equal(t.call("scaler.get_scale()"), 1024.0 * 2**number)
+
+
+@exercise.check
+def returned(amp_step, device):
+    """What comes back is the loss itself, without its graph
+
+    The factor of a scaled loss changes, so it says nothing to whoever logs it. A loss with a graph keeps the
+    graph alive, for as long as somebody's list holds it.
+    """
+    t = _given(amp_step, device)
+    loss, _ = t.model.truth(t.x, t.y)
+    came = t.call(_CALL.format(1.0))
+    expect.equal(came, loss, rtol=0.01, factors={"the scale": 1024.0})
+    expect.true(not came.requires_grad, "the loss has a graph", "expected: detached")
