@@ -43,7 +43,7 @@ _CALL = "accumulate_with_scaler(model, model.loss_fn, optimizer, scaler, batches
 
 
 def _given(accumulate_with_scaler, device, sizes, *more):
-    lines = amp.MODEL.strip(), f"batches = list(zip(x.split({sizes}), y.split({sizes})))", *more
+    lines = amp.MODEL, f"batches = list(zip(x.split({sizes}), y.split({sizes})))", *more
     return expect.given("\n".join(lines), accumulate_with_scaler=accumulate_with_scaler, device=device)
 
 
@@ -61,7 +61,7 @@ def one_batch(accumulate_with_scaler, device):
             with rows.of(f"sizes `{sizes}`{' and old gradients' * bool(more)}"):
                 t = _given(accumulate_with_scaler, device, sizes, more)
                 _, wanted = t.model.truth(t.x, t.y)
-                t.call(_CALL.format(1e9))
+                t.call(_CALL.format(1000.0))
                 batches = {"the number of micro-batches": len(sizes)} if len(sizes) > 1 else {}
                 t.model.expect_step(wanted, {"the scale": 1024.0, **batches})
 
@@ -101,8 +101,8 @@ def clipped(accumulate_with_scaler, device):
 def scale_moves_once(accumulate_with_scaler, device):
     """The scale moves once for the whole batch
 
-    `update` between two micro-batches would change the scale of those that follow. An inf or nan in one of
-    them stays in `.grad`, whatever is added, so it's found at the end.
+    `update` between two micro-batches would change the scale of those that follow. An element of `.grad` that
+    is inf or nan stays so, whatever is added, and is found at the end.
     """
     with Rows() as rows:
         for bad in (None, 0, 1, 2):

@@ -44,15 +44,15 @@ _CALL = "amp_step(model, model.loss_fn, optimizer, scaler, x, y, {})"
 
 
 def _given(amp_step, device, *more):
-    return expect.given("\n".join([amp.MODEL.strip(), *more]), amp_step=amp_step, device=device)
+    return expect.given("\n".join([amp.MODEL, *more]), amp_step=amp_step, device=device)
 
 
 @exercise.check
 def region(amp_step, device):
     """Forward and loss run under autocast in float16, backward outside
 
-    Autocast also has a list for losses: they are computed in float32. Backward follows the dtypes of the
-    forward without a region. Inside one, its own operators are cast once more.
+    Losses are on the list of operators that autocast casts up to float32. Backward follows the dtypes of the
+    forward without a region; inside one, operators that ran in float32 may run backward in float16.
     """
     t = _given(amp_step, device)
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
@@ -94,7 +94,7 @@ def fresh(amp_step, device):
     """
     t = _given(amp_step, device, "for w in model.parameters():\n    w.grad = torch.full_like(w, 50.0)")
     _, wanted = t.model.truth(t.x, t.y)
-    t.call(_CALL.format(1e9))
+    t.call(_CALL.format(1000.0))
     t.model.expect_step(wanted)
 
 

@@ -48,7 +48,7 @@ class GradScaler:
 
 
 _STATE = ["scaler.get_scale()", "scaler.state_dict()['_growth_tracker']"]
-_WEIGHTS = ["p.detach()", "q.detach()"]
+_WEIGHTS = ["p.tolist()", "q.tolist()"]
 
 
 @exercise.check
@@ -61,7 +61,7 @@ def scales(GradScaler, device):
     own = not issubclass(GradScaler, torch.amp.GradScaler)
     expect.true(own, "it is torch's own", "expected: a class of your own")
     lines = ["scaled = scaler.scale(loss)\nscaled.backward()"]
-    questions = ["scaler.get_scale()", "loss.detach()", "scaled.detach()", "p.grad"]
+    questions = ["scaler.get_scale()", "loss.item()", "scaled.detach()", "p.grad.tolist()"]
     amp.follow(GradScaler, lines, questions, device, amp.ONE_OPTIMIZER)
 
 
@@ -69,11 +69,11 @@ def scales(GradScaler, device):
 def unscales(GradScaler, device):
     """`unscale_` divides each gradient in place, once, and passes over those that are None
 
-    A second division would make gradients too small. In place, because others may hold the same tensors: the
-    gradients of DDP are views of its buckets. A frozen parameter has no gradient.
+    A second division would make gradients too small. In place, because others may hold the same tensors: with
+    `gradient_as_bucket_view`, DDP's buckets do. A frozen parameter has no gradient.
     """
     lines = ["scaler.scale(loss).backward()\nheld = p.grad", "scaler.unscale_(both)"]
-    amp.follow(GradScaler, lines, ["p.grad", "held", "q.grad"], device, amp.ONE_OPTIMIZER)
+    amp.follow(GradScaler, lines, ["p.grad.tolist()", "held.tolist()", "q.grad"], device, amp.ONE_OPTIMIZER)
     t = expect.given("\n".join([amp.ONE_OPTIMIZER, *lines]), GradScaler=GradScaler, device=device)
     with expect.left_alone(t.held, what="`p.grad` in the second call of `unscale_`"):
         expect.raises(RuntimeError, lambda: t.call("scaler.unscale_(both)"))

@@ -1,6 +1,6 @@
 """A loss that is multiplied by the scale has gradients that are multiplied by it, by the chain rule. What
-was too small for 16 bits on the way is large enough now. Dividing in float32 brings the gradients back, and
-with a power of two nothing is rounded.
+was too small for 16 bits on the way is large enough now. Dividing in float32 brings the gradients back. With
+a power of two that rounds nothing, down to the subnormal numbers.
 
 An optimizer whose gradients have inf or nan must not step: one such number would stay in its parameters, and
 in its momentum. What was found is kept for each optimizer, since one may skip while another steps. The entry

@@ -15,14 +15,12 @@ from torch.nn import functional as F
 
 from course_utils.exercise import expect
 
-_WEIGHTS = """
-from math import inf, nan
+_WEIGHTS = """from math import inf, nan
 p, q = nn.Parameter(torch.ones(2, device=device)), nn.Parameter(torch.ones(2, device=device))"""
 ONE_OPTIMIZER = f"""{_WEIGHTS}
 both = torch.optim.SGD([{{"params": [p]}}, {{"params": [q]}}], lr=0.25, momentum=0.5)
 scaler = GradScaler(init_scale=16.0)
-loss = 3 * p.sum()
-"""
+loss = 3 * p.sum()"""
 # `train([1., 2.], None)`: one iteration, in which `p` gets this gradient and the second optimizer rests.
 TWO_OPTIMIZERS = f"""{_WEIGHTS}
 optimizers = [torch.optim.SGD([w], lr=0.25, momentum=0.5) for w in (p, q)]
@@ -34,8 +32,7 @@ def train(*gradients):
         scaler.scale((w * torch.tensor(gradient, device=device)).sum()).backward()
     for w, optimizer, gradient in used:
         scaler.step(optimizer)
-    scaler.update()
-"""
+    scaler.update()"""
 
 
 def script(*iterations: str) -> list[str]:
@@ -78,9 +75,9 @@ def _equal(came: Sequence[Any], wanted: Sequence[Any]) -> None:
 def follow(
     GradScaler: type, lines: Sequence[str], questions: Sequence[str], device: Any, setup: str = TWO_OPTIMIZERS
 ) -> None:
-    """After each line all questions are answered as with torch's scaler, tensors bit for bit. A message shows
-    no more lines `train(...)` than it takes to differ."""
-    setup, lines, questions = setup.strip(), tuple(lines), tuple(questions)
+    """After each line all questions are answered as with torch's scaler. A message shows no more lines
+    `train(...)` than it takes to differ."""
+    lines, questions = tuple(lines), tuple(questions)
     if (last := _difference(GradScaler, setup, lines, questions, device)) is None:
         return
     alone = last if all(line.startswith("train(") for line in lines) else 0
@@ -94,8 +91,7 @@ def follow(
     expect.true(False, "this differs from torch's scaler once, and not when it runs again")
 
 
-MODEL = """
-from course_utils.exercise.kits import amp
+MODEL = """from course_utils.exercise.kits import amp
 
 torch.manual_seed(0)
 model = amp.Watched(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).to(device)
@@ -103,8 +99,7 @@ model.layers[0].bias.requires_grad_(False)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 optimizer.register_step_pre_hook(lambda *_: model.note("step"))
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
-x, y = torch.randn(8, 3, device=device), torch.arange(8, device=device) % 3
-"""
+x, y = torch.randn(8, 3, device=device), torch.arange(8, device=device) % 3"""
 
 
 class Watched(nn.Module):
