@@ -1,0 +1,158 @@
+"""Repair: statistics that count each batch twice
+
+The function below runs a block in a checkpoint. The block has batch norms, and after backward each of them
+has counted two batches: `num_batches_tracked` and the running statistics have moved twice. Mend it.
+
+- After the forward, and after backward, all buffers of the block are as in a run without a checkpoint.
+- The result and all gradients stay as they are, with batch statistics in the recomputation too.
+- The block stays in one checkpoint, and its modules stay as they are: their modes, settings and hooks.
+
+In evaluation a batch norm doesn't count, and nothing is to be mended.
+
+`repair_checkpoint_batch_norm(nn.BatchNorm1d(2), x)` → what the batch norm returns; it has counted one batch.
+"""
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import checkpoints
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "The forward has to count, and the recomputation must not. `context_fn` gives each of them a context "
+        "manager of its own.",
+        "The context of the recomputation can put back, at its end, what the block has changed. Do it in "
+        "`finally`, since the recomputation may stop before the block has returned.",
+        "Clone each of `block.buffers()` before the `yield`, and `copy_` it back after. A generator with "
+        "`contextlib.contextmanager` makes the context; `contextlib.nullcontext()` is one that does nothing.",
+    ],
+)
+
+
+@exercise.starter
+def repair_checkpoint_batch_norm(block: nn.Module, x: Tensor) -> Tensor:
+    return checkpoint(block, x, use_reentrant=False)
+
+
+_SETUP = """
+torch.manual_seed(0)
+inner = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU())
+block = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Tanh(), inner, nn.Linear(16, 4)).to(device)
+xs = torch.randn(4, 8, 4, device=device)
+x = xs[0].clone()
+"""
+_CALL = "repair_checkpoint_batch_norm(block, x)"
+_BLOCKS = {
+    "in training": "",
+    "in evaluation": "\nblock.eval()",
+    "one norm in evaluation": "\nblock[1].eval()",
+    "a norm without buffers": "\nblock[1] = nn.BatchNorm1d(16, track_running_stats=False).to(device)",
+    "images": """
+norm = nn.BatchNorm2d(2, momentum=0.3)
+block = nn.Sequential(nn.Conv2d(1, 2, 1), norm, nn.ReLU(), nn.Conv2d(2, 1, 1)).to(device)
+xs = xs[:, :, None, None]
+x = xs[0].clone()""",
+}
+
+
+def _given(repair_checkpoint_batch_norm, device, more=""):
+    setup = _SETUP + more
+    return expect.given(setup, repair_checkpoint_batch_norm=repair_checkpoint_batch_norm, device=device)
+
+
+def _plain(block, x):
+    return block(x)
+
+
+@exercise.check
+def statistics(repair_checkpoint_batch_norm, device):
+    """After each forward and each backward, the buffers are those of a run without a checkpoint
+
+    A batch norm in training writes to its buffers whenever it runs. The recomputation is one more run with
+    the same batch, so it must leave them as it found them. It also has to save the same tensors as the
+    forward, and a norm with another mode or without tracking saves others.
+    """
+    with Rows() as rows:
+        for label, more in _BLOCKS.items():
+            with rows.of(label):
+                t, ours = _given(repair_checkpoint_batch_norm, device, more), _given(_plain, device, more)
+                for step in range(3):
+                    for when, line in (
+                        ("the forward", f"x = xs[{step}]\ny = {_CALL}"),
+                        ("backward", "y.square().mean().backward()"),
+                    ):
+                        t.run(line)
+                        ours.run(line)
+                        wanted = dict(ours.block.named_buffers())
+                        for name, buffer in t.block.named_buffers():
+                            what = f"buffer `{name}` after {when} of step {step}"
+                            expect.equal(buffer, wanted[name], what=what)
+
+
+@exercise.check
+def gradients(repair_checkpoint_batch_norm, device):
+    """The result and the gradients are those of a run without a checkpoint
+
+    Backward needs what the forward has computed, with the statistics of the batch. In evaluation mode the
+    recomputation would use the running ones: other values, other gradients, and no error.
+    """
+    with Rows() as rows:
+        for label, more in _BLOCKS.items():
+            with rows.of(label):
+                t = _given(repair_checkpoint_batch_norm, device, more)
+                plain = _given(_plain, device, more)
+                plain.block.load_state_dict(t.block.state_dict())
+                checkpoints.same_step(lambda: t.call(_CALL), lambda: _detour(t, plain), [t.block])  # noqa: B023
+
+
+def _detour(t, plain):
+    """The plain result of the same parameters, with buffers of its own."""
+    from torch.func import functional_call
+
+    buffers = dict(plain.block.named_buffers())
+    return functional_call(t.block, {**dict(t.block.named_parameters()), **buffers}, (t.x,))
+
+
+@exercise.check
+def still_checkpointed(repair_checkpoint_batch_norm, device):
+    """The block stays in one checkpoint: its input is kept, and every layer runs twice
+
+    To leave the norms out would do. It would keep their inputs, which are as large as anything in the block.
+    """
+    t = _given(repair_checkpoint_batch_norm, device)
+    checkpoints.keeps(lambda: t.call(_CALL), t.x.nbytes, "the input of the block", exclude=t.block)
+    checkpoints.runs(lambda: t.call(_CALL), [t.block[0], t.block[1], t.inner[1]])
+
+
+@exercise.check
+def modules_left_alone(repair_checkpoint_batch_norm, device):
+    """Modes, settings and hooks are what they were, after the forward and after backward
+
+    The recomputation stops as soon as all saved tensors are there again, by an exception that comes out of
+    the block. Code after it doesn't run; a `finally` does.
+    """
+    with Rows() as rows:
+        for label, more in _BLOCKS.items():
+            with rows.of(label):
+                t = _given(repair_checkpoint_batch_norm, device, more)
+                before = _settings(t.block)
+                for when, line in (("the forward", f"y = {_CALL}"), ("backward", "y.sum().backward()")):
+                    t.run(line)
+                    for (name, setting), value in _settings(t.block).items():
+                        what = f"`{setting}` of module `{name}` after {when}"
+                        expect.equal(value, before.get((name, setting)), what=what)
+
+
+def _settings(block):
+    """What can be changed of a module, by its name and that of the setting."""
+    found = {}
+    for name, module in block.named_modules():
+        for setting in ("training", "momentum", "track_running_stats", "affine", "eps"):
+            if hasattr(module, setting):
+                found[name, setting] = getattr(module, setting)
+        found[name, "forward"] = "forward" in vars(module)
+        found[name, "hooks"] = len(module._forward_hooks) + len(module._forward_pre_hooks)
+    return found

@@ -1,0 +1,148 @@
+"""A batch norm in training does two things: it normalizes with the statistics of the batch, and it writes
+them into its buffers. The recomputation needs the first, and must not do the second. So its context puts the
+buffers back. It does so in `finally`, because the recomputation is left by an exception as soon as all saved
+tensors are there.
+
+That works for any module with state. `track_running_stats = False` for the recomputation would not: such a
+norm saves no running statistics for backward, and the checkpoint misses them. With a `momentum` of 0 the
+statistics stay, and the count goes on.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+def repair_checkpoint_batch_norm(block: nn.Module, x: Tensor) -> Tensor:
+    @contextlib.contextmanager
+    def buffers_put_back() -> Iterator[None]:
+        before = {buffer: buffer.clone() for buffer in block.buffers()}
+        try:
+            yield
+        finally:
+            for buffer, old in before.items():
+                buffer.copy_(old)
+
+    return checkpoint(
+        block, x, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), buffers_put_back())
+    )
+
+
+# Other right answers
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from course_utils.exercise import Edit, Wrong
+
+
+@contextlib.contextmanager
+def _no_momentum(block):
+    norms = [m for m in block.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    before = [(m.momentum, m.num_batches_tracked.clone()) for m in norms]
+    for m in norms:
+        m.momentum = 0.0
+    try:
+        yield
+    finally:
+        for m, (momentum, count) in zip(norms, before, strict=True):
+            m.momentum = momentum
+            m.num_batches_tracked.copy_(count)
+
+
+def _momentum(block, x):
+    def contexts():
+        return contextlib.nullcontext(), _no_momentum(block)
+
+    return checkpoint(block, x, use_reentrant=False, context_fn=contexts)
+
+
+def _other_buffers(block, x):
+    runs = []
+
+    def run(x):
+        runs.append(None)
+        if len(runs) == 1:
+            return block(x)
+        copies = {name: b.clone() for name, b in block.named_buffers()}
+        return torch.func.functional_call(block, copies, (x,))
+
+    return checkpoint(run, x, use_reentrant=False)
+
+
+also_right = [_momentum, _other_buffers]
+
+
+def _evaluates(block, x):
+    @contextlib.contextmanager
+    def evaluating():
+        block.eval()
+        yield
+        block.train()
+
+    return checkpoint(
+        block, x, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), evaluating())
+    )
+
+
+def _code_after_the_block(block, x):
+    runs = []
+
+    def run(x):
+        runs.append(None)
+        before = {name: b.clone() for name, b in block.named_buffers()}
+        y = block(x)
+        if len(runs) > 1:
+            for name, b in block.named_buffers():
+                b.data.copy_(before[name])
+        return y
+
+    return checkpoint(run, x, use_reentrant=False)
+
+
+def _half_the_momentum(block, x):
+    for m in block.modules():
+        if isinstance(m, _BatchNorm) and m.momentum:
+            m.momentum = 1 - (1 - m.momentum) ** 0.5
+    return checkpoint(block, x, use_reentrant=False)
+
+
+@contextlib.contextmanager
+def _not_tracking(block):
+    norms = [m for m in block.modules() if isinstance(m, _BatchNorm)]
+    for m in norms:
+        m.track_running_stats = False
+    yield
+    for m in norms:
+        m.track_running_stats = True
+
+
+def _tracks_no_more(block, x):
+    def contexts():
+        return contextlib.nullcontext(), _not_tracking(block)
+
+    return checkpoint(block, x, use_reentrant=False, context_fn=contexts)
+
+
+mistakes = [
+    Wrong(_evaluates, told_by="statistics"),
+    Wrong(_code_after_the_block, told_by="statistics"),
+    Wrong(_half_the_momentum, told_by="statistics"),
+    Wrong(_tracks_no_more, told_by="statistics"),
+    Edit(
+        "the contexts in the other order",
+        "(contextlib.nullcontext(), buffers_put_back())",
+        "(buffers_put_back(), contextlib.nullcontext())",
+        told_by="statistics",
+    ),
+    Edit(
+        "no checkpoint",
+        """checkpoint(
+        block, x, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), buffers_put_back())
+    )""",
+        "block(x)",
+        told_by="still_checkpointed",
+    ),
+]
