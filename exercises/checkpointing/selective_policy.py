@@ -1,0 +1,156 @@
+"""Keep the products that cost much
+
+Each number in the product of an n × k and a k × m matrix costs k multiplications, and takes four bytes
+whatever k is. Write a policy for `create_selective_checkpoint_contexts`:
+
+- It keeps the results of the operators `mm`, `addmm`, `bmm` and `baddbmm` whose k is at least 32.
+- Everything else is recomputed, products in other operators too.
+
+`args` are the operator's arguments, with the two matrices at the end. All four come as their overload
+`default`.
+
+`selective_policy(ctx, torch.ops.aten.mm.default, torch.ones(2, 64), torch.ones(64, 3))` → `MUST_SAVE`
+"""
+
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=12,
+    hints=[
+        "The policy is asked once for each operator of the forward. Put `print(op, [type(a) for a in args])` "
+        "into it. Is `torch.ops.aten.mm` the same object as `op`?",
+        "`addmm` and `baddbmm` have three arguments: what is added comes first. So count from the end. "
+        "Look at the arguments only once you know which operator it is.",
+        "`op in (torch.ops.aten.mm.default, …)`, and then `args[-2].size(-1)` is k. Return "
+        "`CheckpointPolicy.MUST_SAVE` or `CheckpointPolicy.PREFER_RECOMPUTE`.",
+    ],
+)
+
+
+@exercise.starter
+def selective_policy(ctx, op, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    raise NotImplementedError
+
+
+_RUN = """
+from functools import partial
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+chosen = partial(create_selective_checkpoint_contexts, selective_policy)
+def forward():
+    return checkpoint(f, x, use_reentrant=False, context_fn=chosen)
+"""
+_X = "x = torch.rand(64, 64, device=device, requires_grad=True)"
+_OTHERS = {
+    "`gelu`": "F.gelu(x.sin())",
+    "`softmax`": "x.sin().softmax(-1).exp()",
+    "`cat`": "torch.cat([x, x]).sin().exp()",
+    "`arange`": "(x.flatten() * torch.arange(4096., device=device)).sin()",
+    "`lgamma`": "torch.lgamma(x.exp()).sin()",
+    "`conv1d`": "F.conv1d(x, x[:, :, None]).sin()",
+    "`mv`": "(x @ x[0]).sin()",
+}
+_ATTENTION = """
+x = torch.rand(2, 40, 64, device=device)
+q, k, v, o = [torch.rand(64, 64, device=device, requires_grad=True) for _ in range(4)]
+def f(x):
+    heads = [(x @ w / 64).unflatten(-1, (4, 16)).transpose(1, 2) for w in (q, k, v)]
+    weights = (heads[0] @ heads[1].mT).softmax(-1)
+    return ((weights @ heads[2]).transpose(1, 2).flatten(2) @ o).tanh()
+"""
+
+
+def _product(name, n, k, m):
+    """Code of a product, and of an operator that needs its result in backward."""
+    batch = "2, " if name.startswith("b") else ""
+    added = "torch.rand(m, device=device), " if "add" in name else ""
+    return f"""
+n, k, m = {n}, {k}, {m}
+x = torch.rand({batch}n, k, device=device)
+w = torch.rand({batch}k, m, device=device, requires_grad=True)
+def f(x):
+    return torch.{name}({added}x, w).sin()
+"""
+
+
+def _expect(selective_policy, device, setup, kept, again):
+    """A forward keeps so many bytes, and backward runs so many products again. Returns the example."""
+    t = expect.given(f"{setup.strip()}\n{_RUN.strip()}", selective_policy=selective_policy, device=device)
+    with measure.operators() as plain:
+        t.f(t.x).sum().backward()
+    t.run("out = forward()")
+    with measure.operators() as ops:
+        t.run("out.sum().backward()")
+    ran = ops.matmuls("backward") - plain.matmuls("backward")
+    expect.equal(ran, again, what="the number of products that ran again in backward")
+    live = measure.live_bytes(t.forward)
+    found = live.held - live.result
+    expect.equal(found, kept, what="the number of bytes that `forward()` made and keeps for backward")
+    return t
+
+
+@exercise.check
+def dear_products(selective_policy, device):
+    """The result of each of the four is kept, and not computed again
+
+    A policy gets overloads: `torch.ops.aten.mm.default`, not `torch.ops.aten.mm`, and the two aren't equal.
+    `addmm` is what a linear layer with a bias runs; its first argument is the bias. A batch of matrices goes
+    to `bmm`.
+    """
+    with Rows() as rows:
+        for name in ("mm", "addmm", "bmm", "baddbmm"):
+            with rows.of(f"`{name}`"):
+                kept = 4 * 8 * 24 * (2 if name.startswith("b") else 1)
+                _expect(selective_policy, device, _product(name, 8, 64, 24), kept, 0)
+
+
+@exercise.check
+def short_sums(selective_policy, device):
+    """With k = 31 a product is computed again, with 32 kept, whatever its size
+
+    What a result costs is in the length of the sums: `n * k * m` multiplications for `n * m` numbers. The
+    outer sizes count on both sides.
+    """
+    with Rows() as rows:
+        for name, k in [("mm", 4), ("mm", 31), ("mm", 32), ("addmm", 31), ("bmm", 31), ("baddbmm", 31)]:
+            with rows.of(f"`{name}` with k = {k}"):
+                kept = 4 * 48 * 40 if k == 32 else 0
+                _expect(selective_policy, device, _product(name, 48, k, 40), kept, int(not kept))
+
+
+@exercise.check
+def everything_else(selective_policy, device):
+    """What other operators return is not kept
+
+    The policy is asked about all of them: views, operators without a tensor among their arguments (`arange`)
+    and some whose first argument is a list (`cat`). Names mislead: there is an `mm` in `digamma` too.
+    """
+    with Rows() as rows:
+        for label, code in _OTHERS.items():
+            with rows.of(label):
+                setup = f"{_X}\ndef f(x):\n    return {code}"
+                again = int(label == "`mv`")
+                _expect(selective_policy, device, setup, 0, again)
+
+
+@exercise.check
+def attention(selective_policy, device):
+    """In attention the scores are computed again, the other five products are kept
+
+    Scores are sums over 16 numbers here, the size of a head, and each token has 40 of them in each head: the
+    largest result, and the cheapest.
+    The gradients don't change.
+    """
+    token, heads = 4 * 2 * 40, 64
+    t = _expect(selective_policy, device, _ATTENTION, 5 * token * heads, 1)
+    for name in "qkvo":
+        getattr(t, name).grad = None
+    t.run("forward().sum().backward()")
+    wanted = torch.autograd.grad(t.f(t.x).sum(), (t.q, t.k, t.v, t.o))
+    for name, one in zip("qkvo", wanted, strict=True):
+        expect.equal(getattr(t, name).grad, one, what=f"`{name}.grad`")
