@@ -1,0 +1,148 @@
+"""Predict: what a format makes of a number
+
+`t = torch.tensor`. For each line write down the number that it returns, as a Python number or `torch.inf`.
+The first line is answered. Replace every `...`, before you run any of the lines.
+
+- float16 has 10 bits of mantissa and goes from 6e-8 to 65504; bfloat16 has 7 and goes from 9e-41 to 3e38.
+- `float8_e4m3fn` goes up to 448 and has no infinity.
+
+Ordinary numbers must be exact. For tiny ones, such as `1e-8`, 1 percent is near enough.
+"""
+
+import math
+
+import torch
+
+from course_utils.exercise import Exercise, predict
+
+exercise = Exercise(
+    minutes=8,
+    core=True,
+    hints=[
+        "For each step of a line: which dtype does its result have? That dtype has a largest number, a "
+        "smallest one, and a spacing. A Python number does not change the dtype of a tensor.",
+        "With m bits of mantissa there are `2**m` equal steps from one power of two to the next. So between "
+        "256 and 512 the numbers are `256 / 2**m` apart. Halfway, the even mantissa wins.",
+        "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8, and half of that is the "
+        "border to zero. A loop rounds after each addition; `sum` adds in float32, and rounds at the end.",
+    ],
+)
+
+
+@exercise.starter
+def predict_formats() -> dict:
+    """The number that each line returns, with t = torch.tensor"""
+    return {
+        "t(70000.).half()": torch.inf,  # an example: this one is answered
+        # large
+        "t(300.).half() * 300 / 300": ...,
+        "t(300.).bfloat16() * 300 / 300": ...,
+        "t(1000.).to(torch.float8_e4m3fn)": ...,
+        # tiny
+        "t(4e-8).half()": ...,
+        "t(4e-8).bfloat16()": ...,
+        "t(1e-8).half() * 65536": ...,
+        "(t(1e-8) * 65536).half()": ...,
+        # rounded
+        "t(1.).bfloat16() + 0.003": ...,
+        "t(258.).bfloat16() + 1": ...,
+        "t(2049.).half()": ...,
+        "t([256.]).bfloat16() + t([1.])": ...,
+        # added up
+        "sum([t(1.).half()] * 1000)": ...,
+        "sum([t(1.).bfloat16()] * 1000)": ...,
+        "torch.ones(1000).bfloat16().sum()": ...,
+    }
+
+
+_WHYS = {
+    "t(70000.).half()": "float16 ends at 65504. What lies well beyond becomes infinite.",
+    "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
+    "brings an infinity back.",
+    "t(300.).bfloat16() * 300 / 300": "bfloat16 has the exponent of float32, so 90000 fits. It is rounded, "
+    "and so is the quotient; between 256 and 512 the numbers are 2 apart.",
+    "t(1000.).to(torch.float8_e4m3fn)": "It has no infinity. A conversion stops at its largest number.",
+    "t(4e-8).half()": "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8. The "
+    "nearest multiple is the result.",
+    "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
+    "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",
+    "(t(1e-8) * 65536).half()": "Scaled first, in float32, the number lies well inside float16.",
+    "t(1.).bfloat16() + 0.003": "Above 1 the numbers of bfloat16 are 1/128 apart; half of that is 0.0039.",
+    "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. The sum lies halfway, and "
+    "goes to the even mantissa: of 129 and 130 steps to 130.",
+    "t(2049.).half()": "From 2048 on the numbers of float16 are 2 apart. Halfway, the even mantissa wins.",
+    "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum, and float32 has "
+    "this number. A Python number would have left the dtype as it is.",
+    "sum([t(1.).half()] * 1000)": "Each addition rounds. float16 has all whole numbers up to 2048.",
+    "sum([t(1.).bfloat16()] * 1000)": "Each addition rounds. Once the spacing is 2, adding 1 ends halfway, "
+    "and from an even mantissa it leads back to it.",
+    "torch.ones(1000).bfloat16().sum()": "`sum` adds in float32 and rounds once, at the end. Between 512 and "
+    "1024 the numbers of bfloat16 are 4 apart.",
+}
+
+
+def _near(guess, value):
+    """Ordinary numbers exactly, tiny ones within 1 percent."""
+    if type(guess) not in (int, float):
+        return False
+    return guess == value or (0 < value < 1e-3 and math.isclose(guess, value, rel_tol=0.01))
+
+
+def _compare(predict_formats, *lines):
+    predictions = predict.written_down(predict_formats)
+    truths = {}
+    for line in lines:
+        value = eval(line, {"torch": torch, "t": torch.tensor}).float().item()
+        guess = predictions.get(line, ...)
+        truths[line] = guess if _near(guess, value) else math.nan  # no guess equals nan
+    predict.compare(predictions, truths, _WHYS, all_lines=_WHYS)
+
+
+@exercise.check
+def written_down(predict_formats):
+    """The predictions are written down, not computed
+
+    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
+    have not found out what you believed.
+    """
+    predict.written_down(predict_formats)
+
+
+@exercise.check
+def large(predict_formats):
+    """Large numbers: how far each format reaches
+
+    The exponent decides the range. float16 has 5 bits for it, and bfloat16 has 8, as float32 has. Every
+    result in a chain of operators has to fit, not the last one alone.
+    """
+    _compare(predict_formats, *list(_WHYS)[:4])
+
+
+@exercise.check
+def tiny(predict_formats):
+    """Tiny numbers: what becomes zero
+
+    A format has a smallest number above zero. Below half of it there is zero left, and no factor brings the
+    number back. A factor that is applied first, in a wider format, does.
+    """
+    _compare(predict_formats, *list(_WHYS)[4:8])
+
+
+@exercise.check
+def rounded(predict_formats):
+    """What is rounded away
+
+    The mantissa decides the spacing, which doubles at every power of two. A result between two neighbours
+    goes to the nearer one, and halfway to the one whose mantissa is even.
+    """
+    _compare(predict_formats, *list(_WHYS)[8:12])
+
+
+@exercise.check
+def added_up(predict_formats):
+    """A thousand ones: where a sum gets stuck
+
+    A running sum that is kept in 16 bits stands still once its spacing is larger than what is added. The
+    kernel behind `sum` keeps it in float32.
+    """
+    _compare(predict_formats, *list(_WHYS)[12:])
