@@ -1,0 +1,60 @@
+"""Formats of floating-point numbers: rounding judged bit by bit, and which operators convert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from course_utils.exercise import expect
+
+_ARITHMETIC = ("add", "sub", "mul", "div", "round", "nextafter", "ldexp")
+
+
+class Floats(TorchDispatchMode):
+    """`found`: the operators that convert floating-point numbers to another dtype, or calculate with them.
+    Reading bits as another dtype, with `view`, is neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **kwargs or {})
+        tensors = [t for t in tree_leaves((args, out)) if isinstance(t, Tensor)]
+        dtypes = {t.dtype for t in tensors if t.is_floating_point()}
+        name = func.overloadpacket.__name__
+        if (
+            len(dtypes) > (0 if name.rstrip("_") in _ARITHMETIC else 1)
+            and func is not torch.ops.aten.view.dtype
+        ):
+            self.found.append(f"`{name}`")
+        return out
+
+
+def rounded(round_to_bfloat16: Callable[[Tensor], Tensor], bits: Tensor, device: Any) -> None:
+    """The float32 numbers with these bits are rounded as by torch, bit by bit; of a NaN any will do.
+
+    A message shows the one of the wrong numbers that is nearest to 1.
+    """
+    x = bits.to(device, torch.int32).view(torch.float32)
+    wanted, came = x.bfloat16(), expect.a_tensor(round_to_bfloat16(x.clone()))
+    expect.equal(came.dtype, torch.bfloat16, what="the dtype of the result")
+    expect.equal(tuple(came.shape), tuple(x.shape), what="the shape of the result")
+    wrong = came.view(torch.int16) != wanted.view(torch.int16)
+    wrong &= ~(came.isnan() & wanted.isnan())
+    if not wrong.any():
+        return
+    number = min(x[wrong].tolist(), key=lambda number: abs(number - 1.1) if number - number == 0 else 1e40)
+    made = f"torch.tensor([{number!r}])"
+    if number - number != 0:
+        made = f"torch.tensor([{bits[wrong.cpu()][0].item()}], dtype=torch.int32).view(torch.float32)"
+    t = expect.given(f"x = {made}", round_to_bfloat16=round_to_bfloat16)
+    alone, true = t.call("round_to_bfloat16(x)").item(), t.x.bfloat16().item()
+    told = f"{int(wrong.sum()):,} of {len(bits):,} such numbers are not rounded as torch rounds them"
+    expect.true(repr(alone) == repr(true), f"the result is {alone!r}, expected {true!r}", told)
+    expect.true(False, told, "this one is wrong among the others, and right alone")

@@ -1,0 +1,135 @@
+"""float32 to bfloat16, by the bits
+
+Round a float32 tensor of any shape and layout to bfloat16, as `x.bfloat16()` does: to the nearest number, and
+halfway to the one whose last bit is 0.
+
+- Compute with integers. `view` may read the bits of a float32 tensor as int32, and those of an int16 tensor
+  as bfloat16. Don't calculate with floating-point numbers, and don't convert them.
+- NaN stays NaN; which of its many bit patterns is up to you.
+- `x` stays as it is.
+
+`round_to_bfloat16(torch.tensor([1.005, 257.]))` → `[1.0078125, 256]`
+"""
+
+import torch
+from torch import Tensor
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import formats
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "The upper half of the 32 bits is a bfloat16, the one next to `x` towards zero. When is the one "
+        "further from zero nearer? Look at the lower half, as a number from 0 to 65535.",
+        "Adding 1 to the upper half leads to the next bfloat16, across powers of two and to infinity as "
+        "well. So add something to all 32 bits that carries into the upper half where you round up.",
+        "Add 0x7FFF, and 1 more where bit 16 is set; then shift right by 16. A NaN has an exponent of ones "
+        "and any mantissa but zero. The sum may run into its sign, or the cut may leave the bits of "
+        "infinity, so treat it separately, with `torch.where`.",
+    ],
+)
+
+
+@exercise.starter
+def round_to_bfloat16(x: Tensor) -> Tensor:
+    """float32 -> bfloat16"""
+    raise NotImplementedError
+
+
+@exercise.check
+def nearest(round_to_bfloat16, device):
+    """Every number goes to the nearer neighbour
+
+    The lower 16 bits say how far it is to the next bfloat16: below 0x8000 the upper half stays as it is, and
+    above it grows by 1. Cutting off rounds towards zero. Floating-point numbers of one sign are in the order
+    of their bits, so a carry out of the mantissa into the exponent is what has to happen.
+    """
+    generator = torch.Generator().manual_seed(0)
+    sample = torch.randint(-(2**31), 2**31, (100_000,), generator=generator).to(torch.int32)
+    of_float16 = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16).float()
+    for bits in (sample, of_float16.view(torch.int32)):
+        normal = bits.view(torch.float32).abs() < 3e38
+        formats.rounded(round_to_bfloat16, bits[normal & (bits & 0xFFFF != 0x8000)], device)
+
+
+@exercise.check
+def ties(round_to_bfloat16, device):
+    """Halfway, it goes to the neighbour whose last bit is 0
+
+    A lower half of exactly 0x8000 lies in the middle. If such numbers all went up, a sum of many would
+    drift. Going to the even one takes half of them up and half of them down.
+    """
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32) * 65536 + 0x8000
+    formats.rounded(round_to_bfloat16, every[every.view(torch.float32).abs() < 1e38], device)
+
+
+@exercise.check
+def ends_of_the_range(round_to_bfloat16, device):
+    """Infinity, zero with its sign, subnormals, and what overflows
+
+    The bits of infinity follow on those of the largest number. So a number that lies half a step or more
+    beyond the largest bfloat16 becomes infinite, and infinity stays where it is. Subnormals have an exponent
+    of zeros, and are rounded by the same rule. A zero may have a sign.
+    """
+    with Rows() as rows:
+        for label, positive in {
+            "infinity": [0x7F800000],
+            "zero": [0],
+            "the largest float32": [0x7F7FFFFF],
+            "the border to infinity": [0x7F7F7FFF, 0x7F7F8000, 0x7F7F8001],
+            "subnormals": [1, 0x7FFF, 0x8000, 0x8001, 0x18000, 0x7F8000, 0x7FFFFF],
+        }.items():
+            with rows.of(label):
+                signs = [bits - sign for bits in positive for sign in (0, 2**31)]
+                formats.rounded(round_to_bfloat16, torch.tensor(signs), device)
+
+
+@exercise.check
+def not_a_number(round_to_bfloat16, device):
+    """NaN stays NaN
+
+    A NaN has an exponent of ones and a mantissa that is not zero. If all its ones are in the lower half,
+    cutting leaves infinity. And if there are many of them, a carry runs through the exponent into the sign.
+    """
+    with Rows() as rows:
+        for label, bits in {
+            "`torch.nan`": 0x7FC00000,
+            "a one in the lower half": 0x7F800001,
+            "ones in the lower half": 0x7F80FFFF,
+            "ones everywhere": 0x7FFFFFFF,
+            "ones in the upper half": 0x7FFF0000,
+        }.items():
+            with rows.of(label):
+                formats.rounded(round_to_bfloat16, torch.tensor([bits, bits - 2**31]), device)
+
+
+@exercise.check
+def any_layout(round_to_bfloat16, device):
+    """Any shape and layout, and the input is not written to
+
+    `view` with a dtype of the same size reads the same storage, whatever the strides are. So an in-place
+    operator on the bits writes into `x`.
+    """
+    with Rows() as rows:
+        for view in ("x[1::2]", "x.view(8, 4).t()", "x[3]", "x[:0]", "x[:1].expand(3)"):
+            with rows.of(f"`{view}`"):
+                setup = f"x = torch.linspace(-3., 500., 32, device=device)\nx = {view}"
+                t = expect.given(setup, round_to_bfloat16=round_to_bfloat16, device=device)
+                with expect.left_alone(t.x, what="`x`"):
+                    came = t.call("round_to_bfloat16(x)")
+                expect.equal(came, t.x.bfloat16(), rtol=0.0, atol=0.0)
+
+
+@exercise.check
+def by_the_bits(round_to_bfloat16):
+    """By the bits: nothing is converted, and no floating-point number is calculated with
+
+    `x.bfloat16()` is one operator, `_to_copy`, that does it all. What `view` reads as another dtype is not
+    converted: the bits stay what they are.
+    """
+    t = expect.given("x = torch.linspace(-3., 500., 32)", round_to_bfloat16=round_to_bfloat16)
+    with formats.Floats() as floats:
+        t.call("round_to_bfloat16(x)")
+    told = "these operators convert or calculate with floating-point numbers: " + ", ".join(floats.found)
+    expect.true(not floats.found, told, "expected: operators on integers, and `view`")
