@@ -1,0 +1,120 @@
+"""The graph holds what `pack` returns, and drops it after backward, or when the result goes away. So each
+file gets an object of its own: once the last graph has let go of it, `weakref.finalize` deletes the file.
+
+To write a storage once, it has to be known again. Its address alone won't do: the tensor is freed as soon as
+it's in the file, and the next one of that size gets its place. A weak reference to the storage tells them
+apart, and keeps nothing alive. The version tells whether it has been written to. The table is weak as well,
+or it would hold the files."""
+
+import contextlib
+import os
+import uuid
+import weakref
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+
+class _File:
+    def __init__(self, folder: str, t: Tensor) -> None:
+        self.path = f"{folder}/{uuid.uuid4()}"
+        torch.save(t.detach(), self.path)  # with all of its storage
+        self.source = weakref.ref(t.untyped_storage())
+        weakref.finalize(self, os.unlink, self.path)
+
+
+@contextlib.contextmanager
+def offload(folder: str, keep: Iterable[Tensor] = ()) -> Iterator[None]:
+    kept = {t.untyped_storage().data_ptr() for t in keep}
+    files: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+    def pack(t):
+        storage = t.untyped_storage()
+        key = storage.data_ptr(), t._version, t.dtype
+        if storage.data_ptr() in kept:
+            return t.detach()
+        file = files.get(key)
+        if file is None or file.source() is not storage:
+            file = files[key] = _File(folder, t)
+        return file, t.size(), t.stride(), t.storage_offset()
+
+    def unpack(packed):
+        if isinstance(packed, Tensor):
+            return packed
+        file, *where = packed
+        return torch.load(file.path).as_strided(*where)
+
+    with saved_tensors_hooks(pack, unpack):
+        yield
+
+
+# Other right answers
+
+from pathlib import Path
+
+from course_utils.exercise import Edit
+
+
+class _Handle:
+    def __init__(self, path, t):
+        self.path, self.alive, self.version = path, weakref.ref(t.untyped_storage()), t._version
+        torch.save(t, path)
+
+    def __del__(self):
+        self.path.unlink(missing_ok=True)
+
+
+class _Offload(saved_tensors_hooks):
+    def __init__(self, folder, keep=()):
+        super().__init__(self._write, lambda read: read())
+        self.folder, self.handles = Path(folder), weakref.WeakSet()
+        self.keep = [t.untyped_storage().data_ptr() for t in keep]
+
+    def _write(self, t):
+        if t.untyped_storage().data_ptr() in self.keep:
+            return t.detach
+        same = [h for h in self.handles if h.alive() is t.untyped_storage() and h.version == t._version]
+        handle = same[0] if same else _Handle(self.folder / str(uuid.uuid4()), t)
+        self.handles.add(handle)
+        where = t.size(), t.stride(), t.storage_offset()
+        return lambda: torch.load(handle.path).detach().as_strided(*where)
+
+
+def _without_a_table(folder, keep=()):
+    """The file stands on the storage's Python object, which lives as long as the storage."""
+    kept = [t.untyped_storage() for t in keep]
+
+    def pack(t):
+        storage = t.untyped_storage()
+        if any(storage is one for one in kept):
+            return t.detach
+        handle = getattr(storage, "handle", lambda: None)()
+        if handle is None or handle.version != t._version:
+            handle = _Handle(Path(folder, str(uuid.uuid4())), t)
+            storage.handle = weakref.ref(handle)
+        where = t.size(), t.stride(), t.storage_offset()
+        return lambda: torch.load(handle.path).detach().as_strided(*where)
+
+    return saved_tensors_hooks(pack, lambda load: load())
+
+
+also_right = [_Offload, _without_a_table]
+
+mistakes = [
+    Edit("takes an address for a storage", " or file.source() is not storage", "", told_by="another_storage"),
+    Edit("forgets the version", ", t._version", "", told_by="another_storage"),
+    Edit(
+        "holds the storage", "weakref.ref(t.untyped_storage())", "t.untyped_storage", told_by="not_in_memory"
+    ),
+    Edit("writes for each save", "file is None or", "True or", told_by="written"),
+    Edit("writes parameters too", "if storage.data_ptr() in kept", "if False", told_by="written"),
+    Edit("holds the files", "weakref.WeakValueDictionary()\n", "{}\n", told_by="deleted"),
+    Edit("deletes nothing", "weakref.finalize(self, os.unlink, self.path)", "pass", told_by="deleted"),
+]
+
+equivalent = {
+    "line 15: `t.detach()` -> `t`": "the file holds the values, and whether they require grad, but no graph",
+    "line 29: `t.detach()` -> `t`": "parameters are leaves; a computed tensor would hold its own node",
+}
