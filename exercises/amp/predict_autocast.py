@@ -1,0 +1,154 @@
+"""Predict: dtypes under autocast
+
+    linear, norm, embed = nn.Linear(4, 4), nn.LayerNorm(4), nn.Embedding(9, 4)
+    x, y = torch.randn(2, 4, requires_grad=True), torch.tensor([1, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        h = linear(x)
+
+Write down the dtype of each line, such as `torch.float32`. The first group runs in this region. Lines with
+`off:` run in a region inside, with `enabled=False`. Lines with `after:` run when all regions have ended, and
+after `F.cross_entropy(h, y).backward()`, whose forward was in the region; `h.retain_grad()` kept `h.grad`.
+
+The first line is answered. Replace every `...`, before you run any of them.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, predict
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "For each operator: is it on a list of autocast's, and on which? The lesson reads the lists. What is "
+        "on none computes as it would without autocast, from the dtypes that it gets.",
+        "Matrix products are cast down whatever float32 or 16-bit tensors come in, and losses such as "
+        "`cross_entropy` are cast up. `square`, `mean`, `softmax` and norms are on no list of the CPU's. "
+        "float64 is left alone.",
+        "A region with `enabled=False` changes no tensor that exists already. A gradient has the dtype of "
+        "its tensor: each cast of the forward is a node of the graph, and its backward casts back.",
+    ],
+)
+
+
+@exercise.starter
+def predict_autocast() -> dict:
+    """The dtype of each line"""
+    return {
+        "linear.weight": torch.float32,  # an example: this one is answered
+        # on a list
+        "linear(h + x)": ...,
+        "x.double() @ x.double().t()": ...,
+        "F.cross_entropy(h, y)": ...,
+        # on no list
+        "embed(y)": ...,
+        "norm(h + x)": ...,
+        "(x @ x.t()).softmax(-1)": ...,
+        "(h - h.mean()).square().mean()": ...,
+        # switched off inside
+        "off: linear(x)": ...,
+        "off: F.relu(h)": ...,
+        # after the regions
+        "after: linear(x)": ...,
+        "after: linear.weight.grad": ...,
+        "after: h.grad": ...,
+        "after: x.grad": ...,
+    }
+
+
+_WHYS = {
+    "linear.weight": "Autocast casts what goes into an operator. Parameters stay what they are.",
+    "linear(h + x)": "`linear` is on the list of those that are cast down, whatever sum comes in.",
+    "x.double() @ x.double().t()": "The list casts float32 and 16-bit tensors. float64 is left alone.",
+    "F.cross_entropy(h, y)": "This loss is on the list of those that are cast up.",
+    "embed(y)": "A lookup is on no list. It returns rows of the weight, in the dtype of the weight.",
+    "norm(h + x)": "The sum is float32. `layer_norm` is on no list of the CPU's, and keeps that.",
+    "(x @ x.t()).softmax(-1)": "The product is cast down. `softmax` is on no list of the CPU's.",
+    "(h - h.mean()).square().mean()": "None of these is on a list of the CPU's. A loss written by "
+    "hand has the dtype of what goes into it.",
+    "off: linear(x)": "No cast happens here, and neither `x` nor the weight was ever changed.",
+    "off: F.relu(h)": "`h` was computed outside. A region says what operators do, and changes no tensor.",
+    "after: linear(x)": "The casts ended with the region. The module is what it was.",
+    "after: linear.weight.grad": "The weight was cast on its way in. Backward of a cast casts back.",
+    "after: h.grad": "The cast before the loss is a node too. Its backward gives `h` a gradient like `h`.",
+    "after: x.grad": "`x` was cast on its way in, as the weight was, and backward of a cast casts back.",
+}
+_IN, _OFF, _AFTER = list(_WHYS)[:8], list(_WHYS)[8:10], list(_WHYS)[10:]
+
+
+def _run():
+    """Each line's tensor."""
+    torch.manual_seed(0)
+    names = {"F": F, "linear": nn.Linear(4, 4), "norm": nn.LayerNorm(4), "embed": nn.Embedding(9, 4)}
+    x, y = torch.randn(2, 4, requires_grad=True), torch.tensor([1, 3])
+    names |= {"x": x, "y": y}
+
+    def run(lines):
+        return {line: eval(line.rpartition(": ")[2], names) for line in lines}
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        names["h"] = h = names["linear"](x)
+        h.retain_grad()
+        loss, found = F.cross_entropy(h, y), run(_IN)
+        with torch.autocast("cpu", enabled=False):
+            found |= run(_OFF)
+    loss.backward()
+    return found | run(_AFTER)
+
+
+def _compare(predict_autocast, lines):
+    predictions = predict.written_down(predict_autocast)
+    found = _run()
+    truths = {line: found[line].dtype for line in lines}
+    predict.compare(predictions, truths, _WHYS, all_lines=_WHYS)
+
+
+@exercise.check
+def written_down(predict_autocast):
+    """The predictions are written down, not computed
+
+    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
+    have not found out what you believed.
+    """
+    predict.written_down(predict_autocast)
+
+
+@exercise.check
+def on_a_list(predict_autocast):
+    """Operators on a list: cast down, or cast up
+
+    Autocast stands in front of some operators and casts what goes in: matrix products down, losses up. It
+    leaves float64 alone, and it changes no parameter.
+    """
+    _compare(predict_autocast, _IN[:4])
+
+
+@exercise.check
+def on_no_list(predict_autocast):
+    """Operators on no list
+
+    They compute from the dtypes that they get, by the usual rules of type promotion. So a low dtype
+    spreads until something on a list, or a float32 tensor, comes along. CUDA has other lists.
+    """
+    _compare(predict_autocast, _IN[4:])
+
+
+@exercise.check
+def switched_off(predict_autocast):
+    """Inside a region with `enabled=False`
+
+    No cast happens there, up or down. What was computed outside comes in with the dtype that it has.
+    """
+    _compare(predict_autocast, _OFF)
+
+
+@exercise.check
+def afterwards(predict_autocast):
+    """After the region, and after backward
+
+    A cast is an operator that autograd records. Its backward casts the gradient to the dtype of what
+    was cast.
+    """
+    _compare(predict_autocast, _AFTER)
