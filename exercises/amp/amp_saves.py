@@ -1,157 +1,141 @@
-"""What autocast keeps for backward
+"""Bytes saved for backward, with autocast and without
 
-A model has a linear layer from each of `widths` to the next, and a ReLU after each but the last. Its input
-`x` is a float32 leaf of size `(batch, widths[0])`; `x_grad` says whether it requires grad.
+The model: `nn.Linear` layers from `widths[0]` to `widths[-1]`, and one activation between any two of them,
+`"relu"` or `"gelu"`. Its parameters are float32, `x` and `y` are float32 data, and `x` has `batch` rows.
 
-    results = [model(x) for _ in range(calls)]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        loss = F.mse_loss(model(x), y)
 
-Return two integers: the bytes that this keeps for backward in float32, and with the line in one region of
-bfloat16 autocast. Each storage counts once; the float32 parameters don't count; `x` does where it is kept.
+Return the number of bytes that the graph keeps for backward. Each storage counts once. Parameters don't
+count; `x` and `y` do if they are kept.
 
-In a region autocast casts a float32 leaf that requires grad once, and anything else at each use.
+Work it out from the numbers: no operator of torch's may run.
 
-Work it out in plain Python, without torch.
-
-`amp_saves(2, (3, 5, 4), 1, False)` → `(64, 72)`
+`amp_saves((5, 3), 2, "relu", False)` → 88, which is 40 for `x`, 24 for the output and 24 for `y`
 """
 
 import functools
-import itertools
+from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Table, Trait, expect
-from course_utils.exercise.kits import strides
 
 exercise = Exercise(
-    minutes=12,
+    minutes=15,
     hints=[
-        "Go through one forward. Which tensors does each layer's backward need? Which of them is there "
-        "already: a parameter, or kept by the layer before?",
-        "The gradient of a weight takes the layer's input, the gradient of the input takes the weight. In "
-        "float32 that weight is a parameter. Under autocast it is a copy. And who asks for the gradient of "
-        "the first layer's input?",
-        "float32: 4 bytes for each element of `x`, once, and of each ReLU's output, in each call. Autocast: "
-        "2 bytes for each element of the same, where `x` counts in each call unless `x_grad`; and 2 for each "
-        "element of the weights, once, of the first weight only if `x_grad`.",
+        "Build such a model and print `measure.saved_bytes(forward)`, with autocast and without: there is a "
+        "line for each saved tensor. Which lines say `again`?",
+        "A layer saves its input for the gradient of its weight. ReLU computes its gradient from its result, "
+        "GELU from its input. Under autocast all of these have 2 bytes an element. The loss is on the list "
+        "that is cast up.",
+        "The cast weights are new tensors. A layer saves its weight for the gradient of its input, and the "
+        "input of the first layer needs none. Biases are needed for no gradient.",
     ],
 )
 
 
 @exercise.starter
-def amp_saves(batch: int, widths: tuple[int, ...], calls: int, x_grad: bool) -> tuple[int, int]:
-    """Bytes kept for backward: in float32, and under bfloat16 autocast"""
+def amp_saves(widths: Sequence[int], batch: int, activation: str, autocast: bool) -> int:
     raise NotImplementedError
 
 
-_TRAITS = [
+_ONE_LAYER = (5, 3), (4, 4), (2, 9)
+_DEEPER = (5, 7, 3), (16, 2, 9), (8, 8, 8, 8), (3, 11, 6, 2, 5)
+_TRAITS = (
     Trait(
-        "`x` requires grad",
-        lambda batch, widths, calls, x_grad, wanted: x_grad,
-        "Then the first layer computes a gradient of its input, and autocast holds on to its copy of `x`.",
+        "there is more than one layer",
+        lambda widths, *_: len(widths) > 2,
+        "Between two layers a tensor is a result and an input, and both operators may keep it.",
     ),
-    Trait(
-        "`x` does not require grad",
-        lambda batch, widths, calls, x_grad, wanted: not x_grad,
-        "Then nobody asks for the gradient of the first layer's input, and `x` is cast at each use.",
-    ),
-    Trait(
-        "the model is called more than once",
-        lambda batch, widths, calls, x_grad, wanted: calls > 1,
-        "Each call has activations of its own. `x` and the weights are the same tensors in all of them.",
-    ),
-    Trait(
-        "the model has a ReLU",
-        lambda batch, widths, calls, x_grad, wanted: len(widths) > 2,
-        "A ReLU and the layer after it keep the same tensor, and that layer keeps its weight too.",
-    ),
-]
+    Trait("autocast is on", lambda *case: case[3], "Autocast makes new tensors where it casts."),
+)
 
 
 @functools.cache
-def _kept(batch, widths, calls, x_grad):
-    """What torch keeps: measured on a model of this shape."""
-    layers = [m for n, k in itertools.pairwise(widths) for m in (nn.Linear(n, k), nn.ReLU())]
-    model, x = nn.Sequential(*layers[:-1]), torch.ones(batch, widths[0], requires_grad=x_grad)
+def _saved(widths, batch, activation, autocast):
+    kind = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]
+    layers = [layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), kind())]
+    model, x, y = nn.Sequential(*layers[:-1]), torch.ones(batch, widths[0]), torch.ones(batch, widths[-1])
 
-    def run(enabled):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            return [model(x) for _ in range(calls)]
+    def forward():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            return F.mse_loss(model(x), y)
 
-    return measure.saved_bytes(run, False).total, measure.saved_bytes(run, True).total
-
-
-def _judge(came, wanted, looked_at=(0, 1)):
-    if type(came) not in (tuple, list) or len(came) != 2 or any(type(n) is not int for n in came):
-        return "you return something else than two integers"
-    told = []
-    for i in looked_at:
-        if came[i] != wanted[i]:
-            of = ("float32", "autocast")[i]
-            told.append(f"your bytes for {of} are too {'many' if came[i] > wanted[i] else 'few'}")
-    return " and ".join(told)
+    return measure.saved_bytes(forward).total
 
 
-def _compare(amp_saves, batches, shapes, calls=(1,), x_grad=(False,), judge=_judge):
-    all_of_them = itertools.product(batches, shapes, calls, x_grad)
-    cases = [(arguments, _kept(*arguments)) for arguments in all_of_them]
+def _judge(came, wanted):
+    if type(came) not in (int, float):
+        return f"you return a {type(came).__name__}"
+    return "" if came == wanted else f"you count too {'many' if came > wanted else 'few'} bytes"
+
+
+def _compare(amp_saves, all_widths, activations=("relu",), states=(True,)):
+    cases = [
+        ((widths, batch, activation, autocast), _saved(widths, batch, activation, autocast))
+        for widths in all_widths
+        for batch in (1, 4, 30)
+        for activation in activations
+        for autocast in states
+    ]
     Table("amp_saves", cases, _TRAITS).compare(
-        amp_saves, judge, simplest=lambda a: (a[2], a[3], len(a[1]), a[0])
+        amp_saves, _judge, simplest=lambda case: sum(case[0]) * case[1]
     )
 
 
-_SHAPES = (3, 5), (3, 5, 4), (8, 6, 8, 2), (16, 16, 16, 16), (2, 9, 1, 3, 7)
+@exercise.check
+def without_autocast(amp_saves):
+    """Without autocast: what each layer and the loss keep
+
+    A linear layer keeps its input. ReLU keeps its result, and that is the input of the next layer: one
+    tensor, saved twice, that counts once. `mse_loss` keeps both of its arguments.
+    """
+    _compare(amp_saves, (*_ONE_LAYER, *_DEEPER), states=(False,))
 
 
 @exercise.check
-def in_float32(amp_saves):
-    """One call in float32
+def one_layer(amp_saves):
+    """One layer under autocast: the input in bfloat16, the loss in float32
 
-    A linear layer keeps its input, and a ReLU its output. The output of a ReLU is the input of the next
-    layer: one tensor, kept once. The output of the last layer is needed by no backward.
+    What is saved is the cast input, not `x` itself. `mse_loss` is cast up, so its output and targets are
+    saved in float32. The input needs no gradient, so the weight is not saved at all.
     """
-    _compare(amp_saves, (1, 2, 32), _SHAPES, judge=lambda *both: _judge(*both, looked_at=(0,)))
+    _compare(amp_saves, _ONE_LAYER)
 
 
 @exercise.check
-def under_autocast(amp_saves):
-    """One call under autocast, where it keeps less and where it keeps more
+def weights(amp_saves):
+    """More layers under autocast: bfloat16 copies of the weights
 
-    A linear layer keeps what it multiplied: the 16-bit copies of its input and its weight. A weight is kept
-    for the gradient of the input, and data wants none. A copy is a tensor of its own, so these bytes are new;
-    they don't depend on the batch.
+    For the gradient of its input a layer saves its weight. In float32 that is the parameter itself, which is
+    there anyway. Under autocast it is a copy, and with a small batch the copies weigh more than what the
+    activations give back.
     """
-    _compare(amp_saves, (1, 2, 32), _SHAPES)
+    _compare(amp_saves, _DEEPER)
 
 
 @exercise.check
-def input_with_gradient(amp_saves):
-    """An input that requires grad
+def other_activation(amp_saves):
+    """GELU keeps its input
 
-    Now the first layer needs its weight in backward. In float32 that is the parameter, which doesn't count.
-    Under autocast it is one more copy.
+    The gradient of GELU is computed from its input, which no one else keeps. Its result is the input of the
+    next layer, and is kept by that. So there are two tensors where ReLU has one.
     """
-    _compare(amp_saves, (1, 2, 32), _SHAPES, x_grad=(True,))
-
-
-@exercise.check
-def more_calls(amp_saves):
-    """Two calls and three, with the same `x`
-
-    In float32 all calls keep the same `x`. Autocast holds on to the copies of leaves that require grad, until
-    the region ends. Other inputs are cast at each use, and each copy is kept.
-    """
-    _compare(amp_saves, (1, 4), _SHAPES, calls=(1, 2, 3), x_grad=(False, True))
+    _compare(amp_saves, (*_ONE_LAYER, *_DEEPER), activations=("gelu",), states=(False, True))
 
 
 @exercise.check
 def from_the_numbers(amp_saves):
-    """It is worked out in plain Python
+    """Worked out, not measured
 
-    Whoever builds the model and measures it has the bytes, and not what they are made of.
+    The shapes decide what is kept, so it takes no model and no tensor to know it before anything runs.
     """
     t = expect.given("", amp_saves=amp_saves)
-    for arguments in ((2, (3, 5, 4), 1, False), (4, (3, 5), 2, True)):
-        strides.plain_python(lambda a=arguments: t.call(f"amp_saves{a}"))
+    with measure.operators() as ran:
+        t.call("amp_saves((5, 7, 3), 4, 'relu', True)")
+    expect.equal(len(ran.calls), 0, what="the number of torch's operators that ran")

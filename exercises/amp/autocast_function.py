@@ -1,160 +1,151 @@
-"""A Function under autocast
+"""A Function of your own, under autocast
 
-`AutocastFunction.apply(a, b)` computes the squared distances between the rows of `a` and those of `b`. It
-subtracts large numbers from each other, and in 16 bits little is left of them. The formulas are right. Mend
-what happens under `torch.autocast`, on the CPU.
+`autocast_function(function, dtype=None)` gets an `autograd.Function` that knows nothing of autocast. It
+returns a subclass for use on the CPU:
 
-- In a region, forward computes in float32 with autocast off: 16-bit inputs are cast, the result is float32.
-  Outside, it computes in the dtype of its inputs, as now.
-- Backward has autocast off too, wherever `backward()` is called.
-- The caller's state is left as it was.
+- Without `dtype`, forward runs as it is called. Backward runs in the state that its forward had: autocast on
+  or off, and in the same dtype, wherever it is called.
+- With `dtype`, a forward in a region gets its floating-point tensors cast to `dtype`, except those of
+  float64. It runs with autocast off, and so does its backward. Outside a region nothing is cast.
 
-In a bfloat16 region, `AutocastFunction.apply(torch.tensor([[100.]]), torch.tensor([[101.]]))` → `[[1.]]`.
+`function` stays as it is. `torch.amp.custom_fwd` and `custom_bwd` are welcome.
+
+`autocast_function(MyProduct, torch.float32).apply(a, b)`: the product, computed in float32 in a region too.
 """
 
 import torch
-from torch import Tensor
 
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=8,
+    minutes=15,
     hints=[
-        "Autocast doesn't know your Function. But it knows `@`, inside `forward` too, and inside `backward` "
-        "where somebody calls that in a region.",
-        "Two things have to happen in a region: autocast goes off, and 16-bit inputs become float32. "
-        "Switching off alone leaves bfloat16 inputs as they are. `torch.amp.custom_fwd` does both.",
-        "Put `@torch.amp.custom_fwd(device_type='cpu', cast_inputs=torch.float32)` below `@staticmethod` of "
-        "`forward`, and `@torch.amp.custom_bwd(device_type='cpu')` below that of `backward`.",
+        "Make a class inside the function, `class Wrapped(function)`, with a `forward` and a `backward` of "
+        "its own. Both call those of `function`. What has to be there around each call?",
+        "Forward can ask for the state of autocast. Backward needs it too, possibly much later, with other "
+        "calls in between. What belongs to one call, and reaches its backward?",
+        "`custom_fwd(device_type='cpu', cast_inputs=dtype)` decorates a `forward(ctx, *args)` that returns "
+        "`function.forward(ctx, *args)`, and `custom_bwd` a backward like it. `@staticmethod` stands above.",
     ],
 )
 
 
 @exercise.starter
-class AutocastFunction(torch.autograd.Function):
-    """(n, d), (m, d) -> (n, m)"""
-
-    @staticmethod
-    def forward(ctx, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return a.square().sum(1)[:, None] + b.square().sum(1) - 2 * (a @ b.t())
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = ctx.saved_tensors
-        by_a = grad.sum(1)[:, None] * a - grad @ b
-        by_b = grad.sum(0)[:, None] * b - grad.t() @ a
-        return 2 * by_a, 2 * by_b
+def autocast_function(function: type, dtype: torch.dtype | None = None) -> type:
+    raise NotImplementedError
 
 
-_RUN = "y = AutocastFunction.apply(a, b)"
-_BACKWARD = "by_a, by_b = torch.autograd.grad(y, (a, b), g)"
-_REGION = "with torch.autocast('cpu', dtype=torch.bfloat16):\n    "
+_SETUP = """
+from course_utils.exercise.kits import formats
+
+Product, seen = formats.product()
+torch.manual_seed(0)
+a, b = torch.randn(2, 3, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+off = torch.autocast("cpu", enabled=False)
+bfloat16, float16 = (torch.autocast("cpu", dtype=d) for d in (torch.bfloat16, torch.float16))
+"""
+_REGIONS = "off", "bfloat16", "float16"
 
 
-def _given(AutocastFunction, dtypes, *lines):
-    """Inputs with these dtypes and what arrives in backward, then these lines, run one after the other."""
-    setup = "torch.manual_seed(0)\n" + "\n".join(
-        f"{name} = (10 * torch.randn({n}, 8)).to(torch.{dtype}).requires_grad_()"
-        for name, n, dtype in zip("ab", (5, 3), dtypes, strict=True)
-    )
-    t = expect.given(setup, AutocastFunction=AutocastFunction)
-    for line in lines:
-        t.run("g = torch.randn(5, 3).to(y)" if line == "g" else line)
+def _run(autocast_function, call, forward, backward=None, more=""):
+    """Calls forward and backward in the regions of these names."""
+    t = expect.given(_SETUP + more, autocast_function=autocast_function)
+    t.run(f"with {forward}:\n    out = {call}")
+    if backward:
+        t.run(f"with {backward}:\n    out.backward(torch.ones_like(out))")
     return t
 
 
-def _expect(t, dtype, *, gradients=True):
-    """The result has this dtype and is right in it; a gradient has the dtype of its input."""
-    a, b = (x.detach().double().requires_grad_() for x in (t.a, t.b))
-    wanted = (a[:, None] - b).square().sum(-1)
-    near = 32 * torch.finfo(dtype).eps
-    largest = max(1000.0, a.square().sum(1).max().item())
-    expect.equal(t.y.detach(), wanted.detach().to(dtype), rtol=near, atol=near * largest, what="`y`")
-    if not gradients:
-        return
-    slopes = torch.autograd.grad(wanted, (a, b), t.g.double())
-    for name, x, slope in zip("ab", (t.a, t.b), slopes, strict=True):
-        atol = near * slope.abs().max().item()
-        rtol = torch.finfo(x.dtype).eps  # rounded at the end
-        expect.equal(getattr(t, f"by_{name}"), slope.to(x.dtype), rtol=rtol, atol=atol, what=f"`by_{name}`")
-
-
-_INPUTS = {
-    "float32": ("float32", "float32"),
-    "bfloat16": ("bfloat16", "bfloat16"),
-    "float16": ("float16", "float16"),
-    "bfloat16 and float32": ("bfloat16", "float32"),
-}
+def _saw(t, what, wanted):
+    expect.equal(t.call(f"seen['{what}']"), wanted, what=what)
 
 
 @exercise.check
-def outside(AutocastFunction):
-    """Outside a region it has the dtype of its inputs, as before
+def as_forward(autocast_function):
+    """Without a `dtype`, backward runs in the state that forward had
 
-    There is nothing to protect from there. Who passes bfloat16 or float64 has chosen it. A region with
-    `enabled=False` inside another one is outside too.
+    The backward of a built-in operator doesn't look at the state: its casts are in the graph. That of a
+    Function runs operators anew, in the state of whoever calls `backward`, after the region or in another.
     """
     with Rows() as rows:
-        for dtype in ("float32", "float64", "bfloat16"):
-            with rows.of(dtype):
-                t = _given(AutocastFunction, (dtype, dtype), _RUN, "g", _BACKWARD)
-                _expect(t, getattr(torch, dtype))
-        with rows.of("a region that is switched off"):
-            off = f"with torch.autocast('cpu', enabled=False):\n        {_RUN}"
-            t = _given(AutocastFunction, ("bfloat16", "bfloat16"), _REGION + off)
-            _expect(t, torch.bfloat16, gradients=False)
+        for one in _REGIONS:
+            for other in _REGIONS:
+                with rows.of(f"`{one}` then `{other}`"):
+                    t = _run(autocast_function, "autocast_function(Product).apply(a, b, 2)", one, other)
+                    for where in ("forward", "backward"):
+                        _saw(t, f"autocast in {where}", one)
+                    _saw(t, "dtypes in forward", [torch.float32] * 2)
 
 
 @exercise.check
-def forward_in_a_region(AutocastFunction):
-    """In a region the result is float32, with the precision of float32
+def computed_in_dtype(autocast_function):
+    """With a `dtype`, all of the forward is computed in it
 
-    Autocast casts the inputs of each `@`, inside the forward of a Function too. With autocast off nothing is
-    cast: float32 inputs stay, and bfloat16 ones from a layer before do as well.
+    Casting the arguments is half of it: while autocast is on, a product inside casts them down again.
+    Switching it off is the other half: then tensors of different dtypes can't be multiplied without a cast.
     """
     with Rows() as rows:
-        for label, dtypes in _INPUTS.items():
-            with rows.of(label):
-                t = _given(AutocastFunction, dtypes, _REGION + _RUN)
-                _expect(t, torch.float32, gradients=False)
-        with rows.of("a float16 region"):
-            t = _given(AutocastFunction, _INPUTS["float32"], _REGION.replace("bfloat16", "float16") + _RUN)
-            _expect(t, torch.float32, gradients=False)
+        for left in ("a", "a.half()", "a.bfloat16()"):
+            for dtype in (torch.float32, torch.bfloat16, torch.float64):
+                with rows.of(f"`{left}` and `{dtype}`"):
+                    call = f"autocast_function(Product, {dtype}).apply({left}, b, 3)"
+                    t = _run(autocast_function, call, "bfloat16")
+                    _saw(t, "autocast in forward", "off")
+                    _saw(t, "dtypes in forward", [dtype] * 2)
+                    wanted = eval(left, {"a": t.a.detach()}).to(dtype) @ t.b.detach().to(dtype) * 3
+                    expect.equal(t.out.detach(), wanted)
 
 
 @exercise.check
-def backward(AutocastFunction):
-    """Backward has autocast off, after the region and in one
+def backward_too(autocast_function):
+    """With a `dtype`, backward is computed in it too
 
-    Backward runs in the autocast state of whoever calls `backward()`, whatever forward had.
-    `torch.amp.custom_bwd` brings the state of forward back, for a forward that has `custom_fwd`. Where
-    autocast is off, `@` raises if its two sides have different dtypes.
+    Backward may be called in a region, and runs with autocast off as its forward did. What forward saved is
+    in `dtype`. Autograd casts each gradient to the dtype that the argument of `apply` has.
     """
-    with Rows() as rows:
-        for label, dtypes in _INPUTS.items():
-            for where, region in {"after the region": "", "in a region": _REGION}.items():
-                with rows.of(f"{label} ({where})"):
-                    t = _given(AutocastFunction, dtypes, _REGION + _RUN, "g", region + _BACKWARD)
-                    _expect(t, torch.float32)
-        with rows.of("float32 (in a region, and forward in none)"):
-            t = _given(AutocastFunction, _INPUTS["float32"], _RUN, "g", _REGION + _BACKWARD)
-            _expect(t, torch.float32)
+    for region in _REGIONS:
+        call = "autocast_function(Product, torch.float32).apply(h, b)"
+        more = "h = a.detach().bfloat16().requires_grad_()"
+        t = _run(autocast_function, call, "bfloat16", region, more)
+        _saw(t, "autocast in backward", "off")
+        _saw(t, "dtypes in backward", [torch.float32] * 3)
+        grad = torch.ones(2, 4)
+        expect.equal(t.h.grad, (grad @ t.b.detach().t()).bfloat16(), what="`h.grad`")
+        expect.equal(t.b.grad, t.h.detach().float().t() @ grad, what="`b.grad`")
 
 
 @exercise.check
-def state(AutocastFunction):
-    """The caller's autocast state is left as it was, by an error too
+def left_alone(autocast_function):
+    """Outside a region nothing is cast; inside, float64 and integers are left alone
 
-    The state belongs to the thread. What forward switches off stays off for the layers after it, unless it is
-    put back. `with torch.autocast(..., enabled=False)` does so when something raises too.
+    Where autocast is off, a Function computes in the dtypes of its arguments. Autocast never touches
+    float64: whoever uses it wants the digits. And an integer may be an index.
     """
-    failing = "try:\n        AutocastFunction.apply(a, b[:, 1:])\n    except RuntimeError:\n        pass"
-    told = "state = torch.is_autocast_enabled('cpu'), torch.get_autocast_dtype('cpu')"
     with Rows() as rows:
-        for label, line in {"forward": _RUN, "a forward that raises": failing}.items():
-            for on in (True, False):
-                with rows.of(f"{label} ({'in a region' if on else 'outside'})"):
-                    region = _REGION.replace(")", f", enabled={on})")
-                    t = _given(AutocastFunction, _INPUTS["float32"], f"{region}{line}\n    {told}")
-                    expect.equal(t.state, (on, torch.bfloat16), what="`state`, on or off and the dtype,")
+        for region, made in (
+            ("off", "bfloat16"),
+            ("off", "half"),
+            ("bfloat16", "double"),
+            ("bfloat16", "long"),
+        ):
+            with rows.of(f"`{made}` in `{region}`"):
+                more = f"x, y = a.detach().{made}(), b.detach().{made}()"
+                call = "autocast_function(Product, torch.float32).apply(x, y)"
+                t = _run(autocast_function, call, region, more=more)
+                _saw(t, "dtypes in forward", [t.x.dtype] * 2)
+                expect.equal(t.out, t.x @ t.y)
+
+
+@exercise.check
+def each_call(autocast_function):
+    """Each call has a state of its own, and `function` stays as it is
+
+    Between a forward and its backward the class may be used again, in another region. What belongs to one
+    call is kept on its `ctx`. A subclass leaves the class alone that it was made of.
+    """
+    t = expect.given(_SETUP, autocast_function=autocast_function)
+    t.run("Wrapped = autocast_function(Product)\nwith bfloat16:\n    first = Wrapped.apply(a, b)")
+    t.run("second, third = Wrapped.apply(a, b), Product.apply(a, b)")
+    for name, region in {"first": "bfloat16", "second": "off", "third": "bfloat16"}.items():
+        t.run(f"with bfloat16:\n    {name}.sum().backward()")
+        _saw(t, "autocast in backward", region)

@@ -51,7 +51,6 @@ def predict_autocast() -> dict:
         "off: linear(x)": ...,
         "off: F.relu(h)": ...,
         # after the regions
-        "after: linear(x)": ...,
         "after: linear.weight.grad": ...,
         "after: h.grad": ...,
         "after: x.grad": ...,
@@ -70,7 +69,6 @@ _WHYS = {
     "hand has the dtype of what goes into it.",
     "off: linear(x)": "No cast happens here, and neither `x` nor the weight was ever changed.",
     "off: F.relu(h)": "`h` was computed outside. A region says what operators do, and changes no tensor.",
-    "after: linear(x)": "The casts ended with the region. The module is what it was.",
     "after: linear.weight.grad": "The weight was cast on its way in. Backward of a cast casts back.",
     "after: h.grad": "The cast before the loss is a node too. Its backward gives `h` a gradient like `h`.",
     "after: x.grad": "`x` was cast on its way in, as the weight was, and backward of a cast casts back.",

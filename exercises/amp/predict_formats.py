@@ -36,7 +36,6 @@ def predict_formats() -> dict:
         "t(70000.).half()": torch.inf,  # an example: this one is answered
         # large
         "t(300.).half() * 300 / 300": ...,
-        "t(300.).bfloat16() * 300 / 300": ...,
         "t(1000.).to(torch.float8_e4m3fn)": ...,
         # tiny
         "t(4e-8).half()": ...,
@@ -59,9 +58,7 @@ _WHYS = {
     "t(70000.).half()": "float16 ends at 65504. What lies well beyond becomes infinite.",
     "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
     "brings an infinity back.",
-    "t(300.).bfloat16() * 300 / 300": "bfloat16 has the exponent of float32, so 90000 fits. It is rounded, "
-    "and so is the quotient; between 256 and 512 the numbers are 2 apart.",
-    "t(1000.).to(torch.float8_e4m3fn)": "It has no infinity. A conversion stops at its largest number.",
+    "t(1000.).to(torch.float8_e4m3fn)": "float8 e4m3 stops at its largest number.",
     "t(4e-8).half()": "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8. The "
     "nearest multiple is the result.",
     "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
@@ -115,7 +112,7 @@ def large(predict_formats):
     The exponent decides the range. float16 has 5 bits for it, and bfloat16 has 8, as float32 has. Every
     result in a chain of operators has to fit, not the last one alone.
     """
-    _compare(predict_formats, *list(_WHYS)[:4])
+    _compare(predict_formats, *list(_WHYS)[:3])
 
 
 @exercise.check
@@ -125,7 +122,7 @@ def tiny(predict_formats):
     A format has a smallest number above zero. Below half of it there is zero left, and no factor brings the
     number back. A factor that is applied first, in a wider format, does.
     """
-    _compare(predict_formats, *list(_WHYS)[4:8])
+    _compare(predict_formats, *list(_WHYS)[3:7])
 
 
 @exercise.check
@@ -135,7 +132,7 @@ def rounded(predict_formats):
     The mantissa decides the spacing, which doubles at every power of two. A result between two neighbours
     goes to the nearer one, and halfway to the one whose mantissa is even.
     """
-    _compare(predict_formats, *list(_WHYS)[8:12])
+    _compare(predict_formats, *list(_WHYS)[7:11])
 
 
 @exercise.check
@@ -145,4 +142,4 @@ def added_up(predict_formats):
     A running sum that is kept in 16 bits stands still once its spacing is larger than what is added. The
     kernel behind `sum` keeps it in float32.
     """
-    _compare(predict_formats, *list(_WHYS)[12:])
+    _compare(predict_formats, *list(_WHYS)[11:])

@@ -1,62 +1,74 @@
-"""A product keeps its two factors: the input for the gradient of the weight, the weight for the gradient of
-the input. In float32 the weight is a parameter, and only inputs count: `x`, and the output of each ReLU,
-which the ReLU keeps too.
+"""Three kinds of tensors are saved.
 
-Under autocast both factors are copies. The activations have half the bytes. The copies of the weights are
-new, and have the same size whatever the batch. With few rows they weigh more than what the activations lose.
-The first weight is kept only where `x` requires grad.
+Activations: the input of each linear layer, in bfloat16 under autocast. With ReLU that is all. It computes
+its gradient from its result, which is the tensor that the next layer saves. GELU keeps its own input besides.
 
-With more calls, activations multiply. A weight's copy is made once in a region, since autocast holds on to
-copies of leaves that require grad. An `x` that requires grad is such a leaf too. Data is cast at each use."""
+Weights: the gradient of a layer's input is `grad @ weight`. In float32 the weight that is saved is the
+parameter, which costs nothing more. Autocast made a copy. The first layer's input needs no gradient, so its
+copy isn't saved.
+
+The loss: it runs in float32, so the output is cast up, and saved beside the targets.
+
+Autocast halves the first kind, which grows with the batch. The second is new, and doesn't grow. So with a
+small batch autocast saves more than float32.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 
-def amp_saves(batch: int, widths: tuple[int, ...], calls: int, x_grad: bool) -> tuple[int, int]:
-    """Bytes kept for backward: in float32, and under bfloat16 autocast"""
-    x = batch * widths[0]
-    hidden = calls * batch * sum(widths[1:-1])
-    weights = [widths[i] * widths[i + 1] for i in range(len(widths) - 1)]
-    copies_of_x = 1 if x_grad else calls
-    copied = sum(weights) if x_grad else sum(weights[1:])
-    return 4 * (x + hidden), 2 * (copies_of_x * x + hidden + copied)
+def amp_saves(widths: Sequence[int], batch: int, activation: str, autocast: bool) -> int:
+    size = 2 if autocast else 4
+    saved = size * batch * sum(widths[:-1])
+    if activation == "gelu":
+        saved += size * batch * sum(widths[1:-1])
+    if autocast:
+        saved += size * sum(a * b for a, b in pairwise(widths[1:]))
+    return saved + 2 * 4 * batch * widths[-1]
 
 
 # Other right answers
 
-from course_utils.exercise import Edit
+from torch import nn
+
+from course_utils.exercise import Edit, Wrong
 
 
-def _layer_by_layer(batch, widths, calls, x_grad):
-    plain, amp = {}, {}
-    for call in range(calls):
-        for i in range(len(widths) - 1):
-            size = batch * widths[i]
-            plain["x" if i == 0 else (call, i)] = 4 * size
-            amp["x" if i == 0 and x_grad else (call, i)] = 2 * size
-            if i > 0 or x_grad:
-                amp["weight", i] = 2 * widths[i] * widths[i + 1]
-    return sum(plain.values()), sum(amp.values())
+def _layer_by_layer(widths, batch, activation, autocast):
+    size, total = 4 - 2 * autocast, 8 * batch * widths[-1]
+    for i in range(len(widths) - 1):
+        first, rows = i == 0, 2 if activation == "gelu" and i > 0 else 1
+        total += rows * batch * widths[i] * size
+        if autocast and not first:
+            total += widths[i] * widths[i + 1] * size
+    return total
 
 
-def _from_the_difference(batch, widths, calls, x_grad):
-    plain = 4 * batch * (widths[0] + calls * sum(widths[1:-1]))
-    amp = plain // 2
-    for i, width in enumerate(widths[:-1]):
-        if i or x_grad:
-            amp += 2 * width * widths[i + 1]
-    if not x_grad:
-        amp += 2 * batch * widths[0] * (calls - 1)
-    return [plain, amp]
+def _list_of_tensors(widths, batch, activation, autocast):
+    size, hidden = (2 if autocast else 4), widths[1:-1]
+    tensors = [(batch, width, size) for width in widths[:-1]] + [(batch, widths[-1], 4)] * 2
+    tensors += [(batch, width, size) for width in hidden if activation != "relu"]
+    tensors += [(a, b, 2) for a, b in pairwise(widths[1:]) if autocast]
+    return sum(a * b * c for a, b, c in tensors)
 
 
-also_right = [_layer_by_layer, _from_the_difference]
+also_right = [_layer_by_layer, _list_of_tensors]
+
+# Mistakes
+
+
+def _builds_the_model(widths, batch, activation, autocast):
+    nn.Sequential(*[nn.Linear(a, b) for a, b in pairwise(widths)])
+    return amp_saves(widths, batch, activation, autocast)
+
 
 mistakes = [
-    Edit("the last output too", "sum(widths[1:-1])", "sum(widths[1:])", told_by="in_float32"),
-    Edit("ReLUs keep outputs of their own", "calls * batch * sum", "2 * calls * batch * sum", "in_float32"),
-    Edit("AMP halves the memory", "hidden + copied)", "hidden)", told_by="under_autocast"),
-    Edit("the first weight too", "if x_grad else sum(weights[1:])", "", told_by="under_autocast"),
-    Edit("the first weight in no case", "sum(weights) if x_grad else ", "", told_by="input_with_gradient"),
-    Edit("data is cast once", "1 if x_grad else calls", "1", told_by="more_calls"),
-    Edit("`x` is cast in each call", "1 if x_grad else calls", "calls", told_by="more_calls"),
-    Edit("weights are cast in each call", "hidden + copied)", "hidden + calls * copied)", "more_calls"),
+    Edit("ReLU keeps one more", 'if activation == "gelu"', "if activation", told_by="without_autocast"),
+    Edit("forgets the targets", "2 * 4 * batch", "4 * batch", told_by="without_autocast"),
+    Edit("the loss in 16 bits", "2 * 4 * batch", "2 * size * batch", told_by="one_layer"),
+    Edit("the first weight too", "pairwise(widths[1:])", "pairwise(widths)", told_by="one_layer"),
+    Edit("no copies", "if autocast:", "if False:", told_by="weights"),
+    Edit("the biases too", "a * b for", "a * b + b for", told_by="weights"),
+    Edit("GELU like ReLU", '== "gelu"', '== "none"', told_by="other_activation"),
+    Wrong(_builds_the_model, told_by="from_the_numbers"),
 ]

@@ -1,31 +1,39 @@
-"""`custom_fwd` with `cast_inputs` does nothing outside a region. In one it casts the floating-point inputs
-(float64 stays) and runs forward with autocast off. What `save_for_backward` gets are the float32 tensors. The
-gradient of a float32 result is float32 too, so in backward all dtypes fit together.
+"""Autocast is a state of the thread, and an operator looks at it when it runs. The casts that it makes are in
+the graph, so their backward needs no state. A Function's backward is different: it runs operators anew, after
+the region. So it has to bring the state of its forward back, and the `ctx` of the call carries it there.
 
-`custom_bwd` gives backward the state that forward ran in, which is "off" here. Without it, backward runs in
-the state of its caller. In most training loops that is "off" as well, so the mistake shows late: in a loop
-that calls `backward()` inside its region."""
+With a `dtype` it takes two things. The arguments are cast, and autocast is off, or the next product casts
+them down again. Backward runs with autocast off as well. Autograd knows nothing of casts inside `forward`; it
+casts each gradient to the dtype of what `apply` was given.
+
+`torch.amp.custom_fwd` and `custom_bwd` do the same.
+"""
 
 import torch
 from torch import Tensor
 
 
-class AutocastFunction(torch.autograd.Function):
-    """(n, d), (m, d) -> (n, m)"""
+def autocast_function(function: type, dtype: torch.dtype | None = None) -> type:
+    def cast(argument):
+        eligible = isinstance(argument, Tensor) and argument.is_floating_point()
+        return argument.to(dtype) if eligible and argument.dtype != torch.float64 else argument
 
-    @staticmethod
-    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
-    def forward(ctx, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return a.square().sum(1)[:, None] + b.square().sum(1) - 2 * (a @ b.t())
+    class Wrapped(function):
+        @staticmethod
+        def forward(ctx, *arguments):
+            on = torch.is_autocast_enabled("cpu")
+            if on and dtype is not None:
+                arguments, on = [cast(argument) for argument in arguments], False
+            ctx.region = {"dtype": torch.get_autocast_dtype("cpu"), "enabled": on}
+            with torch.autocast("cpu", **ctx.region):
+                return function.forward(ctx, *arguments)
 
-    @staticmethod
-    @torch.amp.custom_bwd(device_type="cpu")
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = ctx.saved_tensors
-        by_a = grad.sum(1)[:, None] * a - grad @ b
-        by_b = grad.sum(0)[:, None] * b - grad.t() @ a
-        return 2 * by_a, 2 * by_b
+        @staticmethod
+        def backward(ctx, *grads):
+            with torch.autocast("cpu", **ctx.region):
+                return function.backward(ctx, *grads)
+
+    return Wrapped
 
 
 # Other right answers
@@ -33,69 +41,77 @@ class AutocastFunction(torch.autograd.Function):
 from course_utils.exercise import Edit, Wrong
 
 
-class _ByHand(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, a, b):
-        if torch.is_autocast_enabled(a.device.type):
-            a, b = a.float(), b.float()
-        ctx.save_for_backward(a, b)
-        with torch.autocast(a.device.type, enabled=False):
-            return a.square().sum(1)[:, None] + b.square().sum(1) - 2 * (a @ b.t())
-
-    @staticmethod
-    def backward(ctx, grad):
-        a, b = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):
-            by_a = grad.sum(1)[:, None] * a - grad @ b
-            by_b = grad.sum(0)[:, None] * b - grad.t() @ a
-        return 2 * by_a, 2 * by_b
+def _with_decorators(function, dtype=None):
+    forward, backward = torch.amp.custom_fwd, torch.amp.custom_bwd
+    members = {
+        "forward": staticmethod(forward(function.forward, device_type="cpu", cast_inputs=dtype)),
+        "backward": staticmethod(backward(function.backward, device_type="cpu")),
+    }
+    return type(function.__name__, (function,), members)
 
 
-class _KeepsWhatCameIn(torch.autograd.Function):
-    """Saves the inputs themselves, and casts again in backward. Autocast casts nothing where no `@` is."""
+def _decorated_methods(function, dtype=None):
+    class Wrapped(function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cpu", cast_inputs=dtype)
+        def forward(ctx, *args):
+            return function.forward(ctx, *args)
 
-    @staticmethod
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        dtype = torch.float32 if torch.is_autocast_enabled("cpu") else a.dtype
-        return (a.to(dtype)[:, None] - b.to(dtype)).square().sum(-1)
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cpu")
+        def backward(ctx, *grads):
+            return function.backward(ctx, *grads)
 
-    @staticmethod
-    def backward(ctx, grad):
-        a, b = (x.to(grad.dtype) for x in ctx.saved_tensors)
-        slope = 2 * grad[..., None] * (a[:, None] - b)
-        return slope.sum(1), -slope.sum(0)
+    return Wrapped
 
 
-also_right = [_ByHand, _KeepsWhatCameIn]
+also_right = [_with_decorators, _decorated_methods]
 
 # Mistakes
 
 
-class _SwitchesOffAndDoesNotCast(_ByHand):
-    @staticmethod
-    @torch.autocast("cpu", enabled=False)
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a.square().sum(1)[:, None] + b.square().sum(1) - 2 * (a @ b.t())
+def _decorates_the_class(function, dtype=None):
+    forward = torch.amp.custom_fwd(function.forward, device_type="cpu", cast_inputs=dtype)
+    function.forward = staticmethod(forward)
+    function.backward = staticmethod(torch.amp.custom_bwd(function.backward, device_type="cpu"))
+    return function
 
 
-class _SwitchesOffForGood(_ByHand):
-    @staticmethod
-    def forward(ctx, a, b):
-        if torch.is_autocast_enabled("cpu"):
-            a, b = a.float(), b.float()
-            torch.set_autocast_enabled("cpu", False)
-        ctx.save_for_backward(a, b)
-        return a.square().sum(1)[:, None] + b.square().sum(1) - 2 * (a @ b.t())
+def _state_of_the_class(function, dtype=None):
+    class Wrapped(autocast_function(function, dtype)):
+        @staticmethod
+        def forward(ctx, *arguments):
+            out = Wrapped.__base__.forward(ctx, *arguments)
+            Wrapped.latest = ctx.region
+            return out
+
+        @staticmethod
+        def backward(ctx, *grads):
+            ctx.region = Wrapped.latest
+            return Wrapped.__base__.backward(ctx, *grads)
+
+    return Wrapped
 
 
-_SAVE = "ctx.save_for_backward(a, b)"
+_BACK = 'with torch.autocast("cpu", **ctx.region):\n                return function.backward'
 
 mistakes = [
-    Edit("casts outside too", _SAVE, f"a, b = a.float(), b.float()\n        {_SAVE}", told_by="outside"),
-    Edit("keeps the state", ", cast_inputs=torch.float32", "", told_by="forward_in_a_region"),
-    Wrong(_SwitchesOffAndDoesNotCast, told_by="forward_in_a_region"),
-    Edit("backward as it comes", '    @torch.amp.custom_bwd(device_type="cpu")\n', "", "backward"),
-    Wrong(_SwitchesOffForGood, told_by="state"),
+    Edit(
+        "backward as it is called",
+        _BACK,
+        _BACK.replace('torch.autocast("cpu", **ctx.region)', "torch.enable_grad()"),
+        told_by="as_forward",
+    ),
+    Edit("backward off", _BACK, _BACK.replace("**ctx.region", "enabled=False"), told_by="as_forward"),
+    Edit("leaves it on", "arguments], False", "arguments], True", told_by="computed_in_dtype"),
+    Edit(
+        "casts nothing",
+        "[cast(argument) for argument in arguments]",
+        "arguments",
+        told_by="computed_in_dtype",
+    ),
+    Edit("casts float64", "eligible and argument.dtype != torch.float64", "eligible", told_by="left_alone"),
+    Edit("casts outside", "if on and dtype", "if dtype", told_by="left_alone"),
+    Wrong(_decorates_the_class, told_by="each_call"),
+    Wrong(_state_of_the_class, told_by="each_call"),
 ]

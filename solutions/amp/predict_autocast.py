@@ -1,8 +1,8 @@
 """Two questions decide each line. Is the operator on a list? And if not, which dtypes come in?
 
 On the CPU `linear`, `@` and attention are cast down, `cross_entropy` and the other losses are cast up.
-`softmax`, norms, `square` and `mean` are on no list: they keep what they get. bfloat16 spreads through them, and
-a float32 tensor in a sum ends it. A loss of your own, such as a mean of squares, stays in bfloat16 unless
+`softmax`, norms, `square` and `mean` are on no list: they keep what they get. bfloat16 spreads through them,
+and a float32 tensor in a sum ends it. A loss of your own, such as a mean of squares, stays in bfloat16 unless
 you write `.float()`.
 
 Parameters and their gradients stay in float32. Each cast is in the graph, and its backward casts to the dtype
@@ -25,7 +25,6 @@ def predict_autocast() -> dict:
         "(h - h.mean()).square().mean()": torch.bfloat16,
         "off: linear(x)": torch.float32,
         "off: F.relu(h)": torch.bfloat16,
-        "after: linear(x)": torch.float32,
         "after: linear.weight.grad": torch.float32,
         "after: h.grad": torch.bfloat16,
         "after: x.grad": torch.float32,

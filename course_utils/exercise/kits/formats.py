@@ -1,4 +1,5 @@
-"""Formats of floating-point numbers: rounding judged bit by bit, and which operators convert."""
+"""Formats of floating-point numbers: rounding judged bit by bit, which operators convert, and a Function that
+sees autocast."""
 
 from __future__ import annotations
 
@@ -58,3 +59,31 @@ def rounded(round_to_bfloat16: Callable[[Tensor], Tensor], bits: Tensor, device:
     told = f"{int(wrong.sum()):,} of {len(bits):,} such numbers are not rounded as torch rounds them"
     expect.true(repr(alone) == repr(true), f"the result is {alone!r}, expected {true!r}", told)
     expect.true(False, told, "this one is wrong among the others, and right alone")
+
+
+def product() -> tuple[type[torch.autograd.Function], dict[str, Any]]:
+    """A Function for `a @ b * scale`, written without autocast in mind, and a dict with what it saw last: the
+    state of autocast, such as "off" or "bfloat16", and the dtypes that it was given."""
+    seen: dict[str, Any] = {}
+
+    def note(where: str, *tensors: Tensor) -> None:
+        on, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        seen[f"autocast in {where}"] = str(dtype).removeprefix("torch.") if on else "off"
+        seen[f"dtypes in {where}"] = [t.dtype for t in tensors]
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Tensor, b: Tensor, scale: float = 1) -> Tensor:
+            note("forward", a, b)
+            ctx.save_for_backward(a, b)
+            ctx.scale = scale
+            return a @ b * scale
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+            a, b = ctx.saved_tensors
+            note("backward", grad, a, b)
+            grad = grad * ctx.scale
+            return grad @ b.t(), a.t() @ grad, None
+
+    return Product, seen
