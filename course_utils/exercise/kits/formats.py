@@ -29,11 +29,9 @@ class Floats(TorchDispatchMode):
         tensors = [t for t in tree_leaves((args, out)) if isinstance(t, Tensor)]
         dtypes = {t.dtype for t in tensors if t.is_floating_point()}
         name = func.overloadpacket.__name__
-        if (
-            len(dtypes) > (0 if name.rstrip("_") in _ARITHMETIC else 1)
-            and func is not torch.ops.aten.view.dtype
-        ):
-            self.found.append(f"`{name}`")
+        converts = len(dtypes) > 1 and name != "view" or name == "lift_fresh" and out.numel() > 1
+        if dtypes and (converts or name.rstrip("_") in _ARITHMETIC):
+            self.found.append("`torch.tensor`" if name == "lift_fresh" else f"`{name}`")
         return out
 
 
