@@ -14,7 +14,6 @@ whatever k is. Write a policy for `create_selective_checkpoint_contexts`:
 
 from typing import Any
 
-import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
 from course_utils import measure
@@ -47,7 +46,6 @@ def forward():
 """
 _X = "x = torch.rand(64, 64, device=device, requires_grad=True)"
 _OTHERS = {
-    "`gelu`": "F.gelu(x.sin())",
     "`softmax`": "x.sin().softmax(-1).exp()",
     "`cat`": "torch.cat([x, x]).sin().exp()",
     "`arange`": "(x.flatten() * torch.arange(4096., device=device)).sin()",
@@ -79,7 +77,7 @@ def f(x):
 
 
 def _expect(selective_policy, device, setup, kept, again):
-    """A forward keeps so many bytes, and backward runs so many products again. Returns the example."""
+    """A forward keeps so many bytes, and backward runs so many products again."""
     t = expect.given(f"{setup.strip()}\n{_RUN.strip()}", selective_policy=selective_policy, device=device)
     with measure.operators() as plain:
         t.f(t.x).sum().backward()
@@ -91,7 +89,6 @@ def _expect(selective_policy, device, setup, kept, again):
     live = measure.live_bytes(t.forward)
     found = live.held - live.result
     expect.equal(found, kept, what="the number of bytes that `forward()` made and keeps for backward")
-    return t
 
 
 @exercise.check
@@ -144,13 +141,6 @@ def attention(selective_policy, device):
 
     Scores are sums over 16 numbers here, the size of a head, and each token has 40 of them in each head: the
     largest result, and the cheapest.
-    The gradients don't change.
     """
     token, heads = 4 * 2 * 40, 64
-    t = _expect(selective_policy, device, _ATTENTION, 5 * token * heads, 1)
-    for name in "qkvo":
-        getattr(t, name).grad = None
-    t.run("forward().sum().backward()")
-    wanted = torch.autograd.grad(t.f(t.x).sum(), (t.q, t.k, t.v, t.o))
-    for name, one in zip("qkvo", wanted, strict=True):
-        expect.equal(getattr(t, name).grad, one, what=f"`{name}.grad`")
+    _expect(selective_policy, device, _ATTENTION, 5 * token * heads, 1)

@@ -103,8 +103,8 @@ def _without_a_table(folder, keep=()):
 also_right = [_Offload, _without_a_table]
 
 mistakes = [
-    Edit("takes an address for a storage", " or file.source() is not storage", "", told_by="another_storage"),
-    Edit("forgets the version", ", t._version", "", told_by="another_storage"),
+    Edit("takes an address for a storage", " or file.source() is not storage", "", told_by="gradients"),
+    Edit("forgets the version", ", t._version", "", told_by="gradients"),
     Edit(
         "holds the storage", "weakref.ref(t.untyped_storage())", "t.untyped_storage", told_by="not_in_memory"
     ),

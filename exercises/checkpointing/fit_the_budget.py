@@ -1,0 +1,150 @@
+"""Fit into a budget
+
+Which blocks of a stack have to be checkpointed, so that a step fits into a number of bytes? Return their
+indices, in order. The starter holds the step.
+
+- Its peak, `measure.peak_bytes(step, chosen).total`, is at most `budget`, if it begins without gradients
+  (`.grad` is None).
+- Of the choices that fit, yours has the least `measure.flops(step, chosen)`. If none fits, raise a
+  `ValueError`.
+- The blocks come without gradients, and leave without.
+
+There are at most four blocks, of different sizes. You may try every choice.
+
+`fit_the_budget(blocks, x, 10**9)` → `[]`
+"""
+
+import contextlib
+import functools
+import itertools
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Don't work the peak out, measure it. `itertools.combinations` gives all choices of n indices. In "
+        "which order do you look at them, so that the first that fits is the answer?",
+        "In the order of their FLOP. A step leaves gradients, and the next one adds to them in place: it "
+        "allocates less than it would without. What has to happen in between?",
+        "Sort all choices, from none to all, by their FLOP. For each measure the peak, set `.grad` of every "
+        "parameter to None, and return the first that fits. Measuring FLOP runs a step too.",
+    ],
+)
+
+
+@exercise.starter
+def fit_the_budget(blocks: nn.ModuleList, x: Tensor, budget: int) -> list[int]:
+    def step(chosen):
+        out = x
+        for i, block in enumerate(blocks):
+            out = checkpoint(block, out, use_reentrant=False) if i in chosen else block(out)
+        out.square().mean().backward()
+
+    raise NotImplementedError
+
+
+_SETUP = """
+class Block(nn.Module):
+    def __init__(self, hidden, width=16):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.up, self.down = nn.Linear(width, hidden, bias=False), nn.Linear(hidden, width, bias=False)
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        x = x + (q @ k.t()).softmax(-1) @ v
+        return x + self.down(F.gelu(self.up(x)))
+blocks = nn.ModuleList(Block(hidden) for hidden in sizes).to(device)
+x = torch.randn(tokens, 16, device=device)
+"""
+
+
+@functools.cache
+def _measured(sizes, tokens, device):
+    """The peak and the FLOP of every choice."""
+    t = expect.given(_SETUP, sizes=sizes, tokens=tokens, device=device)
+
+    def step(chosen):
+        t.blocks.zero_grad()
+        out = t.x
+        for i, block in enumerate(t.blocks):
+            out = checkpoint(block, out, use_reentrant=False) if i in chosen else block(out)
+        out.square().mean().backward()
+
+    choices = [c for n in range(len(sizes) + 1) for c in itertools.combinations(range(len(sizes)), n)]
+    return {c: (measure.peak_bytes(step, c).total, measure.flops(step, c)) for c in choices}
+
+
+def _given(fit_the_budget, device, sizes, tokens=48):
+    measured = _measured(sizes, tokens, device)
+    names = {"fit_the_budget": fit_the_budget, "sizes": sizes, "tokens": tokens, "device": device}
+    return expect.given(_SETUP, **names), measured
+
+
+def _expect_best(t, measured, budget):
+    fitting = [flops for peak, flops in measured.values() if peak <= budget]
+    try:
+        found = t.call(f"fit_the_budget(blocks, x, {budget})")
+    except ValueError:
+        expect.true(not fitting, "a ValueError is raised", "expected: a list of indices, as some choice fits")
+        return
+    known = type(found) is list and tuple(found) in measured
+    expect.true(known, f"the result is {expect.show(found)}", "expected: a list of indices, in order")
+    peak, flops = measured[tuple(found)]
+    expect.at_most(peak, budget, f"the peak of a step with {found}", unit="bytes")
+    expect.at_most(flops, min(fitting), f"FLOP of a step with {found}")
+
+
+@exercise.check
+def least_flop(fit_the_budget, device):
+    """Of the choices that fit, the one with the least FLOP
+
+    A checkpoint costs what its block costs to compute again. What it frees depends on the block and on its
+    place: around the last block it frees nothing, as that is computed again right at the peak. So it need
+    not be the first block, nor the largest, nor the smallest.
+    """
+    with Rows() as rows:
+        for best in (0, 1):
+            with rows.of(f"a budget for which block {best} is enough"):
+                t, measured = _given(fit_the_budget, device, (64, 32, 128))
+                _expect_best(t, measured, measured[best,][0] + 1000)
+
+
+@exercise.check
+def limits(fit_the_budget, device):
+    """A peak of exactly the budget fits; if no choice fits, a `ValueError` is raised
+
+    Below some number of bytes no choice helps: the inputs of all blocks are there, and one block in full.
+    """
+    t, measured = _given(fit_the_budget, device, (16, 32))
+    for budget in (measured[()][0], 1000):
+        _expect_best(t, measured, budget)
+
+
+@exercise.check
+def without_gradients(fit_the_budget, device):
+    """The peak is that of a step that begins without gradients
+
+    Where parameters are many and tokens few, gradients are much of the peak. A step that finds them there
+    adds in place, and allocates less.
+    """
+    t, measured = _given(fit_the_budget, device, (96, 64), 20)
+    _expect_best(t, measured, measured[0,][0] - 1)
+
+
+@exercise.check
+def leaves_no_gradients(fit_the_budget, device):
+    """The blocks have no gradients afterwards, whether something fits or not
+
+    What a trial leaves in `.grad` would be added to the first real gradients.
+    """
+    for budget in (10**9, 1):
+        t, _ = _given(fit_the_budget, device, (16,))
+        with contextlib.suppress(ValueError), expect.left_alone(t.x, what="`x`"):
+            t.call(f"fit_the_budget(blocks, x, {budget})")
+        left = [name for name, p in t.blocks.named_parameters() if p.grad is not None]
+        expect.equal(left, [], what="the names of parameters with a gradient")
