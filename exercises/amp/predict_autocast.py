@@ -5,9 +5,10 @@
     with torch.autocast("cpu", dtype=torch.bfloat16):
         h = linear(x)
 
-Write down the dtype of each line, such as `torch.float32`. The first group runs in this region. Lines with
-`off:` run in a region inside, with `enabled=False`. Lines with `after:` run when all regions have ended, and
-after `F.cross_entropy(h, y).backward()`, whose forward was in the region; `h.retain_grad()` kept `h.grad`.
+Write down the dtype of each line, such as `torch.float32`. Lines without a label run in this region.
+Lines with `off:` run in a region inside, with `enabled=False`. Lines with `after:` run when all regions have
+ended, and after `F.cross_entropy(h, y).backward()`, whose forward was in the region; `h.retain_grad()` kept
+`h.grad`.
 
 The first line is answered. Replace every `...`, before you run any of them.
 """

@@ -29,7 +29,8 @@ class Floats(TorchDispatchMode):
         tensors = [t for t in tree_leaves((args, out)) if isinstance(t, Tensor)]
         dtypes = {t.dtype for t in tensors if t.is_floating_point()}
         name = func.overloadpacket.__name__
-        converts = len(dtypes) > 1 and name != "view" or name == "lift_fresh" and out.numel() > 1
+        made = name == "view" or name.startswith("new_") or name.endswith("_like")
+        converts = len(dtypes) > 1 and not made or name == "lift_fresh" and out.numel() > 1
         if dtypes and (converts or name.rstrip("_") in _ARITHMETIC):
             self.found.append("`torch.tensor`" if name == "lift_fresh" else f"`{name}`")
         return out
