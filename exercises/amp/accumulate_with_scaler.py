@@ -8,7 +8,7 @@ detached.
 - The optimizer steps once, with the true gradients of the whole batch, their norm clipped to `max_norm`. An
   inf or nan in any micro-batch skips the whole step. The scale moves once.
 
-Old gradients in `model` don't count.
+`optimizer` has all parameters of `model`; some may be frozen. Old gradients don't count.
 
 Two micro-batches of 1 and 3 examples with losses 4 and 8 → `tensor(7.)`
 """
@@ -70,8 +70,8 @@ def one_batch(accumulate_with_scaler, device):
 def in_turn(accumulate_with_scaler, device):
     """Each micro-batch runs forward in its region, then backward outside, before the next
 
-    A graph lives until its backward. If all forwards came first, all activations would be alive at once, and
-    that is what micro-batches are there to avoid.
+    Backward follows the dtypes of its forward, and needs no region. A graph lives until its backward: if all
+    forwards came first, all activations would be alive at once. Micro-batches are there to avoid that.
     """
     t = _given(accumulate_with_scaler, device, [3, 1, 4])
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
@@ -79,7 +79,8 @@ def in_turn(accumulate_with_scaler, device):
     inside = ("forward", torch.float16), ("loss", torch.float16)
     wanted = [*inside, ("backward", None)] * 3 + [("step", None)]
     for number, (came, one) in enumerate(zip(t.model.seen, wanted, strict=False), 1):
-        expect.equal(came, one, what=f"event {number} and the autocast around it")
+        told = [f"{what} {amp.region(dtype)}" for what, dtype in (came, one)]
+        expect.true(came == one, f"number {number} of what ran was {told[0]}", f"expected: {told[1]}")
     expect.equal(len(t.model.seen), len(wanted), what="the number of forwards, losses, backwards and steps")
 
 
@@ -99,10 +100,10 @@ def clipped(accumulate_with_scaler, device):
 
 @exercise.check
 def scale_moves_once(accumulate_with_scaler, device):
-    """The scale moves once for the whole batch
+    """One inf skips the whole step, and the scale moves once
 
     `update` between two micro-batches would change the scale of those that follow. An element of `.grad` that
-    is inf or nan stays so, whatever is added, and is found at the end.
+    is inf or nan stays so, and is found at the end. To leave out a micro-batch is to train on another batch.
     """
     with Rows() as rows:
         for bad in (None, 0, 1, 2):
@@ -112,8 +113,7 @@ def scale_moves_once(accumulate_with_scaler, device):
                 t = _given(accumulate_with_scaler, device, [3, 1, 4], more)
                 before = t.model.layers[2].weight.detach().clone()
                 t.call(_CALL.format(1.0))
-                steps = len(t.model.steps)
-                expect.equal(steps, int(good), what="the number of steps of the optimizer")
+                expect.equal(len(t.model.steps), int(good), what="the number of steps of the optimizer")
                 expect.equal(t.call("scaler.get_scale()"), 2048.0 if good else 512.0)
                 if not good:
                     expect.unchanged(t.model.layers[2].weight.detach(), before, what="`model`'s last weight")

@@ -7,8 +7,8 @@ Train `model` for one step, and return the loss, detached.
   is at most `max_norm`.
 - If the gradients have inf or nan, nothing is trained, and the scale falls. Then the next call works again.
 
-`model` may have old gradients: they don't count. `optimizer` has all parameters that are trained. Torch's own
-functions may do the work.
+`model` may have old gradients: they don't count. `optimizer` has all its parameters; some may be frozen.
+Torch's own functions may do the work.
 
 `amp_step(model, F.cross_entropy, optimizer, scaler, x, y, 1.0)` → `tensor(0.6931)`
 """
@@ -60,10 +60,8 @@ def region(amp_step, device):
     for what, wanted in {"forward": torch.float16, "loss": torch.float16, "backward": None}.items():
         found = [dtype for kind, dtype in t.model.seen if kind == what]
         expect.equal(len(found), 1, what=f"how often {what} ran")
-        told = [
-            f"under autocast in {dtype}" if dtype else "outside of autocast" for dtype in (found[0], wanted)
-        ]
-        expect.true(found[0] == wanted, f"{what} ran {told[0]}", f"expected: {told[1]}")
+        told = f"{what} ran {amp.region(found[0])}", f"expected: {amp.region(wanted)}"
+        expect.true(found[0] == wanted, *told)
     on = torch.is_autocast_enabled(device.type)
     expect.true(not on, "autocast is on after the call", "expected: off, as it was before")
     for name, w in t.model.named_parameters():
@@ -75,7 +73,7 @@ def clipped(amp_step, device):
     """The step is made with the true gradients, clipped by their true norm
 
     Before `unscale_` all gradients are too large by the scale, and so is their norm: what is clipped then is
-    far too small once it's divided. Clipping by norm keeps the direction: all gradients get one factor.
+    far too small once it's divided. There is one norm, over all gradients, and one factor.
     """
     with Rows() as rows:
         for scale, limit in itertools.product((1024.0, 65536.0), (0.125, 100.0)):
@@ -90,7 +88,8 @@ def clipped(amp_step, device):
 def fresh(amp_step, device):
     """Gradients of an earlier step don't count
 
-    Backward adds to what is in `.grad`. What is left there from the last step is not scaled.
+    Backward adds to what is in `.grad`. What other code has left there must go before; to clear at the end is
+    too late for it. The optimizer steps with any gradient that it finds, that of a frozen parameter too.
     """
     t = _given(amp_step, device, "for w in model.parameters():\n    w.grad = torch.full_like(w, 50.0)")
     _, wanted = t.model.truth(t.x, t.y)

@@ -84,18 +84,19 @@ def unscales(GradScaler, device):
 def skips(GradScaler, device):
     """A step is skipped for one inf or nan anywhere, and for nothing else
 
-    One such number would stay in the parameters, and in the momentum. A step with zeros is no skipped step:
-    momentum goes on. A large number is not inf, but the sum of two may be, and the square of one.
+    One such number, in any gradient, would stay in parameters and momentum. A step with zeros is no skipped
+    step: momentum goes on. A large number is not inf, but the sum of two may be, and the square of one.
     """
     step = "scaler.scale(loss)\np.grad, q.grad = torch.tensor([{}], device=device)\n"
     step += "scaler.step(both)\nscaler.update()"
     setup = amp.ONE_OPTIMIZER.replace("16.0", "1.0")  # so that a sum overflows after dividing, too
     with Rows() as rows:
-        for label in ("inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"):
-            with rows.of(f"`[{label}]`"):
-                pairs = "[1., 2.], [3., 4.]", f"[{label}], [1., 1.]", f"[1., 1.], [{label}]"
-                lines = [step.format(pair) for pair in pairs]
-                amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
+        numbers = "inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"
+        for place, pair in {"p": "[{}], [1., 1.]", "q": "[1., 1.], [{}]"}.items():
+            for label in numbers:
+                with rows.of(f"`{place}.grad = [{label}]`"):
+                    lines = [step.format("[1., 2.], [3., 4.]"), step.format(pair.format(label))]
+                    amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
 
 
 @exercise.check
@@ -142,10 +143,7 @@ def state(GradScaler, device):
     more = [f"train({pair})" for pair in ("[1., 1.]", "[2., 1.]", "[inf, 1.]", "[1., 1.]")]
     lines = ["train([1., 1.])", "saved = scaler.state_dict()", *more]
     lines += ["torchs = torch.amp.GradScaler('cpu')\ntorchs.load_state_dict(saved)"]
-    lines += [
-        "saved = torchs.state_dict()\nscaler = GradScaler()\nscaler.load_state_dict(saved)",
-        *more,
-        "scaler.load_state_dict(saved)",
-    ]
+    again = "saved = torchs.state_dict()\nscaler = GradScaler()\nscaler.load_state_dict(saved)"
+    lines += [again, *more, "scaler.load_state_dict(saved)"]
     questions = ["saved", "scaler.state_dict()", "scaler.get_scale()", "GradScaler().state_dict()"]
     amp.follow(GradScaler, lines, questions, device, f"{amp.TWO_OPTIMIZERS}\nsaved = {{}}")

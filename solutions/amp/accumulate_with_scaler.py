@@ -59,6 +59,7 @@ def _gradients_by_hand(model, loss_fn, optimizer, scaler, batches, max_norm):
             part = loss_fn(model(x), y) * len(x) / sum(len(other) for other, _ in batches)
         torch._foreach_add_(sums, torch.autograd.grad(scaler.scale(part), weights))
         total = total + part.detach()
+    optimizer.zero_grad()
     for w, grad in zip(weights, sums, strict=True):
         w.grad = grad
     nn.utils.clip_grad_norm_(weights, max_norm * scaler.get_scale())

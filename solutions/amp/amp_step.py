@@ -45,6 +45,7 @@ def _by_torch_autograd(model, loss_fn, optimizer, scaler, x, y, max_norm):
         return loss_fn(model(x), y)
 
     loss = forward()
+    optimizer.zero_grad()
     weights = [w for w in model.parameters() if w.requires_grad]
     for w, grad in zip(weights, torch.autograd.grad(scaler.scale(loss), weights), strict=True):
         w.grad = grad
@@ -74,6 +75,7 @@ def _loss_outside(model, loss_fn, optimizer, scaler, x, y, max_norm):
     return loss.detach()
 
 
+_TRAINED = "    for w in model.parameters():\n        w.grad = None if w.requires_grad else w.grad\n"
 mistakes = [
     Wrong(_loss_outside, told_by="region"),
     Edit(
@@ -84,6 +86,7 @@ mistakes = [
     ),
     Edit("clips what is scaled", "    scaler.unscale_(optimizer)\n", "", told_by="clipped"),
     Edit("old gradients count", "    optimizer.zero_grad()\n", "", told_by="fresh"),
+    Edit("clears what is trained", "    optimizer.zero_grad()\n", _TRAINED, told_by="fresh"),
     Edit("steps by itself", "scaler.step(optimizer)", "optimizer.step()", told_by="overflow"),
     Edit("forgets update", "    scaler.update()\n", "", told_by="overflow"),
     Edit("returns the scaled loss", "return loss", "return scaler.scale(loss)", told_by="returned"),

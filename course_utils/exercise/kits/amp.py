@@ -102,6 +102,11 @@ scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
 x, y = torch.randn(8, 3, device=device), torch.arange(8, device=device) % 3"""
 
 
+def region(dtype: torch.dtype | None) -> str:
+    """The region around something that ran, in words."""
+    return f"under autocast in {dtype}" if dtype else "outside of autocast"
+
+
 class Watched(nn.Module):
     """A model that writes down what happens to it. `seen`: pairs of what ran (forward, loss, backward, step)
     and the dtype of the autocast region around it, or None. `steps`: the gradients, by name, of each step."""
@@ -138,8 +143,12 @@ class Watched(nn.Module):
         return loss.detach(), {name: factor * grad for name, grad in zip(trained, grads, strict=True)}
 
     def expect_step(self, wanted: dict[str, Tensor], factors: dict[str, float] | None = None) -> None:
-        """The optimizer has stepped once, with these gradients, as exact as float16 is."""
+        """The optimizer has stepped once, with these gradients and no others, as exact as float16 is."""
         expect.equal(len(self.steps), 1, what="the number of steps of the optimizer")
         for name, true in wanted.items():
             slack, what = 0.01 * true.abs().max().item(), f"the gradient of `{name}` in the step"
             expect.equal(self.steps[0].get(name), true, what=what, rtol=0.01, atol=slack, factors=factors)
+        for name, came in self.steps[0].items():
+            if name not in wanted:
+                what = f"the gradient of `{name}`, which is frozen, in the step"
+                expect.equal(came, torch.zeros_like(came), what=what)
