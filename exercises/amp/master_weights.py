@@ -4,7 +4,7 @@
 
 - `make_optimizer` is called once, with a list of float32 copies of the parameters that require grad: the
   *masters*. It returns the optimizer.
-- `zero_grad()` clears the gradients of the model.
+- `zero_grad()` sets the gradients of the model to `None`.
 - `step()` brings each gradient to its master in float32, steps the optimizer, and writes each master back,
   rounded, into its parameter: the same tensor, in bfloat16. A parameter without a gradient is not updated.
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, Rows, expect
 
@@ -42,52 +43,39 @@ class MasterWeights:
     def step(self) -> None: ...
 
 
+_ONE = """
+p = nn.Parameter(torch.ones(2, dtype=torch.bfloat16, device=device))
+model = nn.ParameterList([p])
+weights = MasterWeights(model, lambda masters: torch.optim.SGD(masters, lr=0.0005))
+"""
 _MODEL = """
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(device, torch.bfloat16)
 x = torch.randn(32, 4, device=device).bfloat16()
 y = x[:, :1] * x[:, 1:2]
-optimizers = []
-
-def make_optimizer(masters):
-    optimizers.append(KIND(masters))
-    return optimizers[-1]
-
-def train(steps):
-    for _ in range(steps):
-        weights.zero_grad()
-        F.mse_loss(model(x).float(), y.float()).backward()
-        weights.step()
+def train():
+    weights.zero_grad()
+    F.mse_loss(model(x).float(), y.float()).backward()
+    weights.step()
 """
-_KINDS = {
-    "SGD": "torch.optim.SGD(masters, lr=0.002)",
-    "SGD with momentum": "torch.optim.SGD(masters, lr=0.002, momentum=0.9)",
-    "Adam": "torch.optim.Adam(masters, lr=1e-3)",
-}
+_OPTIMIZERS = "torch.optim.SGD(masters, lr=0.002, momentum=0.9)", "torch.optim.Adam(masters, lr=1e-3)"
 
 
-def _given(MasterWeights, device, kind, more=""):
-    setup = _MODEL.replace("KIND(masters)", _KINDS[kind]) + more
-    setup += "\nweights = MasterWeights(model, make_optimizer)"
+def _given(MasterWeights, device, optimizer, more=""):
+    setup = f"{_MODEL}{more}\nweights = MasterWeights(model, lambda masters: {optimizer})"
     return expect.given(setup, MasterWeights=MasterWeights, device=device)
 
 
-class _Reference:
-    def __init__(self, model, make_optimizer):
-        self.pairs = [(p, p.detach().float()) for p in model.parameters() if p.requires_grad]
-        self.optimizer = make_optimizer([master for _, master in self.pairs])
+@exercise.check
+def cleared(MasterWeights, device):
+    """`zero_grad` sets the gradients of the model to None
 
-    def zero_grad(self):
-        for p, _ in self.pairs:
-            p.grad = None
-
-    @torch.no_grad()
-    def step(self):
-        for p, master in self.pairs:
-            master.grad = None if p.grad is None else p.grad.float()
-        self.optimizer.step()
-        for p, master in self.pairs:
-            p.copy_(master)
+    Backward adds to the `.grad` of the model's parameters, and knows of no master. What isn't cleared there
+    is a part of the next gradient, and zeros are a gradient, too.
+    """
+    t = expect.given(f"{_ONE}p.sum().backward()", MasterWeights=MasterWeights, device=device)
+    t.run("weights.zero_grad()")
+    expect.equal(t.p.grad, None, what="`p.grad`")
 
 
 @exercise.check
@@ -95,20 +83,12 @@ def small_updates(MasterWeights, device):
     """Updates that are too small for bfloat16 add up
 
     Right below 1 the numbers of bfloat16 are 1/256 apart. An update of less than half of that is rounded
-    away, each time anew. A float32 master keeps it, and after enough of them the rounded weight moves.
+    away, each time anew. A float32 master keeps it, as long as nothing rounded is written into the master.
     """
-    t = expect.given(
-        """
-p = nn.Parameter(torch.ones(2, dtype=torch.bfloat16, device=device))
-model = nn.ParameterList([p])
-weights = MasterWeights(model, lambda masters: torch.optim.SGD(masters, lr=0.0005))
-""",
-        MasterWeights=MasterWeights,
-        device=device,
-    )
+    t = expect.given(_ONE, MasterWeights=MasterWeights, device=device)
     t.run("for _ in range(400):\n    weights.zero_grad()\n    p.sum().backward()\n    weights.step()")
     wanted = torch.full((2,), 0.8, device=device).bfloat16()
-    expect.equal(t.p.detach(), wanted, like={"the weight at the start": torch.ones_like(wanted)})
+    expect.equal(t.p.detach(), wanted, what="`p`", like={"the weight at the start": torch.ones_like(wanted)})
 
 
 @exercise.check
@@ -119,13 +99,20 @@ def follows(MasterWeights, device):
     anew from them each time, and does not go back into them.
     """
     with Rows() as rows:
-        for kind in _KINDS:
-            with rows.of(kind):
-                t, ours = _given(MasterWeights, device, kind), _given(_Reference, device, kind)
-                for steps in (1, 2, 40):
-                    t.run(f"train({steps})")
-                    ours.run(f"train({steps})")
-                    expect.equal(t.call("model.state_dict()"), ours.model.state_dict())
+        for code in _OPTIMIZERS:
+            with rows.of(f"`{code}`"):
+                t = _given(MasterWeights, device, code)
+                ours = {name: p.detach().float() for name, p in t.model.named_parameters()}
+                optimizer = eval(code, {"torch": torch, "masters": list(ours.values())})
+                for _ in range(5):
+                    loss = F.mse_loss(t.model(t.x).float(), t.y.float())
+                    grads = torch.autograd.grad(loss, list(t.model.parameters()))
+                    for w, grad in zip(ours.values(), grads, strict=True):
+                        w.grad = grad.float()
+                    optimizer.step()
+                    t.run("train()")
+                    wanted = {name: w.bfloat16() for name, w in ours.items()}
+                    expect.equal(t.call("model.state_dict()"), wanted, rtol=0.0, atol=0.0)
 
 
 @exercise.check
@@ -135,13 +122,14 @@ def masters(MasterWeights, device):
     Other code holds the model's parameters, views of them too. So they stay the same tensors, with the same
     storage. The state of the optimizer has the dtype of what it is given.
     """
-    t = _given(MasterWeights, device, "Adam", "\nmodel[0].bias.requires_grad_(False)")
-    expect.equal(len(t.optimizers), 1, what="the number of calls of `make_optimizer`")
-    given = [p for group in t.optimizers[0].param_groups for p in group["params"]]
+    frozen = "model[0].bias.requires_grad_(False)\ngiven = []"
+    t = _given(MasterWeights, device, "given.append([*masters]) or torch.optim.Adam(given[-1])", frozen)
+    expect.equal(len(t.given), 1, what="the number of calls of `make_optimizer`")
     wanted = [(tuple(p.shape), torch.float32) for p in t.model.parameters() if p.requires_grad]
-    expect.equal([(tuple(p.shape), p.dtype) for p in given], wanted, what="what `make_optimizer` is given")
+    came = [(tuple(p.shape), p.dtype) for p in t.given[0]]
+    expect.equal(came, wanted, what="what `make_optimizer` is given")
     before = [(id(p), p.data_ptr(), p.dtype) for p in t.model.parameters()]
-    t.run("train(2)")
+    t.run("train()\ntrain()")
     after = [(id(p), p.data_ptr(), p.dtype) for p in t.model.parameters()]
     expect.true(before == after, "the model has other tensors after a step", "expected: the same ones")
 
@@ -153,15 +141,10 @@ def without_gradient(MasterWeights, device):
     Optimizers pass over a parameter whose `.grad` is None, and momentum or weight decay with it. Zeros are
     something else, and so is the gradient of the step before.
     """
-    t = _given(MasterWeights, device, "SGD with momentum")
-    t.run("train(3)")
-    before = [p.detach().clone() for p in t.model.parameters()]
-    t.run(
-        "weights.zero_grad()\n(100 * model[2](torch.ones(1, 8, device=device).bfloat16())).sum().backward()"
-    )
-    t.run("weights.step()")
-    for i, (p, old) in enumerate(zip(t.model.parameters(), before, strict=True)):
-        if i < 2:
-            expect.equal(p.detach(), old, what=f"`list(model.parameters())[{i}]`, which got no gradient")
-        else:
-            expect.true(not torch.equal(p, old), f"parameter {i} did not move", "expected: it has a gradient")
+    t = _given(MasterWeights, device, _OPTIMIZERS[0])
+    t.run("train()\ntrain()\ntrain()")
+    *before, last = [p.detach().clone() for p in t.model.parameters()]
+    t.run("weights.zero_grad()\n(100 * model[2].bias).sum().backward()\nweights.step()")
+    for i, (p, old) in enumerate(zip(t.model.parameters(), before, strict=False)):
+        expect.equal(p.detach(), old, what=f"`list(model.parameters())[{i}]`, which got no gradient")
+    expect.true(not torch.equal(t.model[2].bias, last), "`model[2].bias` stayed", "expected: it moved")

@@ -81,6 +81,7 @@ class _ByData:
 also_right = [_Foreach, _ByData]
 
 mistakes = [
+    Edit("clears the masters", "for weight, _ in", "for _, weight in", told_by="cleared"),
     Edit("masters in bfloat16", "p.detach().float()", "p.detach().clone()", told_by="small_updates"),
     Edit(
         "the rounded weights go back into the masters",
