@@ -1,0 +1,135 @@
+"""Forward runs `fn` under `no_grad`, so nothing inside is kept. Backward has three things to make up for it:
+the arguments, the random numbers, and a graph.
+
+The arguments come back from `save_for_backward`. Each becomes a new leaf, or the second graph would go on
+into the first one. The numbers come back with the states of the generators; `fork_rng` puts back what was
+there, also after an exception. The graph is built under `enable_grad`, and `torch.autograd.backward` goes
+through it: it fills the `.grad` of the leaves, which is what this node returns, and that of parameters.
+
+That last step is a backward inside a backward. It writes into `.grad` of the parameters whatever the outer
+one was asked for. That's why torch's reentrant checkpoint refuses `torch.autograd.grad`.
+"""
+
+import torch
+from torch import Tensor
+
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, fn, *args):
+        ctx.fn, ctx.others = fn, [None if isinstance(a, Tensor) else a for a in args]
+        ctx.save_for_backward(*[a if isinstance(a, Tensor) else None for a in args])
+        ctx.cpu, ctx.gpus = torch.get_rng_state(), torch.cuda.get_rng_state_all()
+        return fn(*args)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor | None):
+        leaves = [t if t is None else t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        args = [ctx.others[i] if leaf is None else leaf for i, leaf in enumerate(leaves)]
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.set_rng_state(ctx.cpu)
+            torch.cuda.set_rng_state_all(ctx.gpus)
+            outputs = ctx.fn(*args)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        asked = [i for i, out in enumerate(outputs) if out.requires_grad]
+        torch.autograd.backward([outputs[i] for i in asked], [grads[i] for i in asked])
+        return None, *[leaf if leaf is None else leaf.grad for leaf in leaves]
+
+
+# Other right answers
+
+import contextlib
+
+from course_utils.exercise import Edit
+
+
+@contextlib.contextmanager
+def _numbers_of(cpu, gpus):
+    before = torch.get_rng_state(), torch.cuda.get_rng_state_all()
+    torch.set_rng_state(cpu)
+    torch.cuda.set_rng_state_all(gpus)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        torch.cuda.set_rng_state_all(before[1])
+
+
+class _ByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, fn, *args):
+        ctx.places = [i for i, a in enumerate(args) if torch.is_tensor(a)]
+        ctx.save_for_backward(*(args[i] for i in ctx.places))
+        ctx.fn, ctx.args = fn, [None if i in ctx.places else a for i, a in enumerate(args)]
+        ctx.states = torch.get_rng_state(), torch.cuda.get_rng_state_all()
+        return fn(*args)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, *grads):
+        args = list(ctx.args)
+        for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
+            args[i] = t.detach()
+            args[i].requires_grad = ctx.needs_input_grad[i + 1]
+        with _numbers_of(*ctx.states), torch.set_grad_enabled(True):
+            out = ctx.fn(*args)
+            out = [out] if torch.is_tensor(out) else out
+            sum((o * g).sum() for o, g in zip(out, grads, strict=True) if o.requires_grad).backward()
+        return None, *(args[i].grad if i in ctx.places else None for i in range(len(args)))
+
+
+class _OneByOne(Checkpoint):
+    @staticmethod
+    def backward(ctx, *grads):
+        leaves = [t is not None and t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
+        with torch.enable_grad(), _numbers_of(ctx.cpu, ctx.gpus):
+            outputs = ctx.fn(
+                *[a if leaf is False else leaf for leaf, a in zip(leaves, ctx.others, strict=True)]
+            )
+        outputs = [outputs] if isinstance(outputs, Tensor) else outputs
+        for out, grad in zip(outputs, grads, strict=True):
+            if out.grad_fn is not None:
+                out.backward(grad, retain_graph=True)
+        return (None, *[getattr(leaf, "grad", None) for leaf in leaves])
+
+
+also_right = [_ByHand, _OneByOne]
+
+
+mistakes = [
+    Edit("not detached", "t.detach().requires_grad_(t.requires_grad)", "t", told_by="gradients"),
+    Edit("all outputs", " if out.requires_grad]", "]", told_by="gradients"),
+    Edit(
+        "no gradients for parameters",
+        "[grads[i] for i in asked])",
+        "[grads[i] for i in asked], inputs=[t for t in leaves if t is not None and t.requires_grad])",
+        told_by="gradients",
+    ),
+    Edit("a graph in forward", "return fn(*args)", "return torch.enable_grad()(fn)(*args)", told_by="twice"),
+    Edit(
+        "forgets the versions",
+        "[a if isinstance",
+        "[a.data.requires_grad_(a.requires_grad) if isinstance",
+        told_by="keeps_arguments",
+    ),
+    Edit("other numbers", "torch.set_rng_state(ctx.cpu)", "pass", told_by="same_numbers"),
+    Edit("generators stay where they are", "torch.random.fork_rng(), ", "", told_by="generators_put_back"),
+    Edit(
+        "not after an exception",
+        """with torch.random.fork_rng(), torch.enable_grad():
+            torch.set_rng_state(ctx.cpu)
+            torch.cuda.set_rng_state_all(ctx.gpus)
+            outputs = ctx.fn(*args)""",
+        """before = torch.get_rng_state()
+        torch.set_rng_state(ctx.cpu)
+        with torch.enable_grad():
+            outputs = ctx.fn(*args)
+        torch.set_rng_state(before)""",
+        told_by="generators_put_back",
+    ),
+]
+
+equivalent = {
+    "line 8: `None if isinstance(a, Tensor) else a` -> `a`": "a second reference to tensors that are kept",
+    "line 19: `torch.cuda.set_rng_state_all(ctx.gpus)` removed": "makes a difference on a GPU",
+}
