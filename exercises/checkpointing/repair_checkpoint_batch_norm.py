@@ -3,7 +3,8 @@
 The function below runs a block in a checkpoint. The block has batch norms, and after backward each of them
 has counted two batches: `num_batches_tracked` and the running statistics have moved twice. Mend it.
 
-- After the forward, and after backward, all buffers of the block are as in a run without a checkpoint.
+- After each forward and each backward, in whatever order they come, all buffers of the block are as in a
+  run without a checkpoint.
 - The result and all gradients stay as they are, with batch statistics in the recomputation too.
 - The block stays in one checkpoint, and its modules stay as they are: their modes, settings and hooks.
 
@@ -41,10 +42,16 @@ _SETUP = """
 torch.manual_seed(0)
 inner = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU())
 block = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Tanh(), inner, nn.Linear(16, 4)).to(device)
-xs = torch.randn(4, 8, 4, device=device)
-x = xs[0].clone()
+x, other = torch.randn(8, 4, device=device), torch.randn(8, 4, device=device)
 """
 _CALL = "repair_checkpoint_batch_norm(block, x)"
+_STEPS = {
+    "the first forward": f"y = {_CALL}",
+    "the first backward": "y.square().mean().backward()",
+    "two more forwards": f"y, z = {_CALL}, {_CALL.replace('x)', 'other)')}",
+    "two more forwards, and backward of the first": "y.square().mean().backward()",
+    "two more forwards, and backward of both": "z.square().mean().backward()",
+}
 _BLOCKS = {
     "in training": "",
     "in evaluation": "\nblock.eval()",
@@ -53,8 +60,7 @@ _BLOCKS = {
     "images": """
 norm = nn.BatchNorm2d(2, momentum=0.3)
 block = nn.Sequential(nn.Conv2d(1, 2, 1), norm, nn.ReLU(), nn.Conv2d(2, 1, 1)).to(device)
-xs = xs[:, :, None, None]
-x = xs[0].clone()""",
+x, other = x[:, None, None], other[:, None, None]""",
 }
 
 
@@ -63,57 +69,39 @@ def _given(repair_checkpoint_batch_norm, device, more=""):
     return expect.given(setup, repair_checkpoint_batch_norm=repair_checkpoint_batch_norm, device=device)
 
 
-def _plain(block, x):
-    return block(x)
-
-
 @exercise.check
 def statistics(repair_checkpoint_batch_norm, device):
     """After each forward and each backward, the buffers are those of a run without a checkpoint
 
-    A batch norm in training writes to its buffers whenever it runs. The recomputation is one more run with
-    the same batch, so it must leave them as it found them. It also has to save the same tensors as the
-    forward, and a norm with another mode or without tracking saves others.
+    A batch norm in training writes to its buffers whenever it runs. The recomputation is one more run, and
+    must leave them as it found them, with all forwards counted that came before it. It stops as soon as all
+    saved tensors are there, by an exception that comes out of the block: a `finally` runs then, other code
+    doesn't. And it has to save what the forward saved; a norm in another mode or without tracking doesn't.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():
             with rows.of(label):
-                t, ours = _given(repair_checkpoint_batch_norm, device, more), _given(_plain, device, more)
-                for step in range(3):
-                    for when, line in (
-                        ("the forward", f"x = xs[{step}]\ny = {_CALL}"),
-                        ("backward", "y.square().mean().backward()"),
-                    ):
-                        t.run(line)
-                        ours.run(line)
-                        wanted = dict(ours.block.named_buffers())
-                        for name, buffer in t.block.named_buffers():
-                            what = f"buffer `{name}` after {when} of step {step}"
-                            expect.equal(buffer, wanted[name], what=what)
+                t = _given(repair_checkpoint_batch_norm, device, more)
+                plain = _given(lambda block, x: block(x), device, more)
+                for after, line in _STEPS.items():
+                    t.run(line)
+                    plain.run(line)
+                    wanted = dict(plain.block.named_buffers())
+                    for name, buffer in t.block.named_buffers():
+                        expect.equal(buffer, wanted[name], what=f"buffer `{name}` after {after}")
 
 
 @exercise.check
 def gradients(repair_checkpoint_batch_norm, device):
     """The result and the gradients are those of a run without a checkpoint
 
-    Backward needs what the forward has computed, with the statistics of the batch. In evaluation mode the
-    recomputation would use the running ones: other values, other gradients, and no error.
+    Backward needs what the forward has computed, from the same input and with the statistics of the batch.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():
             with rows.of(label):
                 t = _given(repair_checkpoint_batch_norm, device, more)
-                plain = _given(_plain, device, more)
-                plain.block.load_state_dict(t.block.state_dict())
-                checkpoints.same_step(lambda: t.call(_CALL), lambda: _detour(t, plain), [t.block])  # noqa: B023
-
-
-def _detour(t, plain):
-    """The plain result of the same parameters, with buffers of its own."""
-    from torch.func import functional_call
-
-    buffers = dict(plain.block.named_buffers())
-    return functional_call(t.block, {**dict(t.block.named_parameters()), **buffers}, (t.x,))
+                checkpoints.same_step(lambda: t.call(_CALL), lambda: t.block(t.x), [t.block])  # noqa: B023
 
 
 @exercise.check
@@ -131,8 +119,7 @@ def still_checkpointed(repair_checkpoint_batch_norm, device):
 def modules_left_alone(repair_checkpoint_batch_norm, device):
     """Modes, settings and hooks are what they were, after the forward and after backward
 
-    The recomputation stops as soon as all saved tensors are there again, by an exception that comes out of
-    the block. Code after it doesn't run; a `finally` does.
+    What is changed for the recomputation has to come back, also where it stops early: in a `finally`.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():
@@ -151,8 +138,7 @@ def _settings(block):
     found = {}
     for name, module in block.named_modules():
         for setting in ("training", "momentum", "track_running_stats", "affine", "eps"):
-            if hasattr(module, setting):
-                found[name, setting] = getattr(module, setting)
+            found[name, setting] = getattr(module, setting, None)
         found[name, "forward"] = "forward" in vars(module)
         found[name, "hooks"] = len(module._forward_hooks) + len(module._forward_pre_hooks)
     return found

@@ -41,7 +41,7 @@ def repair_checkpoint_gradients(layers: Sequence[nn.Module], head: nn.Module, x:
 _SETUP = """
 torch.manual_seed(0)
 def block():
-    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.Dropout(0.5), nn.Linear(32, 8))
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
 
 layers = [block().to(device) for _ in range(3)]
 head = nn.Linear(8, 1).to(device)
@@ -50,10 +50,10 @@ x = torch.randn(16, 8, device=device)
 _CALL = "repair_checkpoint_gradients(layers, head, x)"
 _INPUTS = {
     "data": "",
-    "integers, and an embedding": """
+    "dropout": "\nlayers = [nn.Sequential(layer, nn.Dropout(0.5)) for layer in layers]",
+    "integers": """
 layers.insert(0, nn.Embedding(5, 8).to(device))
-x = torch.arange(16, device=device) % 5
-""",
+x = torch.arange(16, device=device) % 5""",
 }
 
 
@@ -66,9 +66,9 @@ def _given(repair_checkpoint_gradients, device, more=""):
 def gradients(repair_checkpoint_gradients, device):
     """All layers get the gradients of a run without checkpoints
 
-    A tensor requires grad if something that it was computed from does. A reentrant checkpoint computes under
-    `no_grad` and asks the tensors that it is given. Data don't require grad, so its output doesn't either,
-    and the layers before the head are cut off. Integers can't require grad at all.
+    A reentrant checkpoint computes under `no_grad`, and its output requires grad if a tensor that it is given
+    does. Data don't, so the layers before the head are cut off, and integers can't at all. Dropout draws in
+    both runs: the same mask only from the same state of the generator.
     """
     with Rows() as rows:
         for label, more in _INPUTS.items():

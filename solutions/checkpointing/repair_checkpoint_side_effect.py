@@ -117,6 +117,7 @@ mistakes = [
         "run(block, x)",
         told_by="still_checkpointed",
     ),
+    Edit("reentrant", "use_reentrant=False", "use_reentrant=True", told_by="gradients"),
     Edit("entries with a graph", "hidden.detach().max()", "hidden.max()", told_by="once"),
     Edit(
         "a view of all",

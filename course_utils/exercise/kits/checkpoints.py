@@ -26,7 +26,7 @@ def same_step(
         result = one()
         if not found:
             torch.rand(5)  # whatever else draws numbers before backward
-        expect.in_graph(result, of="the parameters")
+        expect.in_graph(result, of="a parameter")
         result.square().mean().backward()
         found.append((result.detach(), {name: p.grad for name, p in names.items()}))
     (wanted, right), (came, grads) = found
