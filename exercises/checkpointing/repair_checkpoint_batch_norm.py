@@ -48,9 +48,9 @@ _CALL = "repair_checkpoint_batch_norm(block, x)"
 _STEPS = {
     "the first forward": f"y = {_CALL}",
     "the first backward": "y.square().mean().backward()",
-    "two more forwards": f"y, z = {_CALL}, {_CALL.replace('x)', 'other)')}",
-    "two more forwards, and backward of the first": "y.square().mean().backward()",
-    "two more forwards, and backward of both": "z.square().mean().backward()",
+    "more forwards, one of them plain": f"y, z = {_CALL}, {_CALL.replace('x)', 'other)')}\nblock(other)",
+    "more forwards, and backward of the first": "y.square().mean().backward()",
+    "more forwards, and backward of two": "z.square().mean().backward()",
 }
 _BLOCKS = {
     "in training": "",

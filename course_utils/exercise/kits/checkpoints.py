@@ -53,7 +53,8 @@ def runs(run: Callable[[], Tensor], modules: Iterable[nn.Module], times: int = 2
     counts = {module: 0 for module in modules}
 
     def note(module: nn.Module, args: Any) -> None:
-        counts[module] += 1
+        if module in counts:  # a copy of a module has its hooks, too
+            counts[module] += 1
 
     hooks = [module.register_forward_pre_hook(note) for module in counts]
     try:
