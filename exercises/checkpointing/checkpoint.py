@@ -2,14 +2,13 @@
 
 Write `Checkpoint`: `Checkpoint.apply(fn, *args)` returns what `fn(*args)` returns, a tensor or a tuple of
 tensors, and runs `fn` again in backward. Arguments may be tensors, None or anything else. If a tensor among
-them requires grad, all gradients are those of `fn(*args)`, of parameters inside `fn` too.
+them requires grad, all gradients are those of `fn(*args)`, of parameters inside `fn` too. Don't use
+`torch.utils.checkpoint`.
 
 - `fn` runs once in forward, without a graph, and once in each backward. Tensor arguments are kept, uncopied,
   and nothing else large. Backward raises a `RuntimeError` if one was changed in between.
 - The second run draws the numbers that the first drew, on the CPU and on GPUs.
 - Forward and backward leave the generators where they are without a checkpoint, also if `fn` raises.
-
-Don't use `torch.utils.checkpoint`.
 
 `Checkpoint.apply(torch.sin, x)` → `x.sin()`
 """
@@ -53,10 +52,10 @@ _SETUP = """
 torch.manual_seed(0)
 layer = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)).to(device)
 x, w = (torch.randn(3, 4, device=device, requires_grad=True) for _ in range(2))
-data, index = torch.randn(3, 4), torch.tensor([2, 0], device=device)
+index = torch.tensor([2, 0], device=device)
 """
 _USES = {
-    "data, and a tensor that requires grad": "y = Checkpoint.apply(lambda a, b: layer(a) * b, data.to(x), w)",
+    "data, and a tensor that requires grad": "y = Checkpoint.apply(lambda a, b: layer(a) * b, x.detach(), w)",
     "None, a number and integers": """
 def fn(a, bias, scale, index, b):
     return layer(a)[index] * scale + (b[index] if bias is None else bias)
@@ -89,14 +88,11 @@ after_raising = torch.rand(2), torch.rand(2, device=device)
 """
 
 
-_GRADIENTS = ("y", "x.grad", "w.grad", "layer[0].weight.grad", "layer[2].bias.grad")
-
-
-def _same(Checkpoint, device, lines, names=_GRADIENTS):
+def _same(Checkpoint, device, lines, names="y x.grad w.grad layer[0].weight.grad layer[2].bias.grad"):
     """The same lines give the same tensors with a checkpoint and without."""
     device = torch.device("cpu") if device.type == "mps" else device  # its generator isn't asked for
     plain, t = (expect.given(_SETUP + lines, Checkpoint=one, device=device) for one in (_PLAIN, Checkpoint))
-    for name in names:
+    for name in names.split():
         wanted = plain.call(name)
         expect.equal(t.call(name), wanted, what=f"`{name}`")
 
@@ -119,8 +115,8 @@ def gradients(Checkpoint, device):
 def twice(Checkpoint, device):
     """`fn` runs once in forward, without a graph, and once in backward, with one
 
-    `forward` and `backward` of a Function run with grad off. To switch it on in forward builds a graph that a
-    checkpoint is there to avoid; in backward a graph is needed.
+    `forward` of a Function runs with grad off, and so does `backward`, unless `create_graph=True`. With grad
+    switched on, forward builds the graph that a checkpoint is there to avoid; backward needs it.
     """
     fn = "runs = []\ndef fn(x):\n    runs.append(torch.is_grad_enabled())\n    return layer(x)\n"
     t = expect.given(f"{_SETUP}{fn}y = Checkpoint.apply(fn, x)", Checkpoint=Checkpoint, device=device)
@@ -163,4 +159,4 @@ def generators_put_back(Checkpoint, device):
     The state of a generator belongs to the whole program. Whoever sets it for a while puts it back in a
     `finally`, or in a context manager such as `fork_rng`.
     """
-    _same(Checkpoint, device, _DRAWS + _RAISES, ["after_forward", "after_backward", "after_raising"])
+    _same(Checkpoint, device, _DRAWS + _RAISES, "after_forward after_backward after_raising")
