@@ -37,7 +37,6 @@ def autocast_function(function: type, dtype: torch.dtype | None = None) -> type:
 
 _SETUP = """
 from course_utils.exercise.kits import formats
-
 Product, seen = formats.product()
 torch.manual_seed(0)
 a, b = torch.randn(2, 3, requires_grad=True), torch.randn(3, 4, requires_grad=True)
@@ -48,16 +47,18 @@ _REGIONS = "off", "bfloat16", "float16"
 
 
 def _run(autocast_function, call, forward, backward=None, more=""):
-    """Calls forward and backward in the regions of these names."""
+    """Forward and backward in the regions of these names; `call`: what follows on `autocast_function`."""
     t = expect.given(_SETUP + more, autocast_function=autocast_function)
-    t.run(f"with {forward}:\n    out = {call}")
+    t.run(f"with {forward}:\n    out = autocast_function{call}")
     if backward:
         t.run(f"with {backward}:\n    out.backward(torch.ones_like(out))")
     return t
 
 
-def _saw(t, what, wanted):
-    expect.equal(t.call(f"seen['{what}']"), wanted, what=what)
+def _saw(t, where, state, dtypes=None):
+    expect.equal(t.call(f"seen['autocast in {where}']"), state, what=f"autocast in {where}")
+    if dtypes:
+        expect.equal(t.call(f"seen['dtypes in {where}']"), dtypes, what=f"dtypes in {where}")
 
 
 @exercise.check
@@ -68,13 +69,11 @@ def as_forward(autocast_function):
     Function runs operators anew, in the state of whoever calls `backward`, after the region or in another.
     """
     with Rows() as rows:
-        for one in _REGIONS:
-            for other in _REGIONS:
-                with rows.of(f"`{one}` then `{other}`"):
-                    t = _run(autocast_function, "autocast_function(Product).apply(a, b, 2)", one, other)
-                    for where in ("forward", "backward"):
-                        _saw(t, f"autocast in {where}", one)
-                    _saw(t, "dtypes in forward", [torch.float32] * 2)
+        for one, other in [(one, other) for one in _REGIONS for other in _REGIONS]:
+            with rows.of(f"`{one}` then `{other}`"):
+                t = _run(autocast_function, "(Product).apply(a, b, 2)", one, other)
+                _saw(t, "forward", one, [torch.float32] * 2)
+                _saw(t, "backward", one)
 
 
 @exercise.check
@@ -88,10 +87,8 @@ def computed_in_dtype(autocast_function):
         for left in ("a", "a.half()", "a.bfloat16()"):
             for dtype in (torch.float32, torch.bfloat16, torch.float64):
                 with rows.of(f"`{left}` and `{dtype}`"):
-                    call = f"autocast_function(Product, {dtype}).apply({left}, b, 3)"
-                    t = _run(autocast_function, call, "bfloat16")
-                    _saw(t, "autocast in forward", "off")
-                    _saw(t, "dtypes in forward", [dtype] * 2)
+                    t = _run(autocast_function, f"(Product, {dtype}).apply({left}, b, 3)", "bfloat16")
+                    _saw(t, "forward", "off", [dtype] * 2)
                     wanted = eval(left, {"a": t.a.detach()}).to(dtype) @ t.b.detach().to(dtype) * 3
                     expect.equal(t.out.detach(), wanted)
 
@@ -104,14 +101,11 @@ def backward_too(autocast_function):
     in `dtype`. Autograd casts each gradient to the dtype that the argument of `apply` has.
     """
     for region in _REGIONS:
-        call = "autocast_function(Product, torch.float32).apply(h, b)"
         more = "h = a.detach().bfloat16().requires_grad_()"
-        t = _run(autocast_function, call, "bfloat16", region, more)
-        _saw(t, "autocast in backward", "off")
-        _saw(t, "dtypes in backward", [torch.float32] * 3)
-        grad = torch.ones(2, 4)
-        expect.equal(t.h.grad, (grad @ t.b.detach().t()).bfloat16(), what="`h.grad`")
-        expect.equal(t.b.grad, t.h.detach().float().t() @ grad, what="`b.grad`")
+        t = _run(autocast_function, "(Product, torch.float32).apply(h, b)", "bfloat16", region, more)
+        _saw(t, "backward", "off", [torch.float32] * 3)
+        expect.equal(t.h.grad, (torch.ones(2, 4) @ t.b.detach().t()).bfloat16(), what="`h.grad`")
+        expect.equal(t.b.grad, t.h.detach().float().t() @ torch.ones(2, 4), what="`b.grad`")
 
 
 @exercise.check
@@ -122,17 +116,12 @@ def left_alone(autocast_function):
     float64: whoever uses it wants the digits. And an integer may be an index.
     """
     with Rows() as rows:
-        for region, made in (
-            ("off", "bfloat16"),
-            ("off", "half"),
-            ("bfloat16", "double"),
-            ("bfloat16", "long"),
-        ):
-            with rows.of(f"`{made}` in `{region}`"):
+        for row in ("bfloat16 in off", "half in off", "double in bfloat16", "long in bfloat16"):
+            with rows.of(f"`{row}`"):
+                made, region = row.split(" in ")
                 more = f"x, y = a.detach().{made}(), b.detach().{made}()"
-                call = "autocast_function(Product, torch.float32).apply(x, y)"
-                t = _run(autocast_function, call, region, more=more)
-                _saw(t, "dtypes in forward", [t.x.dtype] * 2)
+                t = _run(autocast_function, "(Product, torch.float32).apply(x, y)", region, more=more)
+                _saw(t, "forward", "off", [t.x.dtype] * 2)
                 expect.equal(t.out, t.x @ t.y)
 
 
@@ -144,8 +133,8 @@ def each_call(autocast_function):
     call is kept on its `ctx`. A subclass leaves the class alone that it was made of.
     """
     t = expect.given(_SETUP, autocast_function=autocast_function)
-    t.run("Wrapped = autocast_function(Product)\nwith bfloat16:\n    first = Wrapped.apply(a, b)")
-    t.run("second, third = Wrapped.apply(a, b), Product.apply(a, b)")
-    for name, region in {"first": "bfloat16", "second": "off", "third": "bfloat16"}.items():
+    t.run("Wrapped = autocast_function(Product)\nfirst, plain = Wrapped.apply(a, b), Product.apply(a, b)")
+    t.run("with bfloat16:\n    second = Wrapped.apply(a, b)")
+    for name, region in {"first": "off", "second": "bfloat16", "plain": "bfloat16"}.items():
         t.run(f"with bfloat16:\n    {name}.sum().backward()")
-        _saw(t, "autocast in backward", region)
+        _saw(t, "backward", region)

@@ -5,10 +5,9 @@
     with torch.autocast("cpu", dtype=torch.bfloat16):
         h = linear(x)
 
-Write down the dtype of each line, such as `torch.float32`. Lines without a label run in this region.
-Lines with `off:` run in a region inside, with `enabled=False`. Lines with `after:` run when all regions have
-ended, and after `F.cross_entropy(h, y).backward()`, whose forward was in the region; `h.retain_grad()` kept
-`h.grad`.
+Write down the dtype of each line, such as `torch.float32`. Lines without a label run in this region, and
+lines with `off:` in a region inside, with `enabled=False`. Lines with `after:` run when all have ended, and
+after `F.cross_entropy(h, y).backward()`, whose forward was in the region; `h.retain_grad()` kept `h.grad`.
 
 The first line is answered. Replace every `...`, before you run any of them.
 """
@@ -23,13 +22,12 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "For each operator: is it on a list of autocast's, and on which? The lesson reads the lists. What is "
-        "on none computes as it would without autocast, from the dtypes that it gets.",
-        "Matrix products are cast down whatever float32 or 16-bit tensors come in, and losses such as "
-        "`cross_entropy` are cast up. `square`, `mean`, `softmax` and norms are on no list of the CPU's. "
-        "float64 is left alone.",
+        "For each operator: is it on a list of autocast's, and on which? What is on none computes as it "
+        "would without autocast, from the dtypes that it gets.",
+        "Matrix products are cast down, and losses such as `cross_entropy` up. float64 is left alone. "
+        "`square`, `mean`, `softmax` and norms are on no list of the CPU's.",
         "A region with `enabled=False` changes no tensor that exists already. A gradient has the dtype of "
-        "its tensor: each cast of the forward is a node of the graph, and its backward casts back.",
+        "its tensor: each cast is a node of the graph, and its backward casts back.",
     ],
 )
 
@@ -66,8 +64,7 @@ _WHYS = {
     "embed(y)": "A lookup is on no list. It returns rows of the weight, in the dtype of the weight.",
     "norm(h + x)": "The sum is float32. `layer_norm` is on no list of the CPU's, and keeps that.",
     "(x @ x.t()).softmax(-1)": "The product is cast down. `softmax` is on no list of the CPU's.",
-    "(h - h.mean()).square().mean()": "None of these is on a list of the CPU's. A loss written by "
-    "hand has the dtype of what goes into it.",
+    "(h - h.mean()).square().mean()": "None is on a list of the CPU's. So the loss has the dtype of `h`.",
     "off: linear(x)": "No cast happens here, and neither `x` nor the weight was ever changed.",
     "off: F.relu(h)": "`h` was computed outside. A region says what operators do, and changes no tensor.",
     "after: linear.weight.grad": "The weight was cast on its way in. Backward of a cast casts back.",
@@ -77,31 +74,23 @@ _WHYS = {
 _IN, _OFF, _AFTER = list(_WHYS)[:8], list(_WHYS)[8:10], list(_WHYS)[10:]
 
 
-def _run():
-    """Each line's tensor."""
-    torch.manual_seed(0)
-    names = {"F": F, "linear": nn.Linear(4, 4), "norm": nn.LayerNorm(4), "embed": nn.Embedding(9, 4)}
-    x, y = torch.randn(2, 4, requires_grad=True), torch.tensor([1, 3])
-    names |= {"x": x, "y": y}
-
-    def run(lines):
-        return {line: eval(line.rpartition(": ")[2], names) for line in lines}
-
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        names["h"] = h = names["linear"](x)
-        h.retain_grad()
-        loss, found = F.cross_entropy(h, y), run(_IN)
-        with torch.autocast("cpu", enabled=False):
-            found |= run(_OFF)
-    loss.backward()
-    return found | run(_AFTER)
-
-
 def _compare(predict_autocast, lines):
     predictions = predict.written_down(predict_autocast)
-    found = _run()
-    truths = {line: found[line].dtype for line in lines}
-    predict.compare(predictions, truths, _WHYS, all_lines=_WHYS)
+    names = {"F": F, "linear": nn.Linear(4, 4), "norm": nn.LayerNorm(4), "embed": nn.Embedding(9, 4)}
+    names |= {"x": torch.randn(2, 4, requires_grad=True), "y": torch.tensor([1, 3])}
+
+    def run(these):
+        return {line: eval(line.rpartition(": ")[2], names) for line in these}
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        names["h"] = names["linear"](names["x"])
+        names["h"].retain_grad()
+        found = run(_IN)
+        with torch.autocast("cpu", enabled=False):
+            found |= run(_OFF)
+    found["F.cross_entropy(h, y)"].backward()
+    found |= run(_AFTER)
+    predict.compare(predictions, {line: found[line].dtype for line in lines}, _WHYS, all_lines=_WHYS)
 
 
 @exercise.check
@@ -118,8 +107,7 @@ def written_down(predict_autocast):
 def on_a_list(predict_autocast):
     """Operators on a list: cast down, or cast up
 
-    Autocast stands in front of some operators and casts what goes in: matrix products down, losses up. It
-    leaves float64 alone, and it changes no parameter.
+    Autocast casts what goes into some operators: matrix products down, losses up. float64 is left alone.
     """
     _compare(predict_autocast, _IN[:4])
 
@@ -147,7 +135,6 @@ def switched_off(predict_autocast):
 def afterwards(predict_autocast):
     """After the region, and after backward
 
-    A cast is an operator that autograd records. Its backward casts the gradient to the dtype of what
-    was cast.
+    Autograd records each cast. Backward of a cast gives the gradient the dtype of what was cast.
     """
     _compare(predict_autocast, _AFTER)
