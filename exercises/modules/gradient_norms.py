@@ -159,5 +159,5 @@ def left_alone(gradient_norms):
     t = expect.given(setup, gradient_norms=gradient_norms)
     before = copy.deepcopy({name: p.grad for name, p in t.model.named_parameters()})
     t.call("gradient_norms(model)")
-    after = {name: p.grad for name, p in t.model.named_parameters()}
-    expect.equal(after, before, what="the dict of all gradients afterwards")
+    for name, p in t.model.named_parameters():
+        expect.equal(p.grad, before[name], what=f"`.grad` of `{name}` afterwards")
