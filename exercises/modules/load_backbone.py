@@ -25,15 +25,12 @@ from course_utils.exercise.kits import modules
 exercise = Exercise(
     minutes=12,
     hints=[
-        "`load_state_dict(strict=False)` returns what is missing and unexpected. But it knows nothing of the "
-        "old names, and a wrong shape makes it raise, after it has copied the tensors that fit. So what has "
-        "to be known before anything is copied?",
-        "First find the name that each key is meant for, from the key as it stands in `state`: a name that "
-        "came out of a renaming isn't renamed again. `str.startswith` and `str.removeprefix` look at the "
-        "beginning, `replace` looks everywhere.",
-        "With a dict from names to keys, two sets of names and the shapes, the three lists are three "
-        "comprehensions. The tensors in the model's `state_dict()` have the storage of its own, so a `copy_` "
-        "into them reaches the model.",
+        "`load_state_dict(strict=False)` knows nothing of the old names, and a wrong shape makes it raise, "
+        "after it has copied the tensors that fit. What has to be known before anything is copied?",
+        "First find the name that each key is meant for, from the key as it stands in `state`. "
+        "`str.startswith` and `str.removeprefix` look at the beginning, `replace` looks everywhere.",
+        "With a dict from names to keys, the three lists are three comprehensions. The tensors in the "
+        "model's `state_dict()` have the storage of its own: a `copy_` into them reaches the model.",
     ],
 )
 

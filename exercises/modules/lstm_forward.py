@@ -26,12 +26,11 @@ exercise = Exercise(
     minutes=25,
     hints=[
         "Write one direction first, as a function of `x` and four tensors. Which product does not depend on "
-        "`h`, and could be there for all steps before the first? The hidden size is `weight_hh.shape[1]`.",
+        "`h`, and could be there for all steps before the first?",
         "The direction that reads from the end is the same function, given `x.flip(0)`. Its first output "
         "belongs to the last step of `x`. Which of its outputs is its last state?",
-        "Along the last dimension of `output` the forward direction comes first, and at step `t` both have "
-        "read `x[t]` last: turn the outputs of the second around again before they are joined. `h_n` and "
-        "`c_n` have shape `(directions, batch, hidden)`: each direction's state after its own last step.",
+        "Along the last dimension of `output` the forward direction comes first. Turn the outputs of the "
+        "second around again before they are joined; its state is the one after its own last step.",
     ],
 )
 
@@ -75,34 +74,20 @@ def _output(t, change):
 
 @exercise.check
 def gates(lstm_forward, device):
-    """The four quarters are i, f, g and o, in this order
+    """The four quarters are i, f, g and o, in this order, and both biases are added
 
     The rows of `weight_ih` and `weight_hh` belong to the gates, `hidden` of them to each. `i`, `f` and `o` go
-    through a sigmoid: they say how much; `g` goes through a tanh: it says what is added to the cell. All four
-    have the same shape, so another order runs as well.
+    through a sigmoid, `g` through a tanh. All four have the same shape, so another order runs as well. cuDNN,
+    whose layout torch follows, has a bias for each of the two products.
     """
-    zeros = "for name in ('bias_ih_l0', 'bias_hh_l0'):\n    nn.init.zeros_(getattr(lstm, name))"
-    t = _given(lstm_forward, zeros, device=device)
+    t = _given(lstm_forward, device=device)
     like = {}
+    for out in ("bias_ih_l0", "bias_hh_l0"):
+        like[f"what comes without `{out}`"] = _output(t, lambda name, p, out=out: p * (name != out))
     for taken in ("i, f, o, g", "i, g, f, o", "f, i, g, o"):
         order = [taken.split(", ").index(gate) for gate in "ifgo"]
         output = _output(t, lambda name, p, order=order: torch.cat([p.chunk(4)[k] for k in order]))
         like[f"what comes if the quarters are taken for {taken}"] = output
-    _expect(t, "output", like=like)
-
-
-@exercise.check
-def both_biases(lstm_forward):
-    """Both biases are added
-
-    cuDNN, whose layout torch follows, has a bias for each of the two products. Only their sum has a part in
-    the result, and both are trained.
-    """
-    t = _given(lstm_forward)
-    like = {
-        f"what comes without `{left_out}`": _output(t, lambda name, p, out=left_out: p * (name != out))
-        for left_out in ("bias_ih_l0", "bias_hh_l0")
-    }
     _expect(t, "output", like=like)
 
 

@@ -27,12 +27,12 @@ exercise = Exercise(
     core=True,
     hints=[
         "Look at `vars(nn.Linear(2, 2))`: torch keeps three dicts, one each for parameters, buffers and "
-        "modules. Everything else asks these dicts. Who fills them, and who finds `linear.weight` there?",
+        "modules. Who fills them, and who finds `linear.weight` there?",
         "A name belongs in one place: which others must forget it? And what if the name is a buffer's "
         "already, or gets None, and then a tensor? What lies in the dicts is found by `__getattr__`.",
         "A module looks into its own dicts, then asks each of its modules, and puts the module's name and a "
-        "dot before what comes back. Shared is a question of `is`, not of equal values. Loading can start "
-        "from `state_dict()`: its tensors have the storage of the real ones.",
+        "dot before what comes back. Loading can start from `state_dict()`: its tensors have the real "
+        "storage.",
     ],
 )
 

@@ -41,12 +41,11 @@ exercise = Exercise(
     core=True,
     hints=[
         "Ask for each assignment: what did `__setattr__` see? A Parameter and a module are noted down. A "
-        "tensor or a list isn't, whatever the tensor was computed from and whatever is in the list.",
-        "`state_dict` has the parameters and the persistent buffers. `named_parameters` has the parameters, "
-        "frozen ones too. `.to` goes over the parameters and all buffers. A plain attribute has no part in "
-        "any of them.",
-        "One Parameter at two places is listed once, under the first name, and saved under both. A name that "
-        "is a buffer's stays a buffer's when another tensor is assigned to it.",
+        "tensor or a list isn't, whatever is in the list.",
+        "`state_dict` has the parameters and the persistent buffers, `named_parameters` the parameters, "
+        "frozen ones too. `.to` goes over the parameters and all buffers.",
+        "One Parameter at two places is listed once, under the first name, and saved under both. A name "
+        "that is a buffer's stays a buffer's when another tensor is assigned to it.",
     ],
 )
 
