@@ -143,8 +143,8 @@ def gradients(BatchNorm):
     wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
     constant = t.factors * -2 / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
     how = {"like": {"what it is where mean and variance are constants": constant}, **_NEAR}
-    names = ("x", "norm.weight", "norm.bias")
-    modules.expect_gradients(t, "loss = (norm(x) * factors).sum()", wanted, *names, **how)
+    loss = "loss = (norm(x) * factors).sum()"
+    modules.expect_gradients(t, loss, wanted, "x", "norm.weight", "norm.bias", **how)
     for name in ("running_mean", "running_var"):
         told = f"`norm.{name}` requires a gradient"
         expect.true(not t.call(f"norm.{name}").requires_grad, told, "expected: numbers without a graph")

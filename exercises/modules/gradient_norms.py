@@ -7,8 +7,7 @@ holds itself, not in its parts. The path of `model` itself is `""`.
 - A parameter that several layers share counts in the first alone, as in `named_parameters()`; a layer with no
   other is left out.
 - A layer has `None`, not 0, where none of its parameters has a gradient.
-- Gradients may be `float16`, and their squares and norms too large or too small for it. They stay as they
-  are.
+- Gradients may be `float16`, their squares and norms too large or too small for it. They stay as they are.
 
 With `model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))`, the result may be
 `{"0": 1.62, "2": 0.48}`

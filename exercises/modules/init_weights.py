@@ -10,8 +10,7 @@ groups. Then the signal is alive after 30 layers.
 
 `torch.nn.init` is welcome.
 
-With `model = nn.Linear(512, 64)`, `F.relu(model(x)).square().mean() / x.square().mean()` is about 1
-afterwards.
+`F.relu(model(x)).square().mean() / x.square().mean()` is about 1 then, for `model = nn.Linear(512, 64)`
 """
 
 import copy
@@ -100,8 +99,7 @@ def every_layer(init_weights):
         "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
         "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
     }
-    lines = {label: f"model = {model}" for label, model in models.items()}
-    modules.for_each(lines, look, init_weights=init_weights)
+    modules.for_each({at: f"model = {code}" for at, code in models.items()}, look, init_weights=init_weights)
 
 
 @exercise.check

@@ -49,7 +49,6 @@ torch.manual_seed(0)
 def network(**parts):
     backbone = nn.Sequential(nn.Linear(2, 3))
     backbone.register_buffer("level", torch.randn(3))
-    backbone.register_buffer("steps", torch.randint(100, ()))
     backbone.register_buffer("table", torch.randn(2), persistent=False)
     return nn.ModuleDict({name: part or backbone for name, part in parts.items()})
 

@@ -108,8 +108,7 @@ def tensors(predict_state_dict):
         "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter.",
         "offset": "A plain tensor is an attribute like a number or a string: torch asks nothing of it.",
         "mean": "A buffer belongs to the model: it is saved and moved. It is no parameter.",
-        "mask": "`persistent=False` concerns saving alone. A buffer that can be computed anew still has to "
-        "be on the device of the others.",
+        "mask": "`persistent=False` concerns saving alone: such a buffer is moved with the others.",
     }
     _compare(predict_state_dict, whys)
 
@@ -137,8 +136,7 @@ def shared(predict_state_dict):
     names: whoever loads it may have two tensors there.
     """
     whys = {
-        "embed.weight": "It is a Parameter of a registered module, so it is saved and moved. A shared one is "
-        "listed under its first name, and `embed` was assigned before `head`.",
+        "embed.weight": "It is listed under its first name: `embed` was assigned before `head`.",
         "head.weight": "It is the Parameter of `embed`. `named_parameters` leaves out what it has listed, "
         "`state_dict` saves every name, and `.to` comes to both places.",
     }
