@@ -15,11 +15,12 @@ from course_utils.exercise.kits import groups
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = """
-import pickle, sys
+import os, pickle, sys
 sys.path.insert(0, {root!r})
 with open({job!r}, "rb") as file:
     function, args = pickle.load(file)
 function(*args)
+os._exit(0)  # a process group that is torn down with the interpreter may abort it
 """
 
 

@@ -87,8 +87,8 @@ def shapes(find_broadcast_loss):
 def values(find_broadcast_loss):
     """It keeps quiet where these predictions or this order happen to hide the difference
 
-    While a head of zeros predicts the same for all examples, the order of the targets makes no difference to
-    a mean; nor to an absolute error while all predictions lie below all targets.
+    Equal predictions, or all below the targets, hide the order: draw them from where the targets lie. An
+    order that leaves the targets as they are hides it too, as `flip` of 0, 1, 1, 0.
     """
     soft, chances = "torch.linspace(0.4, 0.9, 6)[:, None]", "self.head(x).sigmoid()"
     far = "lambda out, y: (out[:, 0] - y).abs().mean()"

@@ -103,8 +103,8 @@ def healthy(find_frozen_parameters):
     """It keeps quiet where parameters wait for the second step, or are frozen on purpose
 
     In LoRA the second matrix begins with zeros: in the first step the first one gets zeros, and later it
-    learns. Layers may take turns: one step with a gradient is enough. Of an embedding only the rows in the
-    batch get one. And a gradient of 1e-12 is not zero: a loss scaled up makes a large one of it.
+    learns. Layers may take turns, or run in training mode only: one step with a gradient is enough, after
+    `model.train()`. A gradient of 1e-12 is not zero: a loss scaled up makes a large one of it.
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"

@@ -56,8 +56,8 @@ def _carries(state, forward):
 def hoarded(find_graph_leaks):
     """Results that are kept with their graphs are found
 
-    A tensor keeps the node that made it, and each node those before it, back to the parameters, and what is
-    saved for backward. `eval()` ends no graph. `detach` returns a tensor without a node, `item` a number.
+    A tensor keeps the node that made it, and each node those before it, back to the parameters. `eval()` ends
+    no graph: call the model in the mode in which it came. Containers may hold containers.
     """
     log = "self.log['out'].append((len(self.log['out']), out))"
     kept = _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()")
@@ -111,8 +111,8 @@ def in_modules(find_graph_leaks):
 def healthy(find_graph_leaks):
     """It keeps quiet where what is kept has no graph, or does not grow
 
-    An auxiliary loss is often left on the module, for the training loop to read: the next call replaces it,
-    and the old graph goes. Detached tensors may pile up, and no graph does.
+    The last three outputs grow until there are three: compare each call with the one before. Tensors may pile
+    up that have no graph, or that share one: a node that is reached twice counts once.
     """
     state = "self.state = h = torch.tanh(self.cell(x) + self.state.detach())"
     mean = "self.head.mean = 0.9 * self.head.mean + 0.1 * out.detach().mean(0)"

@@ -60,9 +60,9 @@ def _own_norm(condition, after=""):
 def healthy(find_mode_mistakes):
     """It keeps quiet where the mode is followed
 
-    In training mode dropout draws and batch norm mixes: that is their work. Layer norm and attention mix
-    within one example. A batch norm with a parameter that is trained should learn its statistics too. The
-    largest number of the batch, taken away before `exp`, cancels out but for the last digits.
+    In training mode dropout may draw. "thawed" asks for the modes in which the model came, and for parameters
+    of the module's own, all frozen: `all` of none is true, and a norm that trains one should learn its
+    statistics. The largest number, taken away before `exp`, cancels out but for the last digits.
     """
     attends = "self.norm, self.mix = nn.LayerNorm(4), nn.MultiheadAttention(4, 2, 0.5, batch_first=True)"
     counts = "self.count = nn.Identity()\nself.count.register_buffer('calls', torch.tensor(0))"
@@ -90,9 +90,9 @@ def healthy(find_mode_mistakes):
 def differs(find_mode_mistakes):
     """What draws or moves in evaluation mode is found
 
-    `eval()` sets `training` to `False` in all registered modules, and no more. `F.dropout` drops unless it is
-    given `training=self.training`; `F.scaled_dot_product_attention` has no mode at all. A module in a plain
-    list is not reached.
+    `eval()` sets `training` in registered modules: it reaches no list, no `F.dropout` and no `dropout_p`. Two
+    calls from one random state draw the same, and nothing shows. Where a model differs, it can't be told
+    whether it mixes.
     """
     attends = "h = x.unsqueeze(1)\nh = F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)"
     codes = {
@@ -109,9 +109,9 @@ def differs(find_mode_mistakes):
 def mixes(find_mode_mistakes):
     """What makes an example depend on its neighbours in evaluation mode is found
 
-    Batch norm takes the mean over the batch in training mode, and in evaluation mode the running one, if it
-    tracks one. A softmax over dimension 0 mixes, and so does an LSTM without `batch_first=True`, which takes
-    examples for steps in time: there the first depends on none. A mean is the same in any order of the batch.
+    Batch norm without a running mean takes that of the batch. It refuses an example that is alone, and is the
+    same in any order: leave the batch as long as it is, and replace the others. An LSTM without
+    `batch_first=True` takes examples for steps in time: there the first depends on none.
     """
     no_mean, lstm = "self.norm = nn.BatchNorm1d(4, track_running_stats=False)", "self.rnn = nn.LSTM(4, 4)"
     f_norm = "F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=True)"
@@ -131,8 +131,8 @@ def mixes(find_mode_mistakes):
 def thawed(find_mode_mistakes):
     """A frozen layer that still learns its statistics is found
 
-    `requires_grad_(False)` stops the gradients. The running mean of a batch norm is a buffer: it moves in
-    every call in training mode. Whether a layer learns shows in its buffers after a call, whatever its class.
+    `requires_grad_(False)` stops gradients. A running mean is a buffer, and moves in every call in training
+    mode. Compare buffers, whatever the class; what a module's children hold is not its own.
     """
     learns, drops = (_head(h, _NORM, _FROZEN) for h in ("self.norm(x)", "F.dropout(self.norm(x))"))
     own = _own_norm("self.training", "model.gain.requires_grad_(False)")

@@ -112,9 +112,9 @@ def own_chunk(repair_carried_state):
 def what_stays(repair_carried_state):
     """The model, the chunks, the optimizer and the number of steps stay
 
-    A gradient tells of a past as long as a chunk: in shorter ones the model learns less, longer cost more.
-    What ends where a chunk ends is the graph of the state; the features keep theirs, so all layers train.
+    A backward comes after each chunk. There the graph of the state ends; the features keep theirs.
     """
+    expect.equal(len(_CASE.treated(repair_carried_state).run.nodes), 64, what="the number of backwards")
     _CASE.stays(repair_carried_state)
 
 
@@ -123,7 +123,7 @@ def state_carried(repair_carried_state):
     """A chunk begins with the state in which the one before ended, a pass with none
 
     The graph may end where a chunk ends; the numbers go on. With an empty state in each chunk, the model
-    forgets at each border what it has read. A new pass reads the series from the beginning.
+    forgets at each border what it read. A new pass reads the series from the beginning.
     """
     change = "for row in range(7):\n    series[row, 4 * row : 4 * row + 4] += 1"
     other = _CASE.treated(repair_carried_state, setup=f"{_SERIES}\n{change}").run.trained

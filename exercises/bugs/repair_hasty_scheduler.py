@@ -69,8 +69,8 @@ _CASE = runs.Case(exercise, train=_healthy)
 def rates(repair_hasty_scheduler):
     """At each step the rate is that of its epoch, for data of any size
 
-    A scheduler counts the calls of its own `step`, and nothing else tells it where an epoch ends. With six
-    batches in an epoch, a schedule that is stepped at each batch runs six times too fast.
+    A scheduler counts the calls of its own `step` from when it is made; nothing else tells it where an epoch
+    ends. Other data have other numbers of batches, and the last one may be short.
     """
     for setup in ("x, y = runs.shapes(192)", "x, y = runs.shapes(300)"):
         t = _CASE.treated(repair_hasty_scheduler, setup=setup)

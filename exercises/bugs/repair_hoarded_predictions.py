@@ -78,7 +78,7 @@ def few_graphs(repair_hoarded_predictions):
 def predictions_kept(repair_hoarded_predictions):
     """The predictions after each epoch are returned, as they were
 
-    What is wanted are the numbers: they outlive the graph. Nobody will ask them for a gradient.
+    Softmax of the scores of each image, as numbers: nobody will ask them for a gradient.
     """
     t = _CASE.treated(repair_hoarded_predictions)
     wanted = torch.stack([output.softmax(1) for output in t.validated(30)])

@@ -92,8 +92,8 @@ def blind(repair_leaking_statistics):
 def same_numbers(repair_leaking_statistics):
     """All images are normalized with the mean and the std of the training images
 
-    What is done to the data is a part of the model, fitted to the training images as its weights are. With a
-    mean of its own, a validation set of brighter images looks like any other.
+    One mean and one std of all training images as they came serve both sets: they are fitted, like weights.
+    With a mean of its own, a set of brighter images looks like any other.
     """
     t = _CASE.treated(repair_leaking_statistics)
     wanted = _normalized(t, t.x).flatten(1)

@@ -74,9 +74,8 @@ _CASE = runs.Case(exercise, train=runs.healthy(_network, kind=torch.optim.Adam, 
 def registered(repair_list_of_layers):
     """Each layer that runs in training is known to the model, saved and trained
 
-    A module registers the parameters and modules that are assigned to it. A Python list is neither, so
-    what is inside runs and gets gradients, but `parameters()`, `state_dict()`, `to()` and `eval()` don't
-    reach it. An optimizer keeps what it was given when it was made.
+    A module registers the parameters and modules assigned to it. A list is neither: what is inside runs, and
+    `parameters()` and `state_dict()` miss it. An optimizer keeps what it was given when it was made.
     """
     t = _CASE.treated(repair_list_of_layers)
     names, saved = runs.names_of(t.model), {v.data_ptr() for v in t.model.state_dict().values()}
@@ -95,9 +94,10 @@ def registered(repair_list_of_layers):
 def what_stays(repair_list_of_layers):
     """The layers, their first weights, the optimizer and the number of steps stay
 
-    Without the blocks, or with one that runs four times, it is another network. A layer draws its weights
-    when it is made: layers that are made in another order have other weights.
+    Without the blocks, or with one four times, it is another network. Layers draw weights as they are made.
     """
+    names = runs.names_of(_CASE.treated(repair_list_of_layers).model)
+    expect.equal(len(names), 12, what="the number of parameters")
     _CASE.stays(repair_list_of_layers, but=("Flatten",))
 
 

@@ -97,8 +97,8 @@ def one_code_for_two(repair_overwritten_activation):
     """Both parts compute from the code that the encoder made, and both send their gradient back
 
     A module with `inplace=True` writes over its input. What reads it later gets the result of the ReLU, and
-    no error. What has read it before may have saved it for backward; there the version counter tells, and
-    backward raises. A write through `.data` gets past the counter, and the gradients are wrong.
+    no error. What has saved it before makes backward raise, or, if the write went through `.data`, give wrong
+    gradients; so does a `detach` before one part. The classifier keeps its ReLU.
     """
     t, plain = _CASE.treated(repair_overwritten_activation), _Plain()
     own = {tuple(m.weight.shape): m for m in t.model.modules() if isinstance(m, nn.Linear)}

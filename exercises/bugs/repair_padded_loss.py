@@ -81,9 +81,9 @@ _CASE = runs.Case(
 def mean_over_words(repair_padded_loss):
     """The loss of each step is the mean over the words to predict
 
-    For the loss each zero is a target like any other, until it is told. A place counts where its target is a
-    word. To set the other terms to zero is half of it: they must not count in the number that the sum is
-    divided by either. And the mean of the rows' means gives a word of a short sentence more weight.
+    For the loss each zero is a target like any other, until it is told. All places count whose target is a
+    word, the next one in its row. The sum is divided by the number of these places, not by all places, nor by
+    the sentences. The mean of the rows' means gives a word of a short sentence more weight.
     """
     t = _CASE.treated(repair_padded_loss)
     words, following = t.rows[:, :-1], t.rows[:, 1:]

@@ -23,13 +23,13 @@ exercise = Exercise(
     minutes=12,
     core=True,
     hints=[
-        "`nn.BatchNorm1d(3).state_dict()` shows what has to be saved, with its names and its start. Which of "
-        "these tensors does the optimizer train? The others are buffers.",
+        "`nn.BatchNorm1d(3).state_dict()` shows what has to be saved, and how it starts. Which of these "
+        "tensors does the optimizer train? The others are buffers.",
         "Two variances: by `n` for the normalisation, by `n - 1` for the running one; `Tensor.var` has an "
-        "argument for it. `self.training` says which mode it is, and has nothing to do with `no_grad`.",
-        "A running statistic that is computed from the batch hangs in the batch's graph, and the next one in "
-        "both: update it under `torch.no_grad()`, in place (`lerp_` moves a tensor a part of the way). The "
-        "normalisation itself stays in the graph, mean and variance too.",
+        "argument for it. `self.training` says which mode it is.",
+        "A running statistic that is computed from the batch hangs in its graph: update it under "
+        "`torch.no_grad()`, in place (`lerp_` moves a tensor a part of the way). The normalisation stays in "
+        "the graph.",
     ],
 )
 
@@ -138,15 +138,13 @@ def gradients(BatchNorm):
     Every row has a part in the mean and the variance, and so in the output of all others. A running
     statistic with a graph would hold on to every batch before: memory grows step by step.
     """
-    for mode in ("train", "eval"):
-        more = f"x.requires_grad_()\nfactors = torch.randn(4, 3)\nnorm.{mode}(), torchs.{mode}()"
-        t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
-        named = {"weight": t.norm.weight, "bias": t.norm.bias}
-        wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
-        constant = t.factors * -2 / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
-        how = {"like": {"what it is where mean and variance are constants": constant}, **_NEAR}
-        names = ("x", "norm.weight", "norm.bias")
-        modules.expect_gradients(t, "loss = (norm(x) * factors).sum()", wanted, *names, **how)
-        for name in ("running_mean", "running_var"):
-            told = f"`norm.{name}` requires a gradient"
-            expect.true(not t.call(f"norm.{name}").requires_grad, told, "expected: numbers without a graph")
+    t = expect.given(_setup(more="x.requires_grad_()\nfactors = torch.randn(4, 3)"), BatchNorm=BatchNorm)
+    named = {"weight": t.norm.weight, "bias": t.norm.bias}
+    wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
+    constant = t.factors * -2 / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
+    how = {"like": {"what it is where mean and variance are constants": constant}, **_NEAR}
+    loss = "loss = (norm(x) * factors).sum()"
+    modules.expect_gradients(t, loss, wanted, "x", "norm.weight", "norm.bias", **how)
+    for name in ("running_mean", "running_var"):
+        told = f"`norm.{name}` requires a gradient"
+        expect.true(not t.call(f"norm.{name}").requires_grad, told, "expected: numbers without a graph")

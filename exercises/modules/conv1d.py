@@ -24,13 +24,13 @@ from course_utils.exercise.kits import modules
 exercise = Exercise(
     minutes=25,
     hints=[
-        "First without dilation and groups: `x.unfold(2, size, step)` is a view with a new last dimension, "
-        "along which each position has its window. Which dimensions of it and of `weight` are summed over?",
+        "First without dilation and groups: `x.unfold(2, size, step)` is a view in which each position has "
+        "its window as a new last dimension. Which dimensions of it and of `weight` are summed over?",
         "A dilated window reaches over `dilation * (kernel - 1) + 1` elements and needs every `dilation`-th "
         "of them. A slice with a step takes these, and is a view too.",
         "`unflatten(1, (groups, -1))` gives the channels a dimension for their group; the outputs of "
-        "`weight` get one in the same way. `torch.einsum` sums over the letters that are missing on the "
-        "right, and keeps a group's letter. At the end flatten group and output together.",
+        "`weight` get one too. `torch.einsum` keeps the group's letter; flatten group and output at the "
+        "end.",
     ],
 )
 

@@ -26,9 +26,8 @@ exercise = Exercise(
         "run. Which attribute, and how many outputs does the layer need?",
         "Two halves of the last dimension: which function cuts a tensor into equal parts, and which of its "
         "dimensions is the last, whatever their number?",
-        "`chunk(2, dim=-1)` gives two views of what the layer returned, values first. Cut the output and not "
-        "the weights: a piece of the weights that is stored in `__init__` stays what it was when others are "
-        "loaded.",
+        "`chunk(2, dim=-1)` gives two views of what the layer returned, values first. Cut the output and "
+        "not the weights: a stored piece of these stays what it was when others are loaded.",
     ],
 )
 
@@ -78,17 +77,20 @@ def registered(GatedLinearUnit):
 
 @exercise.check
 def values_then_gates(GatedLinearUnit, device):
-    """The first half are values, the second half gates
+    """The first half are values, the second half gates, for the gradients too
 
     Weights are learned for one order: a checkpoint from a unit with the other order loads without a word and
-    computes something else. The gate goes through a sigmoid, between 0 and 1; the value stays as it is.
+    computes something else. The gate goes through a sigmoid, between 0 and 1; the value stays as it is. Where
+    one of the two leaves the graph, its half of `linear` never learns.
     """
-    to = "unit, x = unit.to(device), x.to(device)"
+    to = "unit, x = unit.to(device), x.to(device).requires_grad_()"
     t = expect.given(_SETUP + to, GatedLinearUnit=GatedLinearUnit, device=device)
     wanted = _wanted(t)
     value, gate = t.unit.linear(t.x).chunk(2, dim=-1)
     like = {"gate times the sigmoid of the value": gate * value.sigmoid()}
     expect.equal(t.call("unit(x)"), wanted, like=like)
+    names = ("x", "unit.linear.weight", "unit.linear.bias")
+    modules.expect_gradients(t, "loss = unit(x).square().sum()", wanted.square().sum(), *names)
 
 
 @exercise.check
@@ -119,18 +121,6 @@ def present_parameters(GatedLinearUnit):
     other = "unit.load_state_dict(GatedLinearUnit(4, 3).state_dict(), assign=True)"
     changes = {"assign": other, "double": "unit, x = unit.double(), x.double()"}
     modules.for_each(changes, _expect_right, f"{_SETUP}unit(x)", GatedLinearUnit=GatedLinearUnit)
-
-
-@exercise.check
-def gradients(GatedLinearUnit):
-    """Gradients reach the input, the values and the gates
-
-    The derivative of a product has two terms: the gate scales what goes back to the value, and the value
-    scales what goes back to the gate. Where one factor leaves the graph, its half of `linear` never learns.
-    """
-    t = expect.given(f"{_SETUP}x.requires_grad_()", GatedLinearUnit=GatedLinearUnit)
-    names = ("x", "unit.linear.weight", "unit.linear.bias")
-    modules.expect_gradients(t, "loss = unit(x).square().sum()", _wanted(t).square().sum(), *names)
 
 
 @exercise.check

@@ -15,25 +15,22 @@ In each step, with `*` element by element:
 - None of torch's own LSTMs runs.
 """
 
-import copy
-
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import modules
 
 exercise = Exercise(
     minutes=25,
     hints=[
         "Write one direction first, as a function of `x` and four tensors. Which product does not depend on "
-        "`h`, and could be there for all steps before the first? The hidden size is `weight_hh.shape[1]`.",
+        "`h`, and could be there for all steps before the first?",
         "The direction that reads from the end is the same function, given `x.flip(0)`. Its first output "
         "belongs to the last step of `x`. Which of its outputs is its last state?",
-        "Along the last dimension of `output` the forward direction comes first, and at step `t` both have "
-        "read `x[t]` last: turn the outputs of the second around again before they are joined. `h_n` and "
-        "`c_n` have shape `(directions, batch, hidden)`: each direction's state after its own last step.",
+        "Along the last dimension of `output` the forward direction comes first. Turn the outputs of the "
+        "second around again before they are joined; its state is the one after its own last step.",
     ],
 )
 
@@ -44,81 +41,54 @@ def lstm_forward(x: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, tuple[T
     raise NotImplementedError
 
 
-def _given(lstm_forward, *more, steps=5, both=False, dtype="float64", **device):
-    on = "dtype=torch." + dtype + ", device=device" * bool(device)
-    lines = [
-        f"torch.manual_seed(0)\nlstm = nn.LSTM(3, 5, bidirectional={both}, {on})",
-        f"x = torch.randn({steps}, 2, 3, {on})",
-        *more,
-        "weights = dict(lstm.named_parameters())",
-    ]
-    return expect.given("\n".join(lines), lstm_forward=lstm_forward, **device)
+def _given(lstm_forward, more="", steps=5, both=False, device="cpu"):
+    setup = f"""
+torch.manual_seed(0)
+lstm = nn.LSTM(3, 5, bidirectional={both}, device=device)
+x = torch.randn({steps}, 2, 3, device=device)
+weights = dict(lstm.named_parameters())
+{more}"""
+    return expect.given(setup, lstm_forward=lstm_forward, device=device)
 
 
-def _expect_output(t, like=None):
-    """The output that `lstm` has; returns the states that came with it."""
-    wanted, _ = t.lstm(t.x)
+def _expect(t, *names, like=None):
+    """Of `output`, `h_n` and `c_n` those that are named are what `lstm` returns."""
+    output, (h, c) = t.lstm(t.x)
+    wanted = {"output": output.detach(), "h_n": h.detach(), "c_n": c.detach()}
     found = t.call("lstm_forward(x, weights)")
-    pair = isinstance(found, (tuple, list)) and len(found) > 0
-    expect.true(pair, f"the result is {expect.show(found)}", "expected: `output, (h_n, c_n)`")
-    expect.equal(found[0], wanted.detach(), what="`output`", like=like)
-    return found[1:]
-
-
-def _expect_all(t, like=None):
-    """Output and states, as `lstm` has them."""
-    _, (h, c) = t.lstm(t.x)
-    rest = _expect_output(t, like)
-    pair = len(rest) == 1 and isinstance(rest[0], (tuple, list)) and len(rest[0]) == 2
-    expect.true(pair, "after `output` comes something else than a pair", "expected: `output, (h_n, c_n)`")
-    for name, state, wanted, other in zip(("h_n", "c_n"), rest[0], (h, c), (c, h), strict=True):
-        expect.equal(state, wanted.detach(), what=f"`{name}`", like={"the other of the two states": other})
+    try:
+        output, (h, c) = found
+    except (TypeError, ValueError):
+        raise expect.Mismatch("the result has another form", "expected: `output, (h_n, c_n)`") from None
+    found = {"output": output, "h_n": h, "c_n": c}
+    for name in names:
+        others = {f"what `{other}` is": wanted[other] for other in ("h_n", "c_n") if other != name}
+        expect.equal(found[name], wanted[name], what=f"`{name}`", like={**others, **(like or {})}, atol=1e-5)
 
 
 def _output(t, change):
     """The output of the LSTM with its weights changed."""
-    other = copy.deepcopy(t.lstm)
-    with torch.no_grad():
-        for name, p in other.named_parameters():
-            p.copy_(change(name, p))
-        return other(t.x)[0]
-
-
-_ORDERS = {"i, f, o, g": [0, 1, 3, 2], "i, g, f, o": [0, 2, 1, 3], "f, i, g, o": [1, 0, 2, 3]}
+    changed = {name: change(name, p.detach()) for name, p in t.weights.items()}
+    return torch.func.functional_call(t.lstm, changed, t.x)[0].detach()
 
 
 @exercise.check
 def gates(lstm_forward, device):
-    """The four quarters are i, f, g and o, in this order
+    """The four quarters are i, f, g and o, in this order, and both biases are added
 
     The rows of `weight_ih` and `weight_hh` belong to the gates, `hidden` of them to each. `i`, `f` and `o` go
-    through a sigmoid: they say how much; `g` goes through a tanh: it says what is added to the cell. All four
-    have the same shape, so another order runs as well.
+    through a sigmoid, `g` through a tanh. All four have the same shape, so another order runs as well. cuDNN,
+    whose layout torch follows, has a bias for each of the two products.
     """
-    zeros = "for name in ('bias_ih_l0', 'bias_hh_l0'):\n    nn.init.zeros_(getattr(lstm, name))"
-    t = _given(lstm_forward, zeros, dtype="float32", device=device)
+    t = _given(lstm_forward, device=device)
     like = {}
-    for written, order in _ORDERS.items():
-        changed = _output(
-            t, lambda name, p, order=order: torch.cat([p.chunk(4)[order.index(k)] for k in range(4)])
-        )
-        like[f"what comes if the quarters are taken for {written}"] = changed
-    _expect_output(t, like)
-
-
-@exercise.check
-def both_biases(lstm_forward):
-    """Both biases are added
-
-    cuDNN, whose layout torch follows, has a bias for each of the two products. Only their sum has a part in
-    the result, and both are trained.
-    """
-    t = _given(lstm_forward)
-    like = {
-        f"what comes without `{left_out}`": _output(t, lambda name, p, out=left_out: p * (name != out))
-        for left_out in ("bias_ih_l0", "bias_hh_l0")
-    }
-    _expect_output(t, like)
+    for out in ("bias_ih_l0", "bias_hh_l0"):
+        like[f"what comes without `{out}`"] = _output(t, lambda name, p, out=out: p * (name != out))
+    for taken in ("i, f, o, g", "i, g, f, o", "f, i, g, o"):
+        order = [taken.split(", ").index(gate) for gate in "ifgo"]
+        output = _output(t, lambda name, p, order=order: torch.cat([p.chunk(4)[k] for k in order]))
+        like[f"what comes if the quarters are taken for {taken}"] = output
+    _expect(t, "output", like=like)
 
 
 @exercise.check
@@ -128,10 +98,8 @@ def states(lstm_forward):
     `h` is a product of numbers between -1 and 1. `c` is a sum over the steps, and grows beyond 1 where gates
     stay open. Each comes with a dimension for the directions, of size 1 if there is one.
     """
-    with Rows() as rows:
-        for steps in (1, 2, 30):
-            with rows.of(f"{steps} step{'s' * (steps > 1)}"):
-                _expect_all(_given(lstm_forward, "nn.init.ones_(lstm.bias_ih_l0)", steps=steps))
+    for steps in (1, 30):
+        _expect(_given(lstm_forward, "nn.init.ones_(lstm.bias_ih_l0)", steps), "output", "h_n", "c_n")
 
 
 @exercise.check
@@ -141,13 +109,11 @@ def both_directions(lstm_forward):
     At step `t` the first direction has read `x[0]` to `x[t]`, the second `x[-1]` back to `x[t]`. So the last
     state of the second is the one that has read `x[0]`: it stands in `output[0]`, not in `output[-1]`.
     """
-    with Rows() as rows:
-        for steps in (1, 5):
-            with rows.of(f"{steps} step{'s' * (steps > 1)}"):
-                t = _given(lstm_forward, steps=steps, both=True)
-                forward, backward = t.lstm(t.x)[0].detach().chunk(2, dim=-1)
-                turned = torch.cat([forward, backward.flip(0)], dim=-1)
-                _expect_all(t, {"right but for the second direction, whose steps are in reverse": turned})
+    t = _given(lstm_forward, both=True)
+    forward, backward = t.lstm(t.x)[0].detach().chunk(2, dim=-1)
+    turned = torch.cat([forward, backward.flip(0)], dim=-1)
+    like = {"right but for the second direction, whose steps are in reverse": turned}
+    _expect(t, "output", "h_n", "c_n", like=like)
 
 
 @exercise.check
@@ -157,28 +123,11 @@ def gradients(lstm_forward):
     Backward goes through all steps, last to first, and adds up what comes to the weights in each. A state
     that was detached ends it there: truncated backpropagation through time.
     """
-    t = _given(lstm_forward, both=True)
-    t.run("x.requires_grad_()")
+    t = _given(lstm_forward, "lstm, x = lstm.double(), x.double().requires_grad_()", both=True)
     output, (h, c) = t.lstm(t.x)
-    named = {"x": t.x, **t.weights}
-    wanted = torch.autograd.grad(output.pow(3).sum() + (h * c).sum(), [*named.values()])
-    t.run("output, (h, c) = lstm_forward(x, weights)\nloss = output.pow(3).sum() + (h * c).sum()")
-    expect.in_graph(t.loss, what="`loss`", of="the weights")
-    t.run("loss.backward()")
-    for (name, tensor), gradient in zip(named.items(), wanted, strict=True):
-        expect.equal(tensor.grad, gradient, what=f"the gradient of `{name}`")
-
-
-class _Called(TorchFunctionMode):
-    """Notes the names of torch's functions that are called."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.names.add(getattr(func, "__name__", ""))
-        return func(*args, **(kwargs or {}))
+    code = "output, (h, c) = lstm_forward(x, weights)\nloss = output.pow(3).sum() + (h * c).sum()"
+    names = ("x", *(f"weights[{name!r}]" for name in t.weights))
+    modules.expect_gradients(t, code, output.pow(3).sum() + (h * c).sum(), *names)
 
 
 @exercise.check
@@ -188,13 +137,11 @@ def products(lstm_forward):
     Only `h @ weight_hh.T` has to wait for the step before. `x @ weight_ih.T` can be there for all steps at
     once: one large product instead of many small ones, which is what torch does too.
     """
-    with Rows() as rows:
-        for both in (False, True):
-            with rows.of("two directions" if both else "one direction"):
-                t = _given(lstm_forward, steps=7, both=both)
-                with measure.operators() as ran, _Called() as called:
-                    t.call("lstm_forward(x, weights)")
-                found = sorted({"lstm", "lstm_cell"} & called.names)
-                expect.true(not found, f"torch's own `{'`, `'.join(found)}` ran", "expected: your own steps")
-                limit, what = 8 * (1 + both), f"matrix products in 7 steps, {1 + both} direction(s)"
-                expect.at_most(ran.matmuls(), limit, what)
+    for both in (False, True):
+        t = _given(lstm_forward, steps=7, both=both)
+        with measure.operators() as ran, modules.Called() as called:
+            t.call("lstm_forward(x, weights)")
+        found = sorted({"lstm", "lstm_cell"} & called.names)
+        expect.true(not found, f"torch's own `{'`, `'.join(found)}` ran", "expected: your own steps")
+        what = f"matrix products in 7 steps, {1 + both} direction(s)"
+        expect.at_most(ran.matmuls(), 8 * (1 + both), what)

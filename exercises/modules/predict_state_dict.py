@@ -26,7 +26,7 @@ For each tensor write down `True` or `False` three times:
 3. is it on the meta device after `model.to("meta")`?
 
 Names have dots: `layers.0.weight`. The first line is answered. In the group *later* the line's statement runs
-first, on a new `model`. The last two lines are numbers. Replace every `...` before you run any of it.
+first, on a new `model`. Replace every `...` before you run any of it.
 """
 
 import re
@@ -41,12 +41,11 @@ exercise = Exercise(
     core=True,
     hints=[
         "Ask for each assignment: what did `__setattr__` see? A Parameter and a module are noted down. A "
-        "tensor or a list isn't, whatever the tensor was computed from and whatever is in the list.",
-        "`state_dict` has the parameters and the persistent buffers. `named_parameters` has the parameters, "
-        "frozen ones too. `.to` goes over the parameters and all buffers. A plain attribute has no part in "
-        "any of them.",
-        "One Parameter at two places is listed once, under the first name, and saved under both. A name that "
-        "is a buffer's stays a buffer's when another tensor is assigned to it.",
+        "tensor or a list isn't, whatever is in the list.",
+        "`state_dict` has the parameters and the persistent buffers, `named_parameters` the parameters, "
+        "frozen ones too. `.to` goes over the parameters and all buffers.",
+        "One Parameter at two places is listed once, under the first name, and saved under both. A name "
+        "that is a buffer's stays a buffer's when another tensor is assigned to it.",
     ],
 )
 
@@ -68,55 +67,31 @@ def predict_state_dict() -> dict:
         # shared
         "embed.weight": ...,
         "head.weight": ...,
-        # later: the statement runs, then the same three questions about the tensor behind the arrow
+        # later: the statement runs, then the same questions about the tensor behind the arrow
         "model.mean = torch.ones(3) -> mean": ...,
         "model.offset = nn.Parameter(torch.ones(3)) -> offset": ...,
         "model.layers = nn.ModuleList(model.layers) -> layers.0.weight": ...,
-        # counted: two numbers
-        "len(list(model.parameters()))": ...,
-        "len(model.state_dict())": ...,
     }
 
 
 _CODE = re.search(r"```python\n(.*?)```", __doc__, re.DOTALL).group(1)
 
 
-def _model():
-    names = {"torch": torch, "nn": nn}
-    exec(_CODE, names)
-    return names
-
-
-def _tensor(model, name):
-    return eval(re.sub(r"\.(\d+)", r"[\1]", f"model.{name}"), {"model": model})
-
-
 def _truth(line):
-    names = _model()
     statement, _, name = line.rpartition(" -> ")
-    exec(statement, names)
-    model = names["model"]
-    saved, listed = name in model.state_dict(), name in dict(model.named_parameters())
-    return saved, listed, _tensor(model.to("meta"), name).is_meta
-
-
-_PARTS = ("saved", "listed", "moved")
+    names = {"torch": torch, "nn": nn}
+    exec(f"{_CODE}\n{statement}", names)
+    saved, listed = name in names["model"].state_dict(), name in dict(names["model"].named_parameters())
+    names["model"].to("meta")
+    path = re.sub(r"\.(\d+)", r"[\1]", name)
+    return saved, listed, eval(f"model.{path}.is_meta", names)
 
 
 def _compare(predict_state_dict, whys):
     predictions = predict.written_down(predict_state_dict)
     truths = {line: _truth(line) for line in whys}
-    predict.compare(predictions, truths, whys, parts=_PARTS, all_lines=exercise.starter_object())
-
-
-@exercise.check
-def written_down(predict_state_dict):
-    """The predictions are written down, not computed
-
-    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
-    have not found out what you believed.
-    """
-    predict.written_down(predict_state_dict)
+    parts = ("saved", "listed", "moved")
+    predict.compare(predictions, truths, whys, parts=parts, all_lines=exercise.starter_object())
 
 
 @exercise.check
@@ -129,14 +104,11 @@ def tensors(predict_state_dict):
     whys = {
         "scale": "A Parameter is registered by the assignment: it is saved, listed and moved.",
         "frozen": "`requires_grad=False` stops the training of a Parameter, and changes nothing about the "
-        "registration. Freeze a model and its `parameters()` are as many as before.",
-        "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter. It was computed "
-        "once, in `__init__`, and keeps that value.",
+        "registration.",
+        "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter.",
         "offset": "A plain tensor is an attribute like a number or a string: torch asks nothing of it.",
-        "mean": "A buffer belongs to the model, so it is saved and moved. It is no parameter: an optimizer "
-        "does not get it.",
-        "mask": "`persistent=False` concerns saving alone. A buffer that can be computed anew still has to "
-        "be on the device of the others.",
+        "mean": "A buffer belongs to the model: it is saved and moved. It is no parameter.",
+        "mask": "`persistent=False` concerns saving alone: such a buffer is moved with the others.",
     }
     _compare(predict_state_dict, whys)
 
@@ -150,9 +122,8 @@ def containers(predict_state_dict):
     """
     whys = {
         "layers.0.weight": "The attribute holds a list, and a list isn't registered. `forward` can call its "
-        "layers, but no optimizer, file or `.to` finds them, and there is no error.",
-        "blocks.0.weight": "An `nn.ModuleList` is a module whose children are called `0`, `1`, …: every step "
-        "of the path to the weight is a registered module.",
+        "layers, but no optimizer, file or `.to` finds them.",
+        "blocks.0.weight": "An `nn.ModuleList` is a module whose children are called `0`, `1`, ….",
     }
     _compare(predict_state_dict, whys)
 
@@ -165,8 +136,7 @@ def shared(predict_state_dict):
     names: whoever loads it may have two tensors there.
     """
     whys = {
-        "embed.weight": "It is a Parameter of a registered module, so it is saved and moved. A shared one is "
-        "listed under its first name, and `embed` was assigned before `head`.",
+        "embed.weight": "It is listed under its first name: `embed` was assigned before `head`.",
         "head.weight": "It is the Parameter of `embed`. `named_parameters` leaves out what it has listed, "
         "`state_dict` saves every name, and `.to` comes to both places.",
     }
@@ -177,32 +147,14 @@ def shared(predict_state_dict):
 def later(predict_state_dict):
     """What is assigned after `__init__`
 
-    Registration has nothing to do with `__init__`: `__setattr__` is called for every assignment, at any time.
+    `__setattr__` is called for every assignment, at any time, inside of `__init__` and outside.
     """
     whys = {
         "model.mean = torch.ones(3) -> mean": "The name is that of a buffer already. A tensor assigned to it "
-        "takes the buffer's place and is a buffer as well.",
+        "is a buffer as well.",
         "model.offset = nn.Parameter(torch.ones(3)) -> offset": "Assigning a Parameter registers it, also on "
         "a name that was a plain attribute before. That attribute is gone.",
         "model.layers = nn.ModuleList(model.layers) -> layers.0.weight": "The same layers as before, but a "
         "module holds them now, and it is registered.",
     }
     _compare(predict_state_dict, whys)
-
-
-@exercise.check
-def counted(predict_state_dict):
-    """How many there are
-
-    `parameters()` gives what `named_parameters()` lists, weights and biases each for themselves.
-    `state_dict` has every name of them, and the persistent buffers.
-    """
-    whys = {
-        "len(list(model.parameters()))": "Each registered Parameter counts once, frozen or shared or not. A "
-        "Linear has two, unless it was made without a bias; an Embedding has one.",
-        "len(model.state_dict())": "Take the parameters, count a shared one under each of its names, and add "
-        "the buffers that are persistent.",
-    }
-    predictions = predict.written_down(predict_state_dict)
-    truths = {line: eval(line, _model()) for line in whys}
-    predict.compare(predictions, truths, whys, all_lines=exercise.starter_object())

@@ -128,7 +128,7 @@ mistakes = [
         "(scores, y[batch], pos_weight=torch.tensor(2.0))",
         told_by="what_stays",
     ),
-    Wrong(_large_weights, told_by="alive"),
+    Wrong(_large_weights, told_by="first_scores"),
 ]
 
 equivalent = {

@@ -88,7 +88,7 @@ mistakes = [
     Edit("the second dimension", "dim=-1", "dim=-1 if x.dim() < 3 else 1", told_by="leading_dimensions"),
     Edit("ignores `bias`", "bias=bias)", "bias=True)", told_by="registered"),
     Wrong(_PiecesKept, told_by="present_parameters"),
-    Edit("detaches the gate", "gate.sigmoid()", "gate.detach().sigmoid()", told_by="gradients"),
+    Edit("detaches the gate", "gate.sigmoid()", "gate.detach().sigmoid()", told_by="values_then_gates"),
     Wrong(_TwoProducts, told_by="one_product"),
     Edit(
         "ready made",

@@ -101,7 +101,7 @@ _RECURRENT = "of_step + h @ weight_hh.T"
 mistakes = [
     Edit("o before g", "i, f, g, o = (", "i, f, o, g = (", told_by="gates"),
     Edit("a sigmoid for g", "i.sigmoid() * g.tanh()", "i.sigmoid() * g.sigmoid()", told_by="gates"),
-    Edit("one bias", "bias_ih + bias_hh)", "bias_ih)", told_by="both_biases"),
+    Edit("one bias", "bias_ih + bias_hh)", "bias_ih)", told_by="gates"),
     Edit("outputs in reverse", "steps[::-1] if suffix else steps", "steps", told_by="both_directions"),
     Edit(
         "state at the end of `output`",

@@ -65,10 +65,10 @@ def in_place(tensors: Callable[[], Mapping[str, Tensor]]) -> Iterator[None]:
     yield
     for name, tensor in tensors().items():
         same = tensor is before[name] or not isinstance(before[name], nn.Parameter)
-        expect.true(same, f"`{name}` is another Parameter than before", "expected: the same one, new values")
+        expect.true(same, f"`{name}` is another Parameter than before", "expected: the same one")
         same = tensor.data_ptr() == places[name]
         told = f"`{name}` has another storage than before"
-        expect.true(same, told, "expected: the new values in its own")
+        expect.true(same, told, "expected: the one that it had")
         expect.true(tensor.is_leaf, f"`{name}` has a `grad_fn` now", "expected: values, and no graph")
 
 
