@@ -87,9 +87,9 @@ def _expect_best(best_segment, device, cases):
 def equal_layers(best_segment, device):
     """Equal layers, which keep three times their input, or eleven times
 
-    With n layers in segments of s, about n / s inputs are kept, and all that s layers keep. If a layer keeps
-    k times its input, n / s + k * s is smallest at √(n / k). So √n is right where a layer keeps its input
-    alone, and too large elsewhere.
+    Of a waiting segment only one input is kept, that of its first layer: with n layers in segments of s about
+    n / s. The live one keeps all of s layers. If a layer keeps k times its input, n / s + k * s is smallest
+    at √(n / k), below √n.
     """
     cases = {
         "10 layers with two GELUs": ((16,) * 11, (2,) * 10),
