@@ -22,8 +22,7 @@ exercise = Exercise(
     minutes=18,
     core=True,
     hints=[
-        "Tensors go through `ctx.save_for_backward`, the rest onto `ctx`. What else does backward need, so "
-        "that a dropout drops the same again?",
+        "Tensors go through `ctx.save_for_backward`. What else has a dropout to have, to drop the same again?",
         "Backward runs `fn` on new leaves with `torch.enable_grad()`, calls `torch.autograd.backward` for "
         "outputs that require grad, and returns `leaf.grad` for tensors, None for `fn` and the rest.",
         "`torch.random.fork_rng()` puts the generators back, whatever happens inside. Within it, set the "
@@ -56,7 +55,7 @@ _USES = {
 y = Checkpoint.apply(lambda a, none, n, i, b: (layer(a)[i] + b[i]) * (none or n), x, None, 3, index, w)""",
     "outputs, one of integers": """
 a, i, b = Checkpoint.apply(lambda x: (*x.max(1), layer(x)), x)
-y = a @ b.sin()""",
+y = a @ b""",
     "nested": "y = Checkpoint.apply(lambda x: Checkpoint.apply(layer, layer(x)).sin(), x)",
     "two backwards": "y = Checkpoint.apply(layer, x)\ny.sum().backward(retain_graph=True)",
 }
@@ -68,8 +67,7 @@ def fn(x):
 y = Checkpoint.apply(fn, x)
 after_forward = torch.rand(2), torch.rand(2, device=device)
 y.sum().backward(retain_graph=True)
-after_backward = torch.rand(2), torch.rand(2, device=device)
-last = len(runs)  # the next run raises
+after_backward, last = (torch.rand(2), torch.rand(2, device=device)), len(runs)  # the next run raises
 try:
     torch.autograd.grad(y.sum(), x)
 except ZeroDivisionError:
@@ -91,9 +89,8 @@ def _same(Checkpoint, device, lines, names="y x.grad w.grad layer[0].weight.grad
 def gradients(Checkpoint, device):
     """Results and gradients are those of `fn(*args)`, whatever the arguments and outputs
 
-    A detached copy that requires grad is a new leaf: the second graph ends there, and its `.grad` is what
-    goes back. `torch.autograd.backward` also fills the `.grad` of parameters on its way, which are no
-    arguments of `apply`. It takes outputs that require grad and no others.
+    A detached copy that requires grad is a new leaf: the second graph ends there, and its `.grad` goes back.
+    `torch.autograd.backward` fills the `.grad` of parameters too, for outputs that require grad, no others.
     """
     with Rows() as rows:
         for label, lines in _USES.items():
@@ -108,11 +105,11 @@ def twice(Checkpoint, device):
     `forward` of a Function runs with grad off, and so does `backward`, unless `create_graph=True`. With grad
     switched on, forward builds the graph that a checkpoint is there to avoid; backward needs it.
     """
-    fn = "runs = []\ndef fn(x):\n    runs.append(torch.is_grad_enabled())\n    return layer(x)\n"
-    t = expect.given(f"{_SETUP}{fn}y = Checkpoint.apply(fn, x)", Checkpoint=Checkpoint, device=device)
+    fn = "runs = []\ndef fn(x):\n    return runs.append(torch.is_grad_enabled()) or layer(x)\n"
+    fn += "y = Checkpoint.apply(fn, x)\ny.sum().backward()"
+    t = expect.given(_SETUP + fn, Checkpoint=Checkpoint, device=device)
     own = type(t.y.grad_fn) is getattr(Checkpoint, "_backward_cls", None)
     expect.true(own, f"the node of `y` is {t.y.grad_fn}", "expected: the node of your Function")
-    t.run("y.sum().backward()")
     expect.equal(t.runs, [False, True], what="grad mode in each run of `fn`")
 
 
@@ -123,10 +120,10 @@ def keeps_arguments(Checkpoint, device):
     `save_for_backward` keeps a reference and the version of that moment. If the tensor is written to later,
     `ctx.saved_tensors` raises. With an attribute of `ctx` the second run takes the new values.
     """
-    setup = _SETUP + "x = torch.randn(2048, 4, device=device, requires_grad=True)"
+    setup = _SETUP + "x = torch.randn(2048, 4, device=device, requires_grad=True)\n"
     derivatives.keeps(Checkpoint, "Checkpoint.apply(layer, x)", setup, device, limit=2**14)  # states: 5,000
-    setup += "\na = x * 1\ny = Checkpoint.apply(layer, a).sum()\na.mul_(5)"
-    t = expect.given(setup, Checkpoint=Checkpoint, device=device)
+    lines = "a = x * 1\ny = Checkpoint.apply(layer, a).sum()\na.mul_(5)"
+    t = expect.given(_SETUP + lines, Checkpoint=Checkpoint, device=device)
     expect.raises(RuntimeError, lambda: t.call("y.backward()"), what="backward, with `a` changed,")
 
 

@@ -42,23 +42,12 @@ class MiniModule:
     def __init__(self):
         raise NotImplementedError
 
-    def __setattr__(self, name: str, value) -> None:
-        raise NotImplementedError
-
-    def __delattr__(self, name: str) -> None:
-        raise NotImplementedError
-
-    def register_buffer(self, name: str, tensor: Tensor, persistent: bool = True) -> None:
-        raise NotImplementedError
-
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        raise NotImplementedError
-
-    def state_dict(self) -> dict[str, Tensor]:
-        raise NotImplementedError
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        raise NotImplementedError
+    def __setattr__(self, name: str, value) -> None: ...
+    def __delattr__(self, name: str) -> None: ...
+    def register_buffer(self, name: str, tensor: Tensor, persistent: bool = True) -> None: ...
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def state_dict(self) -> dict[str, Tensor]: ...
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 _NAMES = "[name for name, _ in root.named_parameters()]"
@@ -90,8 +79,9 @@ def registered(MiniModule):
     instance has notes of its own. `named_parameters` asks the module, then each of its modules, and puts
     their names and a dot before what they say.
     """
-    own = not issubclass(MiniModule, nn.Module)
-    expect.true(own, "it is an `nn.Module`", "expected: a class of your own")
+    expect.true(
+        not issubclass(MiniModule, nn.Module), "it is an `nn.Module`", "expected: a class of your own"
+    )
     same = "dict(root.named_parameters())['right.weight'] is root.right.weight"
     modules.compare(_TREE, [_NAMES, _PARAMETERS, "root.right.inner.weight", same], MiniModule)
 
