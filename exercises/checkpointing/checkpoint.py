@@ -22,7 +22,7 @@ exercise = Exercise(
     minutes=18,
     core=True,
     hints=[
-        "Tensors go through `ctx.save_for_backward`. What else has a dropout to have, to drop the same again?",
+        "Tensors go through `ctx.save_for_backward`. What else does a dropout need to drop the same?",
         "Backward runs `fn` on new leaves with `torch.enable_grad()`, calls `torch.autograd.backward` for "
         "outputs that require grad, and returns `leaf.grad` for tensors, None for `fn` and the rest.",
         "`torch.random.fork_rng()` puts the generators back, whatever happens inside. Within it, set the "
