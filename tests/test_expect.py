@@ -277,7 +277,7 @@ def test_raises():
     error = expect.raises(ValueError, lambda: int("x"))
     assert isinstance(error, ValueError)
     assert message(expect.raises, ValueError, lambda: 3, what="`f(3)`") == [
-        "`f(3)` returned `3`, expected a ValueError"
+        "`f(3)` returned `3`, expected: it raises `ValueError`"
     ]
     with pytest.raises(TypeError):
         expect.raises(ValueError, lambda: len(3))

@@ -214,7 +214,7 @@ def raises(
         looked()
         return error
     looked()
-    raise Mismatch(f"{what} returned {show(came)}, expected a {kind.__name__}")
+    raise Mismatch(f"{what} returned {show(came)}, expected: it raises `{kind.__name__}`")
 
 
 def _at_most(limit: float, unit: str) -> str:

@@ -89,7 +89,7 @@ def equal_layers(best_segment, device):
 
     Of a waiting segment only one input is kept, that of its first layer: with n layers in segments of s about
     n / s. The live one keeps all of s layers. If a layer keeps k times its input, n / s + k * s is smallest
-    at √(n / k), below √n.
+    at √(n / k), which is below √n where k is above 1.
     """
     cases = {
         "10 layers with two GELUs": ((16,) * 11, (2,) * 10),

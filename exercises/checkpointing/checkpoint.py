@@ -7,14 +7,16 @@ are those of `fn(*args)`, of parameters inside `fn` too. Don't use `torch.utils.
 - `fn` runs once in forward, without a graph, and once in each backward. Tensor arguments are kept, uncopied,
   and nothing else large. Backward raises a `RuntimeError` if one was changed in between.
 - The second run draws the numbers that the first drew, on the CPU and on GPUs.
-- After forward and backward the generators are where they'd be without a checkpoint, also if `fn` raises.
+- After forward and backward generators and grad mode are as without a checkpoint, also if `fn` raises.
 
 `Checkpoint.apply(torch.sin, x)` → `x.sin()`
 """
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointFunction
 
+from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import derivatives
 
@@ -56,6 +58,7 @@ y = Checkpoint.apply(lambda a, none, n, i, b: (layer(a)[i] + b[i]) * (none or n)
     "outputs, one of integers": """
 a, i, b = Checkpoint.apply(lambda x: (*x.max(1), layer(x)), x)
 y = a @ b""",
+    "one tensor twice": "y = Checkpoint.apply(lambda a, b: layer(a) * b.sin(), x, x)",
     "nested": "y = Checkpoint.apply(lambda x: Checkpoint.apply(layer, layer(x)).sin(), x)",
     "two backwards": "y = Checkpoint.apply(layer, x)\ny.sum().backward(retain_graph=True)",
 }
@@ -109,6 +112,7 @@ def twice(Checkpoint, device):
     fn += "y = Checkpoint.apply(fn, x)\ny.sum().backward()"
     t = expect.given(_SETUP + fn, Checkpoint=Checkpoint, device=device)
     own = type(t.y.grad_fn) is getattr(Checkpoint, "_backward_cls", None)
+    own = own and not issubclass(Checkpoint, CheckpointFunction)
     expect.true(own, f"the node of `y` is {t.y.grad_fn}", "expected: the node of your Function")
     expect.equal(t.runs, [False, True], what="grad mode in each run of `fn`")
 
@@ -118,10 +122,16 @@ def keeps_arguments(Checkpoint, device):
     """Tensor arguments are kept as they are, with their version, and nothing else
 
     `save_for_backward` keeps a reference and the version of that moment. If the tensor is written to later,
-    `ctx.saved_tensors` raises. With an attribute of `ctx` the second run takes the new values.
+    `ctx.saved_tensors` raises. After backward it lets go of them. An attribute of `ctx` does neither, and
+    lives as long as the result.
     """
     setup = _SETUP + "x = torch.randn(2048, 4, device=device, requires_grad=True)\n"
     derivatives.keeps(Checkpoint, "Checkpoint.apply(layer, x)", setup, device, limit=2**14)  # states: 5,000
+    t = expect.given(setup, Checkpoint=Checkpoint, device=device)
+    t.run("def step():\n    y = Checkpoint.apply(layer, x * 1)\n    y.sum().backward()\n    return y")
+    t.call("step()")  # the gradients are there from here on
+    live = measure.live_bytes(t.step)
+    expect.at_most(live.held - live.result, 0, "still kept after backward, beside `y`", unit="bytes")
     lines = "a = x * 1\ny = Checkpoint.apply(layer, a).sum()\na.mul_(5)"
     t = expect.given(_SETUP + lines, Checkpoint=Checkpoint, device=device)
     expect.raises(RuntimeError, lambda: t.call("y.backward()"), what="backward, with `a` changed,")
@@ -139,9 +149,13 @@ def same_numbers(Checkpoint, device):
 
 @exercise.check
 def generators_put_back(Checkpoint, device):
-    """What is drawn next is what is drawn without a checkpoint, whatever `fn` raises
+    """Generators and grad mode are left as without a checkpoint, whatever `fn` raises
 
     Forward draws as `fn` does, and the generator moves on. Only the second run is to leave no trace: whoever
-    sets a state for a while puts the one before it back in a `finally`, or with `fork_rng`.
+    sets a state or a mode for a while puts the one before it back, in a `finally` or with a context manager.
     """
     _same(Checkpoint, device, _DRAWS, "after_forward after_backward after_raising")
+    t = expect.given(_SETUP + "y = Checkpoint.apply(torch.sin, x)", Checkpoint=Checkpoint, device=device)
+    with torch.no_grad():
+        t.call("y.grad_fn.apply(torch.ones_like(x))  # calls backward")
+        expect.true(not torch.is_grad_enabled(), "grad mode is on afterwards", "expected: off, as before")

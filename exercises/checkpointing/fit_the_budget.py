@@ -118,7 +118,8 @@ def least_flop(fit_the_budget, device):
 def limits(fit_the_budget, device):
     """A peak of exactly the budget fits; if no choice fits, a `ValueError` is raised
 
-    Below some number of bytes no choice helps: the inputs of all blocks are there, and one block in full.
+    A budget is a number of bytes that may be used up: a peak of exactly as many fits.
+    Below some number no choice helps: the inputs of all blocks are there, and one block in full.
     """
     t, measured = _given(fit_the_budget, device, (16, 32))
     for budget in (measured[()][0], 1000):

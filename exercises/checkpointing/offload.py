@@ -141,8 +141,9 @@ def written(offload, device):
 def deleted(offload, device):
     """Once no graph needs a file, it's gone, though the block goes on
 
-    Backward drops what was saved, and so does a result that goes away. `x` lives on, but no graph needs it. A
-    table inside the block must not hold the files.
+    Nobody tells you when a graph ends: it drops what `pack` has returned, after backward or when its result
+    goes away. So a file is deleted with the object that stands for it, and nothing else may hold that object:
+    no table inside the block, and not `x`, which lives on.
     """
     with Rows() as rows:
         for label, lines in _DELETED.items():

@@ -11,6 +11,7 @@ gradients, and nothing raises. Mend it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -75,7 +76,7 @@ def gradients(repair_checkpoint_gradients, device):
             with rows.of(label):
                 t = _given(repair_checkpoint_gradients, device, more)
                 plain = nn.Sequential(*t.layers, t.head)
-                checkpoints.same_step(lambda: t.call(_CALL), lambda: plain(t.x), [*t.layers, t.head])  # noqa: B023
+                checkpoints.same_step(partial(t.call, _CALL), partial(plain, t.x), [*t.layers, t.head])
 
 
 @exercise.check

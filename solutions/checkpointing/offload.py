@@ -7,10 +7,10 @@ apart, and keeps nothing alive. The version tells whether it has been written to
 or it would hold the files."""
 
 import contextlib
-import os
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,10 +19,10 @@ from torch.autograd.graph import saved_tensors_hooks
 
 class _File:
     def __init__(self, folder: str, t: Tensor) -> None:
-        self.path = f"{folder}/{uuid.uuid4()}"
+        self.path = Path(folder, str(uuid.uuid4()))
         torch.save(t.detach(), self.path)  # with all of its storage
         self.source = weakref.ref(t.untyped_storage())
-        weakref.finalize(self, os.unlink, self.path)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)  # the folder may have gone first
 
 
 @contextlib.contextmanager
@@ -51,8 +51,6 @@ def offload(folder: str, keep: Iterable[Tensor] = ()) -> Iterator[None]:
 
 
 # Other right answers
-
-from pathlib import Path
 
 from course_utils.exercise import Edit
 
@@ -111,10 +109,19 @@ mistakes = [
     Edit("writes for each save", "file is None or", "True or", told_by="written"),
     Edit("writes parameters too", "if storage.data_ptr() in kept", "if False", told_by="written"),
     Edit("holds the files", "weakref.WeakValueDictionary()\n", "{}\n", told_by="deleted"),
-    Edit("deletes nothing", "weakref.finalize(self, os.unlink, self.path)", "pass", told_by="deleted"),
+    Edit(
+        "deletes nothing",
+        "weakref.finalize(self, self.path.unlink, missing_ok=True)",
+        "pass",
+        told_by="deleted",
+    ),
 ]
 
+_LATE = "both delete the file; without it Python complains where the folder has gone first"
 equivalent = {
+    "line 17: `weakref.finalize(self, self.path.unlink, missing_ok=True)` -> "
+    "`weakref.finalize(self, self.path.unlink)`": _LATE,
+    "line 17: `True` -> `False`": _LATE,
     "line 15: `t.detach()` -> `t`": "the file holds the values, and whether they require grad, but no graph",
     "line 29: `t.detach()` -> `t`": "parameters are leaves; a computed tensor would hold its own node",
 }
