@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from drawn import assert_no_text_is_cut_off_or_covers_another
 from torch import nn
 from torch.nn import functional as F
 
@@ -314,12 +314,4 @@ PICTURES = {
 @pytest.mark.parametrize("make", PICTURES.values(), ids=PICTURES.keys())
 def test_no_text_runs_out_of_its_picture_or_over_another(make):
     picture = make()
-    renderer = FigureCanvasAgg(picture).get_renderer()
-    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in picture.axes[0].texts]
-    for text, box in boxes:
-        assert picture.bbox.x0 <= box.x0 and box.x1 <= picture.bbox.x1, text
-        assert picture.bbox.y0 <= box.y0 and box.y1 <= picture.bbox.y1, text
-    for (a, first), (b, second) in itertools.combinations(boxes, 2):
-        over = min(first.y1, second.y1) - max(first.y0, second.y0)
-        beside = min(first.x1, second.x1) - max(first.x0, second.x0)
-        assert over <= 2 or beside <= 0, f"{a} and {b}"
+    assert_no_text_is_cut_off_or_covers_another(picture)

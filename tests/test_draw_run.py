@@ -1,11 +1,10 @@
 """The loss-curve doctor on real recorded runs: what it says, what it draws, and the clinic's cards."""
 
 import functools
-import itertools
 
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from drawn import assert_no_text_is_cut_off_or_covers_another
 from torch import nn
 from torch.nn import functional as F
 
@@ -103,14 +102,7 @@ PICTURES = {
 def test_a_picture_is_small_and_no_text_is_cut_off_or_covers_another(make):
     picture = make()
     assert len(picture.png()) <= 25_000
-    renderer = FigureCanvasAgg(picture).get_renderer()
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in picture.axes[0].texts]
-    for text, box in boxes:
-        assert picture.bbox.x0 <= box.x0 and box.x1 <= picture.bbox.x1, text
-        assert picture.bbox.y0 <= box.y0 and box.y1 <= picture.bbox.y1, text
-    for (a, first), (b, second) in itertools.combinations(boxes, 2):
-        over = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert over <= 2 or min(first.x1, second.x1) - max(first.x0, second.x0) <= 0, f"{a} and {b}"
+    assert_no_text_is_cut_off_or_covers_another(picture)
 
 
 def test_what_differs_is_lit_where_it_does():

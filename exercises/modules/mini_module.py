@@ -167,9 +167,8 @@ state["left.weight"] = nn.Parameter(torch.tensor([0.5, 0.25]))
 def changed(MiniModule):
     """After any changes the tree has the names and tensors that torch's has
 
-    A name is in one place: what is assigned to it replaces what was there, of whatever kind. A tensor on the
-    name of a buffer is the buffer from then on. None leaves nothing to list, but the name keeps its kind and
-    its place in the order; only after `del` it is as good as new.
+    What is assigned to a name replaces what was there, of whatever kind. A tensor on the name of a buffer is
+    the buffer from then on. After None the name keeps its kind and its place in the order; after `del` not.
     """
     with Rows() as rows:
         with rows.of("the order after None"):
