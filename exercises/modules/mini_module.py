@@ -75,9 +75,8 @@ root.left.register_buffer("mask", torch.ones(2), persistent=False)
 def registered(MiniModule):
     """What is assigned to an attribute is found, at any depth
 
-    `m.x = value` calls `__setattr__`, where a module notes what is a parameter and what is a module. Each
-    instance has notes of its own. `named_parameters` asks the module, then each of its modules, and puts
-    their names and a dot before what they say.
+    `m.x = value` calls `__setattr__`, where each instance notes what is a parameter and what is a module.
+    `named_parameters` asks the module, then its modules, and puts their names and a dot before what they say.
     """
     expect.true(
         not issubclass(MiniModule, nn.Module), "it is an `nn.Module`", "expected: a class of your own"
