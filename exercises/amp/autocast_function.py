@@ -1,7 +1,7 @@
 """A Function of your own, under autocast
 
-`autocast_function(function, dtype=None)` gets an `autograd.Function` that knows nothing of autocast. It
-returns a subclass for use on the CPU:
+`autocast_function(function, dtype=None)` gets an `autograd.Function` with a `forward(ctx, ...)` that knows
+nothing of autocast. It returns a subclass for use on the CPU:
 
 - Without `dtype`, forward runs as it is called. Backward runs in the state that its forward had: autocast on
   or off, and in the same dtype, wherever it is called.
