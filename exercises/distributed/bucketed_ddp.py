@@ -1,16 +1,16 @@
 """Buckets that leave while backward runs
 
-`BucketedDDP(module, bucket_bytes)` averages gradients like `MiniDDP`, in few messages that leave early. Ranks
-hold equal parameters and use all.
+`BucketedDDP(module, bucket_bytes)` averages gradients like `MiniDDP`, in few messages that leave early. All
+ranks use all parameters.
 
-1. At construction trained parameters go into buckets, in *reverse* order: into the last one if its gradients
+1. At construction put trained parameters into buckets, in *reverse* order: into the last one if its gradients
    then have at most `bucket_bytes` bytes, else into a new one.
-2. A bucket is one all-reduce of one tensor, launched with `async_op=True` as soon as it is complete and the
-   one before launched. Ranks may get gradients in different orders.
-3. When all are launched, each is waited for. Then every `.grad` is the mean; a second backward adds its mean.
+2. A bucket is one `all_reduce` of one tensor. Launch it with `async_op=True` when it's complete and the one
+   before it is launched. Gradients may come in another order on each rank.
+3. At the end of backward (`queue_callback`), wait for all. Then `.grad` is the mean; a second backward adds
+   its mean.
 
-`torch.autograd.Variable._execution_engine.queue_callback(f)` in a hook calls `f()` at the end of backward.
-Do not use `DistributedDataParallel`.
+Don't use `DistributedDataParallel`.
 
 `nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))`, 16 bytes → `1.bias 1.weight`, `0.bias`, `0.weight`
 """

@@ -1,16 +1,15 @@
 """Two linear layers, split over the ranks
 
 `ColumnRowLinear(first, second, activation)` computes `second(activation(first(x)))` for two `nn.Linear` with
-biases. Each rank holds an equal share of the *hidden* features, those between the two: the run of its
-number, as `chunk` cuts them. `activation` acts on each element. All ranks are given the same, have the same
-result and compute the same loss from it.
+biases. Each rank holds an equal share of the *hidden* features, those between the layers, as `chunk` cuts
+them. `activation` works element by element. All ranks get the same arguments and compute the same loss.
 
-- All gradients are those of the pair in one process: also of `x`, which the loss may use elsewhere too.
-- The parameters are called `first.weight`, `first.bias`, `second.weight` and `second.bias`; each rank has the
-  last one whole. Nothing else is kept of the pair.
+- All gradients are those of the pair in one process, that of `x` too, which the loss may also use elsewhere.
+- The parameters are `first.weight`, `first.bias`, `second.weight` and `second.bias`, the last one whole on
+  each rank. Keep nothing else of the pair.
 - Forward takes one `all_reduce`, backward one.
 
-Two ranks, `nn.Linear(4, 6)`, `nn.Linear(6, 3)` → shapes `(3, 4)` and `(3, 3)` of the weights.
+Two ranks, `nn.Linear(4, 6)`, `nn.Linear(6, 3)` → weights of shapes `(3, 4)` and `(3, 3)`
 """
 
 import copy

@@ -1,12 +1,11 @@
 """A quarter of the bytes, and no error that adds up
 
-`DistributedDataParallel` hands each bucket of gradients to a *communication hook* and takes what its future
-brings for their average. Write one: each rank rounds its gradients to whole numbers from -127 to 127, in
-units of its own *scale*, a 127th of the largest magnitude, and all average what was sent.
+Write a *communication hook*. Each rank rounds its gradients to whole numbers from -127 to 127, in units of
+its own *scale*, a 127th of the largest magnitude. The result is the average of what was sent.
 
-- A rank brings one byte for each element, 8 for each parameter.
+- A rank sends one byte for each element, and 8 for each parameter.
 - What rounding takes away is added to the same elements in the next backward, before scale and rounding.
-  `state`, a dict, keeps it. Later parameters have another order.
+  `state`, a dict, keeps it. Parameters change their order.
 - A gradient with a NaN on some rank has one on all.
 
 `[127., 0.6]` on rank 0, `[0., -254.]` on rank 1 → `[63.5, -126.5]`; rank 0 keeps `[0., -0.4]`

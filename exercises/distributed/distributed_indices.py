@@ -1,14 +1,13 @@
 """The indices of one rank
 
-In one epoch `length` items are shared among `num_replicas` ranks. Return the indices of the items that `rank`
-reads, in order, as a list of ints: those that `DistributedSampler` gives it with the same arguments, after
-`set_epoch(epoch)`. Its rule:
+`length` items are shared among `num_replicas` ranks. Return the indices that `rank` reads in an epoch, as a
+list of ints: those that `DistributedSampler` gives it with the same arguments, after `set_epoch(epoch)`.
 
-1. The order, the same on all ranks: 0, 1, 2, … With `shuffle` it is `torch.randperm(length, generator=g)`,
-   where `g` is a `torch.Generator` of its own with the seed `seed + epoch`.
-2. Where `length` is no multiple of `num_replicas`, the order is filled up to the next one by beginning again
-   from its first entry, as often as it takes. With `drop_last` it is cut instead.
-3. Rank `r` has entry `r` and every `num_replicas`-th after it.
+1. The order, the same on all ranks: 0, 1, 2, …, or with `shuffle` `torch.randperm(length, generator=g)`; `g`
+   is a `torch.Generator` of its own, seeded with `seed + epoch`.
+2. If `length` isn't a multiple of `num_replicas`, fill the order up to the next one: begin again from its
+   first entry, as often as it takes. With `drop_last` cut it instead.
+3. Rank `r` reads entry `r` and every `num_replicas`-th after it.
 
 Use no `DistributedSampler`.
 

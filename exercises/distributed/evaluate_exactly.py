@@ -1,17 +1,17 @@
 """Right to the last example
 
 All ranks evaluate a classifier together. Return accuracy and mean `F.cross_entropy` over the whole data set:
-two floats, the same on every rank. **Each example counts once**, also where the sampler repeats some. `model`
-is in eval mode already, and gradients are off.
+two floats, the same everywhere. `model` is in eval mode.
 
-`loader` has a `DistributedSampler`, which deals out one list: all examples in some order, then the first ones
-again, up to a multiple of the number of ranks `n`. Rank `r` reads the places `r`, `r + n`, `r + 2n` and on:
-`loader.sampler.rank` is `r`, `loader.sampler.num_replicas` is `n`.
+The `DistributedSampler` of `loader` deals out one list: all examples in some order, then the first ones
+again, up to a multiple of the number of ranks. `loader.sampler.rank` is `r`, `loader.sampler.num_replicas` is
+`n`; rank `r` reads places `r`, `r + n`, ….
 
-- A rank runs the model on what its loader reads, no more.
-- It sends a few numbers, in at most four collectives.
+- **Each example counts once.**
+- A rank runs the model only on what its loader reads.
+- It sends few numbers, in at most four collectives.
 
-Rounded: `nn.Identity()` with `x = [[2., 0.], [2., 0.], [0., 2.]]`, `y = [0, 0, 0]` → `(0.6667, 0.7936)`
+Rounded: `nn.Identity()`, `x = [[2., 0.], [2., 0.], [0., 2.]]`, `y = [0, 0, 0]` → `(0.6667, 0.7936)`
 """
 
 import copy
@@ -26,7 +26,6 @@ from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "A mean of means is the mean only where all of them are of equally many examples. Sums can be added "
         "up, over batches and over ranks. By what is the sum to be divided?",

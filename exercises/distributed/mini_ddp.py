@@ -1,17 +1,16 @@
 """Data parallel training, by hand
 
-`MiniDDP(module)` wraps a module on every rank. Each rank trains on its share of a batch, and the result is
-the model of a single process with the whole batch.
+`MiniDDP(module)` wraps a module on every rank. Each rank trains on its share, and the model that comes out is
+that of a single process with the whole batch.
 
 - At construction all parameters and buffers, frozen ones too, take rank 0's values, in place.
 - Hooks average: after `backward()` every `.grad` is the mean over all ranks; a second backward adds its mean.
-  All ranks use all trained parameters alike.
-- Each gradient is sent once, also of a weight at two places, and little else.
+  All ranks use all parameters.
+- Each gradient is sent once, even if a weight is used twice, and little else is sent.
 
-`ddp(...)` calls the module, with any arguments; `ddp.module` is the module. Do not use
-`DistributedDataParallel`.
+`ddp(...)` calls the module; `ddp.module` is it. Don't use `DistributedDataParallel`.
 
-`MiniDDP(nn.Linear(1, 1))(x).sum().backward()` with `x = [[1.]]` on rank 0, `[[5.]]` on rank 1 → on both
+`MiniDDP(nn.Linear(1, 1))(x).sum().backward()`, `x = [[1.]]` on rank 0, `[[5.]]` on rank 1 → on both
 `weight.grad` is `[[3.]]`
 """
 
@@ -26,12 +25,12 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "Two moments: construction, where all ranks have to come to the same values, and backward, where the "
+        "There are two moments: construction, where all ranks take the same values, and backward, where "
         "gradients arrive one after another. Which collective suits which?",
-        "`broadcast` and `all_reduce` write into the tensor that they are given: give them the module's own. "
-        "Which of a parameter's hooks is called when `.grad` has been filled, and what is it given?",
-        "`parameters()` gives each parameter once, wherever it stands; not all of them require a gradient. "
-        "After the sum over the ranks a division is missing. What `.grad` held before is equal everywhere.",
+        "`broadcast` and `all_reduce` write into the tensor that they get: pass the module's own. Which "
+        "hook of a parameter runs when `.grad` has been filled, and what does it get?",
+        "`parameters()` gives each parameter once, wherever it's used; not all of them require a "
+        "gradient. After the sum over the ranks, divide. What `.grad` held before is equal on all ranks.",
     ],
 )
 

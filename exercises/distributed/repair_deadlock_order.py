@@ -1,15 +1,14 @@
 """Repair: gradients in the order in which they came
 
 After backward the ranks average their gradients. `ready` names this rank's parameters that have one, in the
-order of backward. Ranks go through the model in different ways: orders differ, and lists too. What was not
-used has None in `.grad`.
+order of backward. Ranks may take different ways through the model, so these lists can differ. A parameter
+that wasn't used has None in `.grad`.
 
-The function below works as long as all lists are the same. With others it adds up what does not belong
-together, and hangs. Mend it:
+With different lists the function below sums gradients that don't belong together, or hangs. Mend it:
 
-- What has a gradient on some rank has one on all: the mean over **all** ranks, where a rank
-  without one counts as zeros. Zeros are a gradient too.
-- What has a gradient on no rank keeps None.
+- A gradient that some rank has becomes, on every rank, the mean over **all** ranks; a rank without one counts
+  as zeros. A gradient of zeros is a gradient.
+- A gradient that no rank has stays None.
 
 `[2.]` on rank 0 and None on rank 1 → on both `[1.]`
 """

@@ -1,14 +1,13 @@
 """Repair: a loss that only rank 0 looks at
 
-A linear model is trained by several ranks, each with its own examples: `train = (x, y)`, `valid = (x, y)`.
-After each step rank 0 notes the validation loss, and training ends when it is no longer smaller than before.
+Several ranks train a linear model, each with its own `train = (x, y)` and `valid = (x, y)`. After each step
+rank 0 logs the validation loss. Training ends when it's not smaller than before.
 
-On one rank the function below works; on two it hangs. There are two faults, and the second shows when the
-first is gone. Mend both.
+On two ranks it hangs. Mend both faults; one shows when the other is gone.
 
-- All ranks return the same weights: those after the last step. `w` stays as it is.
-- The loss is the mean over the validation examples of all ranks. A rank may have more than others, or none.
-- `log` on rank 0 has the loss after each step, the last one too; elsewhere it stays empty.
+- All ranks return the last weights. `w` stays as it is.
+- The loss is the mean over the examples of all ranks. A rank may have none.
+- `log` on rank 0 gets the loss after each step; elsewhere it stays empty.
 
 ```python
 part = torch.eye(2), torch.ones(2)

@@ -1,16 +1,15 @@
 """Repair: a ring in which everybody sends first
 
-A table is cut into blocks of rows, one on each rank, in order. In a step every row is mixed with its
-neighbours, `(above + 2 * row + below) / 4`; above the first row of rank 0 lies the last row of the last rank.
-So a rank needs one row from each neighbour, in every step.
+A table is cut into blocks of rows, one for each rank, in order. In a step every row becomes
+`(above + 2 * row + below) / 4`; above the first row of rank 0 lies the last row of the last rank. So a rank
+needs one row from each neighbour.
 
-The function below never comes back: `dist.send` returns when the other rank takes the message, and that rank
-is in `dist.send` too. Mend it, for two ranks and more.
+The function below hangs, since all are in `dist.send` at once. Mend it, for two ranks and more.
 
-- In a step a rank sends two rows and receives two, from ranks that it names. No collective.
-- Wait for all that you begin.
+- In a step a rank sends two rows and receives two, each from a named rank. No collective.
+- Wait for all that you launch.
 
-Messages from one rank arrive in their order. Where it hangs:
+Messages from one rank arrive in order. It hangs here:
 `run_ranks(lambda rank, size: repair_deadlock_sends(torch.eye(2)), 2)`
 """
 

@@ -1,13 +1,12 @@
 """The sum over all ranks, passed around a ring
 
-Every rank has a 1-D tensor `x` of the same length. Return the sum of them all on every rank, as a new tensor.
+Every rank has a 1-D tensor `x` of the same length. Return their sum on every rank, as a new tensor.
 
-The `n` ranks, at least 2, stand in a ring: rank `r` sends to `(r + 1) % n` and to no other. `x` is cut into
-`n` pieces, as `torch.tensor_split` does it. They go around once to be added up and once more to spread the
-sums, so a rank sends `2 * (n - 1)` pieces, and no more bytes than that.
+Each of `n` ranks sends to `(r + 1) % n` alone. Cut `x` into `n` pieces with `tensor_split`. They go around
+once to be summed and once more to spread the sums, so a rank sends `2 * (n - 1)` pieces, no more. A piece may
+be empty; it can be sent too.
 
-Use `dist.send`, `dist.recv`, `dist.isend` and `dist.irecv` (or `dist.batch_isend_irecv`), no collective. Wait
-for all that you begin. Pieces may be empty, and an empty tensor can be sent.
+Use `dist.send`, `recv`, `isend` and `irecv`, no collective. Wait for all that you launch.
 
 `[1, 2, 3]` on rank 0 and `[10, 20, 30]` on rank 1 → on both `[11, 22, 33]`
 """

@@ -1,12 +1,12 @@
 """A checkpoint in a group
 
-`save_on_rank_zero(model, optimizer, step, path, device)` is called on all ranks with the same `path`. It
-writes a checkpoint and returns on each rank what that rank has read from the file: a dict `{"model": ...,
-"optimizer": ..., "step": step}` with both state dicts, its tensors on `device`.
+All ranks call `save_on_rank_zero(model, optimizer, step, path, device)` with the same `path`. It writes a
+checkpoint and returns on each rank what that rank read from the file: a dict `{"model": ..., "optimizer":
+..., "step": step}` with both state dicts, its tensors on `device`.
 
-- Rank 0 alone writes. No rank reads before the file is there, and none returns before all have read it: from
-  then on it may be deleted.
-- Whoever looks while a checkpoint is written finds the one before at `path`, whole.
+- Rank 0 alone writes. No rank reads before the file is there. None returns before all have read it: after
+  that it may be deleted.
+- At every moment of a write, `path` holds the checkpoint before, complete.
 - `model` may be wrapped in `DistributedDataParallel`. The keys are those of the module inside.
 
 All ranks see the same disk. Use `torch.save` and `torch.load`; `path` is a string.

@@ -1,17 +1,15 @@
 """What more processes are worth
 
-`runs` holds recordings of a program, `{2: run, 1: run}`, by the number of processes. A run has a list for
-each rank, with `(samples, begin, wait, end)` for each step: when this rank began, called the all-reduce, and
-was through. **The first step is a warm-up and counts for nothing.** Return for each number of processes a
-dict:
+`runs` holds recordings, `{2: run, 1: run}`, by number of processes. A run has a list for each rank, with
+`(samples, begin, wait, end)` for each step; `wait` is when it called the `all_reduce`. **Skip the first
+step.** Return for each number of processes a dict:
 
 - `"samples_per_second"`: of all ranks, from the first `begin` to the last `end`;
-- `"efficiency"`: that for each process, over the same of the run with the fewest;
-- `"compute"`, `"late"`, `"exchange"`: which part of all ranks' time lay before `wait`; in the all-reduce
-  until its last rank had called; and after that.
+- `"efficiency"`: that per process, over the same of the run with the fewest;
+- `"compute"`, `"late"`, `"exchange"`: the parts of all ranks' time before `wait`, until the last rank
+  calls, and after.
 
-Steps `(8, 1, 2, 4)` and `(8, 1, 3.5, 4)` on two ranks → `16 / 3` samples per second; parts
-`3.5 / 6, 1.5 / 6, 1 / 6`
+Steps `(8, 1, 2, 4)`, `(8, 1, 3.5, 4)` → `16 / 3` per second; parts `3.5 / 6, 1.5 / 6, 1 / 6`
 """
 
 from course_utils.exercise import Exercise, Rows, expect

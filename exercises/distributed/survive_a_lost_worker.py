@@ -1,14 +1,13 @@
 """A job that survives the loss of a worker
 
-When a worker is lost, `torchrun --max-restarts` ends the others and starts all anew: what they held in memory
-is gone, files stay. Write what every rank runs.
+When a worker is lost, `torchrun --max-restarts` starts all anew: files stay. Write what every rank runs.
 
-Call `step(0)` to `step(steps - 1)`, all ranks together: it trains `model` by `optimizer`. After each step
-keep in `folder`, which all ranks see, what it takes to go on. Rank 0 alone writes, with `torch.save`, before
-it calls `step` again. A worker may be lost at any moment, also while it writes.
+Call `step(0)` to `step(steps - 1)`, all ranks together; `step` trains `model` with `optimizer`. After each
+step save in `folder`, which all ranks see, what it takes to go on. Rank 0 alone writes, with `torch.save`,
+before it calls `step` again. A worker may be lost at any moment, even while it writes.
 
-On a later start go on with the first step that was not kept, each rank with what it had: weights, optimizer,
-its own buffers and random state.
+A later start goes on with the first step that wasn't saved. Each rank then has its weights, optimizer,
+buffers and random state.
 
 `steps = 5`, lost in `step(3)` → the next start runs `step(3)` and `step(4)`.
 """

@@ -1,13 +1,13 @@
 """Batch norm over the batches of all ranks
 
 Each rank has a part `x` of one batch, `n` rows of its own. Return this rank's part of what
-`F.batch_norm(..., training=True)` gives in one process for all parts together: each channel is normalised by
-its mean and biased variance over **all** rows.
+`F.batch_norm(..., training=True)` gives for all parts together: each channel is normalised by its mean and
+biased variance over **all** rows.
 
-- `running_mean` and `running_var` change in place, the latter by the unbiased variance.
-- Every rank has a loss of its own. The gradient of `x` is that of the **sum of all ranks'
-  losses**, whose outputs depend on this `x` too; those of `weight` and `bias` are of its own.
-- Forward takes at most two collectives; nothing that travels grows with `n`.
+- Update `running_mean` and `running_var` in place, the latter by the unbiased variance.
+- Each rank has its own loss. The gradient of `x` is that of the **sum of all ranks' losses**; those of
+  `weight` and `bias` are of its own loss.
+- Forward takes two collectives at most, whose size doesn't grow with `n`.
 
 `[[1.], [3.]]` on rank 0, `[[8.]]` on rank 1 → mean 4, variance `26 / 3`
 """

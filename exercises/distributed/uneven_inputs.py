@@ -1,11 +1,10 @@
 """Ranks with unequally many batches
 
-Train `model` where one rank may have more batches than another. In every step each rank that has a batch left
-takes its next one, and the gradient is the **mean over these ranks** of those of their `loss(model(x), y)`. A
-rank that has run out takes the same steps, with its own optimizer. Return how many there were.
+Train `model` when one rank may have more batches than another. In every step each rank that has a batch left
+takes its next one. The gradient is the **mean over these ranks** of those of `loss(model(x), y)`. A rank that
+has run out takes the same steps. Return their number.
 
-All ranks begin with equal weights and optimizers. `batches` is an iterator of pairs `(x, y)`; on some ranks,
-or all, it is empty.
+All ranks begin alike. `batches` is an iterator of pairs `(x, y)`; it may be empty on some ranks, or all.
 
 A step takes two collectives at most; two more may go to finding out that all are done.
 
