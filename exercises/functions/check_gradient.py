@@ -22,7 +22,6 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "Make one number of the result: multiply it by weights and sum. For that number, what does autograd "
         "say, and what do you get from the values at two neighbouring points?",

@@ -25,7 +25,6 @@ from course_utils.measure.operators import MATMULS
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "Three inputs, three gradients. For each: which of the other tensors has to be there to compute it, "
         "and how many matrix products does it take?",
