@@ -4,8 +4,8 @@ Somebody has written a backward. `check_gradient(function, *inputs)` returns `Tr
 autograd gets from `function(*inputs)` are those of its values, and `False` if not. `function` returns one
 tensor, of any shape. Compare with differences of its values.
 
-- A right gradient differs from the truth by rounding. A wrong one is off by a thousandth of its largest
-  element or more, or `nan`, perhaps in one element of one input.
+- A right gradient differs by rounding. A wrong one is off by a thousandth of its largest element or more, or
+  `nan`, perhaps in one element of one input.
 - A backward may be right only if ones arrive: let weights of both signs arrive, smaller than 1 and larger.
 - Inputs may be float32, too coarse for differences: work in float64. Don't change the inputs.
 

@@ -30,8 +30,7 @@ exercise = Exercise(
         "The derivative of `Φ` is the density `φ`. You don't need the derivative of `erf`; if you look it "
         "up, mind the inner derivative `1 / √2`.",
         "Save `x` and compute `Φ` and `φ` again in backward, from `ctx.saved_tensors`: then autograd sees "
-        "how they depend on `x`. Take √2 and √(2π) from `math`; a float32 tensor has seven digits, whatever you "
-        "combine it with.",
+        "how they depend on `x`. Take √2 and √(2π) from `math`; a float32 tensor has seven digits.",
     ],
 )
 

@@ -119,8 +119,8 @@ def gradients(LeanLinear, device):
 
     Each is a product of what arrives with the other factor: `grad @ weight` for `x`, `grad.t() @ x` for
     `weight`, with all leading dimensions flattened into one. For `bias` it's a sum over them.
-    `reshape(-1, n)` makes a matrix of any tensor whose last dimension is `n`; `view` raises if the strides don't
-    allow it.
+    `reshape(-1, n)` makes a matrix of any tensor whose last dimension is `n`; `view` raises if the strides
+    don't allow it.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():

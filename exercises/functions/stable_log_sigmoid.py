@@ -1,8 +1,7 @@
 """Log-sigmoid that holds at ±1000
 
-The logarithm of the sigmoid is `log(1 / (1 + exp(-x)))`, and its derivative is `1 / (1 + exp(x))`. If you
-compute them like this, `exp` overflows. Write an `autograd.Function` in which nothing overflows,
-`StableLogSigmoid.apply(x)`, for `x` of any shape, in float32 or float64.
+The logarithm of the sigmoid is `log(1 / (1 + exp(-x)))`, and its derivative is `1 / (1 + exp(x))`. Computed
+like this, `exp` overflows. Write an `autograd.Function` in which nothing does, for float32 and float64.
 
 - Result and gradient are finite for every finite `x`, and right to the last digits **relative to their own
   size**: at `x = 20` the result is `-2.06e-09`, not `0`.
