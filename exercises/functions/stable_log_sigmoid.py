@@ -8,8 +8,8 @@ like this, `exp` overflows. Write an `autograd.Function` in which nothing does, 
 - The second derivative is finite and right too; its small values may lose digits.
 - Don't write to `x` or to what arrives.
 
-Don't use torch's own `logsigmoid` and `softplus`, or what contains them (`mish`, the losses that take
-logits). Everything else is allowed, `torch.sigmoid` too.
+Don't use torch's own `logsigmoid` and `softplus`, or what contains them (`mish`, losses of logits).
+Everything else is allowed, `torch.sigmoid` too.
 
 `StableLogSigmoid.apply(torch.tensor([-1000., 0., 1000.]))` → `[-1000., -0.6931, 0.]`
 """
