@@ -3,7 +3,7 @@
 `BucketedDDP(module, bucket_bytes)` averages gradients like `MiniDDP`, in few messages that leave early. All
 ranks use all parameters.
 
-1. At construction put trained parameters into buckets, in *reverse* order: into the last one if its gradients
+1. At construction put trained parameters into buckets, in reverse order: into the last one if its gradients
    then have at most `bucket_bytes` bytes, else into a new one.
 2. A bucket is one `all_reduce` of one tensor. Launch it with `async_op=True` when it's complete and the one
    before it is launched. Gradients may come in another order on each rank.

@@ -1,6 +1,6 @@
 """A quarter of the bytes, and no error that adds up
 
-Write a *communication hook*. Each rank rounds its gradients to whole numbers from -127 to 127, in units of
+Write a communication hook. Each rank rounds its gradients to whole numbers from -127 to 127, in units of
 its own *scale*, a 127th of the largest magnitude. The result is the average of what was sent.
 
 - A rank sends one byte for each element, and 8 for each parameter.
