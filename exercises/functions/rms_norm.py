@@ -24,7 +24,7 @@ exercise = Exercise(
     core=True,
     hints=[
         "Call `1 / sqrt(mean(x²) + 1e-6)` `r`: one number for each row. Each result in a row is `x * r * "
-        "weight`. In how many places does one element of `x` have a part?",
+        "weight`. How many results does one element of `x` change?",
         "By the product rule there are two terms: `x` changes while `r` stays, and `r` changes while `x` "
         "stays. `r` belongs to the whole row, so its term sums over the row.",
         "With `n = x * r` and `h = grad * weight`, the gradient of `x` is `r * (h - n * mean(h * n))`, with "
@@ -54,6 +54,7 @@ _SHAPES = {
     "a vector": "torch.tensor([3., -1., 2.], device=device)",
     "four dimensions": "(2 * torch.arange(60., device=device).cos()).view(5, 1, 4, 3)",
     "a transposed `x`": "(2 * torch.arange(60., device=device).cos()).view(3, 4, 5).permute(2, 1, 0)",
+    "a row of zeros and a small one": "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]], device=device)",
 }
 
 
@@ -63,13 +64,6 @@ def _given(RmsNorm, x, device, more=""):
     t = expect.given(setup + more, RmsNorm=RmsNorm, device=device)
     exact = [one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight)]
     return t, exact, F.rms_norm(exact[0], (3,), exact[1], 1e-6)
-
-
-def _expect_value(RmsNorm, x, device):
-    t, _, value = _given(RmsNorm, x, device)
-    with derivatives.untouched():
-        found = t.call(_CALL)
-    derivatives.agrees(found, value.detach(), t.x)
 
 
 def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)"):
@@ -86,15 +80,19 @@ def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)"):
 
 @exercise.check
 def values(RmsNorm, device):
-    """The values, for every number of dimensions
+    """The values, for every number of dimensions and for small rows
 
-    The mean runs over the last dimension alone. With `keepdim=True` that dimension stays, with size 1, and
-    broadcasts against `x`; without it a square matrix would be divided along the wrong dimension.
+    With `mean(-1, keepdim=True)` the last dimension stays, with size 1, and broadcasts against `x`; without
+    `keepdim` a square matrix would be divided along the wrong dimension. `1e-6` is added below the root: a
+    row of zeros is divided by 0.001.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():
             with rows.of(label):
-                _expect_value(RmsNorm, x, device)
+                t, _, value = _given(RmsNorm, x, device)
+                with derivatives.untouched():
+                    found = t.call(_CALL)
+                derivatives.agrees(found, value.detach(), t.x)
 
 
 @exercise.check
@@ -102,7 +100,7 @@ def gradient_of_x(RmsNorm, device):
     """The gradient of `x` counts both ways from an element to the result
 
     An element of `x` changes its own result, and through the root it changes every result in its row. The
-    backward of a reduction broadcasts, and the backward of that broadcast is a sum over the row.
+    backward of a mean broadcasts, and the backward of a broadcast is a sum over the row.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():
@@ -124,19 +122,6 @@ def gradient_of_weight(RmsNorm, device):
         with rows.of("a transposed `g`"):
             transposed = "view(x.shape[::-1]).permute(3, 2, 1, 0)"
             _expect_gradient(RmsNorm, _SHAPES["four dimensions"], device, "weight", transposed)
-
-
-@exercise.check
-def small_rows(RmsNorm, device):
-    """Small rows, and a row of zeros, have finite values and gradients
-
-    The `1e-6` is added to the mean square, below the root. So a row of zeros is divided by 0.001, and the
-    slope there is finite. A root that is computed without it has an infinite slope at 0.
-    """
-    x = "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]], device=device)"
-    _expect_value(RmsNorm, x, device)
-    for name in ("x", "weight"):
-        _expect_gradient(RmsNorm, x, device, name)
 
 
 @exercise.check

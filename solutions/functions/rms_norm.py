@@ -88,7 +88,7 @@ _MEAN = "(x * x).mean(-1, keepdim=True)"
 
 mistakes = [
     Edit("a sum for the mean", _MEAN, "(x * x).sum(-1, keepdim=True)", told_by="values"),
-    Edit("adds to the root", f"rsqrt({_MEAN} + 1e-6)", f"rsqrt({_MEAN}) + 1e-6", told_by="small_rows"),
+    Edit("adds to the root", f"rsqrt({_MEAN} + 1e-6)", f"rsqrt({_MEAN}) + 1e-6", told_by="values"),
     Edit("a constant root", "(h - n * (h * n).mean(-1, keepdim=True))", "h", told_by="gradient_of_x"),
     Edit("a sum in backward", "(h * n).mean(-1", "(h * n).sum(-1", told_by="gradient_of_x"),
     Edit("the mean of all rows", ".sum(0)", ".mean(0)", told_by="gradient_of_weight"),
