@@ -26,7 +26,6 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "`pack` is your function, and sees every tensor that is kept: it can write down what it sees. What "
         "of a tensor tells its storage from others, and what tells how large the whole of it is?",

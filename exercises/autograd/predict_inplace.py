@@ -15,7 +15,7 @@ import torch
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
     core=True,
     hints=[
         "The derivative of `exp` is its result, that of `sin` is computed from its input, that of `x + 1` "

@@ -17,7 +17,7 @@ from torch import nn
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=15,
+    minutes=10,
     core=True,
     hints=[
         "A leaf is a tensor with no node behind it: `grad_fn` is None. When does an operator leave a node "
