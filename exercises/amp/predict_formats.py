@@ -29,7 +29,6 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_formats() -> dict:
-    """The number that each line returns, with t = torch.tensor"""
     return {
         "t(70000.).half()": torch.inf,  # an example: this one is answered
         # large
@@ -57,8 +56,7 @@ _WHYS = {
     "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
     "brings an infinity back.",
     "t(1000.).to(torch.float8_e4m3fn)": "float8 e4m3 stops at its largest number.",
-    "t(4e-8).half()": "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8. The "
-    "nearest multiple is the result.",
+    "t(4e-8).half()": "The result is the nearest multiple of `2**-24`, about 6e-8.",
     "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
     "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",
     "(t(1e-8) * 65536).half()": "Scaled first, in float32, the number lies well inside float16.",
@@ -86,8 +84,7 @@ def _compare(predict_formats, *lines):
 def written_down(predict_formats):
     """The predictions are written down, not computed
 
-    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
-    have not found out what you believed.
+    A prediction is what you believe before torch tells you.
     """
     predict.written_down(predict_formats)
 
@@ -96,8 +93,7 @@ def written_down(predict_formats):
 def large(predict_formats):
     """Large numbers: how far each format reaches
 
-    The exponent decides the range. float16 has 5 bits for it, and bfloat16 has 8, as float32 has. Every
-    result in a chain of operators has to fit, not the last one alone.
+    The exponent decides the range. Every result in a chain of operators has to fit, not the last one alone.
     """
     _compare(predict_formats, *list(_WHYS)[:3])
 
@@ -106,8 +102,7 @@ def large(predict_formats):
 def tiny(predict_formats):
     """Tiny numbers: what becomes zero
 
-    A format has a smallest number above zero. Below half of it there is zero left, and no factor brings the
-    number back. A factor that is applied first, in a wider format, does.
+    Below half of a format's smallest number there is zero left. A factor must come before, in a wider format.
     """
     _compare(predict_formats, *list(_WHYS)[3:7])
 
@@ -126,7 +121,6 @@ def rounded(predict_formats):
 def added_up(predict_formats):
     """A thousand ones: where a sum gets stuck
 
-    A running sum that is kept in 16 bits stands still once its spacing is larger than what is added. The
-    kernel behind `sum` keeps it in float32.
+    A running sum in 16 bits stands still once what is added is lost. The kernel behind `sum` uses float32.
     """
     _compare(predict_formats, *list(_WHYS)[11:])
