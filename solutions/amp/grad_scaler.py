@@ -66,32 +66,14 @@ class GradScaler:
 from course_utils.exercise import Edit
 
 
-class _TwoSets(GradScaler):
-    """The optimizers that were unscaled, and those that found something."""
-
-    def __init__(self, *arguments, **settings):
-        super().__init__(*arguments, **settings)
-        self._unscaled, self._bad = set(), set()
-
+class _Foreach(GradScaler):
     def unscale_(self, optimizer):
-        if optimizer in self._unscaled:
+        if self._found_inf.setdefault(optimizer) is not None:
             raise RuntimeError("twice")
-        self._unscaled.add(optimizer)
         weights = [w for group in optimizer.param_groups for w in group["params"]]
         grads = [w.grad for w in weights if w.grad is not None]
-        if any((~torch.isfinite(grad)).any() for grad in grads):
-            self._bad.add(optimizer)
+        self._found_inf[optimizer] = any((~torch.isfinite(grad)).any() for grad in grads)
         torch._foreach_mul_(grads, 1 / self.get_scale())
-
-    def step(self, optimizer):
-        if optimizer not in self._unscaled:
-            self.unscale_(optimizer)
-        return None if optimizer in self._bad else optimizer.step()
-
-    def update(self):
-        self._found_inf = dict.fromkeys(self._unscaled, bool(self._bad))
-        super().update()
-        self._unscaled, self._bad = set(), set()
 
 
 class _ScaleIsATensor(GradScaler):
@@ -99,7 +81,7 @@ class _ScaleIsATensor(GradScaler):
         return torch.tensor(self.get_scale(), device=loss.device) * loss
 
 
-also_right = [_TwoSets, _ScaleIsATensor]
+also_right = [_Foreach, _ScaleIsATensor]
 
 _STEPS = "if not self._found_inf[optimizer]:"
 _GRADS = '[w.grad for g in optimizer.param_groups for w in g["params"] if w.grad is not None]'
