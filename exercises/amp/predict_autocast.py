@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, predict
+from course_utils.exercise.kits import predictions
 
 exercise = Exercise(
     minutes=10,
@@ -88,13 +89,7 @@ def _compare(predict_autocast, lines):
     predict.compare(predictions, {line: found[line].dtype for line in lines}, _WHYS, all_lines=_WHYS)
 
 
-@exercise.check
-def written_down(predict_autocast):
-    """The predictions are written down, not computed
-
-    A prediction is what you believe before torch tells you.
-    """
-    predict.written_down(predict_autocast)
+predictions.written_down(exercise)
 
 
 @exercise.check
