@@ -12,6 +12,7 @@ Ordinary numbers must be exact. For tiny ones, such as `1e-8`, 1 percent is near
 import torch
 
 from course_utils.exercise import Exercise, predict
+from course_utils.exercise.kits import predictions
 
 exercise = Exercise(
     minutes=8,
@@ -80,13 +81,7 @@ def _compare(predict_formats, *lines):
     predict.compare(predictions, truths, _WHYS, all_lines=_WHYS)
 
 
-@exercise.check
-def written_down(predict_formats):
-    """The predictions are written down, not computed
-
-    A prediction is what you believe before torch tells you.
-    """
-    predict.written_down(predict_formats)
+predictions.written_down(exercise)
 
 
 @exercise.check
