@@ -75,34 +75,6 @@ def _a_list_of_each_call(blocks, x, seen):
 also_right = [_told_apart, _a_list_of_each_call]
 
 
-def _asks_for_grad(blocks, x, seen):
-    import torch
-
-    def run(block, x):
-        hidden = block.up(x).relu()
-        if not torch.is_grad_enabled():
-            seen.append(hidden.detach().max())
-        return block.down(hidden)
-
-    for block in blocks:
-        x = checkpoint(run, block, x, use_reentrant=False)
-    return x
-
-
-def _counts(blocks, x, seen):
-    before = len(seen)
-
-    def run(block, x):
-        hidden = block.up(x).relu()
-        if len(seen) < before + len(blocks):
-            seen.append(hidden.detach().max())
-        return block.down(hidden)
-
-    for block in blocks:
-        x = checkpoint(run, block, x, use_reentrant=False)
-    return x
-
-
 def _computed_twice(blocks, x, seen):
     for block in blocks:
         seen.append(block.up(x).relu().detach().max())
@@ -115,7 +87,7 @@ mistakes = [
         "no checkpoint",
         "checkpoint(run, block, x, use_reentrant=False)",
         "run(block, x)",
-        told_by="still_checkpointed",
+        "still_checkpointed",
     ),
     Edit("reentrant", "use_reentrant=False", "use_reentrant=True", told_by="gradients"),
     Edit("entries with a graph", "hidden.detach().max()", "hidden.max()", told_by="once"),
@@ -125,7 +97,12 @@ mistakes = [
         "hidden.detach().flatten().sort().values[-1]",
         told_by="still_checkpointed",
     ),
-    Wrong(_asks_for_grad, told_by="once"),
+    Edit(
+        "logs inside too",
+        "return block",
+        "seen.append(hidden.max().item())\n        return block",
+        told_by="once",
+    ),
     Wrong(_computed_twice, told_by="still_checkpointed"),
 ]
 
