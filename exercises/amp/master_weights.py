@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=12,
@@ -57,7 +57,7 @@ def train():
     F.mse_loss(model(x).float(), y.float()).backward()
     weights.step()
 """
-_OPTIMIZERS = "torch.optim.SGD(masters, lr=0.002, momentum=0.9)", "torch.optim.Adam(masters, lr=1e-3)"
+_SGD = "torch.optim.SGD(masters, lr=0.002, momentum=0.9)"
 
 
 def _given(MasterWeights, device, optimizer, more=""):
@@ -93,23 +93,20 @@ def small_updates(MasterWeights, device):
 def follows(MasterWeights, device):
     """Each step is the optimizer's step in float32, and the model has it rounded
 
-    The optimizer works on the masters alone, with the gradients of this step, and the model gets a rounded copy.
+    The optimizer works on the masters alone, with the gradients of this step. The model gets a rounded copy.
     """
-    with Rows() as rows:
-        for code in _OPTIMIZERS:
-            with rows.of(f"`{code}`"):
-                t = _given(MasterWeights, device, code)
-                ours = {name: p.detach().float() for name, p in t.model.named_parameters()}
-                optimizer = eval(code, {"torch": torch, "masters": list(ours.values())})
-                for _ in range(5):
-                    loss = F.mse_loss(t.model(t.x).float(), t.y.float())
-                    grads = torch.autograd.grad(loss, list(t.model.parameters()))
-                    for w, grad in zip(ours.values(), grads, strict=True):
-                        w.grad = grad.float()
-                    optimizer.step()
-                    t.run("train()")
-                    wanted = {name: w.bfloat16() for name, w in ours.items()}
-                    expect.equal(t.call("model.state_dict()"), wanted, rtol=0.0, atol=0.0)
+    t = _given(MasterWeights, device, _SGD)
+    ours = {name: p.detach().float() for name, p in t.model.named_parameters()}
+    optimizer = eval(_SGD, {"torch": torch, "masters": list(ours.values())})
+    for _ in range(5):
+        loss = F.mse_loss(t.model(t.x).float(), t.y.float())
+        grads = torch.autograd.grad(loss, list(t.model.parameters()))
+        for w, grad in zip(ours.values(), grads, strict=True):
+            w.grad = grad.float()
+        optimizer.step()
+        t.run("train()")
+        wanted = {name: w.bfloat16() for name, w in ours.items()}
+        expect.equal(t.call("model.state_dict()"), wanted, rtol=0.0, atol=0.0)
 
 
 @exercise.check
@@ -136,7 +133,7 @@ def without_gradient(MasterWeights, device):
 
     Optimizers pass over a parameter whose `.grad` is None, and momentum with it. With zeros they don't.
     """
-    t = _given(MasterWeights, device, _OPTIMIZERS[0])
+    t = _given(MasterWeights, device, _SGD)
     t.run("train()\ntrain()\ntrain()")
     *before, last = [p.detach().clone() for p in t.model.parameters()]
     t.run("weights.zero_grad()\n(100 * model[2].bias).sum().backward()\nweights.step()")
