@@ -103,12 +103,9 @@ def overflow(amp_step, device):
     """
     settings = "init_scale=2.0**60, growth_interval=1"
     t = _given(amp_step, device, f"scaler = torch.amp.GradScaler('cpu', {settings})")
-    before = {name: w.detach().clone() for name, w in t.model.named_parameters()}
     for scale in (2.0**59, 2.0**58):
         t.run(_CALL.format(1.0))
         expect.equal(len(t.model.steps), 0, what="the number of steps of the optimizer")
-        for name, w in t.model.named_parameters():
-            expect.unchanged(w.detach(), before[name], what=f"`{name}`")
         expect.equal(t.call("scaler.get_scale()"), scale)
     t = _given(amp_step, device)
     for number in (1, 2):
