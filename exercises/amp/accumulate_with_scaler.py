@@ -109,12 +109,9 @@ def scale_moves_once(accumulate_with_scaler, device):
             with rows.of("good micro-batches" if good else f"inf in micro-batch {bad}"):
                 more = "" if good else f"batches[{bad}][0][0] = torch.inf"
                 t = _given(accumulate_with_scaler, device, [3, 1, 4], more)
-                before = t.model.layers[2].weight.detach().clone()
                 t.call(_CALL.format(1.0))
                 expect.equal(len(t.model.steps), int(good), what="the number of steps of the optimizer")
                 expect.equal(t.call("scaler.get_scale()"), 2048.0 if good else 512.0)
-                if not good:
-                    expect.unchanged(t.model.layers[2].weight.detach(), before, what="`model`'s last weight")
 
 
 @exercise.check
