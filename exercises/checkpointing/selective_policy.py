@@ -50,14 +50,6 @@ _OTHERS = {
     "`conv1d`": "F.conv1d(x, x[:, :, None]).sin()",
     "`mv`": "(x @ x[0]).sin()",
 }
-_ATTENTION = """
-x = torch.rand(2, 40, 64, device=device)
-q, k, v, o = [torch.rand(64, 64, device=device, requires_grad=True) for _ in range(4)]
-def f(x):
-    heads = [(x @ w / 64).unflatten(-1, (4, 16)).transpose(1, 2) for w in (q, k, v)]
-    weights = (heads[0] @ heads[1].mT).softmax(-1)
-    return ((weights @ heads[2]).transpose(1, 2).flatten(2) @ o).tanh()
-"""
 
 
 def _product(name, n, k, m):
@@ -90,8 +82,8 @@ def _expect(selective_policy, device, setup, kept, again):
 def dear_products(selective_policy, device):
     """The result of each of the four is kept, and not computed again
 
-    A policy gets overloads: `torch.ops.aten.mm.default` isn't equal to `torch.ops.aten.mm`. The first argument
-    of `addmm` is a bias, and the first dimension in `bmm` the batch.
+    A policy gets overloads: `torch.ops.aten.mm.default` isn't equal to `torch.ops.aten.mm`. The first
+    argument of `addmm` is a bias, and the first dimension in `bmm` the batch.
     """
     with Rows() as rows:
         for name in ("mm", "addmm", "bmm", "baddbmm"):
@@ -104,7 +96,8 @@ def dear_products(selective_policy, device):
 def short_sums(selective_policy, device):
     """With k = 31 a product is computed again, with 32 kept, whatever its size
 
-    What a number of the result costs is in the length of the sums, and the outer sizes aren't.
+    A number of the result costs a sum of k products, as the scores in attention cost sums over the size of a
+    head. The outer sizes don't count.
     """
     with Rows() as rows:
         for name, k in [("mm", 4), ("mm", 31), ("mm", 32), ("addmm", 31), ("bmm", 31), ("baddbmm", 31)]:
@@ -124,12 +117,3 @@ def everything_else(selective_policy, device):
         for label, code in _OTHERS.items():
             with rows.of(label):
                 _expect(selective_policy, device, _OTHER + code, 0, int(label == "`mv`"))
-
-
-@exercise.check
-def attention(selective_policy, device):
-    """In attention the scores are computed again, the other five products are kept
-
-    Scores are sums over 16 numbers, the size of a head, and there are 40 for each token and head.
-    """
-    _expect(selective_policy, device, _ATTENTION, 4 * 5 * 2 * 40 * 64, 1)
