@@ -86,7 +86,7 @@ def equal_layers(best_segment, device):
     """Equal layers, which keep three times their input, or eleven times
 
     Of n layers in segments of s about n / s inputs are waiting. The live segment keeps all of s layers. If a
-    layer keeps k times its input, n / s + k * s is smallest at √(n / k), which is below √n where k is above 1.
+    layer keeps k times its input, n / s + k * s is smallest at √(n / k), below √n where k is above 1.
     """
     cases = {
         "10 layers with two GELUs": ((16,) * 11, (2,) * 10),
