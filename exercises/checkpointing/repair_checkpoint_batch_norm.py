@@ -27,7 +27,7 @@ exercise = Exercise(
     hints=[
         "The forward has to count, and the recomputation must not. `context_fn` gives each of them a context "
         "manager of its own.",
-        "The context of the recomputation can put back what the block changed, in `finally`: it may stop early.",
+        "The context of the recomputation can put back what the block changed, in `finally`.",
         "Clone each of `block.buffers()` before the `yield`, and `copy_` it back after. A generator with "
         "`contextlib.contextmanager` makes the context; `contextlib.nullcontext()` is one that does nothing.",
     ],
