@@ -23,8 +23,7 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "What has to be known from one call to the next? Two things for each optimizer, until `update`; and "
-        "for the scaler the scale, and one number more.",
+        "What has to be known from one call to the next? Two things for each optimizer, until `update`.",
         "A dict from optimizers to what was found says both: whether one is in it, and with what. `update` "
         "looks at all values, and clears it. Print torch's `state_dict()` for the number.",
         "The tracker counts updates without inf; a skip and growing set it to 0. `gradient.isfinite().all()` "
