@@ -20,8 +20,7 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Make a class inside the function, `class Wrapped(function)`, with a `forward` and a `backward` of "
-        "its own. Both call those of `function`. What has to be there around each call?",
+        "Make a `class Wrapped(function)` whose methods call those of `function`. What goes around each call?",
         "Forward can ask for the state of autocast. What belongs to one call, and reaches its backward?",
         "`custom_fwd(device_type='cpu', cast_inputs=dtype)` decorates a `forward(ctx, *args)` that returns "
         "`function.forward(ctx, *args)`, and `custom_bwd` a backward like it. `@staticmethod` stands above.",
@@ -96,8 +95,8 @@ def computed_in_dtype(autocast_function):
 def backward_too(autocast_function):
     """With a `dtype`, backward is computed in it too
 
-    Backward may be called in a region, and runs with autocast off as its forward did. What forward saved is
-    in `dtype`. Autograd casts each gradient to the dtype that the argument of `apply` has.
+    It runs with autocast off, in whatever region it's called. What forward saved is in `dtype`. Autograd
+    casts each gradient to the dtype that the argument of `apply` has.
     """
     for region in _REGIONS:
         more = "h = a.detach().bfloat16().requires_grad_()"
