@@ -25,8 +25,7 @@ exercise = Exercise(
     core=True,
     hints=[
         "What goes from parameters to masters before the optimizer steps, and what goes back afterwards?",
-        "Make the masters once: a leaf of its own, `p.detach().float()`. If `step` makes them anew "
-        "from the model, whatever was rounded away is gone.",
+        "Make the masters once, `p.detach().float()`: what was rounded away is gone from the model.",
         "`master.grad = None if p.grad is None else p.grad.float()` for each pair, `optimizer.step()`, and "
         "then under `no_grad` a copy into the parameter. Which method copies in place, and rounds?",
     ],
