@@ -27,11 +27,10 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Don't work the peak out, measure it. `itertools.combinations` gives all choices of n indices. In "
-        "which order do you look at them, so that the first that fits is the answer?",
+        "Measure the peak. In which order of the choices is the first that fits the answer?",
         "In the order of their FLOP. A step leaves gradients, and the next one adds to them in place: it "
         "allocates less than it would without. What has to happen in between?",
-        "Sort all choices, from none to all, by their FLOP. For each measure the peak, set `.grad` of every "
+        "Sort all `itertools.combinations` by their FLOP. For each measure the peak, set `.grad` of every "
         "parameter to None, and return the first that fits. Measuring FLOP runs a step too.",
     ],
 )
