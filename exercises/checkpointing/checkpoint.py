@@ -122,8 +122,7 @@ def keeps_arguments(Checkpoint, device):
     """Tensor arguments are kept as they are, with their version, and nothing else
 
     `save_for_backward` keeps a reference and the version of that moment. If the tensor is written to later,
-    `ctx.saved_tensors` raises. An attribute of `ctx` keeps no version, and lives as long
-    as the result.
+    `ctx.saved_tensors` raises. An attribute of `ctx` keeps no version, and lives as long as the result.
     """
     setup = _SETUP + "x = torch.randn(2048, 4, device=device, requires_grad=True)\n"
     derivatives.keeps(Checkpoint, "Checkpoint.apply(layer, x)", setup, device, limit=2**14)  # states: 5,000
@@ -141,8 +140,7 @@ def keeps_arguments(Checkpoint, device):
 def same_numbers(Checkpoint, device):
     """The second run draws the same numbers, whatever was drawn in between
 
-    A dropout with another mask is another function, with other gradients. What a generator draws depends on
-    its state alone, and between forward and backward others have drawn from it.
+    A dropout with another mask is another function. Between forward and backward others have drawn.
     """
     _same(Checkpoint, device, _DRAWS)
 
