@@ -62,8 +62,7 @@ _WHYS = {
     "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",
     "(t(1e-8) * 65536).half()": "Scaled first, in float32, the number lies well inside float16.",
     "t(1.).bfloat16() + 0.003": "Above 1 the numbers of bfloat16 are 1/128 apart; half of that is 0.0039.",
-    "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. The sum lies halfway, and "
-    "goes to the even mantissa: of 129 and 130 steps to 130.",
+    "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. Halfway, even wins.",
     "t(2049.).half()": "From 2048 on the numbers of float16 are 2 apart. Halfway, the even mantissa wins.",
     "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum, and float32 has "
     "this number. A Python number would have left the dtype as it is.",
