@@ -20,7 +20,7 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Make a `class Wrapped(function)` whose methods call those of `function`. What goes around each call?",
+        "Make a `class Wrapped(function)` whose methods call those of `function`. What is around each call?",
         "Forward can ask for the state of autocast. What belongs to one call, and reaches its backward?",
         "`custom_fwd(device_type='cpu', cast_inputs=dtype)` decorates a `forward(ctx, *args)` that returns "
         "`function.forward(ctx, *args)`, and `custom_bwd` a backward like it. `@staticmethod` stands above.",
