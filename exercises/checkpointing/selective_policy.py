@@ -22,7 +22,7 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=12,
     hints=[
-        "Put `print(op, [type(a) for a in args])` into it. Is `torch.ops.aten.mm` the same object as `op`?",
+        "Print `op, [type(a) for a in args]` in the policy. Is `torch.ops.aten.mm` the same object as `op`?",
         "In `addmm` and `baddbmm` what is added comes first. Look at arguments once you know the operator.",
         "`op in (torch.ops.aten.mm.default, …)`, and then `args[-2].size(-1)` is k.",
     ],
