@@ -64,11 +64,9 @@ _WHYS = {
     "t(1.).bfloat16() + 0.003": "Above 1 the numbers of bfloat16 are 1/128 apart; half of that is 0.0039.",
     "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. Halfway, even wins.",
     "t(2049.).half()": "From 2048 on the numbers of float16 are 2 apart. Halfway, the even mantissa wins.",
-    "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum, and float32 has "
-    "this number. A Python number would have left the dtype as it is.",
+    "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum.",
     "sum([t(1.).half()] * 1000)": "Each addition rounds. float16 has all whole numbers up to 2048.",
-    "sum([t(1.).bfloat16()] * 1000)": "Each addition rounds. Once the spacing is 2, adding 1 ends halfway, "
-    "and from an even mantissa it leads back to it.",
+    "sum([t(1.).bfloat16()] * 1000)": "Once the spacing is 2, adding 1 ends halfway, and even wins.",
     "torch.ones(1000).bfloat16().sum()": "`sum` adds in float32 and rounds once, at the end. Between 512 and "
     "1024 the numbers of bfloat16 are 4 apart.",
 }
