@@ -4,8 +4,8 @@ Write `Checkpoint`: `Checkpoint.apply(fn, *args)` returns what `fn(*args)` retur
 tensors. Arguments may be tensors, None or anything else. If a tensor among them requires grad, all gradients
 are those of `fn(*args)`, of parameters inside `fn` too. Don't use `torch.utils.checkpoint`.
 
-- `fn` runs once in forward, without a graph, and once in each backward. Tensor arguments are kept, uncopied,
-  and nothing else large. Backward raises a `RuntimeError` if one was changed in between.
+- `fn` runs once in forward, without a graph, and once in each backward. Until then tensor arguments are kept,
+  uncopied, and nothing else large. Backward raises a `RuntimeError` if one was changed in between.
 - The second run draws the numbers that the first drew, on the CPU and on GPUs.
 - After forward and backward the generators are as without a checkpoint, also if `fn` raises.
 
