@@ -14,8 +14,8 @@ is read back in backward.
 `with offload("/tmp", model.parameters()): loss = model(x).sum()`
 """
 
-import contextlib
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, contextmanager
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -37,7 +37,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def offload(folder: str, keep: Iterable[Tensor] = ()) -> contextlib.AbstractContextManager:
+def offload(folder: str, keep: Iterable[Tensor] = ()) -> AbstractContextManager:
     raise NotImplementedError
 
 
@@ -84,7 +84,7 @@ _DELETED = {
 }
 
 
-@contextlib.contextmanager
+@contextmanager
 def _given(offload, device, code):
     t = expect.given(_SETUP + code, offload=offload, device=device)
     yield t
