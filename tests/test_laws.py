@@ -25,7 +25,7 @@ LABELS = [f"{root}/{name}" for root, path in ROOTS.items() for name in catalog.l
 every_exercise = pytest.mark.parametrize("label", LABELS)
 every_course = pytest.mark.parametrize("root", ROOTS)
 # Mutants of each exercise that are graded here, the same every time; `make proof` grades all of them.
-SAMPLE = 5
+SAMPLE = 4
 
 
 @pytest.fixture(autouse=True)
@@ -88,10 +88,10 @@ def test_right_answers_pass(label):
 
 @functools.cache
 def _mistakes(label):
-    """The faults of the law on mistakes, and the checks that reject one."""
+    """The faults of the law on mistakes, and the checks that reject one; `make proof` goes on after it."""
     course, name, _, _ = _found(label)
     rejecting = set()
-    return list(laws.mistakes(course, name, rejecting)), rejecting
+    return list(laws.mistakes(course, name, rejecting, whole=False)), rejecting
 
 
 @every_exercise

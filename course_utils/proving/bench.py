@@ -24,6 +24,7 @@ TIMES, AT_LEAST = 5.0, 1.0
 
 # So many at once where all checks are on ranks: most of the time goes into ranks that wait for each other.
 AT_ONCE = 3
+MUTANTS_AT_ONCE = 2  # elsewhere: each in a process of its own
 
 T = TypeVar("T")
 REJECTED, SURVIVED, NO_CHANGE = "rejected", "survived", "no change"
@@ -40,29 +41,29 @@ class Verdict:
     how: str = ""
 
 
-def at_once(exercise: Exercise) -> int:
-    """How many answers are graded at the same time."""
-    return AT_ONCE if all(check.ranks for check in exercise.checks) else 1
+def on_ranks(exercise: Exercise) -> bool:
+    """Whether all checks are on ranks, which have processes of their own."""
+    return all(check.ranks for check in exercise.checks)
 
 
 def mapped(exercise: Exercise, grade: Callable[[Any], T], answers: Iterable[Any]) -> list[T]:
     """What `grade` gives for each answer, in their order. Checks in this process need its main thread."""
-    if at_once(exercise) == 1:
+    if not on_ranks(exercise):
         return [grade(answer) for answer in answers]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(grade, answers))
 
 
 class Bench:
-    """The mutants run in a warm process that is replaced when one of them does not end or ends it. Checks on
-    ranks have processes of their own anyway."""
+    """The mutants run in warm processes; one that does not end, or ends its process, costs that process.
+    Checks on ranks have processes of their own anyway."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root, self.name = root, name
         course = catalog.load(root)
         self.exercise, self.solution = course.exercise(name), course.solution(name)
         self._folder = tempfile.TemporaryDirectory(prefix="mutants-")
-        self._worker: workers.Worker | None = None
+        self._idle: list[workers.Worker] = []
         self._times: dict[str, float] = {}
         self._deadlines = {check.name: check.deadline for check in self.exercise.checks}
         source, answer = self.solution.source, self.exercise.answer_name
@@ -90,8 +91,7 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._worker is not None:
-            self._worker.close()
+        workers.close_all(self._idle)
         self._folder.cleanup()
 
     def sample(self, count: int | None) -> list[Mutant]:
@@ -100,10 +100,11 @@ class Bench:
 
     def try_all(self, wanted: list[Mutant], listed: Collection[str]) -> list[Verdict]:
         """The verdict on each, as `try_mutant` gives it; `listed` are the descriptions to be patient with."""
-        together = at_once(self.exercise)
-        return mapped(
-            self.exercise, lambda m: self.try_mutant(m, m.description in listed, together=together), wanted
-        )
+        together = AT_ONCE if on_ranks(self.exercise) else MUTANTS_AT_ONCE
+        with ThreadPoolExecutor(together) as pool:
+            return list(
+                pool.map(lambda m: self.try_mutant(m, m.description in listed, together=together), wanted)
+            )
 
     def try_mutant(
         self, mutant: Mutant, patient: bool = False, only: str | None = None, together: int = 1
@@ -120,7 +121,6 @@ class Bench:
         if here:
             result = self._call(_try, mutant, mark, here, deadline=sum(t for _, t in here) + 5)
             if result.state != "returned":
-                self._worker = None  # it took the process with it
                 return Verdict(mutant, REJECTED, "", result.state)
             name, state = result.value
             if state in FAILED:
@@ -143,9 +143,11 @@ class Bench:
         return [c for c in self.exercise.checks if all(map(machine.has, c.needs))]
 
     def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> workers.Result:
-        if self._worker is None:
-            self._worker = workers.Worker()
-        return self._worker.call(function, self.root, self.name, *args, deadline=deadline)
+        worker = self._idle.pop() if self._idle else workers.Worker()
+        result = worker.call(function, self.root, self.name, *args, deadline=deadline)
+        if result.state == "returned":
+            self._idle.append(worker)
+        return result
 
 
 # --- inside the warm process ---------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import io
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from course_utils import grader, machine
 from course_utils.catalog import Course, Solution
 from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, WRONG
-from course_utils.exercise import Exercise
+from course_utils.exercise import Exercise, Mistake
 from course_utils.proving import bench
 from course_utils.proving.texts import faults, given_away, prose, texts
 from course_utils.proving.written import edited
@@ -109,16 +110,23 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
                     yield f"{check.name} did not run on every device"
 
 
-def mistakes(course: Course, name: str, rejecting: set[str]) -> Iterator[str]:
+def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True) -> Iterator[str]:
     """Every mistake is rejected, first by the check that it names, and each report can be read.
 
-    The names of the checks that reject one are added to `rejecting`.
+    The names of the checks that reject one are added to `rejecting`. Not `whole`: no check runs after the
+    one that a mistake names.
     """
     exercise, solution = course.exercise(name), course.solution(name)
     known = {check.name for check in exercise.checks}
     pasted: set[str] = set()
     answers = [edited(solution, exercise, mistake) for mistake in solution.mistakes]
-    reports = bench.mapped(exercise, lambda answer: grader.grade(exercise, answer), answers)
+
+    def graded(pair: tuple[Mistake, Any]) -> Report:
+        names = [check.name for check in exercise.checks]
+        upto = len(names) if whole or pair[0].told_by not in known else names.index(pair[0].told_by) + 1
+        return grader.grade(replace(exercise, checks=exercise.checks[:upto]), pair[1])
+
+    reports = bench.mapped(exercise, graded, zip(solution.mistakes, answers, strict=True))
     for mistake, answer, report in zip(solution.mistakes, answers, reports, strict=True):
         rejecting |= {o.check for o in report.outcomes if o.state in FAILED}
         if grader.is_starter(exercise, answer):
