@@ -3,11 +3,11 @@
 Add to `.grad` of every leaf what `root.backward(grad)` would add, without autograd's engine (`backward`,
 `torch.autograd.grad`). You may use your `graph_operations`.
 
-- Call a node with a gradient for each output of its operation, `len(node._input_metadata)` in all, or None:
-  `node(g0, g1)`. It returns one for each pair in its `next_functions`: a tuple, or one alone.
+- Call a node with a gradient for each output of its operation, `len(node._input_metadata)` in all, None where
+  none arrived: `node(g0, g1)`. It returns one for each pair in `next_functions`: a tuple, or one alone.
 - For a pair `(following, number)`, it goes to input `number` of `following`. `root` is output
   `root.output_nr` of its node.
-- An `AccumulateGrad` adds to `.grad` when you call it.
+- An `AccumulateGrad` adds to `.grad` when called.
 
 Run each node once. A graph may be 20,000 nodes deep. Gradients have no graph. Nothing broadcasts, changes
 dtype, or is a custom Function.
