@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from course_utils import glossary
 from course_utils.catalog import Course, CourseError, Lesson
 from course_utils.notebook_files import cells_digest
 
@@ -55,7 +56,7 @@ def why_stale(course: Course, lesson: Lesson) -> str | None:
 
 def strays(course: Course) -> list[Path]:
     """Notebooks beside the lessons' own that no source makes."""
-    ours = {lesson.notebook for lesson in course.lessons}
+    ours = {lesson.notebook for lesson in course.lessons} | {glossary.path_of(course)}
     return sorted(path for path in (course.root / "notebooks").glob("*.ipynb") if path not in ours)
 
 
@@ -75,6 +76,12 @@ def source_digest(course: Course, lesson: Lesson) -> str:
         _add(digest, _text(course.root / "exercises" / lesson.topic / f"{name}.py"))
     for module in what_draws(source):
         _add(digest, module, _text(_path_of(module)))
+    at = course.lessons.index(lesson)
+    for other in (
+        *course.lessons[max(at - 1, 0) : at],
+        *course.lessons[at + 1 : at + 2],
+    ):  # linked at the end
+        _add(digest, other.slug, other.title)
     if re.search(r"\bprogress\(", source):  # draws the whole course
         for other in course.lessons:
             _add(digest, other.slug, other.title)

@@ -7,11 +7,13 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should not wait for all of this
     import torch
 
+    from course_utils.catalog import Lesson
     from course_utils.exercise import Exercise
     from course_utils.overview import Progress
     from course_utils.record import Record
@@ -100,11 +102,15 @@ def solution(answer: Any) -> Note:
     return Note(f"`{name}` · {exercise.title}", found.why, found.source)
 
 
-def progress() -> Progress:
-    """All lessons and exercises: their states, the attempts they took, and what to do next."""
+def progress(*, all: bool = False) -> Progress:
+    """Where you stand in this lesson and what is next.
+
+    `all=True`, and where no lesson is open: the map of the whole course.
+    """
     from course_utils.overview import Progress
 
-    return Progress(_course(), _record())
+    here = None if all else _lesson_here(sys._getframe(1).f_globals)
+    return Progress(_course(), _record(), here)
 
 
 def device(name: str | None = None) -> torch.device:
@@ -157,11 +163,6 @@ def show_error(statement: Callable[[], Any]) -> None:
         raise AssertionError("this was expected to raise an error, and did not")
 
 
-def progress_text() -> str:
-    """What `progress()` shows, as text for a terminal."""
-    return repr(progress())
-
-
 # --- finding the exercise ---------------------------------------------------------------------------
 
 
@@ -185,6 +186,22 @@ def _record_at(path: str | None) -> Record:
 
 def _record() -> Record:
     return _record_at(os.environ.get("COURSE_RECORD"))
+
+
+def _lesson_here(names: dict[str, Any]) -> Lesson | None:
+    """The lesson of the notebook whose names these are, by its file or else by the answers in it; None where
+    they don't tell."""
+    file = names.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
+    slug = Path(str(file)).name.partition(".")[0]
+    for lesson in _course().lessons:
+        if lesson.slug == slug:
+            return lesson
+    answers = {
+        lesson.slug: lesson
+        for lesson in _course().lessons
+        if any(_course().card(name).answer_name in names for name in lesson.exercise_names)
+    }
+    return next(iter(answers.values())) if len(answers) == 1 else None
 
 
 def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
