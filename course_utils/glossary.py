@@ -43,7 +43,7 @@ def terms(course: Course) -> list[Term]:
 def _terms_of(lesson: Lesson) -> list[Term]:
     text = _FENCE.sub("", _FRONT.sub("", lesson.source.read_text(encoding="utf-8")))
     found, heading = [], lesson.title
-    for block in re.split(r"\n\s*\n", text):
+    for block in re.split(r"\n\s*\n|\n(?=- )", text):
         if title := _HEADING.match(block.strip()):
             heading = title[2]
             continue
@@ -52,7 +52,7 @@ def _terms_of(lesson: Lesson) -> list[Term]:
             bare = _CODE.sub(lambda code: "x" * len(code[0]), sentence)
             for match in _ITALIC.finditer(bare):
                 word = sentence[match.start(1) : match.end(1)]
-                found.append(Term(word, sentence.strip("> "), lesson, heading))
+                found.append(Term(word, sentence.strip("> -"), lesson, heading))
     return found
 
 
