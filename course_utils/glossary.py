@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from course_utils.catalog import Course, Lesson
 from course_utils.notebook_files import LANGUAGE
@@ -65,8 +64,8 @@ def text_of(course: Course) -> str:
         if first.isalpha() and first != letter:
             letter = first
             lines += ["", f"## {letter}"]
-        place = quote(term.heading.replace("`", "").replace("*", "").replace(" ", "-"))
-        link = f"[{term.lesson.number:02d} {term.heading}]({term.lesson.slug}.ipynb#{place})"
+        place = term.heading.replace("`", "").replace("*", "").replace(" ", "-")  # as JupyterLab names it
+        link = f"[{term.lesson.number:02d} {term.heading}](<{term.lesson.slug}.ipynb#{place}>)"
         lines += ["", f"**{term.word}**: {term.sentence} {link}"]
     source = "\n".join(lines)
     cell = {"cell_type": "markdown", "id": "glossary", "metadata": {}, "source": source.splitlines(True)}

@@ -9,7 +9,6 @@ import base64
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from course_utils.states import NOT_ATTEMPTED, PASSED, colour, symbol
 
@@ -199,10 +198,10 @@ def _picture(every: list[Standing]) -> str:
 
 
 def _link(lesson: Lesson, title: str, shown: str) -> str:
-    """To the heading of this title in the lesson's notebook, as JupyterLab finds it."""
+    """To the heading of this title in the lesson's notebook, as JupyterLab finds it: not percent-encoded."""
     heading = title.replace("`", "").replace("*", "").replace(" ", "-")
-    place = f"#{quote(heading)}" if title else ""
-    return f'<a href="{quote(lesson.slug)}.ipynb{place}">{shown}</a>'
+    place = f"#{escape(heading, quote=True)}" if title else ""
+    return f'<a href="{lesson.slug}.ipynb{place}">{shown}</a>'
 
 
 def _inline(title: str) -> str:

@@ -154,11 +154,26 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
     for number in range(IMPORTS + 1):
         if lesson.is_code(number):
             lesson.run(number)
-    row = lesson.run(lesson.add("progress()")).get_by_role("row").filter(has_text="sliding_windows")
+    title = catalog.load().card("sliding_windows").title
+    row = lesson.run(lesson.add("progress()")).get_by_role("row").filter(has_text=title)
     expect(row).to_contain_text("✓")
     expect(row).to_contain_text(re.compile(r"passed, \d+ attempts?"))
     # The record is a file beside the answers.
     assert open_record(root / "workspace" / ".record.sqlite").state("sliding_windows") == "passed"
+
+
+def test_a_name_in_progress_leads_to_its_task(lesson):
+    course = catalog.load()
+    here, further = course.lesson("01"), course.lesson("03")
+    shown = lesson.run(lesson.add("progress()"))
+    title = course.card(here.exercise_names[0]).title.replace("`", "")
+    shown.get_by_role("link", name=title, exact=True).click()
+    expect(lesson.panel.get_by_role("heading", name=title)).to_be_in_viewport()
+    lesson.run(lesson.add("progress(all=True)")).get_by_role("link", name=further.title).click()
+    page = lesson.page
+    panels = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    expect(panels.get_by_role("heading", name=further.title)).to_be_in_viewport()
+    page.get_by_role("tab", name=re.compile(further.slug)).locator(".lm-TabBar-tabCloseIcon").click()
 
 
 # --- light and dark ----------------------------------------------------------------------------------

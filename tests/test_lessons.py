@@ -445,8 +445,10 @@ def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkey
     course = catalog.load(tmp_path)
     assert glossary.is_stale(course) and glossary.write(course) and not glossary.is_stale(course)
     text = nbformat.read(glossary.path_of(course), as_version=4).cells[0].source
-    assert "**view**: A *view* shares a storage: `a * b * c`. [01 The `row`](01_shapes.ipynb#The-row)" in text
-    assert "**storage**: The *storage* is a row. [02 More](02_more.ipynb#More)" in text
+    assert (
+        "**view**: A *view* shares a storage: `a * b * c`. [01 The `row`](<01_shapes.ipynb#The-row>)" in text
+    )
+    assert "**storage**: The *storage* is a row. [02 More](<02_more.ipynb#More>)" in text
     assert text.index("storage") < text.index("view") and "word" not in text and text.count("**view**") == 1
     glossary.path_of(course).write_text("{}")
     assert run_build([], check=True, force=False, solved=None) == 1

@@ -44,10 +44,7 @@ def course_map(stops: Sequence[Stop]) -> Picture:
         lines = textwrap.wrap(words[0], 21)[:3]
         filled = stop.done >= 1
         top = y + HIGH / 2 - 2 - 13 * (len(lines) - 1) / 2
-        said = tuple(
-            Words(x + WIDE / 2, top + 13 * i, line, SMALL, "middle")
-            for i, line in enumerate(lines)
-        )
+        said = tuple(Words(x + WIDE / 2, top + 13 * i, line, SMALL, "middle") for i, line in enumerate(lines))
         scene.boxes.append(Box(x, y, WIDE, HIGH, "rank" if filled else "", said, line=1.2))
         if 0 < stop.done < 1:
             scene.boxes.append(Box(x, y + HIGH - BAR, WIDE * stop.done, BAR, "rank", line=0))
