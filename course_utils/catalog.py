@@ -226,7 +226,7 @@ def load_exercise(path: Path, topic: str) -> Exercise:
     if not title or not task.strip():
         raise CourseError(f"{path}: its docstring is the task: a title, an empty line, what is asked")
     exercise.name, exercise.topic, exercise.path = path.stem, topic, path
-    exercise.title, exercise.task = title.strip(), task.strip()
+    exercise.title, exercise.task = title.strip(), task.strip("\n")
     exercise.starter_source = _without_decorator(inspect.getsource(exercise.starter_object))
     return exercise
 
