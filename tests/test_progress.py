@@ -27,6 +27,16 @@ def test_cards_say_what_the_loaded_exercise_says():
         assert found == (exercise.answer_name, exercise.title, exercise.minutes, exercise.core)
 
 
+def test_the_readme_lists_the_lessons_with_their_minutes():
+    text = (COURSE.root / "README.md").read_text(encoding="utf-8")
+    for lesson in COURSE.lessons:
+        cards = [COURSE.card(name) for name in lesson.exercise_names]
+        core, every = (
+            lesson.reading + sum(c.minutes for c in cards if c.core or all_) for all_ in (False, True)
+        )
+        assert f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |" in text
+
+
 def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     lesson = COURSE.lesson("01")
     core = [name for name in lesson.exercise_names if COURSE.card(name).core]
