@@ -17,7 +17,7 @@ _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _HEADING = re.compile(r"^(#{1,3}) +(.+?)[ \t]*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _ITALIC = re.compile(r"(?<![*\w\\])\*(?![*\s])([^*\n]+?)(?<![\s\\])\*(?![*\w])")
-_END = re.compile(r"(?<=[.?])\s+(?=[A-Z`*\"(])")
+_END = re.compile(r"(?<=[.?])\s+(?=[A-Z`*\"(\[])")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _terms_of(lesson: Lesson) -> list[Term]:
             bare = _CODE.sub(lambda code: "x" * len(code[0]), sentence)
             for match in _ITALIC.finditer(bare):
                 word = sentence[match.start(1) : match.end(1)]
-                found.append(Term(word, sentence.strip("> -"), lesson, heading))
+                found.append(Term(word, sentence.strip("> -").removesuffix(":"), lesson, heading))
     return found
 
 
