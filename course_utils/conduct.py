@@ -23,14 +23,10 @@ import torch
 from course_utils import traces
 from course_utils.clean_room import Room, clean_room
 from course_utils.exercise import Check, expect
-from course_utils.states import (  # noqa: F401
+from course_utils.states import (
     COULD_NOT_CHECK,
-    DIED,
-    FAILED,
-    NOT_ATTEMPTED,
     PASSED,
     RAISED,
-    STATES,
     TIMED_OUT,
     WRONG,
 )

@@ -28,7 +28,8 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
 
     `record=False` shows the report without counting an attempt. After a pass none is counted either.
     """
-    from course_utils import conduct, grader
+    from course_utils import grader
+    from course_utils.states import FAILED, PASSED
 
     names = sys._getframe(1).f_globals
     exercise = _find(answer, names)
@@ -45,13 +46,13 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
         )
     report = grader.grade(exercise, answer)
     _keep_first_error(report, exercise)
-    if report.state == conduct.PASSED:
+    if report.state == PASSED:
         report.solution = _course().solution(exercise.name)
-    elif report.state in conduct.FAILED:
+    elif report.state in FAILED:
         shown = _record().hints(exercise.name)
         if shown < len(exercise.hints):
             report.hint = (shown + 1, len(exercise.hints), exercise.hints[shown])
-    if record and _record().state(exercise.name) != conduct.PASSED:
+    if record and _record().state(exercise.name) != PASSED:
         _record().add_attempt(
             exercise.name,
             exercise.topic,
