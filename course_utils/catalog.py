@@ -204,6 +204,11 @@ def _card(path: Path) -> Card:
     return Card(path.stem, starter.name, title, ast.literal_eval(given["minutes"]), core)
 
 
+def anchor(heading: str) -> str:
+    """The id of a heading as JupyterLab makes it: not percent-encoded."""
+    return heading.replace("`", "").replace("*", "").replace(" ", "-")
+
+
 def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
     """What to say after "there is no such name": the one that is nearest, or all."""
     names = list(names)

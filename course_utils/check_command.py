@@ -68,8 +68,8 @@ def run(
     """Grades the notebooks, prints what came of it, and returns the exit code.
 
     `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
-    the reader's record, as in a notebook. Raises `CourseError` where the
-    course's own files do not fit together.
+    the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
+    together.
     """
     course = catalog.load()
     workers.warm_up()
@@ -85,7 +85,7 @@ def run(
         print("\n\n".join(_as_table(one) for one in graded))
         if len(graded) > 1:
             print("\n" + _summary(graded))
-        if not keep_record:
+        if not keep_record and any(r.state != NOT_ATTEMPTED for one in graded for r in one.reports):
             print("\nYour own record is left as it was; --record counts these answers in it.")
     if keep_record:
         _record([report for one in graded for report in one.reports])

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    command, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""][:-1] or ["--help"]
+    command, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in ("-h", "--help", "help"):
         print(HELP)
         return 0

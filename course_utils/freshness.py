@@ -84,10 +84,8 @@ def source_digest(course: Course, lesson: Lesson) -> str:
         _add(digest, other.slug, other.title)
     if re.search(r"\bprogress\(", source):  # draws the whole course
         for other in course.lessons:
-            _add(digest, other.slug, other.title)
-            for name in other.exercise_names:
-                title = _text(course.root / "exercises" / other.topic / f"{name}.py").partition("\n")[0]
-                _add(digest, name, title)
+            _add(digest, other.slug, other.title, *other.needs)
+            _add(digest, *(repr(course.card(name)) for name in other.exercise_names))
     return digest.hexdigest()[:32]
 
 

@@ -7,10 +7,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_utils.catalog import Course, Lesson
-from course_utils.notebook_files import LANGUAGE
+from course_utils.catalog import Course, Lesson, anchor
+from course_utils.notebook_files import KERNELSPEC, LANGUAGE
 
 NAME = "glossary.ipynb"
+_ABOUT = (
+    "The terms of the course, each with the sentence that introduces it. A link opens the lesson at that "
+    "place. If the lesson wasn't open yet, JupyterLab shows its beginning; a second click goes to the place."
+)
 
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
@@ -57,20 +61,19 @@ def _terms_of(lesson: Lesson) -> list[Term]:
 
 def text_of(course: Course) -> str:
     """The glossary as a notebook of one Markdown cell, as it stands in the file."""
-    lines = ["# Glossary", "", "The terms of the course, each with the sentence that introduces it."]
+    lines = ["# Glossary", "", _ABOUT]
     letter = ""
     for term in terms(course):
         first = term.word[0].upper()
         if first.isalpha() and first != letter:
             letter = first
             lines += ["", f"## {letter}"]
-        place = term.heading.replace("`", "").replace("*", "").replace(" ", "-")  # as JupyterLab names it
-        link = f"[{term.lesson.number:02d} {term.heading}](<{term.lesson.slug}.ipynb#{place}>)"
+        place = f"{term.lesson.slug}.ipynb#{anchor(term.heading)}"
+        link = f"[{term.lesson.number:02d} {term.heading}](<{place}>)"
         lines += ["", f"**{term.word}**: {term.sentence} {link}"]
     source = "\n".join(lines)
     cell = {"cell_type": "markdown", "id": "glossary", "metadata": {}, "source": source.splitlines(True)}
-    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    metadata = {"kernelspec": kernel, "language_info": LANGUAGE}
+    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE}
     notebook = {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from course_utils.catalog import anchor
 from course_utils.states import NOT_ATTEMPTED, PASSED, colour, symbol
 
 if TYPE_CHECKING:
     from course_utils.catalog import Card, Course, Lesson
-    from course_utils.record import Record
+    from course_utils.record import Record, Row
 
 
 @dataclass(frozen=True)
@@ -101,10 +102,9 @@ class Progress:
         following = self.next
         line = "Every exercise is passed."
         if following:
-            link = _link(
-                following[0].lesson, following[1].card.title, f"<code>{following[1].card.answer_name}</code>"
-            )
-            line = f"Next: {link} in {escape(following[0].heading)}"
+            standing, entry = following
+            link = _link(standing.lesson, entry.card.title, f"<code>{entry.card.answer_name}</code>")
+            line = f"Next: {link} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
         notice = f"<p>{escape(self.notice)}</p>" if self.notice else ""
         return f"{body}<p>{line}{more}</p>{notice}"
@@ -116,9 +116,10 @@ class Progress:
         return f"Next: {entry.card.answer_name} in {standing.lesson.slug}"
 
 
-def _entry(card: Card, row: object) -> Entry:
-    state = getattr(row, "state", None) or NOT_ATTEMPTED
-    return Entry(card, state, getattr(row, "attempts", 0), getattr(row, "solution_seen", False))
+def _entry(card: Card, row: Row | None) -> Entry:
+    if row is None:
+        return Entry(card, NOT_ATTEMPTED, 0, False)
+    return Entry(card, row.state or NOT_ATTEMPTED, row.attempts, row.solution_seen)
 
 
 def _lesson_text(one: Standing) -> list[str]:
@@ -198,9 +199,8 @@ def _picture(every: list[Standing]) -> str:
 
 
 def _link(lesson: Lesson, title: str, shown: str) -> str:
-    """To the heading of this title in the lesson's notebook, as JupyterLab finds it: not percent-encoded."""
-    heading = title.replace("`", "").replace("*", "").replace(" ", "-")
-    place = f"#{escape(heading, quote=True)}" if title else ""
+    """To the heading of this title in the lesson's notebook; without a title, to its beginning."""
+    place = f"#{escape(anchor(title), quote=True)}" if title else ""
     return f'<a href="{lesson.slug}.ipynb{place}">{shown}</a>'
 
 

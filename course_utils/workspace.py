@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_utils import glossary
 from course_utils.catalog import nearest
 
 LESSON = re.compile(r"(\d\d)_(\w+)")
-GLOSSARY = "glossary.ipynb"
 
 
 class NoSuchLesson(Exception):
@@ -42,8 +42,8 @@ def copy_missing(root: Path) -> Copied:
     workspace.mkdir(exist_ok=True)
     found = Copied()
     here: set[tuple[str, str]] | None = None
-    if (extra := root / "notebooks" / GLOSSARY).is_file():
-        _copy(extra, workspace / GLOSSARY)
+    if (extra := root / "notebooks" / glossary.NAME).is_file():
+        _copy(extra, workspace / glossary.NAME)
     for notebook in shipped_lessons(root):
         if _copy(notebook, workspace / notebook.name):
             found.copied.append(notebook.stem)
