@@ -204,7 +204,7 @@ MOST_NAMED = 20
 
 
 def _beside(path: Path) -> str:
-    """The notebook in the same folder that may be meant, or all of them where they are few, by their stems."""
+    """The notebook in the same folder that may be meant, or all where they are few, by their stems."""
     folder = path.parent
     if not folder.is_dir():
         return f"; there is no folder {folder}"
