@@ -436,6 +436,14 @@ def test_what_an_exercise_lacks_is_said(course):
         assert any(fault in one for one in said), said
 
 
+def test_code_that_a_cell_does_not_show_whole_is_a_fault(course):
+    code = "f(" + "x, " * 28 + "x)"  # 88 characters
+    task = EXERCISE.replace("numbers.", f"numbers.\n\n```python\n{code}\n{code}y\n```\n\n`{code}yz`")
+    starter = task.replace("(n,)", "(n,)" + "." * 80)
+    lines = [one for one in found(course(starter), laws.form) if "a line of code" in one]
+    assert [one.partition(", ")[0][-13:] for one in lines] == ["99 characters", "89 characters"], lines
+
+
 def test_the_sample_is_the_same_on_every_run():
     with bench.Bench(TOY, "running_centre") as one:
         sample = one.sample(10)

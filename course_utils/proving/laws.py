@@ -17,12 +17,13 @@ from course_utils import grader, machine
 from course_utils.catalog import Course, Solution
 from course_utils.exercise import Exercise, Mistake
 from course_utils.proving import bench
-from course_utils.proving.texts import faults, given_away, prose, texts
+from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited
 from course_utils.report import Report
 from course_utils.states import COULD_NOT_CHECK, FAILED, PASSED, WRONG
 
 MOST_LINES = 320  # of an exercise's file
+MOST_COLUMNS = 88  # of code that a reader sees: what a cell of JupyterLab shows beside its side bar
 MOST_WORDS = 120  # of a task, code counted as a word
 CHECKS = range(3, 8)
 MISTAKES = range(3, 9)
@@ -41,6 +42,9 @@ def form(exercise: Exercise, solution: Solution) -> Iterator[str]:
         yield f"its file has {lines} lines, at most {MOST_LINES} are allowed"
     if (words := len(prose(exercise.task).split())) > MOST_WORDS:
         yield f"the task has {words} words, at most {MOST_WORDS} are allowed"
+    for line in [*exercise.starter_source.splitlines(), *code_lines(exercise.task)]:
+        if len(line) > MOST_COLUMNS:
+            yield f"a line of code has {len(line)} characters, at most {MOST_COLUMNS} are allowed: {line}"
     if exercise.core and exercise.minutes > 20:
         yield f"a core exercise takes 20 minutes at most, not {exercise.minutes}"
     if len(exercise.hints) != 3:

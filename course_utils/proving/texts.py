@@ -19,6 +19,12 @@ def prose(text: str) -> str:
     return _CODE.sub("CODE", text)
 
 
+def code_lines(text: str) -> list[str]:
+    """The lines of the blocks of code in the text."""
+    blocks = [match[0] for match in _CODE.finditer(text) if match[1]]
+    return [line for block in blocks for line in block.splitlines()[1:-1]]
+
+
 def faults(text: str) -> list[str]:
     """What the course's voice does not allow in a text."""
     words = prose(text)

@@ -34,7 +34,13 @@ exercise = Exercise(
 
 @exercise.starter
 class GradScaler:
-    def __init__(self, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+    def __init__(
+        self,
+        init_scale=65536.0,
+        growth_factor=2.0,
+        backoff_factor=0.5,
+        growth_interval=2000,
+    ):
         raise NotImplementedError
 
     def get_scale(self) -> float: ...

@@ -34,7 +34,11 @@ exercise = Exercise(
 
 @exercise.starter
 class MasterWeights:
-    def __init__(self, model: nn.Module, make_optimizer: Callable[[list[Tensor]], torch.optim.Optimizer]):
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
+    ):
         raise NotImplementedError
 
     def zero_grad(self) -> None: ...

@@ -38,7 +38,7 @@ exercise = Exercise(
 
 @exercise.starter
 def backward_by_hand(root: Tensor, grad: Tensor) -> None:
-    """Adds to `.grad` of every leaf behind `root` what `root.backward(grad)` would add"""
+    """Adds to `.grad` of every leaf behind `root` what `root.backward(grad)` adds"""
     raise NotImplementedError
 
 

@@ -38,7 +38,7 @@ exercise = Exercise(
 
 @exercise.starter
 def bytes_saved(forward: Callable[[], Any], parameters: Iterable[Tensor] = ()) -> int:
-    """Bytes that the graph of `forward()` keeps for backward, without those of the parameters"""
+    """Bytes that the graph of `forward()` keeps for backward, without parameters"""
     raise NotImplementedError
 
 

@@ -31,7 +31,11 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_decayed_norms(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_decayed_norms(
+    x: Tensor,
+    y: Tensor,
+    seed: int,
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -41,7 +45,8 @@ def repair_decayed_norms(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, li
         nn.ReLU(),
         nn.Linear(32, 3),
     )
-    # So few steps want a large number: what counts is the rate times the decay, times the steps.
+    # So few steps want a large number:
+    # what counts is the rate times the decay, times the steps.
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02, weight_decay=2.0)
     losses = []
     for _ in range(8):

@@ -33,10 +33,10 @@ exercise = Exercise(
 def repair_forgotten_eval(
     x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
 ) -> tuple[nn.Module, list[float], list[float]]:
-    """Images and classes, to train and to validate -> the model, losses, validation losses"""
+    """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
-    body = [nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5)]
-    model = nn.Sequential(*body, nn.Linear(32, 3))
+    body = [nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU()]
+    model = nn.Sequential(*body, nn.Dropout(0.5), nn.Linear(32, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses, val_losses = [], []
     for _ in range(8):
@@ -49,7 +49,8 @@ def repair_forgotten_eval(
         total = 0.0
         with torch.no_grad():
             for batch in torch.arange(len(x_val)).split(30):
-                total += F.cross_entropy(model(x_val[batch]), y_val[batch], reduction="sum").item()
+                scores = model(x_val[batch])
+                total += F.cross_entropy(scores, y_val[batch], reduction="sum").item()
         val_losses.append(total / len(x_val))
     return model, losses, val_losses
 

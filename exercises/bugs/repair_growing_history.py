@@ -34,7 +34,7 @@ exercise = Exercise(
 def repair_growing_history(
     x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
 ) -> tuple[nn.Module, list[float], list[float]]:
-    """Images and classes, to train and to validate -> the model, losses, validation losses"""
+    """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Flatten(),

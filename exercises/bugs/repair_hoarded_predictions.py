@@ -33,9 +33,10 @@ exercise = Exercise(
 def repair_hoarded_predictions(
     x: Tensor, y: Tensor, x_val: Tensor, seed: int
 ) -> tuple[nn.Module, list[float], Tensor]:
-    """Images and classes, images to predict -> the model, losses, probabilities after each epoch"""
+    """Images, classes, images to predict -> model, losses, probabilities by epoch"""
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 3))
+    body = [nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2)]
+    model = nn.Sequential(*body, nn.Linear(32, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses, predictions = [], []
     for _ in range(6):

@@ -30,8 +30,14 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_leaking_statistics(x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int):
-    """Images and classes, to train and to validate -> the model, losses, validation losses"""
+def repair_leaking_statistics(
+    x: Tensor,
+    y: Tensor,
+    x_val: Tensor,
+    y_val: Tensor,
+    seed: int,
+):
+    """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
     images = torch.cat([x, x_val])
     images = (images - images.mean()) / images.std()

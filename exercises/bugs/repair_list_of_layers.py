@@ -31,14 +31,20 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_list_of_layers(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_list_of_layers(
+    x: Tensor,
+    y: Tensor,
+    seed: int,
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             self.first = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
-            self.blocks = [nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4)]
+            self.blocks = []
+            for _ in range(4):
+                self.blocks.append(nn.Sequential(nn.Linear(32, 32), nn.Tanh()))
             self.last = nn.Linear(32, 3)
 
         def forward(self, x):

@@ -30,7 +30,11 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_overwritten_activation(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_overwritten_activation(
+    x: Tensor,
+    y: Tensor,
+    seed: int,
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     class Model(nn.Module):
@@ -52,7 +56,8 @@ def repair_overwritten_activation(x: Tensor, y: Tensor, seed: int) -> tuple[nn.M
     for _ in range(8):
         for batch in torch.randperm(len(x)).split(32):
             scores, drawn = model(x[batch])
-            loss = F.cross_entropy(scores, y[batch]) + 5 * F.mse_loss(drawn, x[batch].flatten(1))
+            pixels = x[batch].flatten(1)
+            loss = F.cross_entropy(scores, y[batch]) + 5 * F.mse_loss(drawn, pixels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -30,7 +30,7 @@ exercise = Exercise(
 
 @exercise.starter
 def repair_thawed_batch_norm(backbone: nn.Module, x: Tensor, y: Tensor, seed: int):
-    """A trained backbone, (n, 1, 8, 8), (n,) -> the backbone with a new head, the loss of each step"""
+    """A trained backbone, (n, 1, 8, 8), (n,) -> it with a new head, the losses"""
     torch.manual_seed(seed)
     backbone.requires_grad_(False)
     hidden = [nn.Linear(32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5)]

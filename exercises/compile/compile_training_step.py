@@ -35,7 +35,12 @@ exercise = Exercise(
 
 
 @exercise.starter
-def compile_training_step(model: nn.Module, loss_function: Any, lr: float, backend: Any) -> tuple[Any, Any]:
+def compile_training_step(
+    model: nn.Module,
+    loss_function: Any,
+    lr: float,
+    backend: Any,
+) -> tuple[Any, Any]:
     """A function for one step of training, and its optimizer"""
     raise NotImplementedError
 

@@ -36,7 +36,7 @@ exercise = Exercise(
 
 @exercise.starter
 def stop_recompiles(backend):
-    """A compiled update(weight, gradient, lr, name) -> (new weight, line for the log)"""
+    """A compiled update(weight, gradient, lr, name) -> (new weight, line to log)"""
 
     @torch.compile(backend=backend)
     def update(weight, gradient, lr, name):

@@ -37,7 +37,7 @@ exercise = Exercise(
 
 @exercise.starter
 def compress_hook(state: dict, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """What `DistributedDataParallel` calls for each bucket: a future of the average over the ranks"""
+    """What DDP calls for each bucket: a future of the average over the ranks"""
     raise NotImplementedError
 
 

@@ -36,7 +36,7 @@ exercise = Exercise(
 
 @exercise.starter
 def repair_deadlock_order(model: nn.Module, ready: list[str]) -> None:
-    """Averages the gradients over all ranks; `ready`: names of those that this rank has"""
+    """Averages the gradients over all ranks; `ready`: the names that this rank has"""
     parameters = dict(model.named_parameters())
     for name in ready:
         grad = parameters[name].grad

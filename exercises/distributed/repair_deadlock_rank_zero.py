@@ -11,7 +11,8 @@ On two ranks it hangs. Mend both faults; one shows when the other is gone.
 
 ```python
 part = torch.eye(2), torch.ones(2)
-run_ranks(lambda rank, size: repair_deadlock_rank_zero(torch.zeros(2), part, part, 3, []), 2)
+w = torch.zeros(2)
+run_ranks(lambda rank, size: repair_deadlock_rank_zero(w, part, part, 3, []), 2)
 ```
 """
 
@@ -36,8 +37,14 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_deadlock_rank_zero(w: Tensor, train: tuple, valid: tuple, epochs: int, log: list) -> Tensor:
-    """(features,) and the examples of this rank -> (features,), the same on every rank"""
+def repair_deadlock_rank_zero(
+    w: Tensor,
+    train: tuple,
+    valid: tuple,
+    epochs: int,
+    log: list,
+) -> Tensor:
+    """(features,), examples of this rank -> (features,), the same on every rank"""
 
     def mean_loss(x: Tensor, y: Tensor) -> Tensor:
         total = torch.stack(((x @ w - y).square().sum(), torch.tensor(float(len(y)))))

@@ -38,7 +38,11 @@ exercise = Exercise(
 
 @exercise.starter
 def survive_a_lost_worker(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step: Callable[[int], None], steps: int
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: Callable[[int], None],
+    steps: int,
 ) -> None:
     """Runs the steps that are still to do, and keeps each of them in the folder"""
     raise NotImplementedError

@@ -39,7 +39,7 @@ exercise = Exercise(
 def load_backbone(
     model: nn.Module, state: Mapping[str, Tensor], renamed: dict[str, str]
 ) -> dict[str, list[str]]:
-    """Loads what fits; returns the names that are missing, unexpected and mismatched."""
+    """Loads what fits; returns the names that are missing, unexpected, mismatched."""
     raise NotImplementedError
 
 

@@ -67,7 +67,7 @@ def predict_state_dict() -> dict:
         # shared
         "embed.weight": ...,
         "head.weight": ...,
-        # later: the statement runs, then the same questions about the tensor behind the arrow
+        # later: after the statement, the same for the tensor behind the arrow
         "model.mean = torch.ones(3) -> mean": ...,
         "model.offset = nn.Parameter(torch.ones(3)) -> offset": ...,
         "model.layers = nn.ModuleList(model.layers) -> layers.0.weight": ...,

@@ -31,7 +31,10 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_strides() -> dict:
-    """(size, stride, contiguous?, shares storage with x?) for x = torch.arange(12).reshape(3, 4)"""
+    """(size, stride, contiguous?, shares storage with x?)
+
+    x = torch.arange(12).reshape(3, 4)
+    """
     return {
         "x": ((3, 4), (4, 1), True, True),  # an example: this one is answered
         # parts

@@ -43,7 +43,8 @@ def make_scriptable(width: int, limit: float | None = None) -> nn.Module:
             self.project = nn.Linear(width, width)
             self.limit = limit
 
-        def forward(self, x, lengths=None, extra=None):  # a tensor, a list of int, a dict of tensors
+        def forward(self, x, lengths=None, extra=None):
+            # a tensor, a list of int, a dict of tensors
             x = self.project(x)
             counts, means = [], []
             for i, row in enumerate(x):
@@ -52,7 +53,7 @@ def make_scriptable(width: int, limit: float | None = None) -> nn.Module:
                 means.append(row[:count].mean(0))
             found = {"mean": torch.stack(means), "count": torch.tensor(counts)}
             if extra:
-                found |= {name: (x * weight[..., None]).sum(1) for name, weight in extra.items()}
+                found |= {name: (x * w[..., None]).sum(1) for name, w in extra.items()}
             length = found["mean"].norm()
             if self.limit is not None and length > self.limit:
                 found["mean"] = found["mean"] * (self.limit / length)

@@ -36,7 +36,7 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_trace() -> dict:
-    """Which copy gives what Python gives: `"both"`, `"trace"`, `"script"` or `"neither"`
+    """Which copy gives what Python gives: `"both"`, `"trace"`, `"script"`, `"neither"`
 
     def branch(x):  # x = -torch.ones(4)
         return x * 2 if x.sum() > 0 else -x
@@ -75,7 +75,7 @@ def predict_trace() -> dict:
             super().__init__()
             self.weight = nn.Parameter(torch.ones(4))
             self.factor = 2.0
-            self.drop = nn.Dropout(1.0)  # training: all zeros; evaluation: nothing dropped
+            self.drop = nn.Dropout(1.0)  # training: zeros; evaluation: all stays
 
         def forward(self, x):
             return self.drop(x) * self.weight * self.factor

@@ -36,8 +36,11 @@ exercise = Exercise(
 
 
 @exercise.starter
-def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor]) -> fx.GraphModule:
-    """A model and a function of one tensor -> the model with that function in the place of every ReLU"""
+def replace_activation(
+    model: nn.Module,
+    activation: Callable[[Tensor], Tensor],
+) -> fx.GraphModule:
+    """A model, a function of a tensor -> the model with it in place of every ReLU"""
     raise NotImplementedError
 
 

@@ -38,7 +38,7 @@ exercise = Exercise(
 
 @exercise.starter
 def run_in_cpp(model: nn.Module, example: Tensor, path: Path) -> None:
-    """Writes a TorchScript file from which C++ computes what `model` computes in evaluation mode"""
+    """Writes a file from which C++ computes what `model` does in evaluation mode"""
     raise NotImplementedError
 
 

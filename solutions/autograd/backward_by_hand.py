@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def backward_by_hand(root: Tensor, grad: Tensor) -> None:
-    """Adds to `.grad` of every leaf behind `root` what `root.backward(grad)` would add"""
+    """Adds to `.grad` of every leaf behind `root` what `root.backward(grad)` adds"""
     arrived = {(root.grad_fn, root.output_nr): grad}
     with torch.no_grad():
         for node in in_order(root.grad_fn):

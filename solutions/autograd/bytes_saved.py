@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def bytes_saved(forward: Callable[[], Any], parameters: Iterable[Tensor] = ()) -> int:
-    """Bytes that the graph of `forward()` keeps for backward, without those of the parameters"""
+    """Bytes that the graph of `forward()` keeps for backward, without parameters"""
     own = {p.untyped_storage().data_ptr() for p in parameters}
     sizes = {}
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 def repair_forgotten_eval(
     x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
 ) -> tuple[nn.Module, list[float], list[float]]:
-    """Images and classes, to train and to validate -> the model, losses, validation losses"""
+    """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
     body = [nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5)]
     model = nn.Sequential(*body, nn.Linear(32, 3))

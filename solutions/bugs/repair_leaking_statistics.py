@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 
 def repair_leaking_statistics(x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int):
-    """Images and classes, to train and to validate -> the model, losses, validation losses"""
+    """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
     mean, std = x.mean(), x.std()
     x, x_val = (x - mean) / std, (x_val - mean) / std

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 def repair_stale_optimizer(
     model: nn.Module, x: Tensor, y: Tensor, seed: int
 ) -> tuple[nn.Module, list[float]]:
-    """A model for ten classes, images, classes -> the model with its new head, the loss of each step"""
+    """A model for ten classes, images, classes -> it with a new head, the losses"""
     torch.manual_seed(seed)
     model[3] = nn.Linear(32, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

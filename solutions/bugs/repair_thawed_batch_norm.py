@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def repair_thawed_batch_norm(backbone: nn.Module, x: Tensor, y: Tensor, seed: int):
-    """A trained backbone, (n, 1, 8, 8), (n,) -> the backbone with a new head, the loss of each step"""
+    """A trained backbone, (n, 1, 8, 8), (n,) -> it with a new head, the losses"""
     torch.manual_seed(seed)
     backbone.requires_grad_(False)
     hidden = [nn.Linear(32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5)]

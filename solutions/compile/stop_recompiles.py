@@ -17,7 +17,7 @@ import torch
 
 
 def stop_recompiles(backend):
-    """A compiled update(weight, gradient, lr, name) -> (new weight, line for the log)"""
+    """A compiled update(weight, gradient, lr, name) -> (new weight, line to log)"""
 
     @torch.compile(backend=backend)
     def step(weight, gradient, lr):

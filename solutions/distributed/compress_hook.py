@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 def compress_hook(state: dict, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """What `DistributedDataParallel` calls for each bucket: a future of the average over the ranks"""
+    """What DDP calls for each bucket: a future of the average over the ranks"""
     gradient, parameters = bucket.buffer(), bucket.parameters()
     residuals = [state.get(p, gradient.new_zeros(p.numel())) for p in parameters]
     wanted = gradient + torch.cat(residuals)

@@ -15,7 +15,7 @@ from torch import nn
 
 
 def repair_deadlock_order(model: nn.Module, ready: list[str]) -> None:
-    """Averages the gradients over all ranks; `ready`: names of those that this rank has"""
+    """Averages the gradients over all ranks; `ready`: the names that this rank has"""
     parameters = dict(model.named_parameters())
     users = torch.tensor([float(name in ready) for name in parameters])
     dist.all_reduce(users)

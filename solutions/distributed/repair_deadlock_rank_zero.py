@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def repair_deadlock_rank_zero(w: Tensor, train: tuple, valid: tuple, epochs: int, log: list) -> Tensor:
-    """(features,) and the examples of this rank -> (features,), the same on every rank"""
+    """(features,), examples of this rank -> (features,), the same on every rank"""
 
     def mean_loss(x: Tensor, y: Tensor) -> Tensor:
         total = torch.stack(((x @ w).sub(y).square().sum(), torch.tensor(float(len(y)))))

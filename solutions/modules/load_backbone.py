@@ -15,7 +15,7 @@ from torch import Tensor, nn
 def load_backbone(
     model: nn.Module, state: Mapping[str, Tensor], renamed: dict[str, str]
 ) -> dict[str, list[str]]:
-    """Loads what fits; returns the names that are missing, unexpected and mismatched."""
+    """Loads what fits; returns the names that are missing, unexpected, mismatched."""
     own = model.state_dict()
     names = {key: _name(key, renamed) for key in state}
     fits = {name: state[key] for key, name in names.items() if name in own}

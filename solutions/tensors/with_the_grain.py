@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def with_the_grain(x: Tensor, dim: int, scans: list[Callable[[Tensor], Any]]) -> list[Any]:
-    """What each scan returns, given the elements of `x` in a tensor with stride 1 along `dim`"""
+    """What each scan returns for the elements of `x`, with stride 1 along `dim`"""
     if x.stride(dim) != 1:
         x = x.movedim(dim, -1).contiguous().movedim(-1, dim)
     return [scan(x) for scan in scans]

@@ -12,7 +12,7 @@ changes. The trace recorded a dropout that drops nothing.
 
 
 def predict_trace() -> dict:
-    """Which copy gives what Python gives: `"both"`, `"trace"`, `"script"` or `"neither"`"""
+    """Which copy gives what Python gives: `"both"`, `"trace"`, `"script"`, `"neither"`"""
     return {
         "branch": "script",  # an example: this one is answered
         # one input, another input

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 
 def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor]) -> fx.GraphModule:
-    """A model and a function of one tensor -> the model with that function in the place of every ReLU"""
+    """A model, a function of a tensor -> the model with it in place of every ReLU"""
     new = fx.symbolic_trace(model)
     before = set()
     for node in new.graph.nodes:

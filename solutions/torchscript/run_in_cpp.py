@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def run_in_cpp(model: nn.Module, example: Tensor, path: Path) -> None:
-    """Writes a TorchScript file from which C++ computes what `model` computes in evaluation mode"""
+    """Writes a file from which C++ computes what `model` does in evaluation mode"""
     scripted = torch.jit.script(model)
     scripted.eval()
     scripted.save(path)
