@@ -7,9 +7,20 @@ uses them.
 import sys
 
 from course_utils.compiled import watch_compile
+from course_utils.folded import reveal
 from course_utils.notebook import check, device, hint, progress, run_ranks, show_error, solution
 
-__all__ = ["check", "device", "hint", "progress", "run_ranks", "show_error", "solution", "watch_compile"]
+__all__ = [
+    "check",
+    "device",
+    "hint",
+    "progress",
+    "reveal",
+    "run_ranks",
+    "show_error",
+    "solution",
+    "watch_compile",
+]
 
 if "torch" in sys.modules:
     # What decides a check is kept as it is now, before a cell of the reader's can replace it.

@@ -20,6 +20,29 @@ FOUR = {
     "D": "repair_double_softmax",
 }
 
+# The suspect that did it, by the letters that the lesson gives to suspects.
+CULPRITS = {
+    "repair_missing_zero_grad": "B",
+    "repair_forgotten_eval": "A",
+    "repair_double_softmax": "C",
+    "repair_broadcast_loss": "B",
+    "repair_stale_optimizer": "A",
+    "repair_list_of_layers": "C",
+    "repair_growing_history": "B",
+    "repair_hasty_scheduler": "A",
+    "repair_zeroed_gradients": "B",
+    "repair_cut_graph": "A",
+    "repair_shuffled_labels": "B",
+    "repair_thawed_batch_norm": "C",
+    "repair_carried_state": "A",
+    "repair_leaking_statistics": "B",
+    "repair_overwritten_activation": "B",
+    "repair_padded_loss": "A",
+    "repair_hoarded_predictions": "C",
+    "repair_dead_relus": "C",
+    "repair_decayed_norms": "B",
+}
+
 
 @dataclass(eq=False)
 class Runs:
@@ -99,10 +122,11 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
     return run, told, lists
 
 
-def card(answer: Callable[..., Any], suspect: str, culprit: str) -> Picture:
-    """Says whether `suspect`, the reader's letter, is the `culprit`, and returns the picture of the reader's
-    run over the sick one: `card(repair_double_softmax, suspect, "B")`."""
+def card(answer: Callable[..., Any], suspect: str) -> Picture:
+    """Says whether `suspect`, the reader's letter, is the culprit, and returns the picture of the reader's
+    run over the sick one: `card(repair_double_softmax, suspect)`."""
     runs = runs_of(answer)
+    culprit = CULPRITS[answer.__name__]
     if not isinstance(suspect, str) or not suspect.strip():
         print('Name a suspect, as in suspect = "A".')
     elif suspect.strip().upper() == culprit:

@@ -19,6 +19,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course_utils.catalog import Course, CourseError, Lesson
+from course_utils.exercise import Exercise
 from course_utils.freshness import repository
 from course_utils.notebook_files import LANGUAGE
 
@@ -50,7 +51,9 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
             cells += _prose(course, lesson, cell.source, solved)
         else:
             cells.append(cell)
-    _add_top(cells, lesson, _time(course, lesson, reading), repository(course.root))
+    if links := _neighbours(course, lesson):
+        cells.append(new_markdown_cell(links))
+    _add_top(cells, lesson, _routes(course, lesson, reading), repository(course.root))
     placed = tuple(cell.metadata.course.exercise for cell in cells if role(cell) == STARTER)
     if placed != lesson.exercise_names:
         raise CourseError(f"{lesson.source}: an exercise fence is not closed, or is inside another")
@@ -159,26 +162,58 @@ def _mark(name: str, role: str) -> dict[str, Any]:
     return {"course": {"exercise": name, "role": role}}
 
 
-def _time(course: Course, lesson: Lesson, reading: int | None) -> str | None:
-    """How long the lesson takes, worked out from its exercises."""
+def _neighbours(course: Course, lesson: Lesson) -> str:
+    """Links to the lesson before and the one after."""
+    at = course.lessons.index(lesson)
+    before, after = course.lessons[:at][-1:], course.lessons[at + 1 :][:1]
+    links = [f"← [{one.number:02d} {one.title}]({one.slug}.ipynb)" for one in before]
+    links += [f"[{one.number:02d} {one.title}]({one.slug}.ipynb) →" for one in after]
+    return " · ".join(links)
+
+
+HOUR = 60
+
+
+def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
+    """The three ways through a lesson and how long each takes, worked out from its exercises."""
     if reading is None:
         return None
     exercises = [course.exercise(name) for name in lesson.exercise_names]
-    core = reading + sum(one.minutes for one in exercises if one.core)
-    everything = reading + sum(one.minutes for one in exercises)
-    ways = f"The core takes about {core} minutes, {reading} of them for reading; its exercises are marked ★."
-    return f"*{ways} Everything takes about {everything}.*" if everything > core else f"*{ways}*"
+    core = [one for one in exercises if one.core]
+    first = _that_fit(core, HOUR - reading)[:2]
+    in_core, in_all = (reading + sum(one.minutes for one in some) for some in (core, exercises))
+    ways = []
+    if first and in_core > HOUR:
+        names = " and ".join(f"`{one.answer_name}`" for one in first)
+        ways.append(f"**One hour**: read, and solve {names}")
+    ways.append(f"**Core**, {in_core} minutes: all that is marked ★")
+    if in_all > in_core:
+        ways.append(f"**Everything**, {in_all} minutes")
+    return " · ".join(ways) + f" · {reading} minutes of each are reading."
 
 
-def _add_top(cells: list[NotebookNode], lesson: Lesson, time: str | None, address: str | None) -> None:
-    """Below the title the time that the lesson takes and, with an address, the way to Colab."""
+def _that_fit(exercises: list[Exercise], minutes: int) -> list[Exercise]:
+    """In their order, those for which there is time after the ones before."""
+    chosen = []
+    for one in exercises:
+        if one.minutes <= minutes:
+            chosen.append(one)
+            minutes -= one.minutes
+    return chosen
+
+
+def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, address: str | None) -> None:
+    """Below the title the ways through the lesson and, with an address, the way to Colab."""
     title = f"# {lesson.title}"
     if not cells or cells[0].cell_type != "markdown" or cells[0].source.splitlines()[0].strip() != title:
         raise CourseError(f"{lesson.source}: the lesson begins with its title, `{title}`")
     rest = cells[0].source.partition("\n")[2].strip("\n")
     badge = colab_badge(address, lesson.slug) if address else None
-    top = [title, time, badge, rest]
+    top = [title, routes, badge, rest]
     cells[0].source = "\n\n".join(part for part in top if part)
+    codes = [cell for cell in cells if cell.cell_type == "code"]
+    if codes and "parameters" in codes[0].metadata.get("tags", []):
+        codes[1].metadata["jupyter"] = {"source_hidden": True}  # the set-up: nothing to read before the hook
     if address:
         first = next((i for i, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
         cells.insert(first, colab_cell(address))

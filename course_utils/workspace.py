@@ -2,9 +2,6 @@
 
 Whether the course has another version of a lesson than the reader is read off the notebooks themselves: a
 built notebook carries a digest of its cells, and the reader's copy keeps it, whatever is written into it.
-
-A cell tagged `reveal` answers a prediction. The course's notebooks hold its output, which is validated like
-any other; a copy does not, so that nobody reads the answer before giving their own.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LESSON = re.compile(r"(\d\d)_(\w+)")
-REVEAL = "reveal"  # the tag of a cell that answers a prediction
 
 
 class NoSuchLesson(Exception):
@@ -87,7 +83,7 @@ def _copy(source: Path, target: Path) -> bool:
         return False
     whole = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        whole.write_bytes(_unspoiled(source.read_bytes()))
+        whole.write_bytes(source.read_bytes())
         try:
             target.hardlink_to(whole)  # unlike a rename, this never replaces a file
         except FileExistsError:
@@ -98,21 +94,6 @@ def _copy(source: Path, target: Path) -> bool:
         whole.unlink(missing_ok=True)
     _trust(target)
     return True
-
-
-def _unspoiled(data: bytes) -> bytes:
-    """A notebook without the outputs that answer a prediction; anything else as it is."""
-    try:
-        notebook = json.loads(data)
-        cells = [cell for cell in notebook["cells"] if REVEAL in cell["metadata"].get("tags", [])]
-        for cell in cells:
-            cell["outputs"], cell["execution_count"] = [], None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return data
-    if not cells:
-        return data
-    # As Jupyter writes it, so that saving changes no line that the reader has not touched.
-    return (json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n").encode()
 
 
 def _trust(path: Path) -> None:

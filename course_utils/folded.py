@@ -1,0 +1,59 @@
+"""What answers a question that a lesson asks: folded until the reader has given an answer of their own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+
+@contextmanager
+def reveal(mine: Any = ...) -> Iterator[None]:
+    """Folds what its block prints and displays; it stands open where `mine`, the reader's answer, is given.
+
+        with reveal(my_prediction):
+            print("torch:", x.tolist())
+
+    An answer is not given as long as it is `...`, or a list, tuple or dictionary that holds one. In a
+    notebook the fold is HTML, which JupyterLab, VS Code and GitHub can open; elsewhere nothing is folded.
+    """
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+        from IPython.utils.capture import capture_output
+    except ImportError:
+        yield
+        return
+    if get_ipython() is None:
+        yield
+        return
+    with capture_output() as caught:
+        yield
+    summary, way = ("The answer", " open") if _given(mine) else ("The answer, once you have given yours", "")
+    inside = [f"<pre>{escape(caught.stdout)}</pre>"] if caught.stdout else []
+    inside += [_html(output.data) for output in caught.outputs]
+    html = f"<details{way}><summary>{summary}</summary>{''.join(inside)}</details>"
+    texts = [caught.stdout, *(output.data["text/plain"] for output in caught.outputs)]
+    display({"text/html": html, "text/plain": "\n".join(filter(None, texts))}, raw=True)
+
+
+def _given(answer: Any) -> bool:
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, list | tuple | set):
+        return all(_given(part) for part in answer)
+    return answer is not ...
+
+
+def _html(data: dict[str, Any]) -> str:
+    """One of the forms in which something is displayed, as HTML."""
+    if "text/html" in data:
+        return data["text/html"]
+    if "image/png" in data:
+        png = data["image/png"]
+        if isinstance(png, bytes):
+            png = base64.b64encode(png).decode()
+        return f'<img src="data:image/png;base64,{png}" style="max-width:100%">'
+    return f"<pre>{escape(data['text/plain'])}</pre>"
