@@ -89,7 +89,7 @@ def containers(move_to):
     )
     inner = type(t.moved["x"]).__name__, type(t.moved["x"][1]).__name__
     expect.equal(inner, ("list", "tuple"), what="the types of the containers inside")
-    _moved(move_to, "torch.ones(2)")
+    expect.equal(_moved(move_to, "torch.ones(2)").batch, torch.ones(2), what="`batch` afterwards")
     _moved(move_to, "OrderedDict(b=torch.ones(1), a=torch.ones(1))")
 
 
