@@ -10,33 +10,42 @@ from typing import Any
 
 
 @contextmanager
-def reveal(mine: Any = ...) -> Iterator[None]:
+def reveal(mine: Any = ...) -> Iterator[Any]:
     """Folds what its block prints and displays; it stands open where `mine`, the reader's answer, is given.
 
-        with reveal(my_prediction):
-            print("torch:", x.tolist())
+        with reveal(my_prediction) as mine:
+            print("you:", mine, " torch:", x.tolist())
 
-    An answer is not given as long as it is `...`, or a list, tuple or dictionary that holds one. In a
-    notebook the fold is HTML, which JupyterLab, VS Code and GitHub can open; elsewhere nothing is folded.
+    An answer is not given as long as it is `...`, or a list, tuple or dictionary that holds one; what the block
+    gets has "nothing yet" in its place. In a notebook the fold is HTML, which JupyterLab, VS Code and GitHub
+    can open; elsewhere nothing is folded.
     """
     try:
         from IPython import get_ipython
         from IPython.display import display
         from IPython.utils.capture import capture_output
     except ImportError:
-        yield
+        yield _said(mine)
         return
     if get_ipython() is None:
-        yield
+        yield _said(mine)
         return
     with capture_output() as caught:
-        yield
+        yield _said(mine)
     summary, way = ("The answer", " open") if _given(mine) else ("The answer, once you have given yours", "")
     inside = [f"<pre>{escape(caught.stdout)}</pre>"] if caught.stdout else []
     inside += [_html(output.data) for output in caught.outputs]
     html = f"<details{way}><summary>{summary}</summary>{''.join(inside)}</details>"
     texts = [caught.stdout, *(output.data["text/plain"] for output in caught.outputs)]
     display({"text/html": html, "text/plain": "\n".join(filter(None, texts))}, raw=True)
+
+
+def _said(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        return {key: _said(part) for key, part in answer.items()}
+    if isinstance(answer, list | tuple):
+        return type(answer)(map(_said, answer))
+    return "nothing yet" if answer is ... else answer
 
 
 def _given(answer: Any) -> bool:

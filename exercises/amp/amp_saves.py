@@ -30,9 +30,8 @@ exercise = Exercise(
     hints=[
         "Build such a model and print `measure.saved_bytes(forward)`, with autocast and without: there is a "
         "line for each saved tensor. Which lines say `again`?",
-        "A layer saves its input for the gradient of its weight. ReLU computes its gradient from its result, "
-        "GELU from its input. Under autocast all of these have 2 bytes an element. The loss is on the list "
-        "that is cast up.",
+        "A layer saves its input for the gradient of its weight. ReLU needs its result, GELU its input. "
+        "Under autocast all of these have 2 bytes an element, and the loss is cast up.",
         "The cast weights are new tensors. A layer saves its weight for the gradient of its input, and the "
         "input of the first layer needs none. Biases are needed for no gradient.",
     ],
@@ -46,14 +45,7 @@ def amp_saves(widths: Sequence[int], batch: int, activation: str, autocast: bool
 
 _ONE_LAYER = (5, 3), (4, 4), (2, 9)
 _DEEPER = (5, 7, 3), (16, 2, 9), (8, 8, 8, 8), (3, 11, 6, 2, 5)
-_TRAITS = (
-    Trait(
-        "there is more than one layer",
-        lambda widths, *_: len(widths) > 2,
-        "Between two layers a tensor is a result and an input, and both operators may keep it.",
-    ),
-    Trait("autocast is on", lambda *case: case[3], "Autocast makes new tensors where it casts."),
-)
+_TRAITS = (Trait("autocast is on", lambda *case: case[3], "Autocast makes new tensors where it casts."),)
 
 
 @functools.cache
@@ -89,8 +81,8 @@ def _compare(amp_saves, all_widths, activation="relu", states=(True,)):
 def without_autocast(amp_saves):
     """Without autocast: what each layer and the loss keep
 
-    A linear layer keeps its input. ReLU keeps its result, and that is the input of the next layer: one
-    tensor, saved twice, that counts once. `mse_loss` keeps both of its arguments.
+    A linear layer keeps its input. ReLU keeps its result, which is the input of the next layer and counts
+    once. `mse_loss` keeps both of its arguments.
     """
     _compare(amp_saves, (*_ONE_LAYER, *_DEEPER), states=(False,))
 
@@ -110,8 +102,7 @@ def weights(amp_saves):
     """More layers under autocast: bfloat16 copies of the weights
 
     For the gradient of its input a layer saves its weight. In float32 that is the parameter itself, which is
-    there anyway. Under autocast it is a copy, and with a small batch the copies weigh more than what the
-    activations give back.
+    there anyway. Under autocast it is a copy.
     """
     _compare(amp_saves, _DEEPER)
 
@@ -120,8 +111,7 @@ def weights(amp_saves):
 def other_activation(amp_saves):
     """GELU keeps its input
 
-    The gradient of GELU is computed from its input, which no one else keeps. Its result is the input of the
-    next layer, and is kept by that. So there are two tensors where ReLU has one.
+    Nobody else keeps it. The result is the input of the next layer: two tensors where ReLU has one.
     """
     _compare(amp_saves, (*_ONE_LAYER, *_DEEPER), "gelu", states=(False, True))
 

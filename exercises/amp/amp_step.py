@@ -25,8 +25,7 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "One region, and after it five calls with `scaler` in them. Which of these find gradients times the "
-        "scale, and which the true ones?",
+        "Which of the calls after the region find gradients times the scale, and which the true ones?",
         "`nn.utils.clip_grad_norm_` takes `.grad` as it is. And who decides whether a step is skipped: the "
         "optimizer, or the scaler?",
         "Forward and loss in the region. Outside: scale and backward, unscale, clip, step by the scaler, "
@@ -51,8 +50,8 @@ def _given(amp_step, device, *more):
 def region(amp_step, device):
     """Forward and loss run under autocast in float16, backward outside
 
-    Losses are on the list of operators that autocast casts up to float32. Backward follows the dtypes of the
-    forward without a region; inside one, operators that ran in float32 may run backward in float16.
+    The loss is cast up to float32 there. Backward follows the dtypes of the forward without a region; inside
+    one, operators that ran in float32 may run backward in float16.
     """
     t = _given(amp_step, device)
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
@@ -62,8 +61,6 @@ def region(amp_step, device):
         expect.equal(len(found), 1, what=f"how often {what} ran")
         told = f"{what} ran {amp.region(found[0])}", f"expected: {amp.region(wanted)}"
         expect.true(found[0] == wanted, *told)
-    on = torch.is_autocast_enabled(device.type)
-    expect.true(not on, "autocast is on after the call", "expected: off, as it was before")
     for name, w in t.model.named_parameters():
         expect.equal(w.dtype, torch.float32, what=f"the dtype of `{name}` after the call")
 
@@ -72,8 +69,8 @@ def region(amp_step, device):
 def clipped(amp_step, device):
     """The step is made with the true gradients, clipped by their true norm
 
-    Before `unscale_` all gradients are too large by the scale, and so is their norm: what is clipped then is
-    far too small once it's divided. There is one norm, over all gradients, and one factor.
+    Before `unscale_` all gradients are too large by the scale: what is clipped then is far too small once
+    it's divided. There is one norm, over all gradients, and one factor.
     """
     with Rows() as rows:
         for scale, limit in itertools.product((1024.0, 65536.0), (0.125, 100.0)):
@@ -88,8 +85,8 @@ def clipped(amp_step, device):
 def fresh(amp_step, device):
     """Gradients of an earlier step don't count
 
-    Backward adds to what is in `.grad`. What other code has left there must go before; to clear at the end is
-    too late for it. The optimizer steps with any gradient that it finds, that of a frozen parameter too.
+    Backward adds to what is in `.grad`. What other code has left there must go before. The optimizer steps
+    with any gradient that it finds, that of a frozen parameter too.
     """
     t = _given(amp_step, device, "for w in model.parameters():\n    w.grad = torch.full_like(w, 50.0)")
     _, wanted = t.model.truth(t.x, t.y)
@@ -106,12 +103,9 @@ def overflow(amp_step, device):
     """
     settings = "init_scale=2.0**60, growth_interval=1"
     t = _given(amp_step, device, f"scaler = torch.amp.GradScaler('cpu', {settings})")
-    before = {name: w.detach().clone() for name, w in t.model.named_parameters()}
     for scale in (2.0**59, 2.0**58):
         t.run(_CALL.format(1.0))
         expect.equal(len(t.model.steps), 0, what="the number of steps of the optimizer")
-        for name, w in t.model.named_parameters():
-            expect.unchanged(w.detach(), before[name], what=f"`{name}`")
         expect.equal(t.call("scaler.get_scale()"), scale)
     t = _given(amp_step, device)
     for number in (1, 2):
@@ -124,8 +118,7 @@ def overflow(amp_step, device):
 def returned(amp_step, device):
     """What comes back is the loss itself, without its graph
 
-    The factor of a scaled loss changes, so it says nothing to whoever logs it. A loss with a graph keeps the
-    graph alive, for as long as somebody's list holds it.
+    A scaled loss says nothing to whoever logs it. A loss with a graph keeps the graph alive.
     """
     t = _given(amp_step, device)
     loss, _ = t.model.truth(t.x, t.y)

@@ -20,10 +20,8 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Make a class inside the function, `class Wrapped(function)`, with a `forward` and a `backward` of "
-        "its own. Both call those of `function`. What has to be there around each call?",
-        "Forward can ask for the state of autocast. Backward needs it too, possibly much later, with other "
-        "calls in between. What belongs to one call, and reaches its backward?",
+        "Make a `class Wrapped(function)` whose methods call those of `function`. What is around each call?",
+        "Forward can ask for the state of autocast. What belongs to one call, and reaches its backward?",
         "`custom_fwd(device_type='cpu', cast_inputs=dtype)` decorates a `forward(ctx, *args)` that returns "
         "`function.forward(ctx, *args)`, and `custom_bwd` a backward like it. `@staticmethod` stands above.",
     ],
@@ -65,8 +63,8 @@ def _saw(t, where, state, dtypes=None):
 def as_forward(autocast_function):
     """Without a `dtype`, backward runs in the state that forward had
 
-    The backward of a built-in operator doesn't look at the state: its casts are in the graph. That of a
-    Function runs operators anew, in the state of whoever calls `backward`, after the region or in another.
+    Casts of built-in operators are in the graph. The backward of a Function runs operators anew, in the state
+    of whoever calls `backward`, after the region or in another.
     """
     with Rows() as rows:
         for one, other in [(one, other) for one in _REGIONS for other in _REGIONS]:
@@ -80,8 +78,8 @@ def as_forward(autocast_function):
 def computed_in_dtype(autocast_function):
     """With a `dtype`, all of the forward is computed in it
 
-    Casting the arguments is half of it: while autocast is on, a product inside casts them down again.
-    Switching it off is the other half: then tensors of different dtypes can't be multiplied without a cast.
+    Casting the arguments is half of it: while autocast is on, a product inside casts them down again. Where
+    it's off, tensors of different dtypes can't be multiplied.
     """
     with Rows() as rows:
         for left in ("a", "a.half()", "a.bfloat16()"):
@@ -97,8 +95,8 @@ def computed_in_dtype(autocast_function):
 def backward_too(autocast_function):
     """With a `dtype`, backward is computed in it too
 
-    Backward may be called in a region, and runs with autocast off as its forward did. What forward saved is
-    in `dtype`. Autograd casts each gradient to the dtype that the argument of `apply` has.
+    It runs with autocast off, in whatever region it's called. What forward saved is in `dtype`. Autograd
+    casts each gradient to the dtype that the argument of `apply` has.
     """
     for region in _REGIONS:
         more = "h = a.detach().bfloat16().requires_grad_()"
@@ -112,8 +110,7 @@ def backward_too(autocast_function):
 def left_alone(autocast_function):
     """Outside a region nothing is cast; inside, float64 and integers are left alone
 
-    Where autocast is off, a Function computes in the dtypes of its arguments. Autocast never touches
-    float64: whoever uses it wants the digits. And an integer may be an index.
+    Autocast never touches float64: whoever uses it wants the digits. And an integer may be an index.
     """
     with Rows() as rows:
         for row in ("bfloat16 in off", "half in off", "double in bfloat16", "long in bfloat16"):
@@ -129,8 +126,8 @@ def left_alone(autocast_function):
 def each_call(autocast_function):
     """Each call has a state of its own, and `function` stays as it is
 
-    Between a forward and its backward the class may be used again, in another region. What belongs to one
-    call is kept on its `ctx`. A subclass leaves the class alone that it was made of.
+    Between a forward and its backward the class may be used again. What belongs to one call is kept on its
+    `ctx`. A subclass leaves the class alone that it was made of.
     """
     t = expect.given(_SETUP, autocast_function=autocast_function)
     t.run("Wrapped = autocast_function(Product)\nfirst, plain = Wrapped.apply(a, b), Product.apply(a, b)")

@@ -23,8 +23,7 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "What has to be known from one call to the next? Two things for each optimizer, until `update`; and "
-        "for the scaler the scale, and one number more.",
+        "What has to be known from one call to the next? Two things for each optimizer, until `update`.",
         "A dict from optimizers to what was found says both: whether one is in it, and with what. `update` "
         "looks at all values, and clears it. Print torch's `state_dict()` for the number.",
         "The tracker counts updates without inf; a skip and growing set it to 0. `gradient.isfinite().all()` "
@@ -55,8 +54,7 @@ _WEIGHTS = ["p.tolist()", "q.tolist()"]
 def scales(GradScaler, device):
     """`scale` multiplies the loss, and with it all gradients
 
-    The chain rule carries the factor to every gradient, if it is in the graph. The loss itself stays as it
-    is: somebody will log it.
+    The chain rule carries the factor to every gradient. The loss itself stays as it is, to be logged.
     """
     expect.true(not issubclass(GradScaler, torch.amp.GradScaler), "it is torch's own", "expected: your own")
     lines = ["scaled = scaler.scale(loss)\nscaled.backward()"]
@@ -68,8 +66,8 @@ def scales(GradScaler, device):
 def unscales(GradScaler, device):
     """`unscale_` divides each gradient in place, once, and passes over those that are None
 
-    A second division would make gradients too small. In place, because others may hold the same tensors: with
-    `gradient_as_bucket_view`, DDP's buckets do. A frozen parameter has no gradient.
+    In place, because others may hold the same tensors: with `gradient_as_bucket_view`, DDP's buckets do. A
+    frozen parameter has no gradient.
     """
     lines = ["scaler.scale(loss).backward()\nheld = p.grad", "scaler.unscale_(both)"]
     amp.follow(GradScaler, lines, ["p.grad.tolist()", "held.tolist()", "q.grad"], device, amp.ONE_OPTIMIZER)
@@ -84,18 +82,17 @@ def unscales(GradScaler, device):
 def skips(GradScaler, device):
     """A step is skipped for one inf or nan anywhere, and for nothing else
 
-    One such number, in any gradient, would stay in parameters and momentum. A step with zeros is no skipped
-    step: momentum goes on. A large number is not inf, but the sum of two may be, and the square of one.
+    One such number would stay in parameters and momentum. A step with zeros isn't skipped: momentum goes on.
+    A large number is not inf, but the sum of two may be, and the square of one.
     """
     step = "scaler.scale(loss)\np.grad, q.grad = torch.tensor([{}], device=device)\n"
     step += "scaler.step(both)\nscaler.update()"
     setup = amp.ONE_OPTIMIZER.replace("16.0", "1.0")  # so that a sum overflows after dividing, too
     with Rows() as rows:
-        numbers = "inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"
-        for place, pair in {"p": "[{}], [1., 1.]", "q": "[1., 1.], [{}]"}.items():
-            for label in numbers:
-                with rows.of(f"`{place}.grad = [{label}]`"):
-                    lines = [step.format("[1., 2.], [3., 4.]"), step.format(pair.format(label))]
+        for numbers in ("inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"):
+            for pair in (f"[{numbers}], [1., 1.]", f"[1., 1.], [{numbers}]"):
+                with rows.of(f"`p.grad, q.grad = {pair}`"):
+                    lines = [step.format("[1., 2.], [3., 4.]"), step.format(pair)]
                     amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
 
 
@@ -104,7 +101,6 @@ def scale_and_tracker(GradScaler, device):
     """Over 200 steps, scale, tracker and parameters are those of torch's scaler
 
     The tracker counts updates without inf in a row. A skipped step sets it back to 0, and so does growing.
-    One scale that is too large costs a whole step, so the scale falls at once and grows slowly.
     """
     amp.follow(GradScaler, amp.script("train([{}, {}])"), [*_STATE, *_WEIGHTS], device)
 
@@ -113,8 +109,8 @@ def scale_and_tracker(GradScaler, device):
 def two_optimizers(GradScaler, device):
     """Each optimizer skips by its own gradients; the scale follows all of them, once
 
-    Only the optimizer with inf in its gradients would be harmed by its step. But there is one scale: it
-    falls when any of them found inf, and it falls once if all did. An optimizer may also rest.
+    Only the optimizer with inf in its gradients must not step. But there is one scale: it falls when any of
+    them found inf, and it falls once if all did. An optimizer may also rest.
     """
     script = amp.script("train([{}, {}], [{}, {}])", "train(None, [{}, {}])", "train([{}, {}], None)")
     amp.follow(GradScaler, script[:100], [*_WEIGHTS, *_STATE], device)
@@ -124,8 +120,7 @@ def two_optimizers(GradScaler, device):
 def between(GradScaler, device):
     """Between `unscale_` and `step` the gradients may be changed
 
-    This is the place to clip. `step` must not divide again. What `unscale_` has found counts, whatever the
-    gradients are by then: clipping by value makes an ordinary number of inf.
+    What `unscale_` has found counts: clipping by value makes an ordinary number of inf.
     """
     for factor in ("1", "inf"):
         lines = [f"scaler.scale({factor} * loss).backward()\nscaler.unscale_(both)"]
@@ -137,8 +132,8 @@ def between(GradScaler, device):
 def state(GradScaler, device):
     """A loaded scaler goes on as the saved one would have
 
-    The scale alone is not enough. How far it is from growing is a part of the state, and so are the factors.
-    A `state_dict` is a snapshot: it holds numbers, and later steps don't change it.
+    How far the scale is from growing is a part of the state, and so are the factors. A `state_dict` is a
+    snapshot: later steps don't change it.
     """
     more = [f"train({pair})" for pair in ("[1., 1.]", "[2., 1.]", "[inf, 1.]", "[1., 1.]")]
     lines = ["train([1., 1.])", "saved = scaler.state_dict()", *more]

@@ -1,6 +1,6 @@
 """Predict: dtypes under autocast
 
-    linear, norm, embed = nn.Linear(4, 4), nn.LayerNorm(4), nn.Embedding(9, 4)
+    linear, norm = nn.Linear(4, 4), nn.LayerNorm(4)
     x, y = torch.randn(2, 4, requires_grad=True), torch.tensor([1, 3])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         h = linear(x)
@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, predict
+from course_utils.exercise.kits import predictions
 
 exercise = Exercise(
     minutes=10,
@@ -34,7 +35,6 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_autocast() -> dict:
-    """The dtype of each line"""
     return {
         "linear.weight": torch.float32,  # an example: this one is answered
         # on a list
@@ -42,7 +42,6 @@ def predict_autocast() -> dict:
         "x.double() @ x.double().t()": ...,
         "F.cross_entropy(h, y)": ...,
         # on no list
-        "embed(y)": ...,
         "norm(h + x)": ...,
         "(x @ x.t()).softmax(-1)": ...,
         "(h - h.mean()).square().mean()": ...,
@@ -52,7 +51,6 @@ def predict_autocast() -> dict:
         # after the regions
         "after: linear.weight.grad": ...,
         "after: h.grad": ...,
-        "after: x.grad": ...,
     }
 
 
@@ -61,7 +59,6 @@ _WHYS = {
     "linear(h + x)": "`linear` is on the list of those that are cast down, whatever sum comes in.",
     "x.double() @ x.double().t()": "The list casts float32 and 16-bit tensors. float64 is left alone.",
     "F.cross_entropy(h, y)": "This loss is on the list of those that are cast up.",
-    "embed(y)": "A lookup is on no list. It returns rows of the weight, in the dtype of the weight.",
     "norm(h + x)": "The sum is float32. `layer_norm` is on no list of the CPU's, and keeps that.",
     "(x @ x.t()).softmax(-1)": "The product is cast down. `softmax` is on no list of the CPU's.",
     "(h - h.mean()).square().mean()": "None is on a list of the CPU's. So the loss has the dtype of `h`.",
@@ -69,15 +66,14 @@ _WHYS = {
     "off: F.relu(h)": "`h` was computed outside. A region says what operators do, and changes no tensor.",
     "after: linear.weight.grad": "The weight was cast on its way in. Backward of a cast casts back.",
     "after: h.grad": "The cast before the loss is a node too. Its backward gives `h` a gradient like `h`.",
-    "after: x.grad": "`x` was cast on its way in, as the weight was, and backward of a cast casts back.",
 }
-_IN, _OFF, _AFTER = list(_WHYS)[:8], list(_WHYS)[8:10], list(_WHYS)[10:]
+_IN, _OFF, _AFTER = list(_WHYS)[:7], list(_WHYS)[7:9], list(_WHYS)[9:]
 
 
 def _compare(predict_autocast, lines):
     predictions = predict.written_down(predict_autocast)
-    names = {"F": F, "linear": nn.Linear(4, 4), "norm": nn.LayerNorm(4), "embed": nn.Embedding(9, 4)}
-    names |= {"x": torch.randn(2, 4, requires_grad=True), "y": torch.tensor([1, 3])}
+    names = {"F": F, "linear": nn.Linear(4, 4), "norm": nn.LayerNorm(4), "y": torch.tensor([1, 3])}
+    names["x"] = torch.randn(2, 4, requires_grad=True)
 
     def run(these):
         return {line: eval(line.rpartition(": ")[2], names) for line in these}
@@ -93,14 +89,7 @@ def _compare(predict_autocast, lines):
     predict.compare(predictions, {line: found[line].dtype for line in lines}, _WHYS, all_lines=_WHYS)
 
 
-@exercise.check
-def written_down(predict_autocast):
-    """The predictions are written down, not computed
-
-    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
-    have not found out what you believed.
-    """
-    predict.written_down(predict_autocast)
+predictions.written_down(exercise)
 
 
 @exercise.check
@@ -116,8 +105,7 @@ def on_a_list(predict_autocast):
 def on_no_list(predict_autocast):
     """Operators on no list
 
-    They compute from the dtypes that they get, by the usual rules of type promotion. So a low dtype
-    spreads until something on a list, or a float32 tensor, comes along. CUDA has other lists.
+    They compute from the dtypes that they get, so a low dtype spreads. CUDA has other lists.
     """
     _compare(predict_autocast, _IN[4:])
 

@@ -12,6 +12,7 @@ Ordinary numbers must be exact. For tiny ones, such as `1e-8`, 1 percent is near
 import torch
 
 from course_utils.exercise import Exercise, predict
+from course_utils.exercise.kits import predictions
 
 exercise = Exercise(
     minutes=8,
@@ -29,7 +30,6 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_formats() -> dict:
-    """The number that each line returns, with t = torch.tensor"""
     return {
         "t(70000.).half()": torch.inf,  # an example: this one is answered
         # large
@@ -57,20 +57,16 @@ _WHYS = {
     "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
     "brings an infinity back.",
     "t(1000.).to(torch.float8_e4m3fn)": "float8 e4m3 stops at its largest number.",
-    "t(4e-8).half()": "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8. The "
-    "nearest multiple is the result.",
+    "t(4e-8).half()": "The result is the nearest multiple of `2**-24`, about 6e-8.",
     "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
     "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",
     "(t(1e-8) * 65536).half()": "Scaled first, in float32, the number lies well inside float16.",
     "t(1.).bfloat16() + 0.003": "Above 1 the numbers of bfloat16 are 1/128 apart; half of that is 0.0039.",
-    "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. The sum lies halfway, and "
-    "goes to the even mantissa: of 129 and 130 steps to 130.",
+    "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. Halfway, even wins.",
     "t(2049.).half()": "From 2048 on the numbers of float16 are 2 apart. Halfway, the even mantissa wins.",
-    "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum, and float32 has "
-    "this number. A Python number would have left the dtype as it is.",
+    "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum.",
     "sum([t(1.).half()] * 1000)": "Each addition rounds. float16 has all whole numbers up to 2048.",
-    "sum([t(1.).bfloat16()] * 1000)": "Each addition rounds. Once the spacing is 2, adding 1 ends halfway, "
-    "and from an even mantissa it leads back to it.",
+    "sum([t(1.).bfloat16()] * 1000)": "Once the spacing is 2, adding 1 ends halfway, and even wins.",
     "torch.ones(1000).bfloat16().sum()": "`sum` adds in float32 and rounds once, at the end. Between 512 and "
     "1024 the numbers of bfloat16 are 4 apart.",
 }
@@ -82,22 +78,14 @@ def _compare(predict_formats, *lines):
     predict.compare(predictions, truths, _WHYS, all_lines=_WHYS)
 
 
-@exercise.check
-def written_down(predict_formats):
-    """The predictions are written down, not computed
-
-    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
-    have not found out what you believed.
-    """
-    predict.written_down(predict_formats)
+predictions.written_down(exercise)
 
 
 @exercise.check
 def large(predict_formats):
     """Large numbers: how far each format reaches
 
-    The exponent decides the range. float16 has 5 bits for it, and bfloat16 has 8, as float32 has. Every
-    result in a chain of operators has to fit, not the last one alone.
+    The exponent decides the range. Every result in a chain of operators has to fit, not the last one alone.
     """
     _compare(predict_formats, *list(_WHYS)[:3])
 
@@ -106,8 +94,7 @@ def large(predict_formats):
 def tiny(predict_formats):
     """Tiny numbers: what becomes zero
 
-    A format has a smallest number above zero. Below half of it there is zero left, and no factor brings the
-    number back. A factor that is applied first, in a wider format, does.
+    Below half of a format's smallest number there is zero left. A factor must come before, in a wider format.
     """
     _compare(predict_formats, *list(_WHYS)[3:7])
 
@@ -126,7 +113,6 @@ def rounded(predict_formats):
 def added_up(predict_formats):
     """A thousand ones: where a sum gets stuck
 
-    A running sum that is kept in 16 bits stands still once its spacing is larger than what is added. The
-    kernel behind `sum` keeps it in float32.
+    A running sum in 16 bits stands still once what is added is lost. The kernel behind `sum` uses float32.
     """
     _compare(predict_formats, *list(_WHYS)[11:])

@@ -1,16 +1,16 @@
 """Run the graph yourself
 
-Run the nodes behind `root` and add to `.grad` of every leaf what `root.backward(grad)` would add. Autograd's
-engine (`backward`, `torch.autograd.grad`) is not allowed; your `graph_operations` is.
+Add to `.grad` of every leaf what `root.backward(grad)` would add, without autograd's engine (`backward`,
+`torch.autograd.grad`). You may use your `graph_operations`.
 
 - Call a node with a gradient for each output of its operation, `len(node._input_metadata)` in all, None where
-  none arrived: `node(g0, g1)`. It returns one for each pair in its `next_functions`: a tuple, or one alone.
-- The pair `(following, number)`: this one is for input `number` of `following`. `root` is output
+  none arrived: `node(g0, g1)`. It returns one for each pair in `next_functions`: a tuple, or one alone.
+- For a pair `(following, number)`, it goes to input `number` of `following`. `root` is output
   `root.output_nr` of its node.
 - An `AccumulateGrad` adds to `.grad` when called.
 
-Each node runs once. A graph may be 20,000 nodes deep. Gradients have no graph. Here nothing is broadcast or
-converted, and no Function is custom.
+Run each node once. A graph may be 20,000 nodes deep. Gradients have no graph. Nothing broadcasts, changes
+dtype, or is a custom Function.
 
 `backward_by_hand(x * 3, torch.ones(2))` leaves `[3., 3.]` in `x.grad`.
 """
@@ -27,11 +27,11 @@ exercise = Exercise(
         "A tensor that was used twice gets two gradients, and the node that made it needs their sum. How do "
         "you know that all have arrived? `graph_operations` gives an order in which they always have.",
         "Keep a dictionary of what has arrived so far, by node and input number: that is what a pair of "
-        "`next_functions` holds. A gradient that arrives where there is one already is added to it, as a new "
-        "tensor: the old one may be held by others.",
-        "For each node in order: take what arrived for its inputs, with None in the gaps; call it under "
-        "`torch.no_grad()`; make a tuple of what came, if it is none; then deliver pair by pair, and leave "
-        "out what is None.",
+        "`next_functions` holds. If a gradient is there already, replace it by the sum, a new tensor: others "
+        "may hold the old one.",
+        "For each node in order: take the gradients that arrived for its inputs, None in the gaps; call it "
+        "under `torch.no_grad()`; make the answer a tuple if it isn't one; then deliver pair by pair, and "
+        "skip None.",
     ],
 )
 
@@ -76,9 +76,9 @@ def _expect_gradients(backward_by_hand, device, *examples, like=None):
 def chain(backward_by_hand, device):
     """One path from the root to the leaf
 
-    A node takes the gradient of its result, at first `grad`, and returns those of its operands, one for each
-    pair of `next_functions`. For an operand that needs none both are empty: the pair is `(None, 0)` and the
-    gradient None. A gradient of zeros is one like any other.
+    A node takes the gradient of its result, at first `grad`. It returns one gradient for each pair of
+    `next_functions`. An operand that needs no gradient has the pair `(None, 0)`, and its gradient is None. A
+    gradient of zeros is a gradient like any other.
     """
     _expect_gradients(
         backward_by_hand,
@@ -99,9 +99,9 @@ def _of_ones(t):
 def paths_meet(backward_by_hand, device):
     """Where paths meet, a node waits for all its gradients and gets their sum
 
-    A tensor that was used twice gets a gradient from each use, and its own gradient is their sum. A node that
-    runs before the last of them has come passes on too little. The number of a pair tells inputs of a node
-    apart, not gradients: several may be for one input.
+    A tensor that was used twice gets a gradient from each use, and needs their sum. A node that runs before
+    the last one has come passes on too little. The number in a pair names an input of the node; several
+    gradients may go to one input.
     """
     over = {"what comes over the first path alone": 2, "what comes over the second path alone": 5}
     _expect_gradients(
@@ -126,8 +126,8 @@ def several_outputs(backward_by_hand, device):
     """Each gradient goes to its own input of a node with several outputs
 
     An operation with several results has one node, with an input for the gradient of each. The number in a
-    pair says which is meant, and `output_nr` says it for the root. Where a result was not used, the gradient
-    of it is None.
+    pair says which input is meant; `output_nr` says it for the root. If a result was not used, its gradient
+    is None.
     """
     _expect_gradients(
         backward_by_hand,
@@ -143,10 +143,9 @@ def several_outputs(backward_by_hand, device):
 def each_node_once(backward_by_hand, device):
     """Your code runs the nodes, each of them once
 
-    What the engine does with a node is to call it, as your code can. The gradient of a sum is the sum of the
-    gradients, so a node could run again for every gradient that arrives: the result is the same, and where
-    paths meet again and again the work doubles each time. The graph here has two products with a constant
-    matrix, and each takes one product on the way back.
+    The engine calls a node, and so can your code. A node could run again for every gradient that arrives, and
+    the result would be the same, but the work doubles each time paths meet. The graph here has two products
+    with a constant matrix, and each takes one product on the way back.
     """
     lines = ("m = torch.ones(3, 3, device=device)", _X, "h = x @ m @ m", "root = h.sin() * h.cos() + h")
     t = _given(lines, device, backward_by_hand=backward_by_hand)
@@ -163,8 +162,8 @@ def each_node_once(backward_by_hand, device):
 def adds_to_grad(backward_by_hand, device):
     """What is in `.grad` already stays in the sum
 
-    Backward adds to `.grad`, since what is there may come from another loss. That is what an `AccumulateGrad`
-    does when it is called.
+    Backward adds to `.grad`, because another loss may have left a gradient there. An `AccumulateGrad` does
+    this when it is called.
     """
     _expect_gradients(
         backward_by_hand,
@@ -178,9 +177,9 @@ def adds_to_grad(backward_by_hand, device):
 def of_their_own(backward_by_hand, device):
     """Every `.grad` is a tensor of its own without a graph; `grad` and `root` stay as they were
 
-    The node of an addition sends one and the same tensor to both operands, and the first gradient of all
-    is the caller's. Who adds to such a tensor in place changes it for the others. What a node computes with
-    requires a gradient: outside of `torch.no_grad()` its steps are recorded in a new graph.
+    The node of an addition sends the same tensor to both operands, and the very first gradient belongs to the
+    caller. Adding to such a tensor in place changes it for the others. Nodes compute with tensors that
+    require grad, so outside of `torch.no_grad()` their steps are recorded in a new graph.
     """
     with Rows() as rows:
         for code in ("x + w", "(x + w) + x.sin()", "x.sin() + (x + w)", "x.exp() * w"):
@@ -201,8 +200,7 @@ def of_their_own(backward_by_hand, device):
 def deep(backward_by_hand, device):
     """A graph of 20,000 nodes in a row
 
-    Python stops a function that calls itself after a thousand calls or so. Nodes that wait can stand in a
-    list, which has no such limit.
+    Python stops recursion after about a thousand calls. A list of nodes that wait has no such limit.
     """
     lines = [_X, "root = x.exp()", "for _ in range(20_000): root = -root"]
     t = _given(lines, device, backward_by_hand=backward_by_hand)

@@ -1,16 +1,15 @@
 """What a forward keeps
 
-Call `forward` once, and return how many bytes its graph keeps for backward. It takes no arguments, frees
-nothing on the way, and may run a backward.
+Call `forward()` once and return how many bytes its graph keeps for backward. It frees nothing on the way, but
+may run a backward.
 
-- What counts is memory: each storage once and whole, however many kept tensors read it, and however little of
-  it.
-- The storages of `parameters` do not count, even where a view of one is kept. All else does, inputs too.
-- Nothing stays behind: no hook, also when `forward` raises, and no memory.
+- Count each storage once and whole, however many kept tensors share it.
+- Don't count the storages of `parameters`, even if a view of one is kept. Count all others, inputs too.
+- Leave nothing behind: no hook, even if `forward` raises, and no memory.
 
-`torch.autograd.graph.saved_tensors_hooks(pack, unpack)` hands `pack` every tensor to be kept. Let it return
-`t.detach()`: an operator may keep its own result, whose `grad_fn` leads to the node that keeps it, and
-neither is ever freed.
+`torch.autograd.graph.saved_tensors_hooks(pack, unpack)` calls `pack` with every tensor to be kept. Let it
+return `t.detach()`: an operation may keep its own result, whose `grad_fn` is the node that keeps it, and then
+neither is freed.
 
 For `x = torch.ones(8, requires_grad=True)`: `bytes_saved(lambda: x.exp())` → `32`
 """
@@ -26,15 +25,13 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "`pack` is your function, and sees every tensor that is kept: it can write down what it sees. What "
-        "of a tensor tells its storage from others, and what tells how large the whole of it is?",
+        "`pack` is your function. It sees every tensor that is kept and can note it. How do you tell the "
+        "storage of a tensor from others, and how large is the whole storage?",
         "A storage, which `untyped_storage()` gives, has an address, `data_ptr()`, and a size in bytes, "
-        "`nbytes()`. Compare storages with those of the parameters, too: `weight.t()` is another tensor than "
-        "`weight`.",
-        "A dictionary from addresses to sizes counts each storage once. Note down the addresses of the "
-        "parameters before, since `parameters` may be a generator, and use the hooks in a `with` block.",
+        "`nbytes()`. Compare storages for the parameters too: `weight.t()` is another tensor than `weight`.",
+        "A dictionary from addresses to sizes counts each storage once. Note the addresses of the "
+        "parameters first, since `parameters` may be a generator, and use the hooks in a `with` block.",
     ],
 )
 
@@ -63,8 +60,8 @@ def _expect_number(came, wanted):
 def one_operator(bytes_saved, device):
     """A single operator: its input, its result, or nothing
 
-    An operator keeps what its derivative is computed from. A storage knows its size in bytes: float64 takes
-    eight for each element, and a mask of booleans one.
+    An operation keeps what its derivative needs. A storage knows its size in bytes: float64 takes eight for
+    each element, a boolean mask one.
     """
     x = "x = torch.ones(4, 4, device=device, requires_grad=True)"
     with Rows() as rows:
@@ -79,8 +76,8 @@ def one_operator(bytes_saved, device):
 def each_storage_once(bytes_saved):
     """A storage counts once, whoever reads it
 
-    What a node keeps is a reference, and no copy. `x * x` keeps `x` twice, and a tensor, its transpose and
-    its slices read one storage: its address, and not that of a first element, says which it is.
+    A node keeps a reference, not a copy. `x * x` keeps `x` twice. A tensor, its transpose and its slices
+    share one storage; tell storages apart by their own address, not by that of a first element.
     """
     with Rows() as rows:
         for code in ("x * x", "(h := x * 2) @ h.t()", "(h := x * 2)[2:].sin().sum() + h.sin().sum()"):
@@ -92,7 +89,7 @@ def each_storage_once(bytes_saved):
 def whole_storage(bytes_saved):
     """A storage counts whole, even where a part of it is read
 
-    A slice keeps the whole storage in memory. An expanded tensor shows one element many times, and has more
+    A slice keeps the whole storage in memory. An expanded tensor shows one element many times, so it has more
     elements than its storage.
     """
     with Rows() as rows:
@@ -105,9 +102,9 @@ def whole_storage(bytes_saved):
 def without_parameters(bytes_saved):
     """The storages of `parameters` do not count, and nothing else is left out
 
-    A linear layer keeps `weight.t()`, another tensor than the weight, on the same storage; it keeps no bias.
-    `net.parameters()` is a generator, which can be gone through once. A tensor that is not among them counts,
-    also if it is an `nn.Parameter`.
+    A linear layer keeps `weight.t()`, another tensor on the storage of the weight; it keeps no bias.
+    `net.parameters()` is a generator, which you can go through once. A tensor that isn't among them counts,
+    even if it is an `nn.Parameter`.
     """
     w = f"{_X}\nw = torch.ones(5, 4, requires_grad=True)"
     view = f"{_X}\nw = torch.ones(20)[4:].view(4, 4).requires_grad_()"
@@ -135,8 +132,8 @@ def without_parameters(bytes_saved):
 def as_in_training(bytes_saved):
     """`forward` runs once, as it would without you, and its result can be anything
 
-    Under `no_grad` nothing is kept. What `unpack` returns is what backward computes with, in place of the
-    tensor that was kept.
+    Under `no_grad` nothing is kept. Backward computes with what `unpack` returns, in place of the kept
+    tensor.
     """
     for result in ("[h]", "None"):
         lines = f"    calls.append(1)\n    h = x.exp() * 2\n    kept.append(h)\n    return {result}"
@@ -154,9 +151,9 @@ def as_in_training(bytes_saved):
 def leaves_nothing_behind(bytes_saved):
     """No hook stays, also when `forward` raises, and no memory
 
-    A `with` block takes its hooks away whatever happens. `x.exp()` keeps its result, which leads by its
-    `grad_fn` to the node that keeps it: where the graph holds that very tensor, the two hold each other for
-    ever. `t.detach()` has no `grad_fn`, and the same storage.
+    A `with` block removes its hooks whatever happens. `x.exp()` keeps its result, whose `grad_fn` is the node
+    that keeps it. If the graph holds that very tensor, the two hold each other, and neither is freed.
+    `t.detach()` has the same storage and no `grad_fn`.
     """
     t = expect.given(f"{_X}\ndef forward():\n    x.exp()\n    raise KeyError", bytes_saved=bytes_saved)
     expect.raises(KeyError, lambda: t.call("bytes_saved(forward)"))

@@ -1,13 +1,13 @@
 """The graph as a list
 
-Return the nodes of the graph behind a tensor as a list. Every node, those of the leaves included, stands in
-it once, and **before the nodes that it sends gradients to**: those in the pairs `(node, number)` of its
-`next_functions`. A pair `(None, 0)` leads nowhere. Where this leaves a choice, any order is right. A tensor
-without a `grad_fn` has the empty list.
+Return the nodes of the graph behind a tensor as a list, those of the leaves included. Each node stands in it
+once, **before all nodes that it sends gradients to**. These are in the pairs `(node, number)` of its
+`next_functions`; a pair `(None, 0)` leads nowhere. If several orders fit, any of them is right. For a tensor
+without a `grad_fn` return an empty list.
 
 - A graph may be 20,000 nodes deep.
-- There may be a billion paths where there are few edges.
-- The graph is only read: no operator runs, and nothing is left behind in it.
+- A graph with few edges may have a billion paths.
+- Only read the graph: run no operation, and leave nothing behind in it.
 
 `y = (x * 2).exp()` → an `ExpBackward0`, a `MulBackward0` and an `AccumulateGrad`
 """
@@ -27,7 +27,7 @@ exercise = Exercise(
         "A node may follow once all nodes that send it gradients are in the list. A first walk over the "
         "graph, with a set of what was seen, can count for each node how many edges lead to it.",
         "Keep a list of nodes to which no more edges lead; at first that is the root. Take one out, put it "
-        "into the result, and lower the count of each node that follows it. Whose count is 0 joins the list.",
+        "into the result, and lower the count of each node that follows it. A count of 0 joins the list.",
     ],
 )
 
@@ -105,8 +105,8 @@ def chain(graph_operations):
 def nothing_there(graph_operations):
     """Where no gradient is asked for, there is no node
 
-    An operand that needs no gradient has the pair `(None, 0)`: it keeps its place, so that the other pairs
-    keep theirs, and nothing follows. A leaf, or what was computed from constants alone, has no `grad_fn`.
+    An operand that needs no gradient has the pair `(None, 0)`: it keeps its place, and nothing follows. A
+    leaf has no `grad_fn`, and neither has a tensor that was computed from constants alone.
     """
     _expect(
         _expect_order,
@@ -123,9 +123,9 @@ def nothing_there(graph_operations):
 def shared(graph_operations):
     """A node that several edges lead to stands in the list once
 
-    A tensor that was used twice has one node, and two edges lead to it. So it is with the outputs of one
-    operation: each has an edge of its own number to the same node. Which nodes were seen before is a matter
-    of the nodes themselves, which can stand in a set.
+    A tensor that was used twice has one node, and two edges lead to it. The outputs of one operation share a
+    node too; their edges differ in the number. Nodes can stand in a set, so you can note which ones you have
+    seen.
     """
     _expect(
         _expect_nodes,
@@ -142,10 +142,10 @@ def shared(graph_operations):
 def order(graph_operations):
     """Where a short path and a long one meet, the node waits for the long one
 
-    Backward runs a node once, with the sum of all gradients that arrive, so after every node that sends it
-    one: neither when it is first reached, nor at the end of the shortest path to it. An edge counts as often
-    as it is there: `h * h` has two to the node of `h`. The edges alone give the order, not when a node was
-    made: after a write to what it views, a view gets a new one.
+    Backward runs a node once, with the sum of its gradients. So it comes after every node that sends it one,
+    not when it is first reached, and not at the end of the shortest path. Parallel edges count too: `h * h`
+    has two to the node of `h`. Go by the edges, not by when a node was made: after a write to its base, a
+    view gets a new node.
     """
     _expect(
         _expect_order,
@@ -167,9 +167,9 @@ def order(graph_operations):
 def only_read(graph_operations):
     """Nothing runs, and a second call finds the graph as the first one did
 
-    The graph is there when the forward is done: `grad_fn` and `next_functions` can be read without running
-    any of it. A default such as `seen=set()` is made once, when the function is defined, and so is a set that
-    stands outside of it: what they hold is still there in the next call.
+    After the forward the graph is there. You can read `grad_fn` and `next_functions` without running
+    anything. A default such as `seen=set()` is made once, when the function is defined, so the next call
+    finds what the last one put into it.
     """
     t = expect.given(f"{_X}\ny = (x.exp() * x).sum()", graph_operations=graph_operations)
     with measure.operators() as ran:
@@ -186,8 +186,7 @@ def only_read(graph_operations):
 def deep(graph_operations):
     """A graph of 20,000 nodes in a row
 
-    Python stops a function that calls itself after a thousand calls or so. Nodes that wait can stand in a
-    list, which has no such limit.
+    Python stops recursion after about a thousand calls. A list of nodes that wait has no such limit.
     """
     _expect(_expect_order, graph_operations, _X, "y = x\nfor _ in range(20_000): y = -y")
 
@@ -196,7 +195,7 @@ def deep(graph_operations):
 def many_paths(graph_operations):
     """A graph of few nodes and a billion paths
 
-    In `y = y * y` two edges lead to one node, and each time the number of paths doubles. A walk that goes on
-    from each node once follows 60 edges here; one along every path follows more than a billion.
+    In `y = y * y` two edges lead to one node, so each time the number of paths doubles. A walk that goes on
+    from each node once follows 60 edges here. A walk along every path follows more than a billion.
     """
     _expect(_expect_order, graph_operations, _X, "y = x\nfor _ in range(30): y = y * y")

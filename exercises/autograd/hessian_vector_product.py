@@ -1,14 +1,15 @@
 """The Hessian times a vector, without the Hessian
 
 `loss_of()` computes a loss from `parameters`. Its Hessian has a row and a column for each element of all of
-them. Return its product with a vector, which comes in parts: `vectors` has one for each parameter, in its
-shape, and so has the list that you return. Where no gradient depends on a parameter, its part is zero.
+them. Return the product of this Hessian with a vector. The vector comes in parts: `vectors` has one tensor
+for each parameter, in its shape. So does the list that you return. If no gradient depends on a parameter, its
+part is zero.
 
-- Call `loss_of` once, and go back twice, however many elements there are.
-- Parameters and vectors stay as they are, and no `.grad` is touched.
+- Call `loss_of` once and go back twice, for any number of elements.
+- Don't modify parameters and vectors, and don't touch `.grad`.
 - The product has no graph.
 
-`torch.autograd.grad` is all that you need. With `a = torch.tensor([1., 2.], requires_grad=True)`,
+`torch.autograd.grad` is enough. With `a = torch.tensor([1., 2.], requires_grad=True)`,
 `hessian_vector_product(lambda: a.prod() ** 2, [a], [torch.tensor([1., 0.])])` → `[tensor([8., 8.])]`
 """
 
@@ -26,11 +27,11 @@ exercise = Exercise(
     hints=[
         "Row `i` of the Hessian is the gradient of element `i` of the gradient. So what is the gradient of "
         "a weighted sum of these elements?",
-        "Take the gradients in such a way that they have a graph themselves. Their scalar product with the "
-        "vector, over all parameters together, is one number, and one backward differentiates it.",
+        "Take gradients that have a graph themselves. Their scalar product with the vector, over all "
+        "parameters together, is one number, and one backward differentiates it.",
         "`create_graph` builds the graph of a gradient; `retain_graph` only keeps the one that is there. "
-        "Where a parameter has no part, torch says None, if it was told that this may be (`allow_unused`), "
-        "and where no gradient depends on anything, the scalar product has no graph at all.",
+        "For a parameter without a part torch returns None, if you pass `allow_unused=True`. If no gradient "
+        "depends on anything, the scalar product has no graph at all.",
     ],
 )
 
@@ -63,8 +64,8 @@ def _expect_product(hessian_vector_product, setup, device=None):
 def right_values(hessian_vector_product, device):
     """The product is right, for one parameter
 
-    The Hessian is the Jacobian of the gradient. Its product with a vector is the gradient of a number, the
-    scalar product of gradient and vector. The gradient has a graph only where `create_graph` asked for one;
+    The Hessian is the Jacobian of the gradient. Its product with a vector is the gradient of a number: the
+    scalar product of gradient and vector. The gradient needs a graph for this, which `create_graph` makes;
     `retain_graph` keeps the graph of the loss.
     """
     with Rows() as rows:
@@ -89,8 +90,8 @@ loss_of = lambda: f(a)"""
 def together(hessian_vector_product):
     """Several parameters are one vector
 
-    The gradient of one parameter depends on the others too. In the Hessian that is what stands beside the
-    blocks on the diagonal, and the scalar product with the vector goes over all parameters.
+    The gradient of one parameter depends on the others too. In the Hessian these are the blocks off the
+    diagonal, so take the scalar product over all parameters together.
     """
     _expect_product(hessian_vector_product, _TWO.format("(a @ b).tanh().square().sum() + a.prod()"))
 
@@ -99,9 +100,9 @@ def together(hessian_vector_product):
 def no_part(hessian_vector_product):
     """A parameter without a part in the gradient has zeros, of its dtype
 
-    Where a parameter is not in the graph of the loss, `grad` raises, or gives None with `allow_unused=True`
-    and zeros with `materialize_grads=True`. The gradient of a linear loss is constant, and nothing can be
-    differentiated again.
+    If a parameter isn't in the graph of the loss, `grad` raises, or gives None with `allow_unused=True` and
+    zeros with `materialize_grads=True`. The gradient of a linear loss is constant: it has no graph to
+    differentiate.
     """
     with Rows() as rows:
         for code in ("a.square().sum() + b.sum()", "b.exp().sum()", "a.sum() * 2 + b.sum()", "a.sum()"):
@@ -113,8 +114,9 @@ def no_part(hessian_vector_product):
 def left_alone(hessian_vector_product):
     """No `.grad` is touched, nothing is written to, and the product has no graph
 
-    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns what is asked for. Only the
-    first gradient needs a graph. What is computed from a parameter is in its graph, zeros too.
+    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for.
+    Only the first gradient needs a graph. A tensor that is computed from a parameter is in its graph, zeros
+    too.
     """
     for code in ("(a @ b * c).square().sum()", "(b * c).sum() + a.exp().sum()", "b.sum() + a.sum()"):
         c = "\nc = torch.ones(2, dtype=torch.float64, requires_grad=True)\nb.grad = torch.full_like(b, 7)"
@@ -130,9 +132,9 @@ def left_alone(hessian_vector_product):
 def work(hessian_vector_product):
     """One call of `loss_of`, two ways back, and no Hessian
 
-    `w @ a` is one product of a matrix and a vector, going back through it is another, and the second way back
-    goes through both: two more. It takes all elements at once, as a sum weighted with the vector. A row of
-    the Hessian takes a way back of its own, and there are as many rows as `a` has elements.
+    `w @ a` is one product of a matrix and a vector, and going back through it is another. The second way back
+    goes through both: two more. It takes all elements at once, as a weighted sum. The Hessian by rows would
+    take a way back for each element of `a`.
     """
     for a in ("torch.ones(80)", "torch.ones(2, 40).t()"):
         setup = f"""w = torch.ones(20, 80)

@@ -1,12 +1,12 @@
 """The Jacobian, row by row
 
-Return the Jacobian of `function` at `x`: for each element of the result, its derivatives with respect to all
-elements of `x`. Its shape is that of the result followed by that of `x`, and these may be any. A result that
-does not depend on `x` has the derivative zero.
+Return the Jacobian of `function` at `x`: for each element of the result its derivatives with respect to all
+elements of `x`. Its shape is the shape of the result followed by the shape of `x`; both may be any. If a
+result doesn't depend on `x`, its derivatives are zero.
 
-- Call `function` once, and go back at most once for each element of the result. Use `torch.autograd.grad` or
-  `backward`; `torch.autograd.functional` and `torch.func` have the Jacobian ready, and here you build it.
-- `x` stays as it is, whether it requires a gradient or not, and no `.grad` of the caller is touched.
+- Call `function` once, and go back at most once for each element of the result.
+- Use `torch.autograd.grad` or `backward`, not `torch.func` or `torch.autograd.functional`.
+- Leave `x` as it is, with or without `requires_grad`, and touch no `.grad` of the caller.
 - The Jacobian has no graph.
 
 `jacobian_by_rows(lambda x: x[:1] * x[1:], torch.tensor([2., 3.]))` → `[[3, 2]]`
@@ -23,12 +23,12 @@ from course_utils.exercise.kits import gradients
 exercise = Exercise(
     minutes=20,
     hints=[
-        "Which weighted sum of the results is a single one of them? What does backward give for it, and "
+        "Which weights pick a single result out of a weighted sum? What does backward give for it, and "
         "which part of the Jacobian is that?",
-        "All rows go back through the same graph, and a graph is freed by the first backward that goes "
-        "through it, unless it is told otherwise. A row of which torch says None is a row of zeros.",
+        "All rows go back through the same graph, and the first backward frees it, unless you say "
+        "otherwise. If torch returns None for a row, it is a row of zeros.",
         "`grad_outputs` has the shape of the result: one in one place, zeros elsewhere. Or pick the elements "
-        "of the flattened result, one after the other. Stack the rows, and give them the shape asked for. "
+        "of the flattened result, one after the other. Stack the rows and reshape them. "
         "What if the result does not require a gradient at all?",
     ],
 )
@@ -54,8 +54,8 @@ def right_values(jacobian_by_rows, device):
     """Every row is right
 
     Backward gives `v @ J`, and a `v` with a single 1 picks a row. All rows go back through one graph. The
-    first backward frees what its nodes have kept; where they kept nothing, as in `cumsum`, there is nothing
-    to free. A graph is made only from a tensor that requires a gradient.
+    first backward frees what its nodes have kept; nodes such as that of `cumsum` keep nothing, so there is
+    nothing to free. A graph needs an input that requires grad.
     """
     with Rows() as rows:
         for code, x in [
@@ -73,9 +73,9 @@ def right_values(jacobian_by_rows, device):
 def any_shape(jacobian_by_rows):
     """Results and inputs have any shape and any strides
 
-    `y[i]` is one element only where `y` is a vector; `y.reshape(-1)` makes a vector of any result, and where
-    the result is not contiguous that is a copy. A number has the shape `()`: `reshape(*())` gets no size at
-    all, `reshape(())` gets an empty one.
+    `y[i]` is one element if `y` is a vector. `y.reshape(-1)` makes a vector of any result, and a copy if the
+    result isn't contiguous. A number has the shape `()`: `reshape(*())` gets no size at all, `reshape(())`
+    gets an empty one.
     """
     with Rows() as rows:
         for label, code, x in [
@@ -94,8 +94,8 @@ def any_shape(jacobian_by_rows):
 def independent(jacobian_by_rows):
     """A result that does not depend on `x` has zeros, of the dtype of `x`
 
-    For a tensor that is not in the graph, `grad` raises, or with `allow_unused=True` gives None. A result
-    behind which there is no graph at all cannot be differentiated; its `requires_grad` is False.
+    If a tensor isn't in the graph, `grad` raises, or gives None with `allow_unused=True`. A result without
+    any graph can't be differentiated; its `requires_grad` is False.
     """
     gradients.without_x(lambda setup: _expect_jacobian(jacobian_by_rows, setup))
 
@@ -104,10 +104,9 @@ def independent(jacobian_by_rows):
 def left_alone(jacobian_by_rows):
     """`x` stays as it is, no `.grad` is touched, and the Jacobian has no graph
 
-    `backward()` leaves a gradient in the `.grad` of every leaf; `torch.autograd.grad` returns those that are
-    asked for. A flag that is set on `x` is set for the caller; `x.detach()` is another tensor on the same
-    storage, and has a flag of its own. What is computed from a tensor that requires a gradient is in a graph,
-    zeros too.
+    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
+    flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
+    with its own flag. A tensor that is computed from one that requires grad is in a graph, zeros too.
     """
     gradients.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 
@@ -116,7 +115,7 @@ def left_alone(jacobian_by_rows):
 def work(jacobian_by_rows):
     """One call of `function`, and one way back for each element of the result
 
-    Forward, `w @ x` is one product of a matrix and a vector. So is each way back through it, which gives a
+    Forward, `w @ x` is one product of a matrix and a vector. Each way back through it is another, and gives a
     row of the Jacobian, however many elements `x` has.
     """
     for x in ("torch.ones(10)", "torch.ones(2, 5).t()"):

@@ -1,17 +1,17 @@
 """The gradient of every sample, in one backward
 
-Backward adds up the gradients of all samples. Return them in a dict: under each name of
-`model.named_parameters()` a tensor whose entry `i` is the gradient of the loss of sample `i` alone.
+Return a dict with a tensor for each name in `model.named_parameters()`. Its entry `i` is the gradient of the
+loss of sample `i` alone.
 
-`model` is a Sequential of `nn.Linear` layers, with or without bias, and functions of each element. `x` and
-`y` have an entry for each sample, and `loss(outputs, y)` gives as many losses.
+`model` is a Sequential of `nn.Linear` layers, with or without bias, and elementwise functions. `x` and `y`
+have an entry for each sample, and `loss(outputs, y)` returns as many losses.
 
-- One forward, one backward for all samples; memory grows with their number, not its square. `torch.func` is
-  welcome.
-- Model, `x` and `y` stay as they are: no `.grad` touched, no hook left.
-- The gradients have no graph, also where `x` requires one.
+- Run one forward and one backward. Memory grows with the number of samples, not its square.
+- You may use `torch.func`.
+- Change neither model nor data: touch no `.grad`, leave no hook.
+- The gradients have no graph, even if `x` requires grad.
 
-For `nn.Sequential(nn.Linear(1, 1, bias=False))`, `x = torch.tensor([[2.], [3.]])` and a loss that returns
+`nn.Sequential(nn.Linear(1, 1, bias=False))`, `torch.tensor([[2.], [3.]])`, a loss that returns
 `outputs[:, 0]` → `{'0.weight': [[[2.]], [[3.]]]}`
 """
 
@@ -68,10 +68,10 @@ def _expect_gradients(per_sample_gradients, setup, device=None):
 def one_layer(per_sample_gradients, device):
     """One linear layer
 
-    For one sample the gradient of `weight`, which is kept as (out, in), is the product of a column and a row:
-    the gradient of the output, and the input. That of `bias` is the gradient of the output. Backward adds
-    them up over the samples, and in a mean of the losses each sample counts only a part. `loss` asks for the
-    dimension of the samples, also for one.
+    For one sample the gradient of `weight`, of shape (out, in), is the product of a column and a row: the
+    gradient of the output, and the input. The gradient of `bias` is the gradient of the output. Backward adds
+    them up over the samples, and a mean of the losses divides each by their number. `loss` needs the sample
+    dimension even for one sample.
     """
     setup = f"""torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 2, device=device))
@@ -85,7 +85,7 @@ def several_layers(per_sample_gradients):
     """Several layers, one without a bias; a single sample; float64
 
     The loss of a sample depends on its own row in the output of every layer. So one backward of the sum gives
-    for each of these outputs a gradient in which the samples are still apart.
+    gradients of these outputs in which the samples are still apart.
     """
     with Rows() as rows:
         for label, n, dtype in (
@@ -106,9 +106,9 @@ x, y = torch.randn({n}, 3).{dtype}(), torch.arange({n}) % 3
 def left_alone(per_sample_gradients):
     """The model, `x` and `y` stay as they are, and the gradients have no graph
 
-    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns what is asked for. A hook
-    stays until its handle removes it, and what `requires_grad_` sets stays with the caller's tensor. The
-    inputs of the layers are in the graph, and what is computed from them is too, unless they are detached.
+    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
+    hook stays until its handle removes it, and `requires_grad_` changes the caller's tensor. The inputs of
+    the layers are in the graph, and so is what you compute from them, unless you detach.
     """
     with Rows() as rows:
         for label, x in {
@@ -153,9 +153,9 @@ def _hooks(model):
 def work(per_sample_gradients):
     """One forward and one backward, for all samples together
 
-    An activation runs once in a forward and its derivative once in a backward, however many rows there are. A
-    backward for each loss, also if they run as a batch, goes through all rows for each of them: what it makes
-    grows with the square of the number of samples.
+    An activation runs once in a forward and its derivative once in a backward, for all rows. A backward for
+    each loss, even as a batch, goes through all rows for each of them: that grows with the square of the
+    number of samples.
     """
     setup = f"""torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.Tanh())

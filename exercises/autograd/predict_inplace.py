@@ -1,11 +1,11 @@
 """Predict: raises, safe, or wrong
 
-`x = torch.tensor([-1.0, 0.5, 2.0], requires_grad=True)`. Each line writes to a tensor in place; then
-`y.sum().backward()` runs. What comes of it?
+`x = torch.tensor([-1.0, 0.5, 2.0], requires_grad=True)`. Each line writes to a tensor in place. Then
+`y.sum().backward()` runs. What happens?
 
 - `"raises"`: an error, in the line itself or in backward;
-- `"safe"`: it runs, and `x.grad` says how the sum changes with the numbers that `x` held at the beginning;
-- `"wrong"`: it runs without an error, and `x.grad` is something else.
+- `"safe"`: no error, and `x.grad` says how the sum changes with the numbers that `x` held at the beginning;
+- `"wrong"`: no error, and `x.grad` is something else.
 
 The first line writes to nothing and is answered. Replace every `...` before you run any of the others.
 """
@@ -15,16 +15,16 @@ import torch
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
     core=True,
     hints=[
         "The derivative of `exp` is its result, that of `sin` is computed from its input, that of `x + 1` "
         "needs neither. What each of them keeps follows from that.",
         "Every tensor counts the writes to it, in `_version`. A node remembers the version at which it "
-        "kept a tensor; backward compares the two numbers, and nothing else. Views and detached tensors "
+        "kept a tensor; backward compares the two numbers. Views and detached tensors "
         "count together with their source; `.data` and NumPy do not.",
         "Three questions for each line: what did a node keep? Was that written to afterwards? Was the write "
-        "counted? If the first two are not both answered with yes, the write does no harm.",
+        "counted? Harm needs a yes to the first two.",
     ],
 )
 
@@ -84,8 +84,8 @@ def _compare(predict_inplace, whys):
 def a_result(predict_inplace):
     """A write to the result of an operator
 
-    A write does harm only to what a node has kept for backward, and what it keeps follows from the
-    derivative: its result, its input, or nothing. The write itself is an operation, and recorded like others.
+    A write does harm if a node has kept what it hits. What a node keeps follows from the derivative: its
+    result, its input, or nothing. The write itself is an operation and is recorded like others.
     """
     whys = {
         "y = x.exp(); y = y + 1": "`y + 1` makes a new tensor, and nothing is written to.",
@@ -93,7 +93,7 @@ def a_result(predict_inplace):
         "y = x.exp(); y += 1": "The derivative of `exp` is its result, and the node keeps that.",
         "y = x.sin(); y += 1": "The derivative of `sin` is the cosine of its input: the node keeps `x`.",
         "y = x.exp(); y *= 1": "`exp` keeps its result. Backward compares versions, which count "
-        "writes, and not numbers.",
+        "writes, not changes.",
         "y = x * 2; y.exp_()": "`exp_` keeps its result, at the version that it has after the write. The "
         "product with a number keeps no tensor that the write could hit.",
     }
@@ -104,9 +104,9 @@ def a_result(predict_inplace):
 def x_itself(predict_inplace):
     """A write to `x`, or to its storage under another name
 
-    Backward notices a write if it was counted. `detach()` shares the storage and the counter; `.data` has a
-    counter of its own, and NumPy writes to the storage without one. Where nobody reads what was written to,
-    none of this matters.
+    Backward notices a write if it was counted. `detach()` shares the storage and the counter. `.data` has a
+    counter of its own, and NumPy writes to the storage without one. If no node has kept the tensor, none of
+    this matters.
     """
     whys = {
         "x += 1; y = x * x": "`x` is a leaf that requires a gradient. After the write it would be the result "
@@ -127,8 +127,8 @@ def x_itself(predict_inplace):
 def parts_and_operands(predict_inplace):
     """A write to a part, to an operand, and under another name
 
-    Whether a write does harm is a matter of the tensor that a node has kept, not of how much of it was
-    written to, and not of whether that tensor requires a gradient.
+    Ask which tensor a node has kept. It doesn't matter how much of that tensor was written to, or whether it
+    requires grad.
     """
     whys = {
         "y = x.exp(); y[0] = 0": "`exp` keeps its whole result, and `y[0]` is a view of it: a view and its "
@@ -138,6 +138,6 @@ def parts_and_operands(predict_inplace):
         "w = torch.ones(3); y = x * w; w.zero_()": "The gradient of `x` is `w`, so the product keeps it. "
         "Writes are counted for every tensor, whether it requires a gradient or not.",
         "h = x * 2; y = h.relu_() + h": "`relu_` returns `h` itself, after the write: `2 * relu(x * 2)` is "
-        "what is computed, and what is differentiated. The sum keeps nothing, and `relu_` its result.",
+        "what the line computes. The sum keeps nothing, and `relu_` keeps its result.",
     }
     _compare(predict_inplace, whys)

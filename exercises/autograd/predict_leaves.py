@@ -1,14 +1,14 @@
 """Predict: leaf, `requires_grad`, `.grad`
 
-`x = torch.ones(3, requires_grad=True)`. Each line below makes a tensor `y`; then
-`(x.sum() + y.sum()).backward()` runs. For each line write down three answers, `True` or `False`:
+`x = torch.ones(3, requires_grad=True)`. Each line below makes a tensor `y`. Then
+`(x.sum() + y.sum()).backward()` runs. Write down three answers for each line, `True` or `False`:
 
 1. is `y` a leaf (`y.is_leaf`)?
-2. does it require a gradient (`y.requires_grad`)?
-3. is `y.grad` a tensor after that backward, and not None?
+2. does it require grad (`y.requires_grad`)?
+3. does `y.grad` hold a tensor after that backward?
 
-The first line is answered: there `y` is `x` itself. Replace every `...` before you run any of the lines. The
-first two answers mostly decide the third; one line breaks that rule.
+The first line is answered: there `y` is `x` itself. Replace every `...` before you run any of the lines. In
+all lines but one, the first two answers decide the third.
 """
 
 import torch
@@ -17,17 +17,16 @@ from torch import nn
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=15,
+    minutes=10,
     core=True,
     hints=[
         "A leaf is a tensor with no node behind it: `grad_fn` is None. When does an operator leave a node "
-        "behind, and when has it no reason to?",
+        "behind, and when doesn't it?",
         "An operator is recorded when grad mode is on and at least one of its inputs requires a gradient. "
-        "Without a node the result is a leaf, whoever made it. Some calls hand back the tensor they got, "
-        "since there is nothing to do, and some make a new start with the same numbers.",
-        "Backward fills `.grad` of leaves that require a gradient and are reached, and of no other tensor "
-        "unless it was asked to keep it there. An in-place operation is recorded like any other, for the "
-        "tensor that it writes to.",
+        "Without a node the result is a leaf. Some calls have nothing to do and return the tensor they "
+        "got, and some make a new start with the same numbers.",
+        "Backward fills `.grad` of the leaves that it reaches and that require grad, and of tensors that "
+        "were asked to keep it. An in-place operation is recorded for the tensor that it writes to.",
     ],
 )
 
@@ -78,8 +77,8 @@ def _compare(predict_leaves, whys):
 def written_down(predict_leaves):
     """The predictions are written down, not computed
 
-    What there is to learn lies between what you believed and what torch does. Whoever runs an operator is
-    told before having believed anything.
+    You learn from the difference between what you believed and what torch does. If you run the operation
+    first, you have believed nothing.
     """
     predict.written_down(predict_leaves)
 
@@ -88,12 +87,11 @@ def written_down(predict_leaves):
 def without_x(predict_leaves):
     """Tensors that have nothing to do with `x`
 
-    A leaf is a tensor without a `grad_fn`. An operator leaves a node behind where one of its operands
-    requires a gradient, and only there.
+    A leaf is a tensor without a `grad_fn`. An operation records a node if one of its operands requires grad.
     """
     whys = {
         "y = x": "`y` is a second name for the tensor `x`: its three answers are those of `x`.",
-        "y = torch.ones(3)": "It has no `grad_fn`, so it is a leaf. Nobody has asked for its gradient: for "
+        "y = torch.ones(3)": "It has no `grad_fn`, so it is a leaf. It doesn't require grad: for "
         "backward it is a constant.",
         "y = torch.ones(3) * 2": "No operand requires a gradient, so the product was not recorded. Without a "
         "`grad_fn` its result is a leaf, although an operator made it.",
@@ -105,8 +103,8 @@ def without_x(predict_leaves):
 def from_x(predict_leaves):
     """Results of operators on `x`
 
-    What is computed from a tensor that requires a gradient requires one too, has a `grad_fn`, and is no leaf.
-    Backward passes its gradient on, and keeps it at leaves alone.
+    A tensor that is computed from one that requires grad requires grad too, has a `grad_fn`, and is not a
+    leaf. Backward passes its gradient on and keeps only those of leaves.
     """
     whys = {
         "y = x * 2": "The product was recorded: `y` has a `grad_fn` and is no leaf. Its gradient is passed "
@@ -125,8 +123,8 @@ def from_x(predict_leaves):
 def converted(predict_leaves):
     """`x` in another dtype, and in the one that it has
 
-    A conversion is an operator, and is recorded. Where the tensor is what it is to become, nothing runs and
-    the same tensor comes back. So it is with `.to(device)`.
+    A conversion is an operation and is recorded. If the tensor has the dtype already, nothing runs and the
+    same tensor comes back. `.to(device)` does the same.
     """
     whys = {
         "y = x.double()": "A new tensor was computed from `x` and the step was recorded, so `y` is no leaf. "
@@ -141,11 +139,11 @@ def new_start(predict_leaves):
     """The same numbers, and no way back to `x`
 
     `detach`, `no_grad` and `nn.Parameter` each give a tensor without a history. They differ in the flag: a
-    Parameter asks for a gradient of its own.
+    Parameter requires grad.
     """
     whys = {
-        "y = x.detach()": "It reads the storage of `x` and has no `grad_fn`: a leaf, and one that requires "
-        "no gradient until somebody asks for it.",
+        "y = x.detach()": "It reads the storage of `x` and has no `grad_fn`: a leaf that doesn't "
+        "require grad.",
         "with torch.no_grad(): y = x * 2": "Under `no_grad` no node is left behind: a leaf without a "
         "gradient. Leaving the block does not bring `y` into the graph.",
         "y = nn.Parameter(x * 2)": "A Parameter takes the numbers and leaves the history behind. It is a "
@@ -158,12 +156,12 @@ def new_start(predict_leaves):
 def later(predict_leaves):
     """What is done to `y` after it was made
 
-    An operation in place is recorded for the tensor that it writes to. `retain_grad` asks for a gradient to
-    be kept at a tensor inside the graph, and leaves the tensor where it is.
+    An operation in place is recorded for the tensor that it writes to. `retain_grad` asks for the gradient of
+    a tensor inside the graph, and doesn't change the graph.
     """
     whys = {
         "y = torch.zeros(3); y += x": "After the addition `y` is the result of an operator on `x`: it has a "
-        "`grad_fn` and is a leaf no more. As inside the graph elsewhere, its gradient is dropped.",
+        "`grad_fn` and is not a leaf any more. So its gradient is dropped.",
         "y = x * 2; y.retain_grad()": "`retain_grad` does not change the graph: the `grad_fn` is still "
         "there. It asks for the gradient to be kept in `y.grad`.",
     }

@@ -1,16 +1,16 @@
 """Repair: a gate that is written over
 
-The function below multiplies each element of `x` by a sigmoid of what its whole row says. The values are
-right, and backward raises: *one of the variables needed for gradient computation has been modified by an
-inplace operation*. Mend it. The gradients of `x`, `weight` and `bias` are to be those of
+The function below multiplies `x` by a sigmoid of `x @ weight + bias`. Its values are right, but backward
+raises: *one of the variables needed for gradient computation has been modified by an inplace operation*.
+Repair it. `x`, `weight` and `bias` must get the gradients of
 
     x * torch.sigmoid(x @ weight + bias)
 
-- Nothing is copied, whatever the strides of `x` and `weight`.
-- Beside `x` and the parameters, one tensor of the size of `x` is kept for backward, and no more.
-- `x`, `weight` and `bias` stay as they are.
+- Copy nothing, whatever the strides of `x` and `weight`.
+- Besides `x` and the parameters, the graph keeps one tensor of the size of `x`.
+- Leave `x`, `weight` and `bias` as they are.
 
-Three operations here work in place; not all of them do harm.
+Three operations here work in place. Not all of them do harm.
 
 `repair_inplace_gate(torch.ones(1, 1), torch.zeros(1, 1), torch.zeros(1))` → `[[0.5]]`
 """
@@ -29,10 +29,10 @@ exercise = Exercise(
         "Make an `x` that requires a gradient, call the function, and run backward. The message names the "
         "operation whose saved tensor was changed: which line made that tensor, and which wrote into it "
         "later?",
-        "An operation is free to overwrite what nobody has kept. Adding keeps nothing. A sigmoid keeps its "
-        "own result, since its derivative is `s * (1 - s)`. A product keeps both factors.",
+        "An operation may overwrite a tensor that no node has kept. Adding keeps nothing. A sigmoid keeps "
+        "its own result, since its derivative is `s * (1 - s)`. A product keeps both factors.",
         "Only one of the three lines overwrites something that an earlier one has kept. Let that line make "
-        "a new tensor; a clone before it would be kept in addition to what is kept already.",
+        "a new tensor; a clone before it would be one more tensor to keep.",
     ],
 )
 
@@ -75,9 +75,9 @@ def _given(repair_inplace_gate, device, more=""):
 def gradients(repair_inplace_gate, device):
     """`x`, `weight` and `bias` get the gradients of the formula
 
-    A sigmoid keeps its result, and its derivative is computed from that. A product keeps both factors. Who
-    writes into what is kept makes backward raise, or, by `.data`, makes it wrong without a word. `detach` and
-    `no_grad` take a factor out of the graph: then the gradient through it is missing.
+    A sigmoid keeps its result and computes its derivative from it. A product keeps both factors. A write to a
+    kept tensor makes backward raise; through `.data` it makes the gradient wrong, without a word. `detach`
+    and `no_grad` take a factor out of the graph, and then the gradient through it is missing.
     """
     incoming = "incoming = torch.tensor([[1., 2., -1.], [0.5, 1., 3.]], device=device)"
     with Rows() as rows:
@@ -108,7 +108,7 @@ def _parts(t, wanted):
 def right_values(repair_inplace_gate, device):
     """The values stay those of a gated `x`
 
-    They were right before: a repair changes when memory is written to, and not what is computed.
+    The values were right before: a repair changes when memory is written to, not what is computed.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():
@@ -121,8 +121,8 @@ def right_values(repair_inplace_gate, device):
 def inputs_left_alone(repair_inplace_gate, device):
     """`x`, `weight` and `bias` stay as they are
 
-    To leave the gate alone and write into `x` moves the harm to the caller. Where `x` is a leaf that requires
-    a gradient torch refuses it; where it was computed, or requires none, it does not.
+    Writing into `x` instead of the gate moves the harm to the caller. Torch refuses it if `x` is a leaf that
+    requires grad; otherwise it doesn't.
     """
     for more in ("\nx = x * 1", "\nx, weight, bias = x.detach(), weight.detach(), bias.detach()"):
         t = _given(repair_inplace_gate, device, more)
@@ -138,9 +138,8 @@ def inputs_left_alone(repair_inplace_gate, device):
 def no_copies(repair_inplace_gate, device):
     """Nothing is copied, whatever the strides
 
-    `.contiguous()` and `reshape` are free where nothing is to be moved, and a copy elsewhere. `mul_` clones
-    the old value of its tensor where the other factor requires a gradient, since it is about to be written
-    over.
+    `.contiguous()` and `reshape` are free in some layouts and copy in others. `mul_` clones the old value of
+    its tensor if the other factor requires grad, since it is about to write over it.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():
@@ -156,9 +155,9 @@ def no_copies(repair_inplace_gate, device):
 def bytes_kept(repair_inplace_gate, device):
     """Beside `x` and the parameters, one tensor of its size is kept
 
-    The sigmoid keeps its result, and a product that makes a new tensor keeps the same one, and `x`, which is
-    there anyway: a tensor that two nodes keep takes up memory once. What stands between, such as an `exp`, or
-    a clone, is kept in addition.
+    The sigmoid keeps its result. A product that makes a new tensor keeps the same result, and `x`, which the
+    caller holds. A tensor that two nodes keep takes up memory once. The result of an `exp` or of a clone is
+    kept in addition.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():

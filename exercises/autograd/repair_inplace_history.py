@@ -1,15 +1,15 @@
 """Repair: a recurrence in one buffer
 
-The function below runs `h[t] = tanh(h[t - 1] @ weight + x[t])`, beginning with `tanh(x[0])`, and writes the
-states into the rows of one tensor. The values are right, and backward raises: *one of the variables needed
-for gradient computation has been modified by an inplace operation*. Mend it. The gradients are those of the
-whole recurrence, from the last state back to the first step.
+The function below starts with `tanh(x[0])`, runs `h[t] = tanh(h[t - 1] @ weight + x[t])`, and writes the
+states into the rows of one tensor. Its values are right, but backward raises: *one of the variables needed
+for gradient computation has been modified by an inplace operation*. Repair it. The gradients go through the
+whole recurrence.
 
-- Every state is copied once at most, into the result; nothing else is copied, whatever the strides.
-- Beside `x` and `weight` every state is kept for backward once, and one state of zeros if you begin with it.
-- `x` and `weight` stay as they are.
+- Copy every state at most once, into the result, and nothing else.
+- Besides `x` and `weight`, the graph keeps every state once, and one state of zeros if you start with one.
+- Leave `x` and `weight` as they are.
 
-The loop over the steps may stay.
+You may keep the loop.
 
 `repair_inplace_history(torch.zeros(2, 1, 1), torch.ones(1, 1))` → `[[[0.]], [[0.]]]`
 """
@@ -24,11 +24,10 @@ from course_utils.exercise.kits import graphs
 exercise = Exercise(
     minutes=10,
     hints=[
-        "Which operation keeps `history[t - 1]`, and for what? And which later line changes the version of "
-        "what it has kept?",
+        "Which operation keeps `history[t - 1]`, and for what? And which later line changes its version?",
         "`history[t - 1]` is a view: it counts its versions together with the whole buffer. So a write to "
-        "any row makes all rows that were kept count as changed. The previous state need not be read from "
-        "the buffer: you had it in your hands one step before.",
+        "any row makes all rows that were kept count as changed. You need not read the previous state from "
+        "the buffer: you had it one step before.",
         "Keep the previous state under a name of its own, as the tensor that `tanh` returned. The states "
         "can be collected in a list and put together at the end, or written into a buffer that is never "
         "read.",
@@ -76,9 +75,9 @@ def _given(repair_inplace_history, device, more=""):
 def gradients(repair_inplace_history, device):
     """The last state leads back to the first step, and to `weight`
 
-    A product keeps its factors, and a row of the buffer is a view, which counts versions together with all of
-    the buffer. So a write to any row is, for backward, a write to each row that was kept. What is taken out
-    of the graph, by `detach`, `.data` or `no_grad`, is a constant for all later steps.
+    A product keeps its factors. A row of the buffer is a view and counts versions together with the whole
+    buffer. So a write to any row counts as a write to each row that was kept. What you take out of the graph,
+    with `detach`, `.data` or `no_grad`, is a constant for all later steps.
     """
     with Rows() as rows:
         for label, code in {
@@ -106,7 +105,7 @@ def gradients(repair_inplace_history, device):
 def right_values(repair_inplace_history, device):
     """The states of the recurrence, in their rows
 
-    They were right before: a repair changes when memory is written to, and not what is computed.
+    The values were right before: a repair changes when memory is written to, not what is computed.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():
@@ -119,8 +118,8 @@ def right_values(repair_inplace_history, device):
 def inputs_left_alone(repair_inplace_history, device):
     """`x` and `weight` stay as they are
 
-    To write the states over `x` saves a buffer and takes the caller's data. torch refuses that only where
-    `x` is a leaf that requires a gradient.
+    Writing the states over `x` saves a buffer and destroys the caller's data. Torch refuses it only if `x` is
+    a leaf that requires grad, or a view of one.
     """
     for more in ("\nx = x * 1", "\nx, weight = x.detach(), weight.detach()"):
         t = _given(repair_inplace_history, device, more)
@@ -134,8 +133,8 @@ def copies(repair_inplace_history, device):
     """Every state is copied once at most, and nothing else is, whatever the strides
 
     `tanh` returns a tensor of its own, which goes into the next product as it is. One copy puts the states
-    into the result. What copies a whole buffer in every step, such as `cat` of all rows so far, copies an
-    amount that grows with the square of the steps.
+    into the result. A `cat` of all rows so far, in every step, copies an amount that grows with the square of
+    the steps.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():
@@ -153,8 +152,8 @@ def bytes_kept(repair_inplace_history, device):
     """Beside the inputs, every state is kept once
 
     `tanh` keeps its result, since its derivative is `1 - h²`, and the next product keeps the same tensor: two
-    nodes, and one piece of memory. A row of a buffer keeps the whole buffer, and a copy of a state is kept
-    in addition.
+    nodes, one piece of memory. A row of a buffer keeps the whole buffer, and a copy of a state is kept in
+    addition.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():

@@ -1,15 +1,15 @@
 """Repair: an update between two losses
 
-A critic learns to tell fakes from real data, a generator to please it. Here each takes a step of size `rate`:
-the critic down the gradient of its mean score of the fakes minus that of `real`, the generator up that of the
-mean score that the **updated** critic gives the same fakes. The second gradient raises: *modified by an
-inplace operation*. Mend it.
+A critic learns to tell fakes from real data, and a generator to please it. Each takes a step of size `rate`.
+The critic goes down the gradient of its mean score of the fakes minus that of `real`. The generator goes up
+the gradient of the mean score that the **updated** critic gives the same fakes. This raises: *modified by an
+inplace operation*. Repair it.
 
-- Parameters are written to in place, and autograd notices: a graph from before the step raises.
-- The generator runs once, the critic as often as needed.
-- The critic runs on the fakes, `real` and its parameters as they are, not on copies.
+- Write to the parameters in place, so that a graph from before the step raises.
+- Run the generator once, and the critic as often as you need.
+- Run the critic on the fakes, `real` and its parameters, not copies.
 
-`.grad` may be used. Two calls take two steps.
+You may use `.grad`. Two calls take two steps.
 """
 
 import copy
@@ -29,8 +29,7 @@ exercise = Exercise(
         "The generator's loss was made of scores of the critic as it was. The scores that the task asks for "
         "do not exist before the critic has been updated.",
         "Run the critic on the fakes again after its step. Then the two losses share no graph of the "
-        "critic's, so nothing of it needs to be retained; and the critic's own step need not know what the "
-        "fakes were made of.",
+        "critic, so you need not retain it. And the critic's own step can take the fakes as constants.",
     ],
 )
 
@@ -112,10 +111,10 @@ def _expect_step(t):
 def first_call(repair_inplace_update, device):
     """Each takes its step, the generator with the gradient through the updated critic
 
-    A product keeps its weight for the gradient of its input. After an update of the weight that graph belongs
-    to no function any more: backward raises, or, where `.data` hid it, mixes new weights and old activations.
-    The scores of the updated critic exist when it has run once more. `backward` fills `.grad` of all leaves
-    behind a loss, the generator's too. `p -= step` writes; `p = p - step` makes a tensor that no module has.
+    A product keeps its weight for the gradient of its input. After an update of the weight backward raises,
+    or, if `.data` hid the update, mixes new weights with old activations. For the scores of the updated
+    critic, run it once more. `backward` fills `.grad` of all leaves behind a loss, the generator's too. `p -=
+    step` writes; `p = p - step` makes a tensor that no module has.
     """
     _expect_step(_given(repair_inplace_update, device))
 
@@ -124,8 +123,8 @@ def first_call(repair_inplace_update, device):
 def second_call(repair_inplace_update, device):
     """A second call takes a second step
 
-    `backward` adds to what `.grad` holds, and `requires_grad` stays as it was set: with what one step leaves
-    behind the next one begins.
+    `backward` adds to what `.grad` holds, and `requires_grad` stays as it was set. The next step begins with
+    what this one leaves behind.
     """
     t = _given(repair_inplace_update, device)
     with graphs.writes_told():
@@ -141,9 +140,9 @@ def second_call(repair_inplace_update, device):
 def noticed(repair_inplace_update, device):
     """A graph from before the step raises in its backward
 
-    Under `no_grad` a write counts in the version of the parameter. One through `.data` or NumPy does not: who
-    has kept a graph then gets a gradient with parameters that its loss was not computed with. A new parameter
-    in the place of the old one is no write: who holds the old one, as an optimizer does, never sees the step.
+    Under `no_grad` a write counts in the version of the parameter. A write through `.data` or NumPy doesn't:
+    an older graph then gives a gradient with parameters that its loss was not computed with. A new parameter
+    in the place of the old one is no write, and an optimizer that holds the old one never sees the step.
     """
     with Rows() as rows:
         for which, size in (("generator", 2), ("critic", 3)):
@@ -174,9 +173,9 @@ def generator_runs_once(repair_inplace_update, device):
 def no_copies(repair_inplace_update, device):
     """The critic runs on tensors as they are, whatever their strides
 
-    What was written to are the parameters of the critic. A copy of the fakes or of `real` mends nothing, and
-    copies of the parameters would be needed if a graph had to outlast the update. `.contiguous()` is free
-    where nothing is to be moved, and a copy elsewhere.
+    The parameters of the critic were written to. A copy of the fakes or of `real` repairs nothing, and you
+    would need copies of the parameters only if a graph had to outlast the update. `.contiguous()` is free in
+    some layouts and copies in others.
     """
     with Rows() as rows:
         for label, more in {

@@ -1,17 +1,16 @@
 """A loss against a target network
 
-`logits` is what a network in training says, `target` what another one does: probabilities, a row for each
+`logits` comes from a network in training. `target` comes from another one: probabilities, a row for each
 sample. Return the mean over the rows of their cross-entropy
 
     -(target * logits.log_softmax(-1)).sum(-1)
 
-as a loss in which `target` is a constant: the gradient reaches `logits` and does not go on through `target`.
-`target` may require a gradient, and both may come from one network.
+Treat `target` as a constant: the gradient reaches `logits` and doesn't go on through `target`. `target` may
+require grad, and both may come from one network.
 
-- Both stay what they are to the caller: other losses go through them.
-- `target` is not copied, inside an operator either.
-- Where somebody writes to `target` before backward, backward raises, or gives the gradient of the values that
-  the loss was made of.
+- The caller's tensors stay as they are: other losses go through them.
+- Don't copy `target`, not inside an operation either.
+- If somebody writes to `target` before backward, backward raises or gives the gradient of the old values.
 
 `stop_gradient(torch.zeros(1, 2), torch.tensor([[0.25, 0.75]]))` → `0.6931`
 """
@@ -28,14 +27,14 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "The loss is written down for you. Which of its two inputs has a graph behind it that backward "
-        "should not find, and what would be a tensor with the same memory and no graph?",
+        "The task gives you the formula. Which of its two inputs has a graph that backward should not find? "
+        "How do you get a tensor with the same memory and no graph?",
         "The product keeps `target` for the gradient of `logits`. So it matters how you take it out of its "
         "graph: autograd compares the version of what it kept. Which ways share the version counter with "
         "`target`, and which begin a new one?",
         "`detach` gives another tensor that reads the same memory, has no graph, and counts versions "
-        "together with the original. `.data` counts its own. A name with an underscore at its end changes "
-        "the caller's tensor.",
+        "together with the original. `.data` counts its own. A method whose name ends in an underscore "
+        "changes the caller's tensor.",
     ],
 )
 
@@ -83,8 +82,8 @@ def _has_gradient(tensor, name, wanted):
 def right_values(stop_gradient, device):
     """The value is the mean cross-entropy of the rows
 
-    The classes of a sample stand in a row: its terms are added up, and the mean is over the rows.
-    `log_softmax` computes the logarithm without the probability, which may be too small for its dtype.
+    The classes of a sample are in a row: add up its terms, then take the mean over the rows. `log_softmax`
+    computes the logarithm without the probability, which may be too small for its dtype.
     """
     for setup in (
         "logits = torch.linspace(-2, 2, 20, device=device).reshape(5, 4)\n"
@@ -103,8 +102,8 @@ def right_values(stop_gradient, device):
 def one_branch(stop_gradient, device):
     """The gradient reaches `logits`, and nothing behind `target`
 
-    A tensor that requires a gradient stays in its graph under any name, also where the name is given inside
-    `no_grad`, and a clone of it does too. `detach` gives a tensor on the same storage with nothing behind it.
+    A tensor that requires grad stays in its graph under any name, even if you name it inside `no_grad`. So
+    does a clone. `detach` gives a tensor on the same storage with nothing behind it.
     """
     with Rows() as rows:
         with rows.of("a `target` from another network"):
@@ -132,9 +131,8 @@ def _expect_none(leaf, name):
 def callers_tensors(stop_gradient, device):
     """`logits` and `target` stay what they are to the caller
 
-    `detach_`, `requires_grad_` and `register_hook` change the tensor that they are called on, for all who
-    hold it. What `detach` returns is another tensor on the same storage: a write into it is one into
-    `target`.
+    `detach_`, `requires_grad_` and `register_hook` change the tensor itself, for all who hold it. `detach`
+    returns another tensor on the same storage, so a write to it is a write to `target`.
     """
     t = expect.given(_LEAF, stop_gradient=stop_gradient, device=device)
     with expect.left_alone(t.target, what="`target`"), expect.left_alone(t.logits, what="`logits`"):
@@ -155,9 +153,9 @@ def callers_tensors(stop_gradient, device):
 def written_to_in_between(stop_gradient, device):
     """A write to `target` before backward does no silent harm
 
-    The product keeps `target` for the gradient of `logits`, and backward compares the version that it kept
-    with the present one. `detach` counts versions together with the original. What comes by `.data` or by way
-    of NumPy counts by itself, and what stands on `ctx` without `save_for_backward` is not compared at all.
+    The product keeps `target` for the gradient of `logits`. Backward compares the version at which it was
+    kept with the present one. `detach` shares the counter with the original. `.data` has its own, NumPy has
+    none, and a tensor on `ctx` without `save_for_backward` isn't compared at all.
     """
     for setup in (_OUTPUT, f"{_OUTPUT}\ntarget = target.detach()"):
         # Compared with the loss's own gradient: whether that is the right one is asked elsewhere.
@@ -184,9 +182,9 @@ def written_to_in_between(stop_gradient, device):
 def no_copy(stop_gradient, device):
     """`target` is not copied
 
-    What is to be left out is the graph, not the memory: a constant can read the storage of `target`, whatever
-    its strides are. `torch.tensor`, `clone`, `.contiguous()` where it has something to do, and a product with
-    one all make a second storage.
+    Leave out the graph, not the memory: a constant can read the storage of `target`, whatever its strides
+    are. `torch.tensor`, `clone`, a product with one, and `.contiguous()` on a tensor that isn't contiguous
+    all make a second storage.
     """
     with Rows() as rows:
         for label, more in {

@@ -1,13 +1,12 @@
 """A Jacobian times a vector, from two vectors times a Jacobian
 
 Backward gives `u @ J`: how the results, weighted by `u`, depend on each element of `x`. Return the other
-product, `J @ v`: how each element of the result changes when `x` moves in the direction `v`. Where the result
-does not depend on `x`, it is zero.
+product, `J @ v`: how each element of the result changes when `x` moves in the direction `v`. If the result
+doesn't depend on `x`, it is zero.
 
-- Call `function` once, and go back twice, however many elements there are. Use `torch.autograd.grad` or
-  `backward`; forward mode, `torch.func` and `torch.autograd.functional` have the product ready, and here you
-  build it.
-- `x` and `v` stay as they are, and no `.grad` of the caller is touched.
+- Call `function` once and go back twice, for any number of elements.
+- Use `torch.autograd.grad` or `backward`, not forward mode, `torch.func` or `torch.autograd.functional`.
+- Leave `x` and `v` as they are, and touch no `.grad` of the caller.
 - The product has no graph.
 
 `vector_jacobian_products(lambda x: x * x, torch.tensor([1., 3.]), torch.tensor([1., 10.]))` → `[2, 60]`
@@ -31,8 +30,8 @@ exercise = Exercise(
         "not matter, since a linear function has the same derivative everywhere. The first product has to "
         "have a graph of its own, in which `u` is a leaf.",
         "The first call of `grad` gets `u` in `grad_outputs` and is told to build a graph. The second one "
-        "differentiates the first one's result with respect to `u`, with `v` in `grad_outputs`. What is "
-        "left are results that have no graph, or one that does not lead to `x`.",
+        "differentiates the first one's result with respect to `u`, with `v` in `grad_outputs`. Then "
+        "think of results that have no graph, or one that does not lead to `x`.",
     ],
 )
 
@@ -58,9 +57,9 @@ def _expect_product(vector_jacobian_products, setup, device=None):
 def right_values(vector_jacobian_products, device):
     """The product is right, with as many elements out as in
 
-    The first product, `u @ J`, is linear in `u`, and the Jacobian of that is the transpose of `J`. It can be
-    differentiated with respect to `u` where it has a graph, which `create_graph` asks for and `retain_graph`
-    does not, and where `u` requires a gradient. A graph of the result is made only if `x` requires one.
+    The first product, `u @ J`, is linear in `u`, and its Jacobian is the transpose of `J`. To differentiate
+    it with respect to `u`, let `u` require grad and let the product have a graph: `create_graph` makes one,
+    `retain_graph` doesn't. The result has a graph only if `x` requires grad.
     """
     with Rows() as rows:
         for code, x, v in [
@@ -77,8 +76,8 @@ def right_values(vector_jacobian_products, device):
 def any_shape(vector_jacobian_products):
     """More elements in than out, and fewer, of any shape and dtype
 
-    In `torch.autograd.grad(y, x, u)` the weights `u` belong to `y`: they have its shape and its dtype, which
-    `torch.zeros_like` takes over. `v` has the shape of `x`, and the product that of the result.
+    In `torch.autograd.grad(y, x, u)` the weights `u` belong to `y`: they have its shape and dtype, as
+    `torch.zeros_like(y)` has. `v` has the shape of `x`, and the product has the shape of the result.
     """
     with Rows() as rows:
         for label, code, x, v in [
@@ -106,8 +105,8 @@ def any_shape(vector_jacobian_products):
 def independent(vector_jacobian_products):
     """Where the result does not depend on `x`, the product is zero
 
-    For a tensor that is not in the graph, `grad` raises, or with `allow_unused=True` gives None. A result
-    behind which there is no graph at all cannot be differentiated; its `requires_grad` is False.
+    If a tensor isn't in the graph, `grad` raises, or gives None with `allow_unused=True`. A result without
+    any graph can't be differentiated; its `requires_grad` is False.
     """
     v = "v = torch.tensor([1., 10.], dtype=torch.float64)"
     gradients.without_x(lambda setup: _expect_product(vector_jacobian_products, setup), v)
@@ -117,10 +116,9 @@ def independent(vector_jacobian_products):
 def left_alone(vector_jacobian_products):
     """`x` and `v` stay as they are, no `.grad` is touched, and the product has no graph
 
-    `backward()` leaves a gradient in the `.grad` of every leaf; `torch.autograd.grad` returns those that are
-    asked for. A flag that is set on `x` is set for the caller; `x.detach()` is another tensor on the same
-    storage, and has a flag of its own. What is computed from a tensor that requires a gradient is in a graph,
-    zeros too.
+    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
+    flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
+    with its own flag. A tensor that is computed from one that requires grad is in a graph, zeros too.
     """
     gradients.left_alone(
         _CALL, "v = torch.tensor([1., 10.])", vector_jacobian_products=vector_jacobian_products
@@ -131,9 +129,8 @@ def left_alone(vector_jacobian_products):
 def work(vector_jacobian_products):
     """One call of `function`, two ways back, and no Jacobian
 
-    Forward, `w @ x` is one product of a matrix and a vector. So is each way back through it: the first with
-    the transpose of `w`, the second with `w` again, whatever the sizes. The Jacobian would have as many
-    elements as `w`.
+    Forward, `w @ x` is one product of a matrix and a vector. Each way back is another: the first with the
+    transpose of `w`, the second with `w` again. The Jacobian would have as many elements as `w`.
     """
     for x in ("torch.ones(60)", "torch.ones(3, 20).t()"):
         function = "w = torch.ones(50, 60)\nfunction = lambda x: (w @ x.reshape(-1)).sin()"

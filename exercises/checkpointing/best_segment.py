@@ -21,10 +21,8 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "There's no need for a formula. For one size, which segments are there, and how many bytes are alive "
-        "when each of them has been computed again?",
-        "Segments of 3 begin at the layers 0, 3, 6 and so on. While the one at 6 is live, which inputs are "
-        "waiting, and which layers keep something? The peak is the highest of these moments.",
+        "For one size, which segments are there, and how many bytes are alive when each is computed again?",
+        "While the segment at layer 6 is live, which inputs are waiting, and which layers keep something?",
         "Write `peak(size)`: for each `start` of a segment add up `kept` from there on, `size` entries, and "
         "every `size`-th of `inputs` before it, and take the `max`. Try all sizes from 1 to n.",
     ],
@@ -87,9 +85,8 @@ def _expect_best(best_segment, device, cases):
 def equal_layers(best_segment, device):
     """Equal layers, which keep three times their input, or eleven times
 
-    Of a waiting segment only one input is kept, that of its first layer: with n layers in segments of s about
-    n / s. The live one keeps all of s layers. If a layer keeps k times its input, n / s + k * s is smallest
-    at √(n / k), which is below √n where k is above 1.
+    Of n layers in segments of s about n / s inputs are waiting. The live segment keeps all of s layers. If a
+    layer keeps k times its input, n / s + k * s is smallest at √(n / k), below √n where k is above 1.
     """
     cases = {
         "10 layers with two GELUs": ((16,) * 11, (2,) * 10),
@@ -103,9 +100,8 @@ def equal_layers(best_segment, device):
 def different_layers(best_segment, device):
     """Layers that differ: neither their mean nor the first or largest of them is enough
 
-    Each segment has a moment at which it has been computed again, and the peak is the highest of these. What
-    counts is which layers come together in a segment. Its input is among what its first layer keeps, and is
-    there once.
+    The peak is the highest of the moments at which a segment has been computed again. Its input is among what
+    its first layer keeps, and is there once.
     """
     cases = {"8 layers": ((4, 8, 32, 32, 8, 8, 32, 8, 8), (4, 4, 4, 1, 2, 4, 1, 1))}
     _expect_best(best_segment, device, cases)
@@ -115,8 +111,7 @@ def different_layers(best_segment, device):
 def shorter_last(best_segment, device):
     """The last segment may be shorter than the others
 
-    `range(0, n, size)` has it too, and a slice ends with the list. It's the one that is computed again while
-    the most inputs are waiting, so it may well be small.
+    It's the one that is computed again while the most inputs are waiting, so it may well be small.
     """
     cases = {
         "11 equal layers": ((16,) * 12, (3,) * 11),
@@ -129,8 +124,8 @@ def shorter_last(best_segment, device):
 def freed_by_then(best_segment, device):
     """The inputs of segments that are done don't count
 
-    A checkpoint lets go of its input when its backward has run. When the last segment is live, all inputs are
-    there; when the first is, no others are. So a segment at the beginning may be large.
+    When the last segment is live, all inputs are there; when the first is, no others are. So a segment at the
+    beginning may be large.
     """
     cases = {"6 layers, the first ones wide": ((32, 32, 4, 4, 4, 16, 32), (1, 2, 4, 1, 4, 4))}
     _expect_best(best_segment, device, cases)

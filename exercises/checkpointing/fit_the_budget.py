@@ -27,11 +27,10 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Don't work the peak out, measure it. `itertools.combinations` gives all choices of n indices. In "
-        "which order do you look at them, so that the first that fits is the answer?",
+        "Measure the peak. In which order of the choices is the first that fits the answer?",
         "In the order of their FLOP. A step leaves gradients, and the next one adds to them in place: it "
         "allocates less than it would without. What has to happen in between?",
-        "Sort all choices, from none to all, by their FLOP. For each measure the peak, set `.grad` of every "
+        "Sort all `itertools.combinations` by their FLOP. For each measure the peak, set `.grad` of every "
         "parameter to None, and return the first that fits. Measuring FLOP runs a step too.",
     ],
 )
@@ -58,15 +57,20 @@ class Block(nn.Module):
         q, k, v = self.qkv(x).chunk(3, -1)
         x = x + (q @ k.t()).softmax(-1) @ v
         return x + self.down(F.gelu(self.up(x)))
-blocks = nn.ModuleList(Block(hidden) for hidden in sizes).to(device)
 x = torch.randn(tokens, 16, device=device)
+blocks = nn.ModuleList(Block(hidden) for hidden in sizes).to(x.device)
 """
+
+
+def _given(sizes, tokens, device, fit_the_budget=None):
+    setup = f"sizes, tokens = {sizes}, {tokens}{_SETUP}"
+    return expect.given(setup, fit_the_budget=fit_the_budget, device=device)
 
 
 @functools.cache
 def _measured(sizes, tokens, device):
     """The peak and the FLOP of every choice."""
-    t = expect.given(_SETUP, sizes=sizes, tokens=tokens, device=device)
+    t = _given(sizes, tokens, device)
 
     def step(chosen):
         t.blocks.zero_grad()
@@ -79,21 +83,20 @@ def _measured(sizes, tokens, device):
     return {c: (measure.peak_bytes(step, c).total, measure.flops(step, c)) for c in choices}
 
 
-def _given(fit_the_budget, device, sizes, tokens=48):
+def _expect_best(fit_the_budget, device, sizes, choice, more=0, tokens=48):
+    """The budget: the peak of a choice, and so many bytes more."""
     measured = _measured(sizes, tokens, device)
-    names = {"fit_the_budget": fit_the_budget, "sizes": sizes, "tokens": tokens, "device": device}
-    return expect.given(_SETUP, **names), measured
-
-
-def _expect_best(t, measured, budget):
+    t = _given(sizes, tokens, device, fit_the_budget)
+    budget = measured[choice][0] + more
     fitting = [flops for peak, flops in measured.values() if peak <= budget]
+    wanted = "a list of indices, in order" if fitting else "a `ValueError`, as no choice fits"
     try:
         found = t.call(f"fit_the_budget(blocks, x, {budget})")
     except ValueError:
-        expect.true(not fitting, "a ValueError is raised", "expected: a list of indices, as some choice fits")
+        expect.true(not fitting, "a `ValueError` is raised", f"expected: {wanted}")
         return
     known = type(found) is list and tuple(found) in measured
-    expect.true(known, f"the result is {expect.show(found)}", "expected: a list of indices, in order")
+    expect.true(known, f"the result is {expect.show(found)}", f"expected: {wanted}")
     peak, flops = measured[tuple(found)]
     expect.at_most(peak, budget, f"the peak of a step with {found}", unit="bytes")
     expect.at_most(flops, min(fitting), f"FLOP of a step with {found}")
@@ -104,37 +107,34 @@ def least_flop(fit_the_budget, device):
     """Of the choices that fit, the one with the least FLOP
 
     A checkpoint costs what its block costs to compute again. What it frees depends on the block and on its
-    place: around the last block it frees nothing, as that is computed again right at the peak. So it need
-    not be the first block, nor the largest, nor the smallest.
+    place: around the last block nothing, as that is computed again right at the peak. So the best choice need
+    not have the fewest blocks, nor the first ones or the largest.
     """
     with Rows() as rows:
         for best in (0, 1):
             with rows.of(f"a budget for which block {best} is enough"):
-                t, measured = _given(fit_the_budget, device, (64, 32, 128))
-                _expect_best(t, measured, measured[best,][0] + 1000)
+                _expect_best(fit_the_budget, device, (64, 32, 128), (best,), 1000)
 
 
 @exercise.check
 def limits(fit_the_budget, device):
     """A peak of exactly the budget fits; if no choice fits, a `ValueError` is raised
 
-    A budget is a number of bytes that may be used up: a peak of exactly as many fits.
-    Below some number no choice helps: the inputs of all blocks are there, and one block in full.
+    A budget may be used up, to the last byte. Below some number no choice helps: the inputs of all blocks are
+    there, and one block in full.
     """
-    t, measured = _given(fit_the_budget, device, (16, 32))
-    for budget in (measured[()][0], 1000):
-        _expect_best(t, measured, budget)
+    _expect_best(fit_the_budget, device, (16, 32), ())
+    _expect_best(fit_the_budget, device, (16, 32), (0, 1), -60_000)
 
 
 @exercise.check
 def without_gradients(fit_the_budget, device):
     """The peak is that of a step that begins without gradients
 
-    Where parameters are many and tokens few, gradients are much of the peak. A step that finds them there
-    adds in place, and allocates less.
+    Where parameters are many and tokens few, gradients are much of the peak. A step that finds some adds in
+    place, and allocates less. So `.grad` has to be None before each peak is measured.
     """
-    t, measured = _given(fit_the_budget, device, (96, 64), 20)
-    _expect_best(t, measured, measured[0,][0] - 1)
+    _expect_best(fit_the_budget, device, (96, 64), (0,), -1, tokens=20)
 
 
 @exercise.check
@@ -144,8 +144,8 @@ def leaves_no_gradients(fit_the_budget, device):
     What a trial leaves in `.grad` would be added to the first real gradients.
     """
     for budget in (10**9, 1):
-        t, _ = _given(fit_the_budget, device, (16,))
+        t = _given((16,), 48, device, fit_the_budget)
         with contextlib.suppress(ValueError), expect.left_alone(t.x, what="`x`"):
             t.call(f"fit_the_budget(blocks, x, {budget})")
         left = [name for name, p in t.blocks.named_parameters() if p.grad is not None]
-        expect.equal(left, [], what="the names of parameters with a gradient")
+        expect.true(not left, f"these parameters have gradients: {', '.join(left)}", "expected: none has")

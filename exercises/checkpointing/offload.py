@@ -15,10 +15,10 @@ is read back in backward.
 """
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
-import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
@@ -42,113 +42,120 @@ def offload(folder: str, keep: Iterable[Tensor] = ()) -> AbstractContextManager:
 
 
 _SETUP = """
-import functools, tempfile
+import tempfile
 from pathlib import Path
 here = tempfile.TemporaryDirectory()
 folder = here.name
 def sizes():
     return sorted(p.stat().st_size for p in Path(folder).rglob("*") if p.is_file())
+torch.manual_seed(0)
 x, a, b, c = [torch.rand(64, 64, device=device, requires_grad=True) for _ in range(4)]
 def f(x):
     return """
+_BLOCK = "with offload(folder, [c]):"
+# Only in the one that says so does a storage get the address of another.
 _GRAPHS = {
-    "an address used again": "functools.reduce(lambda y, _: (y * 1.5).sin(), range(20), x)",
-    "a write in between": "(x * 2).sin() + (x * 2 + 1).cos()",
-    "views": "(torch.cat([x, x.t()]).view(2, 4, 16, 64).transpose(1, 2) * x[0]).flip(0).sin().mT.exp()",
-    "two parts of one tensor": "sum(part.sin() for part in (x * 2).split(32))",
-    "dropout": "F.dropout(x.sin(), 0.5).exp()",
-    "bfloat16": "x.bfloat16().sin().exp().float()",
-    "a single number": "x.sum().sin().exp() * x.std()",
-    "a kept tensor": "(x * c).sin() @ c.t()",
+    "views": "x[2] * c.t()[0] * ((h := torch.cat([x, x.t()]).view(2, 64, 64).mT) * x[1]).sin()",
+    "dropout": "F.dropout(x.sin(), 0.5)",
+    "bfloat16": "x.bfloat16().sin().float()",
+    "an address used again": "times(times(times(x, 2), 3), 4)",
+    "a write in between": "x * 2",
+    "several graphs": "x.sin().exp()",
 }
-_WRITE = "h = x * 2\ny = h.sin()\nh.add_(1)\ny = y + h.cos()  # which is f(x)"
+_LINES = {
+    "an address used again": f"""
+memory = torch.empty(64, 64)
+def times(x, n):  # each factor is a storage of its own, in the same place
+    return x * torch.from_numpy(memory.fill_(n).numpy()).to(x.device)
+{_BLOCK}\n    y = f(x)""",
+    "a write in between": f"{_BLOCK}\n    h = f(x)\n    y = h.sin()\n    h.add_(1)\n    y = y + h.cos()",
+    "several graphs": f"{_BLOCK}\n    first, y = f(x), f(x)\n    del first\n{_BLOCK}\n    other = f(f(x))",
+}
+_GRADS = "grads = [torch.autograd.grad(y.sum(), x, retain_graph=more)[0] for more in (True, False)]"
 _WRITTEN = {
     "one input of three products": ("[x @ w for w in (a, b, c)]", "[]"),
     "parts of a result": ("[part.sin() for part in (x @ a).exp().split(8)]", "[]"),
-    "a view of a kept tensor": ("(x @ a).exp() @ a[:32].t()", "[a]"),
-    "a tensor of which a part is kept": ("(x @ a).exp() @ a", "[a[8:]]"),
+    "a view of a tensor of which a part is kept": ("(x @ a).exp() @ a[:32].t()", "[a[8:]]"),
     "a generator": ("x @ a @ b", "(t for t in [a, b])"),
 }
 _DELETED = {
-    "no backward": "out = f(x)\ndel out",
-    "a second backward": "out = f(x)\nout.backward(retain_graph=True)\nout.backward()",
-    "two graphs": "out, other = f(x), f(x)\nout.backward()\nother.backward()",
+    "no backward": "out = f(x)\n    del out",
+    "a second backward": "out = f(x)\n    out.backward(retain_graph=True)\n    out.backward()",
 }
 
 
-def _inside(lines):
-    return "with offload(folder, [c]):\n" + "\n".join(f"    {line}" for line in lines.splitlines())
+@contextmanager
+def _given(offload, device, code):
+    t = expect.given(_SETUP + code, offload=offload, device=device)
+    yield t
+    t.run("y = first = other = None  # before their folder goes\nhere.cleanup()")
 
 
-def _expect_written(t, keep="[]"):
-    """The files hold each storage that the graph of `f(x)` saves, once, and little else."""
-    saved = measure.saved_bytes(t.f, t.x, exclude=list(t.call(keep)))
-    t.run(f"def written():\n    with offload(folder, {keep}):\n        y = f(x)\n    return sum(sizes())")
-    found, most = t.call("written()"), saved.total + 4096 * len({one.storage for one in saved.tensors})
-    expected = f"expected: {saved.total:,}, and less than 4,096 more for each storage"
-    expect.true(saved.total <= found <= most, f"{found:,} bytes are in the folder", expected)
+def _in_memory(folder, keep=()):
+    return saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
+
+
+@exercise.check
+def not_in_memory(offload, device):
+    """After the forward, what is saved is not in memory
+
+    The graph holds what `pack` returns. As long as a tensor, a storage or an array can be reached from there,
+    or from a table that lives as long, its memory isn't free.
+    """
+    with _given(offload, device, "x.sin().exp() + 1") as t:
+        t.run("def forward():\n    with offload(folder):\n        return f(x)")
+        live = measure.live_bytes(t.forward)
+        expect.at_most(live.held - live.result, 0, "made by `forward()` and still in memory", unit="bytes")
 
 
 @exercise.check
 def gradients(offload, device):
     """Gradients are those of a graph in memory, as often as backward is called
 
-    What comes back has the size and the dtype of what was saved. Once in its file, an activation is freed,
-    and the next of that size often gets its address, or the `id` of its Python object. After a write there
-    are new contents at an old address, and versions of what hooks have packed aren't compared.
+    Each backward reads anew, and needs the size, strides and dtype of what was saved. A tensor that is freed
+    leaves its address and the `id` of its Python object to the next. After a write there are new contents at
+    an old address. A name for a file that comes from a counter, or from the number of files, may be in use.
     """
     with Rows() as rows:
         for label, code in _GRAPHS.items():
             with rows.of(label):
-                t = expect.given(_SETUP + code, offload=offload, device=device)
-                lines = _WRITE if label == "a write in between" else "y = f(x)"
-                t.run(f"torch.manual_seed(0)\n{_inside(lines)}")
-                torch.manual_seed(0)
-                (wanted,) = torch.autograd.grad(t.f(t.x).sum(), t.x)
-                for retain in (True, False):
-                    found = t.call(f"torch.autograd.grad(y.sum(), x, retain_graph={retain})[0]")
-                    expect.equal(found, wanted, what="the gradient")
-
-
-@exercise.check
-def not_in_memory(offload, device):
-    """After the forward, what is saved is in files, and not in memory
-
-    The graph holds what `pack` returns. As long as a tensor, a storage or an array can be reached from there,
-    or from a table that lives as long, its memory isn't free.
-    """
-    t = expect.given(_SETUP + "x.sin().cos().tan().exp()", offload=offload, device=device)
-    _expect_written(t)
-    t.run("def forward():\n    with offload(folder):\n        return f(x) + 1")
-    live = measure.live_bytes(t.forward)
-    expect.at_most(live.held - live.result, 0, "made by `forward()` and still in memory", unit="bytes")
+                wanted = None
+                for one in (_in_memory, offload):
+                    with _given(one, device, code) as t:
+                        t.run(_LINES.get(label, f"{_BLOCK}\n    y = f(x)"))
+                        t.run(_GRADS)
+                        wanted = wanted or t.grads
+                        expect.equal(t.grads, wanted, what="`grads`")
 
 
 @exercise.check
 def written(offload, device):
     """The folder holds each storage that is saved once, and none of those in `keep`
 
-    Each node saves for itself, so the input of three products is packed three times. Parts share one storage,
-    and so do `weight` and the `weight.t()` that a linear layer saves. A generator can be read once.
+    Each node saves for itself, leaves like `x` too: the input of three products is packed three times. Parts
+    share one storage, and so do `weight` and its `weight.t()`. A generator can be read once.
     """
     with Rows() as rows:
         for label, (code, keep) in _WRITTEN.items():
-            with rows.of(label):
-                _expect_written(expect.given(_SETUP + code, offload=offload, device=device), keep)
+            with rows.of(label), _given(offload, device, code) as t:
+                saved = measure.saved_bytes(t.f, t.x, exclude=list(t.call(keep)))
+                t.run(f"with offload(folder, {keep}):\n    y = f(x)")
+                found, storages = sum(t.call("sizes()")), len({one.storage for one in saved.tensors})
+                told = f"{saved.total:,}, of {storages} storages, and less than 4,096 more for each"
+                fits = 0 <= found - saved.total <= 4096 * storages
+                expect.true(fits, f"{found:,} bytes are in the folder", f"expected: {told}")
 
 
 @exercise.check
 def deleted(offload, device):
     """Once no graph needs a file, it's gone, though the block goes on
 
-    Nobody tells you when a graph ends: it drops what `pack` has returned, after backward or when its result
-    goes away. So a file is deleted with the object that stands for it, and nothing else may hold that object:
-    no table inside the block, and not `x`, which lives on.
+    A graph drops what `pack` has returned after backward, or when its result goes away. So a file is deleted
+    with the object that stands for it. Nothing else may hold that: no table inside the block, and not `x`.
     """
     with Rows() as rows:
         for label, lines in _DELETED.items():
-            with rows.of(label):
-                t = expect.given(_SETUP + "((x @ a).exp() @ b).sin().sum()", offload=offload, device=device)
+            with rows.of(label), _given(offload, device, "((x @ a).exp() @ b).sin().sum()") as t:
                 t.run("Path(folder, 'mine').write_text('here before')")
-                t.run(_inside(f"{lines}\nleft = sizes()"))
+                t.run(f"{_BLOCK}\n    {lines}\n    left = sizes()")
                 expect.equal(t.left, [11], what="`left` (the sizes of the files)")

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from course_utils import measure
 from course_utils.exercise import Exercise, predict
+from course_utils.exercise.kits import predictions
 
 exercise = Exercise(
     minutes=8,
@@ -41,7 +42,6 @@ exercise = Exercise(
 
 @exercise.starter
 def predict_saved_bytes() -> dict:
-    """Bytes that are kept for backward"""
     return {
         "net[0](x)": 2048,  # an example: this one is answered
         # plain
@@ -77,12 +77,10 @@ _CHECKPOINTED = {
     "second inner one is made inside, and what is made inside is made again in backward.",
 }
 _WORTH_IT = {
-    "ck(net[1], net[0](x))": "The linear layer is outside, and keeps its input. The checkpoint keeps the "
-    "input of the ReLU, where the ReLU would have kept its output, a tensor of the same size.",
+    "ck(net[1], net[0](x))": "Both inputs are kept. The ReLU alone would have kept an output of that size.",
     "ck(lambda t: t * 2, g)": "Nothing inside is saved, so there is nothing to keep the input for.",
     "frozen(g)": "The input is for the gradient of the weight, and nobody wants that.",
-    "ck(frozen, g)": "The layer saves its weight, which is there anyway. A checkpoint puts off whatever is "
-    "saved inside: it runs the layer again in backward, and for this it keeps its input.",
+    "ck(frozen, g)": "The layer saves its weight. To do it again in backward, a checkpoint keeps its input.",
 }
 
 
@@ -100,22 +98,14 @@ def _compare(predict_saved_bytes, whys):
     predict.compare(predict.written_down(predict_saved_bytes), truths, whys, all_lines=every)
 
 
-@exercise.check
-def written_down(predict_saved_bytes):
-    """The predictions are written down, not measured
-
-    A prediction is what you believe before torch tells you. One that was measured is right, and you have not
-    found out what you believed.
-    """
-    predict.written_down(predict_saved_bytes)
+predictions.written_down(exercise)
 
 
 @exercise.check
 def plain(predict_saved_bytes):
     """Without a checkpoint
 
-    An operator in the graph keeps what its own backward needs: inputs, outputs, or neither. A tensor that two
-    of them keep is there once, and a view keeps its whole storage.
+    An operator in the graph keeps what its own backward needs. A tensor that two of them keep is there once.
     """
     _compare(predict_saved_bytes, _PLAIN)
 
@@ -124,8 +114,7 @@ def plain(predict_saved_bytes):
 def checkpointed(predict_saved_bytes):
     """With checkpoints around all, around each pair, around a half, and nested
 
-    A checkpoint keeps its inputs. What is made inside of it is made again in backward, the inputs of inner
-    checkpoints too. What is outside of it is kept as ever.
+    A checkpoint keeps its inputs, and what is outside of it is kept as ever.
     """
     _compare(predict_saved_bytes, _CHECKPOINTED)
 
@@ -134,7 +123,6 @@ def checkpointed(predict_saved_bytes):
 def worth_it(predict_saved_bytes):
     """Where a checkpoint saves no bytes
 
-    A checkpoint puts its input in the place of what is saved inside. Where that is as large, or a parameter,
-    it gains nothing. Where nothing is saved inside, it keeps nothing.
+    A checkpoint keeps its input in place of what is saved inside. Where that is as large it gains nothing.
     """
     _compare(predict_saved_bytes, _WORTH_IT)

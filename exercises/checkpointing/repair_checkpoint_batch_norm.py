@@ -27,8 +27,7 @@ exercise = Exercise(
     hints=[
         "The forward has to count, and the recomputation must not. `context_fn` gives each of them a context "
         "manager of its own.",
-        "The context of the recomputation can put back, at its end, what the block has changed. Do it in "
-        "`finally`, since the recomputation may stop before the block has returned.",
+        "The context of the recomputation can put back what the block changed, in `finally`.",
         "Clone each of `block.buffers()` before the `yield`, and `copy_` it back after. A generator with "
         "`contextlib.contextmanager` makes the context; `contextlib.nullcontext()` is one that does nothing.",
     ],
@@ -54,15 +53,12 @@ _STEPS = {
     "more forwards, and backward of the first": "y.square().mean().backward()",
     "more forwards, and backward of two": "z.square().mean().backward()",
 }
+_SETTINGS = "training", "momentum", "track_running_stats"
 _BLOCKS = {
     "in training": "",
     "in evaluation": "\nblock.eval()",
     "one norm in evaluation": "\nblock[1].eval()",
     "a norm without buffers": "\nblock[1] = nn.BatchNorm1d(16, track_running_stats=False).to(device)",
-    "images": """
-norm = nn.BatchNorm2d(2, momentum=0.3)
-block = nn.Sequential(nn.Conv2d(1, 2, 1), norm, nn.ReLU(), nn.Conv2d(2, 1, 1)).to(device)
-x, other = x[:, None, None], other[:, None, None]""",
 }
 
 
@@ -75,10 +71,9 @@ def _given(repair_checkpoint_batch_norm, device, more=""):
 def statistics(repair_checkpoint_batch_norm, device):
     """After each forward and each backward, the buffers are those of a run without a checkpoint
 
-    A batch norm in training writes to its buffers whenever it runs. The recomputation is one more run, and
-    must leave them as it found them, with all forwards counted that came before it. It stops as soon as all
-    saved tensors are there, by an exception that comes out of the block: a `finally` runs then, other code
-    doesn't. And it has to save what the forward saved; a norm in another mode or without tracking doesn't.
+    The recomputation is one more run, and must leave the buffers as it found them, with all forwards counted
+    that came before it. It stops as soon as all saved tensors are there, by an exception: a `finally` runs
+    then, other code doesn't. It has to save what the forward saved; a norm in another mode doesn't.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():
@@ -97,7 +92,7 @@ def statistics(repair_checkpoint_batch_norm, device):
 def gradients(repair_checkpoint_batch_norm, device):
     """The result and the gradients are those of a run without a checkpoint
 
-    Backward needs what the forward has computed, from the same input and with the statistics of the batch.
+    The recomputation has the same input, and the statistics of the batch.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():
@@ -110,7 +105,7 @@ def gradients(repair_checkpoint_batch_norm, device):
 def still_checkpointed(repair_checkpoint_batch_norm, device):
     """The block stays in one checkpoint: its input is kept, and every layer runs twice
 
-    To leave the norms out would do. It would keep their inputs, which are as large as anything in the block.
+    To leave the norms out would keep their inputs, which are as large as anything in the block.
     """
     t = _given(repair_checkpoint_batch_norm, device)
     checkpoints.keeps(lambda: t.call(_CALL), t.x.nbytes, "the input of the block", exclude=t.block)
@@ -123,24 +118,20 @@ def modules_left_alone(repair_checkpoint_batch_norm, device):
 
     What is changed for the recomputation has to come back, also where it stops early: in a `finally`.
     """
-    with Rows() as rows:
-        for label, more in _BLOCKS.items():
-            with rows.of(label):
-                t = _given(repair_checkpoint_batch_norm, device, more)
-                before = _settings(t.block)
-                for when, line in (("the forward", f"y = {_CALL}"), ("backward", "y.sum().backward()")):
-                    t.run(line)
-                    for (name, setting), value in _settings(t.block).items():
-                        what = f"`{setting}` of module `{name}` after {when}"
-                        expect.equal(value, before.get((name, setting)), what=what)
+    t = _given(repair_checkpoint_batch_norm, device, _BLOCKS["one norm in evaluation"])
+    before = _settings(t.block)
+    for when, line in (("the forward", f"y = {_CALL}"), ("backward", "y.sum().backward()")):
+        t.run(line)
+        for (name, setting), value in _settings(t.block).items():
+            what = f"`{setting}` of module `{name}` after {when}"
+            expect.equal(value, before.get((name, setting)), what=what)
 
 
 def _settings(block):
     """What can be changed of a module, by its name and that of the setting."""
     found = {}
     for name, module in block.named_modules():
-        for setting in ("training", "momentum", "track_running_stats", "affine", "eps"):
-            found[name, setting] = getattr(module, setting, None)
+        found |= {(name, setting): getattr(module, setting, None) for setting in _SETTINGS}
         found[name, "forward"] = "forward" in vars(module)
         found[name, "hooks"] = len(module._forward_hooks) + len(module._forward_pre_hooks)
     return found

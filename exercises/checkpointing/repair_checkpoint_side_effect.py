@@ -25,8 +25,7 @@ exercise = Exercise(
     core=True,
     hints=[
         "When does the second half of the entries come, and in which order? Who calls `run` then?",
-        "What runs inside a checkpoint runs again. So either the line moves out of it, or it has to know in "
-        "which of the two runs it is.",
+        "What runs inside a checkpoint runs again. So the line moves out, or knows in which run it is.",
         "A checkpointed function may return two tensors. The second one is small, has no graph, and comes "
         "out of the first run. The recomputation returns it as well, and nobody looks.",
     ],
@@ -96,7 +95,7 @@ def once(repair_checkpoint_side_effect, device):
     """One entry for each block and call, in order, whether backward runs or not
 
     A checkpoint calls its function again in each backward, from the last block to the first, with grad
-    enabled as in the forward. A log inside it is written again then, if anybody calls backward at all.
+    enabled as in the forward. A log inside it is written again then.
     """
     with Rows() as rows:
         for label, lines in _WAYS.items():

@@ -22,12 +22,9 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=12,
     hints=[
-        "The policy is asked once for each operator of the forward. Put `print(op, [type(a) for a in args])` "
-        "into it. Is `torch.ops.aten.mm` the same object as `op`?",
-        "`addmm` and `baddbmm` have three arguments: what is added comes first. So count from the end. "
-        "Look at the arguments only once you know which operator it is.",
-        "`op in (torch.ops.aten.mm.default, …)`, and then `args[-2].size(-1)` is k. Return "
-        "`CheckpointPolicy.MUST_SAVE` or `CheckpointPolicy.PREFER_RECOMPUTE`.",
+        "Print `op, [type(a) for a in args]` in the policy. Is `torch.ops.aten.mm` the same object as `op`?",
+        "In `addmm` and `baddbmm` what is added comes first. Look at arguments once you know the operator.",
+        "`op in (torch.ops.aten.mm.default, …)`, and then `args[-2].size(-1)` is k.",
     ],
 )
 
@@ -52,14 +49,6 @@ _OTHERS = {
     "`conv1d`": "F.conv1d(x, x[:, :, None]).sin()",
     "`mv`": "(x @ x[0]).sin()",
 }
-_ATTENTION = """
-x = torch.rand(2, 40, 64, device=device)
-q, k, v, o = [torch.rand(64, 64, device=device, requires_grad=True) for _ in range(4)]
-def f(x):
-    heads = [(x @ w / 64).unflatten(-1, (4, 16)).transpose(1, 2) for w in (q, k, v)]
-    weights = (heads[0] @ heads[1].mT).softmax(-1)
-    return ((weights @ heads[2]).transpose(1, 2).flatten(2) @ o).tanh()
-"""
 
 
 def _product(name, n, k, m):
@@ -92,9 +81,8 @@ def _expect(selective_policy, device, setup, kept, again):
 def dear_products(selective_policy, device):
     """The result of each of the four is kept, and not computed again
 
-    A policy gets overloads: `torch.ops.aten.mm.default`, not `torch.ops.aten.mm`, and the two aren't equal.
-    `addmm` is what a linear layer with a bias runs; its first argument is the bias. A batch of matrices goes
-    to `bmm`, and the first of its three dimensions is the batch.
+    A policy gets overloads: `torch.ops.aten.mm.default` isn't equal to `torch.ops.aten.mm`. The first
+    argument of `addmm` is a bias, and the first dimension in `bmm` the batch.
     """
     with Rows() as rows:
         for name in ("mm", "addmm", "bmm", "baddbmm"):
@@ -107,8 +95,8 @@ def dear_products(selective_policy, device):
 def short_sums(selective_policy, device):
     """With k = 31 a product is computed again, with 32 kept, whatever its size
 
-    What a result costs is in the length of the sums: `n * k * m` multiplications for `n * m` numbers. The
-    outer sizes count on both sides.
+    A number of the result costs a sum of k products, as the scores in attention cost sums over the size of a
+    head. The outer sizes don't count.
     """
     with Rows() as rows:
         for name, k in [("mm", 4), ("mm", 31), ("mm", 32), ("addmm", 31), ("bmm", 31), ("baddbmm", 31)]:
@@ -121,20 +109,10 @@ def short_sums(selective_policy, device):
 def everything_else(selective_policy, device):
     """What other operators return is not kept
 
-    The policy is asked about all of them: views, operators without a tensor among their arguments (`arange`)
-    and some whose first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` too.
+    The policy is asked about all: operators without a tensor among their arguments (`arange`), and some whose
+    first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` too.
     """
     with Rows() as rows:
         for label, code in _OTHERS.items():
             with rows.of(label):
                 _expect(selective_policy, device, _OTHER + code, 0, int(label == "`mv`"))
-
-
-@exercise.check
-def attention(selective_policy, device):
-    """In attention the scores are computed again, the other five products are kept
-
-    Scores are sums over 16 numbers here, the size of a head, and each token has 40 of them in each head: the
-    largest result, and the cheapest.
-    """
-    _expect(selective_policy, device, _ATTENTION, 4 * 5 * 2 * 40 * 64, 1)

@@ -1,12 +1,12 @@
 """Forward, backward and update, compiled
 
 Return `(step, optimizer)`. `step(x, y)` does one step of training and returns the loss from before the
-update, as a tensor without a graph. `optimizer` is `torch.optim.SGD` with `lr` and a momentum of 0.9, for the
-parameters of `model`, which change where they are.
+update, as a tensor without a graph. `optimizer` is a `torch.optim.SGD` with `lr` and a momentum of 0.9; it
+updates the parameters of `model` in place.
 
 - Forward, backward and update all run as graphs that `backend` got. `loss_function` may stay outside.
 - A scheduler may change the rate of `optimizer` after each step. From the third step on nothing is compiled
-  any more. (Before the first there are no buffers of momentum: the second may compile the update again.)
+  any more. (The first step makes the buffers of momentum, so the second may compile the update again.)
 - Losses and parameters are those of the same training without the compiler.
 
 `step, optimizer = compile_training_step(model, F.poisson_nll_loss, 0.1, "inductor")`
@@ -24,10 +24,10 @@ from course_utils.exercise.kits.graphs_compiled import no_logs
 exercise = Exercise(
     minutes=20,
     hints=[
-        "Backward is compiled together with the forward that it belongs to: what has to be compiled for it, "
-        "and what can call `backward()` afterwards? The update is a function of its own.",
-        "SGD hands its rate to an operator as `alpha=`: a Python number there is a constant of the graph. "
-        "What kind of object could the rate be, so that a schedule changes what is in it?",
+        "Backward is compiled together with its forward. What do you have to compile for it, and where may "
+        "you call `backward()`? The update is a function of its own.",
+        "SGD passes its rate to an operator as `alpha=`, and a Python number there is a constant of the "
+        "graph. What other kind of object could the rate be, so that a schedule changes its content?",
         "`torch.optim.SGD` takes a tensor for `lr`, and a scheduler then writes into this tensor. Compile a "
         "function that gives the loss and one that does the update.",
     ],
@@ -89,9 +89,8 @@ def _one_step(t, plain, optimizer, lines="loss = step(x, y)"):
 def as_without(compile_training_step):
     """Losses and parameters as without the compiler
 
-    The loss is that from before the update. Backward adds to the gradients that are there, and momentum is
-    kept from step to step. The optimizer writes to the tensors that it was given: those are the parameters of
-    the caller's model.
+    The loss is from before the update. Backward adds to existing gradients, and momentum lasts from step to
+    step. The optimizer writes to the tensors it was given: the parameters of the caller's model.
     """
     t, plain, optimizer = _given(compile_training_step, "backend = 'eager'")
     for _ in range(3):
@@ -102,9 +101,9 @@ def as_without(compile_training_step):
 def all_three(compile_training_step):
     """Forward, backward and update run as graphs
 
-    AOTAutograd makes the graph of backward together with that of the forward it belongs to, and
-    `loss.backward()` runs it: without the one there is not the other. `optimizer.step()` is a loop over the
-    parameters. Compiled, it is one graph, which ends with a `copy_` for each tensor that it writes to.
+    AOTAutograd makes the backward graph together with the forward graph, and `loss.backward()` runs it. If
+    the forward isn't compiled, neither is the backward. `optimizer.step()` is a loop over the parameters.
+    Compiled, it's one graph, which ends with a `copy_` for each tensor that it writes to.
     """
     t, _, _ = _given(compile_training_step, _HALVES)
     t.run("step(x, y)")
@@ -122,9 +121,9 @@ def all_three(compile_training_step):
 def schedule(compile_training_step):
     """A learning rate that changes after each step compiles nothing from the third step on
 
-    SGD hands its rate to an `alpha=`. AOTAutograd takes a Python number there for a constant, so each new
-    rate compiles the update again, up to the limit. A tensor is an input of the graph, and a scheduler that
-    finds a tensor writes into it.
+    SGD passes its rate as `alpha=`. For AOTAutograd a Python number there is a constant, so each new rate
+    compiles the update again, up to the limit. A tensor is an input of the graph, and a scheduler writes into
+    it.
     """
     t, plain, optimizer = _given(compile_training_step, _HALVES)
     rate = "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))"
@@ -143,8 +142,8 @@ def schedule(compile_training_step):
 def no_graph_left(compile_training_step):
     """The loss holds no graph
 
-    A loss with a `grad_fn` keeps its graph alive, and what the graph saved. Who keeps the losses of an epoch
-    keeps them all.
+    A loss with a `grad_fn` keeps its graph alive, and the tensors that the graph saved. If you keep the
+    losses of an epoch, you keep all of that.
     """
     t, _, _ = _given(compile_training_step, "backend = 'eager'")
     t.run("loss = step(x, y)")

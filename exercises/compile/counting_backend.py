@@ -1,13 +1,13 @@
 """A backend that counts
 
-`torch.compile(f, backend=b)` calls `b(graph_module, example_inputs)` once for each graph that it captures,
-while `f` is being compiled. What `b` returns runs in place of the graph: it takes the graph's inputs and
-returns its outputs, as a tuple. Write a backend that lets each graph run as it is, and counts.
+`torch.compile(f, backend=b)` calls `b(graph_module, example_inputs)` once for each graph, while `f` is being
+compiled. What `b` returns runs in place of the graph: it takes the graph's inputs and returns its outputs, as
+a tuple. Write a backend that runs each graph unchanged, and counts.
 
-- `operators` has an entry for each graph, in the order in which they came: the names of what it calls, which
-  are the nodes of `graph_module.graph.nodes` whose `op` begins with `"call_"`. A function is named by
-  `node.target.__name__`; otherwise `node.target` is the name.
-- `runs` has a number for each graph: how often it has run. Being handed over is no run.
+- `operators` has a list for each graph, in order: the names of what it calls. Those are the nodes of
+  `graph_module.graph.nodes` whose `op` begins with `"call_"`. The name is `node.target.__name__`, or
+  `node.target` where that is a string.
+- `runs` has a number for each graph: how often it has run. Compiling isn't a run.
 
 After `f = torch.compile(lambda x: x.sin() + 1, backend=counts)` and two calls `f(x)`: `[["sin", "add"]]` and
 `[2]`
@@ -23,11 +23,11 @@ exercise = Exercise(
     core=True,
     hints=[
         "Your backend is called while the function is being compiled. What has to happen when the function "
-        "is called later, and where can you put code that happens then?",
-        "Return a function of your own, made anew in each call of the backend. It can use the graph module, "
-        "which is called like any module, and what else it finds in the call that made it.",
-        "Which graph is running must be known to the function itself: remember the place of the graph in "
-        "your lists before you define it. A place that is looked up later is that of another graph.",
+        "is called later, and where can you put code that runs then?",
+        "Return a function that you define inside `__call__`, so that each graph gets its own. It can call "
+        "the graph module like any module, and use every name of the call that made it.",
+        "The function must know its own graph: store the graph's place in your lists before you define it. "
+        "A place that is looked up later belongs to another graph.",
     ],
 )
 
@@ -56,7 +56,7 @@ def _books(counts, operators, runs):
 
 @exercise.check
 def two_backends(CountingBackend):
-    """Two backends know nothing of each other
+    """Two backends count separately
 
     A list in the body of a class, or as a default argument, is made once and belongs to all objects of the
     class. One that is made in `__init__` belongs to one.
@@ -74,10 +74,10 @@ def two_backends(CountingBackend):
 
 @exercise.check
 def handed_over(CountingBackend):
-    """Handing a graph over runs nothing
+    """Compiling a graph doesn't run it
 
-    A backend is called while the function is being compiled. The inputs are examples then: a graph that runs
-    on them writes once too often what it writes in place, and draws random numbers that nobody asked for.
+    A backend is called while the function is being compiled, and the inputs are only examples. A graph that
+    runs on them writes in place once too often, and draws random numbers that nobody asked for.
     """
     t = _given(CountingBackend, "lambda x: (x.add_(1),)", "x = torch.zeros(3)")
     with measure.operators() as ran:
@@ -88,11 +88,10 @@ def handed_over(CountingBackend):
 
 @exercise.check
 def results_of_the_graph(CountingBackend):
-    """What it returns gives the outputs of the graph, as a tuple
+    """The returned function gives the outputs of the graph, as a tuple
 
-    A graph has as many outputs as the code after it needs, and hands them back as a tuple, also where there
-    is one. Its operators are recorded by autograd like any others, and what it writes in place it writes to
-    the tensor that it was given.
+    A graph has as many outputs as the code after it needs, and returns them as a tuple, even a single one.
+    Autograd records its operators like any others, and its writes in place change the tensor it was given.
     """
     x, y = "x = torch.tensor([1.0, 2.0], requires_grad=True)", "y = torch.tensor([[3.0], [4.0]])"
     with Rows() as rows:
@@ -112,12 +111,11 @@ def results_of_the_graph(CountingBackend):
 
 @exercise.check
 def names_of_operators(CountingBackend):
-    """What is called is named, and nothing else is
+    """The names of all calls, and of nothing else
 
-    A node is an input (`placeholder`), something that the graph keeps (`get_attr`), a call, or the `output`.
-    There are three ops of calls: `call_function`, whose target is the function itself, `call_method` and
-    `call_module`, whose target is a string. `node.name` names the result, and is made so that no two are
-    alike.
+    A node is an input (`placeholder`), an attribute of the module (`get_attr`), a call, or the `output`.
+    There are three ops of calls: `call_function`, whose target is the function itself, and `call_method` and
+    `call_module`, whose target is a string. `node.name` names the result, and is unique.
     """
     with Rows() as rows:
         for label, function, names in [
@@ -137,10 +135,9 @@ def names_of_operators(CountingBackend):
 def each_graph_has_its_own_number(CountingBackend):
     """Two graphs of one backend that run in turn
 
-    The backend is called for both graphs before the first of them runs. What is looked up when a graph runs,
-    in `self` or at the end of a list, is that of the graph that came last; what stands in the call of the
-    backend (a closure) is that of the graph it was called with. Each call of the backend brings another
-    graph, also where the names in it are those of an earlier one.
+    The backend is called for both graphs before the first of them runs. What a graph looks up while it runs,
+    in `self` or at the end of a list, belongs to the graph that came last. A local name of the backend's call
+    (a closure) belongs to its own graph. Two graphs may have the same operators and still be two.
     """
     other = "other = torch.fx.symbolic_trace(lambda x: (x + 1,))"
     made = "first, second = counts(graph, [x]), counts(other, [x])"
@@ -174,9 +171,9 @@ up, down = torch.tensor([1.0, 2.0]), torch.tensor([-1.0, -2.0])
 def compiled_functions(CountingBackend):
     """Two compiled functions: one has a branch, the other is compiled again for another dtype
 
-    The backend is called when something is compiled, and not when compiled code is used again: then the
-    function that it returned is called. A branch on an element cuts `f` into pieces, and each is a graph.
-    What is compiled again, for another dtype, is another graph with the same names.
+    The backend is called for each compilation. When compiled code is used again, the function that the
+    backend returned is called. A branch on an element cuts `f` into pieces, and each is a graph. Compiling
+    again for another dtype makes another graph with the same names.
     """
     t = expect.given(_COMPILED, CountingBackend=CountingBackend)
     found = t.call("[f(up), f(down), g(up), f(up), g(up.double()), g(up), f(up)]")

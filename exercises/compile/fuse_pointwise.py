@@ -1,15 +1,15 @@
 """One kernel for a chain of operators, and what it gains
 
-`steps` are functions of a tensor, applied one after another. Each makes a new tensor of the same size: a
-large `x` is read and written many times. One kernel for all of them reads once and writes once.
+`steps` are functions of a tensor, applied one after another. Each makes a new tensor of the same size, so a
+large `x` is read and written many times. One kernel for all reads once and writes once.
 
 Return `(fused, speedup)`.
 
-- `fused(x)` applies all steps. It is compiled with `backend`, as one graph; a later call runs it and does
+- `fused(x)` applies all steps. It's compiled with `backend`, as one graph; a later call runs it and does
   nothing else.
-- `speedup` is the time that the steps take on `x` without the compiler, divided by that of `fused`. `clock()`
-  gives seconds; compile before you read it.
-- The machine becomes slower or faster meanwhile, and is busy for moments. `speedup` may be off by a tenth.
+- `speedup` is the time of the steps on `x` without the compiler, divided by that of `fused`. `clock()` gives
+  seconds; compile before you read it.
+- The machine becomes slower or faster meanwhile, and is sometimes busy. `speedup` may be off by a tenth.
 
 `fuse_pointwise([torch.sin, torch.relu], x, "inductor")` → a function, and 1.7, say.
 """
@@ -26,14 +26,13 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "What does the compiler see when each step is compiled by itself, and what when one function calls "
-        "all of them? Nothing in between may need a value: no print, no `if` on an element, no `.item()`.",
-        "When is code compiled: when `torch.compile` is called, or in the first call of what it gives? That "
-        "call must not be among those that are timed.",
-        "Time the two in turns, so that each pair shares its moment, and take the middle one of the ratios: "
-        "a moment in which something else ran spoils one pair and not the result.",
+        "What does the compiler see if you compile each step, and what if one function calls them all? "
+        "Nothing in between may need a value: no print, no `if` on an element, no `.item()`.",
+        "When is code compiled: when you call `torch.compile`, or in the first call of its result? Don't "
+        "time that call.",
+        "Time the two in turns, so that both times of a pair are from the same moment, and take the median "
+        "of the ratios. If something else runs for a moment, it spoils one pair and not the result.",
     ],
 )
 
@@ -73,8 +72,8 @@ _COUNTING = (
 def one_graph(fuse_pointwise):
     """All steps are in one graph
 
-    What is compiled by itself is a graph by itself, with a kernel that reads and writes all of memory. One
-    function that calls all steps is one graph, as long as nothing between two of them asks for a value.
+    A step compiled alone is a graph of its own, with a kernel that reads and writes every element. One
+    function that calls all steps is one graph, if nothing between two of them asks for a value.
     """
     t = _given(fuse_pointwise, *_COUNTING)
     wanted = torch.sqrt(torch.relu(torch.sin(torch.linspace(-3, 3, 24).view(4, 6)) * 2 + 1))
@@ -101,10 +100,10 @@ def _calls_of_compile():
 
 @exercise.check(isolated=True, deadline=60)
 def compiled_once(fuse_pointwise):
-    """`fused` is what was compiled, and a later call only runs it
+    """`fused` is compiled once, and a later call only runs it
 
-    `torch.compile(f)` makes a wrapper around `f`. What is compiled is kept by the code of `f` and is found
-    again, but the wrapper itself is work, and where it is made in each call it is paid in each call.
+    `torch.compile(f)` makes a wrapper around `f`. The compiled code is kept with the code of `f` and is found
+    again. But making the wrapper takes time too, and a wrapper made in each call costs it in each call.
     """
     t = _given(fuse_pointwise, *_COUNTING)
     t.run("fused(x)")
@@ -132,10 +131,10 @@ def _expect_speedup(fuse_pointwise, machine, speedup):
 
 @exercise.check(isolated=True, deadline=60)
 def without_compiling(fuse_pointwise):
-    """The number leaves out what compiling takes
+    """`speedup` leaves out the time for compiling
 
-    `torch.compile` itself compiles nothing: that is done when the function is called first. On the simulated
-    machine it takes 100 seconds; the steps take 6 and their graph 2, or 1 and 2.
+    `torch.compile` itself compiles nothing: the first call does. On the simulated machine that takes 100
+    seconds; the steps take 6 and their graph 2, or 1 and 2.
     """
     _expect_speedup(fuse_pointwise, "steps=6.0, graph=2.0", 3.0)
     _expect_speedup(fuse_pointwise, "steps=1.0, graph=2.0", 0.5)
@@ -143,10 +142,10 @@ def without_compiling(fuse_pointwise):
 
 @exercise.check(isolated=True, deadline=60)
 def on_a_busy_machine(fuse_pointwise):
-    """The number holds on a machine that changes, and that is busy now and then
+    """`speedup` is right on a machine that changes its pace and is sometimes busy
 
-    Two times can be compared when they were taken in the same moment: in turns, one run each. One run in
-    which something else ran weighs as much as all others in a sum or a mean, and nothing in a median.
+    Two times can be compared if they are from the same moment: take turns, one run each. One very slow run
+    spoils a sum or a mean, but not a median.
     """
     with Rows() as rows:
         with rows.of("each run 4 % slower"):
@@ -162,8 +161,8 @@ def on_a_busy_machine(fuse_pointwise):
 def one_kernel(fuse_pointwise):
     """Inductor makes one kernel of the steps
 
-    Inductor fuses operators that only pass elements on, where they stand in one graph. Between two kernels
-    all elements are written to memory and read again.
+    Inductor fuses pointwise operators within one graph. Between two kernels, all elements are written to
+    memory and read again.
     """
     from torch._inductor import metrics
 

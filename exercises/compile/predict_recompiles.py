@@ -1,12 +1,12 @@
-"""Predict: how often is it compiled
+"""Predict: how often does it compile?
 
 Each line is a function and some calls of `f = torch.compile(function, backend="eager")`, the first that this
-function ever gets. Write down how many **graphs** are made in all these calls together. Where a call runs
-code that an earlier one made, none is.
+function ever gets. Write down how many **graphs** all these calls together compile. A call that runs code
+from an earlier call compiles none.
 
-The functions and the calls stand beside the lines; a function stands for the lines below it, too. `x` is
+The functions and the calls stand beside the lines; a function also holds for the lines below it. `x` is
 `torch.ones(3)`, and `p` a parameter of three elements. "Sizes 2, 3" are calls with `torch.ones(2)` and
-`torch.ones(3)`. The compiler's settings are those it comes with.
+`torch.ones(3)`. All settings are the defaults.
 
 The first line is answered: three tensors of one size and dtype make one graph.
 """
@@ -19,16 +19,16 @@ from course_utils.exercise import Exercise, predict
 from course_utils.exercise.kits.graphs_compiled import Counting
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
     core=True,
     hints=[
-        "Code that was compiled is kept with its guards: what it assumed of its inputs and of what else it "
-        "read. A call looks through all that is kept. For each line: what was assumed, does it still hold?",
-        "The first time, everything but the elements of tensors is taken for a constant. The second time "
-        "that a size is another one, or a number among the arguments, the compiler makes code in which it is "
-        "a variable. That is how it learns, and there is nothing to learn from a text.",
-        "Sizes 0 and 1 get code of their own here. A branch on a variable is decided when the code is made, "
-        "and guarded. Whole numbers from globals stay constants.",
+        "Compiled code is kept with its guards: what it assumed about its inputs and whatever else it read. "
+        "A call tries all versions. For each line: what was assumed, and does it still hold?",
+        "The first time, everything but the elements of tensors is a constant. When a size or a number among "
+        "the arguments changes, the compiler makes code with a symbol in its place. It can't do that for a "
+        "text.",
+        "Sizes 0 and 1 get code of their own here. A branch on a symbol is decided while compiling, and "
+        "guarded. Integers from globals stay constants.",
     ],
 )
 
@@ -133,8 +133,8 @@ def _compare(predict_recompiles, whys):
 def written_down(predict_recompiles):
     """The predictions are written down, not computed
 
-    What there is to learn lies between what you believed and what the compiler does. Whoever calls it is
-    told before having believed anything.
+    You learn from the difference between what you believed and what the compiler does. If you call it first,
+    you never believed anything.
     """
     predict.written_down(predict_recompiles)
 
@@ -143,19 +143,19 @@ def written_down(predict_recompiles):
 def sizes(predict_recompiles):
     """Tensors of other sizes
 
-    A size is a constant of the code the first time. When the same place sees another one, code with a
-    variable is made. What Python decides about that variable becomes a guard on it.
+    A size is a constant the first time. When it changes, the compiler makes code with a symbol. What Python
+    decides about the symbol becomes a guard on it.
     """
     whys = {
-        "elements": "No guard is on the elements of a tensor: they go through the code.",
-        "sizes": "The first size is a constant. At the second the compiler makes code in which it is a "
-        "variable, and that serves all that follow.",
-        "sizes to zero": "A variable size is guarded to be 2 or more: 1 and 0 find no code that fits. "
+        "elements": "The elements of a tensor are data and have no guard.",
+        "sizes": "The first size is a constant. At the second the compiler makes code with a symbol, "
+        "which serves all that follow.",
+        "sizes to zero": "A symbol's guard says 2 or more, so 1 and 0 find no code that fits. "
         "(A mark lifts that guard: `torch._dynamo.decorators.mark_unbacked`.)",
-        "sizes, dynamic": "`dynamic=True` begins with a variable in place of the first constant. The guard "
-        "of a variable size is the same as without it: 2 or more.",
-        "sizes, a branch": "A branch on a variable is decided while the graph is made, and the side that was "
-        "taken becomes a guard. Before there was a variable there was a constant.",
+        "sizes, dynamic": "`dynamic=True` begins with a symbol in place of the first constant. The guard of "
+        "the symbol is the same as without it: 2 or more.",
+        "sizes, a branch": "A branch on a symbol is decided while compiling, and the side taken becomes a "
+        "guard. Before the symbol there was a constant.",
     }
     _compare(predict_recompiles, whys)
 
@@ -164,12 +164,12 @@ def sizes(predict_recompiles):
 def other_tensors(predict_recompiles):
     """Another dtype, a gradient that is needed, and grad mode
 
-    Each of them decides which kernels run or what is kept for backward, so each is guarded. None can be a
-    variable, and no code is forgotten for other code.
+    Each of them decides which kernels run or what is kept for backward, so each is guarded. None becomes a
+    symbol, and new code doesn't replace old code.
     """
     whys = {
-        "dtypes": "The dtype is guarded. Old code is kept beside the new, each with its guards: what comes "
-        "back finds it.",
+        "dtypes": "The dtype is guarded. Old code is kept beside the new, each with its guards, so a dtype "
+        "that comes back finds its code.",
         "gradients": "Whether a tensor requires a gradient is guarded: it decides what is kept for backward.",
         "modes": "Grad mode is guarded. Going back to a mode finds the code that was made under it.",
     }
@@ -180,16 +180,16 @@ def other_tensors(predict_recompiles):
 def no_tensors(predict_recompiles):
     """Numbers, texts, lists and a global
 
-    What is no tensor is a constant of the code the first time, with a guard on its value. Numbers that come
-    in as arguments can become variables. A text, the length of a list and a whole number in a global cannot:
-    each value gets code of its own.
+    What isn't a tensor is a constant the first time, with a guard on its value. Numbers among the arguments
+    can become symbols. A text, the length of a list and an integer in a global don't: each value gets code of
+    its own.
     """
     whys = {
-        "numbers": "A number among the arguments is a constant the first time, and a variable from the "
+        "numbers": "A number among the arguments is a constant the first time, and a symbol from the "
         "second value on.",
-        "texts": "A text is never a variable, since no graph computes with one. The guard is on the text "
-        "and not on the way it leads through the `if`.",
+        "texts": "A text doesn't become a symbol, since no graph computes with one. The guard is on the "
+        "text, not on the side of the `if` that was taken.",
         "lists": "The length of a list stays a constant: the graph has an input for each tensor in it.",
-        "a global": "A whole number in a global stays a constant, with a guard on its value.",
+        "a global": "An integer in a global stays a constant, with a guard on its value.",
     }
     _compare(predict_recompiles, whys)

@@ -1,17 +1,17 @@
-"""Whether the promises of the compiler hold
+"""Do the guards hold?
 
-Code that was compiled for one call is used again for another if all of its *guards* hold. Say whether they
-do, without calling anything.
+Code compiled for one call runs again for another if all its guards hold. Say whether they do, without calling
+anything.
 
-A guard is `(kind, source, value)`: `eval(source, {}, names)` finds what it is about among the names of a
-call, and `value` is what was there when the code was made. The kinds:
+A guard is `(kind, source, value)`: `eval(source, {}, names)` finds its object among the names of a call, and
+`value` is what was there when the code was compiled. The kinds:
 
-- `"tensor"`: you decide what of it must be alike. No size is a variable yet.
-- `"constant"`: a number, text, bool or None, written into the code.
-- `"length"`: a list or tuple, whose type and length were used; `"type"`: the type alone.
-- `"grad mode"`: what `torch.is_grad_enabled()` said, without a source.
+- `"tensor"`: you decide what about it must be the same. No size is a symbol yet.
+- `"constant"`: a number, text, bool or None.
+- `"length"`: a list or tuple whose type and length were used; `"type"`: only the type was used.
+- `"grad mode"`: what `torch.is_grad_enabled()` said; no source.
 
-A source that leads nowhere does not hold.
+If evaluating the source raises, the guard doesn't hold.
 
 `read_the_guards([("constant", "n", 2)], {"n": 3})` → `False`
 """
@@ -28,12 +28,12 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=20,
     hints=[
-        "Which of what a tensor carries (class, dtype, sizes, strides, elements, offset, requires_grad) "
-        "decides what has to run, and what only goes through it?",
-        "`2`, `2.0` and `True` compare in ways that are of no use here: `x * 2` and `x * 2.0` have other "
-        "results for a tensor of integers.",
-        "Go through the guards, find the value of each in the call, and return False at the first that does "
-        "not hold. Whatever evaluating a source raises means False as well.",
+        "A tensor has a class, a dtype, sizes, strides, elements, an offset, requires_grad. Which of these "
+        "decide what code has to run, and which are only data?",
+        "`2 == 2.0` and `1 == True` hold in Python, but `x * 2` and `x * 2.0` differ for a tensor of "
+        "integers.",
+        "Go through the guards, find the value of each in the call, and return False at the first that "
+        "doesn't hold. An exception while evaluating a source means False too.",
     ],
 )
 
@@ -83,10 +83,10 @@ def _compare(read_the_guards, kind, cases):
 
 @exercise.check(isolated=True, deadline=60)
 def same_code_for_a_tensor(read_the_guards):
-    """What of a tensor goes through the code
+    """What about a tensor may change
 
-    The elements are the input of the code, and where they begin in storage is an address. Neither decides
-    what has to run, so there is no guard on them.
+    The elements are data, and the offset in storage is an address. Neither decides what code has to run, so
+    neither has a guard.
     """
     x = "torch.ones(2, 4)"
     cases = {
@@ -100,10 +100,10 @@ def same_code_for_a_tensor(read_the_guards):
 
 @exercise.check(isolated=True, deadline=60)
 def other_code_for_a_tensor(read_the_guards):
-    """What of a tensor decides the code
+    """What about a tensor must stay the same
 
-    Code is made for a class, a dtype and a device, for sizes and strides (those of dimensions of size 1
-    too), and for whether a gradient is needed. Sizes become variables when the compiler has seen two.
+    Code is compiled for a class, a dtype and a device, for sizes and strides (those of dimensions of size 1
+    too), and for whether a gradient is needed. A size becomes a symbol when the compiler has seen two.
     """
     x = "torch.ones(1, 4)"
     cases = {
@@ -126,8 +126,8 @@ def other_code_for_a_tensor(read_the_guards):
 def constants(read_the_guards):
     """A constant has the same value and the same type
 
-    Type and value are written into the code. `2 == 2.0` and `True == 1` hold in Python, and each has code of
-    its own. Whether two equal numbers are one object (`is`) is a habit of Python's.
+    Type and value are compiled into the code. `2 == 2.0` and `True == 1` hold in Python, but each has code of
+    its own. Whether two equal numbers are one object (`is`) is up to Python.
     """
     cases = {
         "2 and 2": ("2", "2"),
@@ -145,10 +145,10 @@ def constants(read_the_guards):
 
 @exercise.check(isolated=True, deadline=60)
 def containers(read_the_guards):
-    """Of a list the type and the length count, of a dict the type
+    """For a list the type and the length count, for a dict the type
 
-    Elements that were used have guards of their own. The type is the class itself: an `OrderedDict` is a dict
-    for `isinstance`, and may do everything in another way.
+    Elements that were used have guards of their own. The type is the exact class: an `OrderedDict` is a dict
+    for `isinstance`, but may behave differently.
     """
     cases = {
         "other elements": ("[3, 4]", "[None, torch.ones(2)]"),
@@ -169,8 +169,8 @@ def containers(read_the_guards):
 def grad_mode(read_the_guards):
     """Grad mode is guarded too
 
-    It is no argument, and it decides what has to be kept for backward: code that was made with gradients is
-    not used under `no_grad`, nor the other way round.
+    It isn't an argument, but it decides what is kept for backward. Code compiled with gradients isn't used
+    under `no_grad`, nor the other way round.
     """
     with Rows() as rows:
         for was in (True, False):
@@ -184,11 +184,11 @@ def grad_mode(read_the_guards):
 
 @exercise.check
 def sources(read_the_guards):
-    """A source that leads nowhere does not hold
+    """A source that raises doesn't hold
 
-    A list can be too short, a key, a name or an attribute can be missing, and what is there may not be
-    something to look into: Python raises `IndexError`, `KeyError`, `NameError`, `AttributeError`,
-    `TypeError`. The code was made for a call in which something was there.
+    A list can be too short; a key, a name or an attribute can be missing; `None` can't be indexed. Python
+    raises `IndexError`, `KeyError`, `NameError`, `AttributeError` or `TypeError`. The code was compiled for a
+    call in which something was there.
     """
     setup = """guards = [("constant", "layers[1].size", 3), ("constant", "options['deep']['on']", None)]
 from types import SimpleNamespace
@@ -211,10 +211,10 @@ names = """
 
 @exercise.check
 def all_of_them(read_the_guards):
-    """All guards hold, in whatever order they stand
+    """All guards must hold, in any order
 
-    One guard that fails is enough: then another version is tried, or made. What has no guard was not used,
-    and may be anything.
+    If one guard fails, another version is tried or compiled. What has no guard wasn't used, and may be
+    anything.
     """
     with Rows() as rows:
         for label, names, holds in [

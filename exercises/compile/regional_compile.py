@@ -1,13 +1,13 @@
 """One block compiled, twelve served
 
-Compiled as a whole, a model of many equal blocks becomes one graph with the operators of all. Compile its
-blocks instead: what was compiled for the first one serves the others.
+If you compile a model of many equal blocks as a whole, it becomes one graph with the operators of all.
+Compile its blocks instead: what was compiled for the first one serves the others.
 
-- Every module in `model` that is a `block_class`, or of a subclass, is compiled, wherever it stands; nothing
-  else is. No block stands in another.
+- Compile every module in `model` that is a `block_class` or of a subclass, at any depth, and nothing else. No
+  block contains another.
 - One graph serves all blocks that do the same on tensors of the same sizes.
-- The model is changed where it is, and returned: with its modules, their classes and the names in its
-  `state_dict`. A deep copy computes with its own parameters. Other models stay as they are.
+- Change the model in place and return it, with the same modules, classes and names in its `state_dict`. A
+  deep copy computes with its own parameters. Other models stay as they are.
 
 `backend` is for `torch.compile`, or whatever of torch you compile with.
 """
@@ -23,12 +23,11 @@ from course_utils.exercise.kits.graphs_compiled import Counting, expect_graphs
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Twelve blocks of one class have twelve sets of parameters and one `forward`. Does the compiler look "
-        "at the code, or at the module?",
-        "`nn.Module` has methods that go through all modules below it, and one that compiles a module where "
-        "it is. What does `torch.compile(block)` give, and what are its parameters called?",
-        "A backend that is made anew for each block is another backend each time, and for another backend "
-        "everything is compiled anew.",
+        "Twelve blocks of one class have twelve sets of parameters and one `forward`. Is compiled code kept "
+        "with the code of the function, or with the module?",
+        "`nn.Module` has methods that go through all modules below it, and one that compiles a module in "
+        "place. What does `torch.compile(block)` return, and what are its parameters called?",
+        "If you make a new backend for each block, everything is compiled again for each block.",
     ],
 )
 
@@ -91,9 +90,9 @@ def _operators(block):
 def names(regional_compile):
     """The same modules, with the same names and classes
 
-    `torch.compile(block)` is another module, which holds the block as `_orig_mod`: put in its place, it has
-    that word in the names of all parameters, and checkpoints of the plain model no longer fit.
-    `block.compile()` compiles a module where it is.
+    `torch.compile(block)` is another module, which holds the block as `_orig_mod`. If it replaces the block,
+    the names of all parameters contain that word, and checkpoints of the plain model no longer fit.
+    `block.compile()` compiles a module in place.
     """
     t = _given(regional_compile, _STACK)
     before = _compiled(t, "Model(2)")
@@ -113,9 +112,9 @@ def names(regional_compile):
 def one_graph(regional_compile):
     """One graph of the size of a block, for twelve blocks as for three
 
-    What was compiled is kept by the code of `forward`, and parameters are inputs of the graph: for the
-    second block all guards hold. A graph of the whole model has the operators of every block, and another
-    backend, be it a function that does the same, compiles everything anew.
+    Compiled code is kept with the code of `forward`, and parameters are inputs of the graph, so for the
+    second block all guards hold. A graph of the whole model has the operators of every block. Another
+    backend, even a function that does the same, compiles everything again.
     """
     t = _given(regional_compile, _STACK)
     size = _operators(t.Block(4))
@@ -131,10 +130,10 @@ def one_graph(regional_compile):
 
 @exercise.check(isolated=True, deadline=60)
 def wherever_they_stand(regional_compile):
-    """Blocks in other modules, and of two widths
+    """Blocks at any depth, and of two widths
 
-    `model.modules()` goes through all modules at any depth. Sizes of parameters are guarded like those of any
-    input: a block of another width gets a graph of its own.
+    `model.modules()` goes through all modules at any depth. The sizes of parameters are guarded like those of
+    any input, so a block of another width gets a graph of its own.
     """
     t = _given(regional_compile)
     size = _operators(t.Block(4))
@@ -148,8 +147,8 @@ def wherever_they_stand(regional_compile):
 def other_models(regional_compile):
     """Other models stay as they are
 
-    All blocks share the `forward` of their class. Compiled there, it is compiled for the blocks of every
-    model, other ones and later ones.
+    All blocks share the `forward` of their class. If you compile it there, the blocks of every other model,
+    present and later, are compiled too.
     """
     t = _given(regional_compile, _STACK, "other = Model(2)")
     _compiled(t, "Model(2)")
@@ -169,8 +168,8 @@ class Gated(Block):
 def subclasses(regional_compile):
     """A module of a subclass is a block too
 
-    `isinstance` says so of it, `type(module) is Block` does not. It has a `forward` of its own, so it gets a
-    graph of its own.
+    `isinstance` accepts it, `type(module) is Block` doesn't. It has its own `forward`, so it gets its own
+    graph.
     """
     t = _given(regional_compile, _GATED)
     sizes = [_operators(kind(4)) for kind in (t.Block, t.Gated)]
@@ -181,11 +180,11 @@ def subclasses(regional_compile):
 
 @exercise.check(isolated=True, deadline=60)
 def results(regional_compile):
-    """Results and gradients are those of the plain model, also of a copy
+    """Results and gradients are those of the plain model, in a copy too
 
-    A compiled function that stands in the place of `block.forward` holds on to its block, and a deep copy
-    takes it along as it is: the copy then computes with the parameters of the original. What
-    `block.compile()` made is left behind when a module is copied.
+    A compiled function that replaces `block.forward` holds on to its block, and a deep copy keeps that same
+    function: the copy then computes with the parameters of the original. A copy doesn't take along what
+    `block.compile()` made.
     """
     t = _given(regional_compile, _STACK, "import copy", "plain = Model(2)\nx = torch.ones(5, 3)")
     _compiled(t, "copy.deepcopy(plain)")

@@ -1,13 +1,13 @@
 """Repair: one graph for three cases
 
-Before a step, the function below scales gradients that together are longer than `limit`. Where one holds an
-infinity or NaN, it makes zeros of all. `torch.compile` cuts it into many small graphs.
+The function below scales gradients that together are longer than `limit`. If one holds an infinity or NaN, it
+returns zeros for all. `torch.compile` cuts it into many small graphs.
 
-Mend it so that it compiles to **one graph**, which serves all three cases. No arithmetic is left to Python or
+Change it so that it compiles to **one graph**, which serves all three cases. Leave no arithmetic to Python or
 to operators of your own.
 
-- Results stay the same, dtypes too; `gradients` is not written to.
-- What is printed is returned, as a dict of tensors without dimensions: `"norm"`, in any floating dtype;
+- Results stay the same, dtypes too. Don't write to `gradients`.
+- Return what is printed now, as a dict of tensors without dimensions: `"norm"` in any floating dtype;
   `"largest"`, `int64`, the first in a tie, unused where skipped; `"skipped"`, a bool.
 
 Gradients are float32 or float64. No finite length has a square that overflows.
@@ -31,10 +31,10 @@ exercise = Exercise(
         "For each line: does it need the *value* of a tensor while Python runs? When the graph is made there "
         "are no values, only shapes and dtypes. `measure.graphs_compiled()` tells where the breaks are.",
         "A norm may stay a tensor, and so may a comparison. Several tensors without dimensions become one "
-        "with `torch.stack`, and that has a norm and an argmax of its own. All cases can be computed, and "
-        "one of them be chosen element by element.",
-        "`torch.where` chooses, and a factor of zero does not: zero times something that is not a number is "
-        "not a number. Decide twice, once about the factor and once about the zeros.",
+        "with `torch.stack`, which has a norm and an argmax. Compute all cases, and choose one element by "
+        "element.",
+        "Choose with `torch.where`, not with a factor of zero: zero times NaN is NaN. Decide twice, once "
+        "about the factor and once about the zeros.",
     ],
 )
 
@@ -88,11 +88,11 @@ _NAN = "[torch.tensor([3.0, 0.0]), torch.tensor([[0.0], [torch.nan], [12.0]])]"
 
 @exercise.check
 def long_and_short(remove_graph_breaks):
-    """Too long and short enough: the factor is never above 1
+    """Too long and short enough: the factor is at most 1
 
-    `limit` divided by the length is above 1 for gradients that are short enough, and infinite for those of
-    length 0: clamped to 1 it serves them all. A small number that is added to the length makes the result
-    shorter than `limit`, by a lot where the gradients are small.
+    `limit` divided by the length is above 1 for gradients that are short enough, and infinite for length 0.
+    Clamped to 1 it's right for all of them. A small number added to the length makes the result shorter than
+    `limit`, by a lot if the gradients are small.
     """
     with Rows() as rows:
         for label, gradients, limit in [
@@ -110,7 +110,7 @@ def long_and_short(remove_graph_breaks):
 def not_finite(remove_graph_breaks):
     """One element that is infinite or NaN makes zeros of all
 
-    `isfinite` is False for both, and the length of all gradients is finite only where every element is. Zero
+    `isfinite` is False for both. If one element isn't finite, neither is the length of all gradients. Zero
     times an infinity or NaN is NaN; `torch.where` takes one value or the other.
     """
     with Rows() as rows:
@@ -127,8 +127,8 @@ def not_finite(remove_graph_breaks):
 def double_precision(remove_graph_breaks):
     """Gradients in double precision keep their digits
 
-    The starter's numbers were Python's, which are in double precision. A tensor has the dtype that it was
-    computed in: a length in float32 has some 7 digits, and so has all that is scaled by it.
+    The starter's numbers were Python floats, in double precision. A length computed in float32 has about 7
+    digits, and so has everything that is scaled by it.
     """
     gradients = "[torch.tensor([3.0, 0.1]).double() / 7, torch.ones(2, 2).double() / 3]"
     for limit in (0.3, 30.0):
@@ -139,8 +139,9 @@ def double_precision(remove_graph_breaks):
 def single_numbers(remove_graph_breaks):
     """Gradients without dimensions keep their dtype too
 
-    A tensor without dimensions takes no part in promotion beside one that has some; beside another without,
-    it does. So a float32 vector times a float64 number is float32, and a float32 number times it is float64.
+    A tensor without dimensions doesn't change the dtype of one that has dimensions. Between two without, the
+    wider dtype wins. So a float32 vector times a float64 scalar tensor is float32, and a float32 scalar
+    tensor times it is float64.
     """
     with Rows() as rows:
         for label, gradients in [
@@ -155,10 +156,10 @@ def single_numbers(remove_graph_breaks):
 
 @exercise.check
 def left_alone(remove_graph_breaks):
-    """The gradients that came in are not written to
+    """The input gradients don't change
 
-    They are what `.grad` holds, and somebody else may read them. A graph may write in place: it is compiled
-    without a break, and the write reaches the tensor that came in.
+    They are what `.grad` holds, and other code may read them. A write in place compiles without a break, and
+    still reaches the input tensor.
     """
     for gradients in (_LONG, _INFINITE, "[torch.ones(2, 3).t(), torch.ones(4)[::2]]"):
         t = expect.given(f"gradients = {gradients}", remove_graph_breaks=remove_graph_breaks)
@@ -171,11 +172,11 @@ def left_alone(remove_graph_breaks):
 
 @exercise.check
 def report(remove_graph_breaks):
-    """What was printed is in the report, as tensors
+    """The report holds what was printed, as tensors
 
-    A print is no operator: the graph ends there. What was printed can leave the graph as one more output, and
-    the caller prints it. `"largest"` is the place of the largest norm: the largest element may be in
-    another gradient, and so may the most elements. Of equal norms `argmax` takes the first.
+    A print isn't an operator, so the graph ends there. Return the value as one more output; the caller can
+    print it. `"largest"` is the index of the largest norm, not of the largest element. Of equal norms
+    `argmax` takes the first.
     """
     with Rows() as rows:
         for label, gradients, largest in [
@@ -208,9 +209,9 @@ def report(remove_graph_breaks):
 def one_graph(remove_graph_breaks):
     """One graph without a break serves all three cases
 
-    While a graph is made there are no elements. `.item()`, `float()`, `if` and functions of `math` ask a
-    tensor for one, and `print` is no operator: there the graph ends. What is left to Python, or hidden in an
-    operator of your own, is not compiled at all.
+    While a graph is made, tensors have no elements. `.item()`, `float()`, `if` and functions of `math` ask
+    for one, and `print` isn't an operator: the graph ends there. Python code, or code hidden in an operator
+    of your own, isn't compiled at all.
     """
     setup = (
         "from course_utils.exercise.kits.graphs_compiled import Counting",

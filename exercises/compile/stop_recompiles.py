@@ -1,17 +1,17 @@
 """Repair: compiled once, or twice
 
 `stop_recompiles(backend)` returns a compiled `update(weight, gradient, lr, name)`, one step of an optimizer:
-`weight * exp(-lr) - lr * gradient` and the text `f"{name} updated"`. It is right, and is compiled again in
-nearly every call, because a rate, a name or a size has changed. After eight versions the compiler gives up.
+`weight * exp(-lr) - lr * gradient` and the text `f"{name} updated"`. Its results are right, but it recompiles
+in nearly every call, because a rate, a name or a size changed.
 
 Mend the function, not the limit. You decide what goes into the compiled part.
 
-- **At most two graphs** are made, whatever rates, names and sizes come.
-- Each call runs one graph. All that is as large as `weight` is computed in it.
-- Results stay the same, in float64 with its digits.
+- Compile **at most two graphs**, whatever rates, names and sizes come.
+- Each call runs one graph, which computes everything as large as `weight`.
+- Results stay the same, with all digits of float64.
 
-`weight` and `gradient` have the shape `(rows, 3)`, two rows or more; `lr` is a `float`. `backend` is what
-`torch.compile` takes.
+`weight` and `gradient` have the shape `(rows, 3)`, two rows or more; `lr` is a `float`. Pass `backend` to
+`torch.compile`.
 """
 
 import math
@@ -22,16 +22,14 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "Compiled code may be used again when all that was assumed of its inputs still holds. What is "
-        "assumed of a tensor, what of a Python number, what of a text? Which of the three can become another "
-        "one without the code becoming wrong?",
-        "Not all of `update` has to be compiled: the log is no business of a graph. And the elements of a "
-        "tensor are never looked at, nor is that of a tensor without dimensions.",
-        "Compile an inner function of three tensors. Outside of it, make a tensor of the learning rate: "
-        "without dimensions, so that it changes no dtype, and with enough digits for weights in double "
-        "precision. Sizes may vary: the compiler learns that from the second one that it sees.",
+        "What does compiled code assume about a tensor, a Python number, a text? Which of the three can "
+        "change without making the code wrong?",
+        "You needn't compile all of `update`: a graph can't make the text anyway. And no guard looks at the "
+        "elements of a tensor, not even at the one element of a tensor without dimensions.",
+        "Compile an inner function of three tensors. Outside it, turn the learning rate into a tensor "
+        "without dimensions, which changes no dtype, with enough digits for weights in double precision. "
+        "Sizes may vary: the second one becomes a symbol.",
     ],
 )
 
@@ -69,9 +67,8 @@ def _at_most_two(backend):
 def results(stop_recompiles):
     """The step and the log are what they were, call after call
 
-    A graph computes in the dtype of its inputs. A tensor without dimensions leaves the dtype of the result to
-    the weight and brings its own digits with it: made of a Python number, it is float32 unless something else
-    is asked for.
+    A tensor without dimensions doesn't change the dtype of the result, but it brings its own digits. Made
+    from a Python float, it's float32 unless you ask for another dtype.
     """
     setup = "update = stop_recompiles('eager')\nweight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])"
     with Rows() as rows:
@@ -95,8 +92,8 @@ def results(stop_recompiles):
 def in_the_graph(stop_recompiles):
     """Each call runs one graph, which computes all that is large
 
-    What is left out of a graph runs by itself: it reads and writes memory once more, and nothing is fused
-    with it. What is small, such as a rate, costs little where it is.
+    An operator outside the graph reads and writes memory once more, and isn't fused. Small things, such as a
+    rate, cost little outside.
     """
     t = _counted(stop_recompiles, "update(weight, gradient, 0.1, 'head')")
     expect.true(t.backend.runs == 1, f"graphs of `backend`: {t.backend}", "expected: one that ran once")
@@ -111,10 +108,10 @@ def in_the_graph(stop_recompiles):
 def learning_rates(stop_recompiles):
     """A learning rate that changes with every call, compiled with `aot_eager`
 
-    A float that comes in is a constant the first time and a variable from the second value on, unless its
-    value is needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs
-    it for an `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. The elements of a tensor are
-    never looked at.
+    A float argument is a constant the first time and a symbol from the second value on, unless its value is
+    needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs it for
+    `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. No guard looks at the elements of a
+    tensor.
     """
     loop = "for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')"
     _at_most_two(_counted(stop_recompiles, loop, inner="'aot_eager'").backend)
@@ -124,8 +121,8 @@ def learning_rates(stop_recompiles):
 def names(stop_recompiles):
     """A name that changes with every call
 
-    A text that goes into the compiled part is guarded: it is never a variable, so each one gets code of its
-    own. What no operator computes can be done outside.
+    A text that the compiled part uses is guarded by its value, so each text gets code of its own. Do outside
+    what no operator computes.
     """
     loop = "for name in ('head', 'body', 'tail'):\n    update(weight, gradient, 0.1, name)"
     _at_most_two(_counted(stop_recompiles, loop).backend)
@@ -135,9 +132,8 @@ def names(stop_recompiles):
 def sizes(stop_recompiles):
     """A size that changes with every call
 
-    The first size is a constant, and at the second the compiler makes a graph in which it is a variable:
-    that serves all others, of two rows and more. `dynamic=True` begins with the variable, and
-    `dynamic=False` forbids it.
+    The first size is a constant. At the second the compiler makes a graph with a symbol, which serves all
+    sizes of two rows and more. `dynamic=True` begins with the symbol, and `dynamic=False` forbids it.
     """
     loop = "for rows in (4, 6, 9, 2):\n    update(torch.ones(rows, 3), torch.ones(rows, 3), 0.1, 'head')"
     _at_most_two(_counted(stop_recompiles, loop).backend)
@@ -155,8 +151,8 @@ for rows, lr, name in calls:
 def one_after_another(stop_recompiles):
     """Rates, names and sizes that begin to change one after another
 
-    The compiler learns that something varies when it sees it vary. Two things that begin to vary in different
-    calls cost a graph each, besides the first: no more than one may be left to learn.
+    The compiler learns that something varies when it sees it change. Two things that begin to vary in
+    different calls cost a graph each, besides the first. So leave at most one for it to learn.
     """
     t = _counted(stop_recompiles, _CALLS.strip())
     _at_most_two(t.backend)
@@ -169,8 +165,8 @@ def one_after_another(stop_recompiles):
 def two_backends(stop_recompiles):
     """Two calls of `stop_recompiles`, each with a backend of its own
 
-    What was compiled belongs to one backend. A compiled function that is kept for later calls, in a global
-    say, goes on with the first one, and the others get no graph.
+    Compiled code belongs to one backend. A compiled function that is kept, in a global for example, goes on
+    with the first backend, and the others get no graph.
     """
     t = _counted(
         stop_recompiles,

@@ -2,15 +2,15 @@
 
 Write a backend for `torch.compile` that turns `a * b + c` into `torch.addcmul(c, a, b)`, which computes
 `c + a * b` without a tensor for the product. It gets a `torch.fx.GraphModule` and a list of inputs, and
-returns what is called in its place: the module, changed.
+returns the changed module.
 
-- A product of two nodes is a call of `operator.mul`, `torch.mul` or the method `"mul"`; a sum, with the
-  product on either side, is one of `add`. What has a number or an `alpha` in it stays.
-- A product that anything else uses stays, with its sum.
-- Everything else still runs, also methods in place, whose names end in `_`. A product and a sum with one of
-  them between may both stay.
+- A product of two nodes calls `operator.mul`, `torch.mul` or the method `"mul"`; a sum, with the product on
+  either side, calls `add`. Leave calls with a number or an `alpha`.
+- Leave a product that another node uses, and its sum.
+- Everything else still runs, methods in place (names ending in `_`) included. If one stands between a product
+  and its sum, you may leave both.
 
-Of `a * b + c * d` one product remains.
+`a * b + c * d` keeps one product.
 """
 
 import contextlib
@@ -27,13 +27,12 @@ from course_utils.exercise.kits.graphs_compiled import times
 exercise = Exercise(
     minutes=30,
     hints=[
-        "Look for sums. Which of a sum's operands is a product, and who else reads it? `node.args` are the "
-        "operands, `node.users` those who read a node.",
-        "`with graph.inserting_before(node):` says where a new node goes. Then the sum's users get the new "
-        "node, and the two old ones can be erased, the reader before what it reads. A changed graph is not "
-        "yet changed code.",
-        "The new operator reads `a` and `b` where the sum stood. What if one of them was changed in place in "
-        "between? And what does `eliminate_dead_code` take for dead?",
+        "Look for sums. Which operand of a sum is a product, and which other nodes read it? `node.args` are "
+        "the operands, `node.users` the readers.",
+        "`with graph.inserting_before(node):` says where a new node goes. Give the sum's users the new node, "
+        "then erase the two old ones, the reader first. Changing the graph doesn't change the code yet.",
+        "The new operator reads `a` and `b` where the sum stood. What if one of them changed in place in "
+        "between? And which nodes does `eliminate_dead_code` remove?",
     ],
 )
 
@@ -76,18 +75,17 @@ def _expect_rows(write_a_pass, rows_of):
 
 @exercise.check
 def one_operator(write_a_pass):
-    """`a * b + c` runs one operator, and gives what it gave
+    """`a * b + c` runs one operator, with the same result
 
-    A graph module runs code that was written from its graph when it was made: `gm.recompile()` writes it
-    anew. `torch.addcmul(c, a, b)` takes first what is added. A node that nobody reads runs until it is
-    erased.
+    A graph module runs Python code made from its graph; `gm.recompile()` makes it again. The first argument
+    of `torch.addcmul(c, a, b)` is the summand. A node without readers still runs until you erase it.
     """
     _expect_operators(write_a_pass, "f = lambda a, b, c: a * b + c", 1, 0, 0)
 
 
 @exercise.check
 def spellings(write_a_pass):
-    """A product and a sum, however they are written
+    """Every spelling of a product and a sum
 
     `a * b` is a call of `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a
     method, whose target is the string `"mul"`. Three nodes for one operator.
@@ -107,8 +105,8 @@ def spellings(write_a_pass):
 def either_side(write_a_pass):
     """The product on either side, and several of both
 
-    The operands of a node stand in `node.args` in the order in which they were written. A new node has to
-    stand behind all that it reads: what is added may be computed after the product.
+    `node.args` has the operands in the order in which they were written. A new node must come after
+    everything it reads: the summand may be computed after the product.
     """
     rows = {
         "c + a * b": (1, 0, 0),
@@ -127,8 +125,8 @@ def either_side(write_a_pass):
 def several_users(write_a_pass):
     """A product that something else uses as well stays
 
-    `node.users` are all nodes that read it, the output among them. What is computed for them anyway would
-    be computed a second time inside of `addcmul`.
+    `node.users` are all nodes that read it, the output included. Their product stays, and `addcmul` would
+    compute it a second time.
     """
     rows = {
         "((h := a * b) + c) / h": (0, 1, 1),
@@ -142,8 +140,8 @@ def several_users(write_a_pass):
 def numbers(write_a_pass):
     """Numbers, and an `alpha`
 
-    An operand in `node.args` may be a Python number, and `addcmul` takes tensors. What a call was given by
-    name stands in `node.kwargs`: `torch.add(c, h, alpha=2)` is `c + 2 * h`.
+    An operand in `node.args` may be a Python number, but `addcmul` takes tensors. Keyword arguments are in
+    `node.kwargs`: `torch.add(c, h, alpha=2)` is `c + 2 * h`.
     """
     rows = {
         "a * 2 + b": (0, 1, 1),
@@ -157,10 +155,10 @@ def numbers(write_a_pass):
 
 @exercise.check
 def in_place(write_a_pass):
-    """What is done in place stays, and nothing is read after it was changed
+    """Writes in place stay, and no operator moves past one
 
-    The graph does not say that `a.add_(1)` changes `a`: nobody reads the node, and `eliminate_dead_code`
-    takes it for dead. An operator that moves over it reads the changed `a`, also where a view was changed.
+    The graph doesn't say that `a.add_(1)` changes `a`. No node reads it, so `eliminate_dead_code` removes it.
+    An operator that moves past it reads the changed `a`, even if the write went through a view.
     """
     with Rows() as rows:
         for label, body, counts in [
@@ -178,8 +176,8 @@ def in_place(write_a_pass):
 def as_a_backend(write_a_pass):
     """As a backend of a compiled function, with gradients
 
-    Autograd records what the returned function runs, operator by operator. `addcmul` has a backward of its
-    own, so the gradients are those of the product and the sum.
+    Autograd records each operator that the returned function runs. `addcmul` has its own backward, with the
+    gradients of the product and the sum.
     """
     setup = f"{_INPUTS}\nf = lambda a, b, c: torch.sin(c + a * b) + a.mul(b)"
     t = expect.given(setup, write_a_pass=write_a_pass)

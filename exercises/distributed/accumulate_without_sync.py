@@ -1,16 +1,16 @@
 """Accumulation that communicates once a step
 
-A batch that does not fit into memory is taken in parts, its *micro-batches*. Train `model`, a
-`DistributedDataParallel`, on the list `batches` of pairs `(x, y)`: every `every` of them make one step of
-`optimizer`, and what remains at the end makes one too.
+A batch that doesn't fit into memory is split into *micro-batches*. Train `model`, a
+`DistributedDataParallel`, on the list `batches` of pairs `(x, y)`. Each `every` of them make one step of
+`optimizer`; what is left at the end makes one too.
 
 `loss(model(x), y)` is the mean over the samples of a micro-batch. A step follows the gradient of the mean
 over all samples of the step, on all ranks. Micro-batches may differ in size; all ranks have the same sizes.
 
-Only the last backward of a step communicates. Each backward runs before the next forward. `.grad` need not be
-empty at first.
+Only the last backward of a step communicates. Run each backward before the next forward. `.grad` may hold
+something at first.
 
-Five micro-batches, `every=2` → three steps; the second, the fourth and the fifth backward communicate.
+Five micro-batches, `every=2` → three steps; the second, fourth and fifth backward communicate.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "`model.no_sync()` switches the averaging off. It is the forward that reads the switch: it tells the "
-        "backward that belongs to it whether to communicate. Which micro-batch must not be inside?",
-        "Take the micro-batches of one step together, as a slice of the list. Then you know which is the "
-        "last of them, at the end of the list too, and how many samples the step has.",
-        "A mean over 3 samples and one over 1 sample: with which weights is their sum the mean over the 4? "
-        "The weights of a step add up to 1 on each rank. The averaging over the ranks is done by the model.",
+        "`model.no_sync()` switches the averaging off. The forward reads the switch and tells its "
+        "backward whether to communicate. Which micro-batch must not be inside?",
+        "Take the micro-batches of one step as a slice of the list. Then you know which is the last of "
+        "them, also at the end of the list, and how many samples the step has.",
+        "A mean over 3 samples and one over 1 sample: with which weights is their sum the mean over all "
+        "4? The weights of a step add up to 1 on each rank. The model averages over the ranks.",
     ],
 )
 
@@ -109,9 +109,9 @@ class _Run:
 def one_step(accumulate_without_sync, world_size):
     """Four micro-batches make the step that the whole batch makes in one process
 
-    The gradients of several backwards add up in `.grad`. Each is that of a mean over one micro-batch, and the
-    weight of this mean is its share of the samples. The all-reduce of a backward averages what stands in
-    `.grad` by then, and it divides by the number of ranks itself.
+    The gradients of several backwards add up in `.grad`. Each is the gradient of a mean over one micro-batch,
+    so weight it by the micro-batch's share of the samples. DDP averages what is in `.grad` by then, and
+    divides by the number of ranks itself.
     """
     _Run(accumulate_without_sync, [2] * 4, 4).expect_weights(world_size)
 
@@ -120,8 +120,8 @@ def one_step(accumulate_without_sync, world_size):
 def sizes(accumulate_without_sync, world_size):
     """Micro-batches of different sizes: every sample of a step counts as much as any other
 
-    Where a mean over one sample and a mean over three are added up alike, the one sample weighs as much as
-    the three together. The weight of a mean is its share of the samples of the step.
+    If you add a mean over one sample and a mean over three with equal weights, the one sample counts as much
+    as the three together. Weight each mean by its share of the samples of the step.
     """
     _Run(accumulate_without_sync, [3, 1, 2], 3).expect_weights(world_size)
 
@@ -130,8 +130,8 @@ def sizes(accumulate_without_sync, world_size):
 def several_steps(accumulate_without_sync, world_size):
     """Each step has the gradients of its own micro-batches
 
-    `.grad` keeps what it has until somebody clears it, and the next backward adds to it: in the second step
-    what the first has left there, in the first what came before the call.
+    Backward adds to what is in `.grad`. Clear it before each step, the first one too: the caller may have
+    left something there.
     """
     earlier = "\nmodel.module.weight.grad = torch.tensor([[100.0]])"
     with Rows() as rows:
@@ -142,10 +142,10 @@ def several_steps(accumulate_without_sync, world_size):
 
 @exercise.check(ranks=2)
 def the_tail(accumulate_without_sync, world_size):
-    """What remains at the end makes a step like the others
+    """What is left at the end makes a step like the others
 
-    Where the number of micro-batches is no multiple of `every`, the last step has fewer: another one is its
-    last, and other weights add up to 1. A step whose gradients were not averaged leaves each rank with a
+    If the number of micro-batches isn't a multiple of `every`, the last step has fewer. Its last micro-batch
+    still has to communicate, and its weights still add up to 1. Without the average each rank ends with a
     model of its own.
     """
     for number, every in ((5, 2), (2, 3)):
@@ -156,8 +156,8 @@ def the_tail(accumulate_without_sync, world_size):
 def one_at_a_time(accumulate_without_sync):
     """The backward of a micro-batch runs before the forward of the next
 
-    A graph keeps what its backward needs until that has run. Several at once take the memory that the whole
-    batch had no room in.
+    A graph keeps what its backward needs until that has run. Several graphs at once take as much memory as
+    the whole batch.
     """
     run = _Run(accumulate_without_sync, [2] * 3, 3)
     passes = [mark for mark in run.order if mark in ("forward", "backward")]
@@ -168,9 +168,8 @@ def one_at_a_time(accumulate_without_sync):
 def collectives(accumulate_without_sync):
     """In each step the last backward communicates, and nothing else
 
-    The forward prepares its backward for communicating, or does not: `no_sync` has to be on while the forward
-    runs, and in the backward nothing asks for it any more. What is averaged in backward is sent while other
-    gradients are still computed; what is averaged after it is not.
+    The forward decides whether its backward communicates, so `no_sync` has to be on while the forward runs.
+    An average in backward travels while other gradients are still computed; one after backward doesn't.
     """
     run = _Run(accumulate_without_sync, [2] * 5, 2)
     found = [[]]

@@ -1,16 +1,16 @@
 """Buckets that leave while backward runs
 
-`BucketedDDP(module, bucket_bytes)` averages gradients like `MiniDDP`, in few messages that leave early. Ranks
-hold equal parameters and use all.
+`BucketedDDP(module, bucket_bytes)` averages gradients like `MiniDDP`, in few messages that leave early. All
+ranks use all parameters.
 
-1. At construction trained parameters go into buckets, in *reverse* order: into the last one if its gradients
+1. At construction put trained parameters into buckets, in reverse order: into the last one if its gradients
    then have at most `bucket_bytes` bytes, else into a new one.
-2. A bucket is one all-reduce of one tensor, launched with `async_op=True` as soon as it is complete and the
-   one before launched. Ranks may get gradients in different orders.
-3. When all are launched, each is waited for. Then every `.grad` is the mean; a second backward adds its mean.
+2. A bucket is one `all_reduce` of one tensor. Launch it with `async_op=True` when it's complete and the one
+   before it is launched. Gradients may come in another order on each rank.
+3. At the end of backward (`queue_callback`), wait for all. Then `.grad` is the mean; a second backward adds
+   its mean.
 
-`torch.autograd.Variable._execution_engine.queue_callback(f)` in a hook calls `f()` at the end of backward.
-Do not use `DistributedDataParallel`.
+Don't use `DistributedDataParallel`.
 
 `nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))`, 16 bytes → `1.bias 1.weight`, `0.bias`, `0.weight`
 """
@@ -25,14 +25,14 @@ from course_utils.exercise.kits import ranks
 exercise = Exercise(
     minutes=30,
     hints=[
-        "Make the buckets in `__init__`, as lists of parameters, and print them for a small model. What has "
-        "to be known of a bucket for a hook to tell that this gradient was the last one missing?",
-        "A hook of each parameter counts down in its bucket. Then, from the first bucket that is not "
+        "Make the buckets in `__init__`, as lists of parameters, and print them for a small model. What "
+        "does a hook need to know of a bucket to tell that this gradient was the last one missing?",
+        "A hook of each parameter counts down in its bucket. Then, from the first bucket that isn't "
         "launched yet: while the next one is complete, put its gradients into one flat tensor and launch "
         "that. Keep what the launch returned, with the flat tensor, for later.",
-        "The launch of the last bucket queues the callback. There, bucket by bucket: wait, divide, cut the "
-        "flat tensor into pieces of `numel()` elements and copy each into its `.grad`. At the end set the "
-        "counters back, for the next backward.",
+        "The launch of the last bucket queues the callback. There, bucket by bucket: wait, divide, cut "
+        "the flat tensor into pieces of `numel()` elements and copy each into its `.grad`. At the end "
+        "reset the counters for the next backward.",
     ],
 )
 
@@ -96,9 +96,8 @@ def _expect_means(t, when, *times):
 def waits_at_the_end(BucketedDDP, world_size):
     """Each launch is waited for, and nobody waits before all are launched
 
-    A launch returns before anything was sent, and after `wait()` of what it returned the sum is there; that
-    of one bucket says nothing about the others. Where a hook waits, backward stands still: nothing is won
-    then over sending all at the end.
+    A launch returns before anything is sent. The sum is there after `wait()` of what it returned, for that
+    bucket alone. If a hook waits, backward stands still, and nothing is won over sending all at the end.
     """
     t, watch = _given(BucketedDDP, _TWO_LAYERS, _x(world_size), _MAKE)
     ranks.all_through(t, _CALL, watch)
@@ -114,8 +113,8 @@ def waits_at_the_end(BucketedDDP, world_size):
 def means(BucketedDDP, world_size):
     """When backward returns, every gradient is the mean over three ranks
 
-    An all-reduce adds up. `torch.cat` makes a copy: what the collective writes into it is in no `.grad`
-    before it is copied there.
+    An `all_reduce` adds up. `torch.cat` makes a copy: what the collective writes there isn't in any `.grad`
+    until you copy it back.
     """
     t, watch = _given(BucketedDDP, _TWO_LAYERS, _x(world_size), _MAKE)
     ranks.all_through(t, _CALL, watch)
@@ -126,8 +125,8 @@ def means(BucketedDDP, world_size):
 def adds_up(BucketedDDP, world_size):
     """A second backward adds its mean to the first
 
-    What is noted in a backward, arrivals and launches, has to be forgotten when it ends. `.grad` keeps what
-    it has until somebody clears it; after the first backward that is the same on all ranks.
+    Forget at the end of a backward what you noted in it: arrivals and launches. `.grad` keeps what it has
+    until somebody clears it; after the first backward that is the same on all ranks.
     """
     t, watch = _given(BucketedDDP, _TWO_LAYERS, _x(world_size), _MAKE, _CALL)
     ranks.all_through(t, "ddp(5 * x).sum().backward()", watch)
@@ -138,9 +137,9 @@ def adds_up(BucketedDDP, world_size):
 def buckets(BucketedDDP):
     """One all-reduce for each bucket, as full as it may be, and nothing else
 
-    An element of float32 has 4 bytes, one of float64 has 8: `nbytes` says it. A parameter that fits exactly
-    goes in, one that does not opens the next bucket, and no bucket is left empty. A frozen parameter gets no
-    gradient: a bucket with one in it would wait for ever.
+    An element of float32 has 4 bytes, one of float64 has 8: see `nbytes`. A parameter that fits exactly goes
+    in, one that doesn't opens the next bucket, and no bucket is empty. A frozen parameter gets no gradient: a
+    bucket with one would wait for ever.
     """
     with Rows() as rows:
         for label, more, limit, wanted in (
@@ -166,9 +165,9 @@ def buckets(BucketedDDP):
 def early(BucketedDDP):
     """Each bucket is launched as soon as its last gradient is there
 
-    Backward reaches the last layers first. Buckets in that order fill one after another, and while one is on
-    its way the layers before it are still computed. In the order of `parameters()` the first bucket would be
-    complete when all is over.
+    Backward reaches the last layers first. Buckets in that order fill one after another, and while one
+    travels the layers before it are still computed. In the order of `parameters()` the first bucket would be
+    complete at the very end.
     """
     model = "model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))\nx = torch.ones(1, 2)"
     t, watch = _given(BucketedDDP, model, "ddp = BucketedDDP(model, 32)")
@@ -193,7 +192,7 @@ def in_one_order(BucketedDDP, rank):
     """The ranks go through the layers in different orders
 
     Collectives have no names: the first of one rank meets the first of the other. So all ranks launch the
-    same buckets in the same order, also where a later one is complete first.
+    same buckets in the same order, even if a later one is complete first.
     """
     orders = [[0, 1, 2], [1, 2, 0]]
     t, watch = _given(

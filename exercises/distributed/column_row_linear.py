@@ -1,16 +1,15 @@
 """Two linear layers, split over the ranks
 
 `ColumnRowLinear(first, second, activation)` computes `second(activation(first(x)))` for two `nn.Linear` with
-biases. Each rank holds an equal share of the *hidden* features, those between the two: the run of its
-number, as `chunk` cuts them. `activation` acts on each element. All ranks are given the same, have the same
-result and compute the same loss from it.
+biases. Each rank holds an equal share of the *hidden* features, those between the layers, as `chunk` cuts
+them. `activation` works element by element. All ranks get the same arguments and compute the same loss.
 
-- All gradients are those of the pair in one process: also of `x`, which the loss may use elsewhere too.
-- The parameters are called `first.weight`, `first.bias`, `second.weight` and `second.bias`; each rank has the
-  last one whole. Nothing else is kept of the pair.
+- All gradients are those of the pair in one process, that of `x` too, which the loss may also use elsewhere.
+- The parameters are `first.weight`, `first.bias`, `second.weight` and `second.bias`, the last one whole on
+  each rank. Keep nothing else of the pair.
 - Forward takes one `all_reduce`, backward one.
 
-Two ranks, `nn.Linear(4, 6)`, `nn.Linear(6, 3)` → shapes `(3, 4)` and `(3, 3)` of the weights.
+Two ranks, `nn.Linear(4, 6)`, `nn.Linear(6, 3)` → weights of shapes `(3, 4)` and `(3, 3)`
 """
 
 import copy
@@ -31,13 +30,13 @@ exercise = Exercise(
     minutes=30,
     hints=[
         "Which elements of both weights does one hidden feature need? With those alone, what can a rank "
-        "compute, and what is still missing when all have computed it?",
-        "The result is a sum over the hidden features, so over the ranks. What belongs to no hidden feature "
-        "is added when that sum is made. In backward every rank has the gradient of the whole result, and "
-        "finds what its own hidden features contribute to the gradient of `x`.",
-        "`dist.all_reduce` writes into a tensor and knows nothing of gradients. Two small "
-        "`autograd.Function`s do: one stands before `first`, does nothing in forward and sums in backward; "
-        "the other stands behind `second`, sums in forward and hands the gradient on as it is.",
+        "compute, and what is missing when all have computed it?",
+        "The result is a sum over the hidden features, so over the ranks. Add what belongs to no hidden "
+        "feature after that sum. In backward every rank has the gradient of the whole result, and finds "
+        "what its own hidden features contribute to the gradient of `x`.",
+        "You need two small `autograd.Function`s: one before `first` that does nothing in forward and "
+        "sums in backward, and one after `second` that sums in forward and returns the gradient "
+        "unchanged.",
     ],
 )
 
@@ -93,8 +92,8 @@ def _summand(t, pair, x):
 def values(ColumnRowLinear):
     """Each of three ranks has the whole result
 
-    The product with the second weight is a sum over the hidden features, so it is a sum over the ranks. The
-    bias of the second layer belongs to no feature: what is added before that sum is added by every rank.
+    The product with the second weight is a sum over the hidden features, so over the ranks. The bias of the
+    second layer belongs to no feature: if you add it before that sum, every rank adds it.
     """
     t, pair = _given(ColumnRowLinear)
     result, _ = ranks.all_through(t, "model(x)")
@@ -116,8 +115,8 @@ def shares(ColumnRowLinear):
     """The parameters are this rank's shares: rows of the first weight, columns of the second
 
     `nn.Linear` holds its weight as (outputs, inputs). A hidden feature is an output of the first layer and an
-    input of the second. Split the other way round, a rank would have parts of sums, and `activation` needs
-    the whole.
+    input of the second. Split the other way round, a rank has parts of sums, and `activation` needs the
+    whole.
     """
     t, pair = _given(ColumnRowLinear)
     found = dict(t.model.named_parameters())
@@ -130,8 +129,8 @@ def shares(ColumnRowLinear):
 def kept(ColumnRowLinear):
     """A rank keeps its shares, and nothing of the pair's memory
 
-    A slice is a view: it shares the storage that it was cut from, and all of that stays while one element is
-    in use. `clone` makes a storage of the size of the slice.
+    A slice is a view: it shares the storage that it was cut from, and all of that stays alive with it.
+    `clone` makes a storage of the size of the slice.
     """
     t, pair = _given(ColumnRowLinear)
     limit = 4 * sum(share.numel() for share in _shares(dict(pair.named_parameters())).values())
@@ -154,9 +153,9 @@ def kept(ColumnRowLinear):
 def gradients_of_shares(ColumnRowLinear):
     """The gradients of the shares are shares of the gradients
 
-    All ranks compute the same loss from the same result, so each has the gradient of the result whole. A sum
-    hands its gradient on to each summand as it is: behind the second layer there is nothing to add up in
-    backward. torch's differentiable `all_reduce` does add up; it is made for a loss that is the sum of all
+    All ranks compute the same loss from the same result, so each has the whole gradient of the result. A sum
+    passes its gradient on to each summand unchanged: after the second layer there is nothing to add up in
+    backward. torch's differentiable `all_reduce` does add up; it's made for a loss that is the sum of all
     ranks' losses.
     """
     t, pair = _given(ColumnRowLinear)
@@ -174,9 +173,9 @@ def gradients_of_shares(ColumnRowLinear):
 def gradient_of_x(ColumnRowLinear):
     """Each rank has the whole gradient of `x`, also where `x` is used elsewhere too
 
-    All hidden features were made from `x`, so its gradient is a sum over the ranks. What comes to `x` from
-    elsewhere each rank has whole already: a hook on the caller's `x` would take that into the sum too, one on
-    `x.view_as(x)` sees only what comes back from the layers.
+    All hidden features come from `x`, so its gradient is a sum over the ranks. What comes to `x` from
+    elsewhere each rank has already: a hook on the caller's `x` would sum that too, one on `x.view_as(x)` sees
+    only what comes back from the layers.
     """
     with Rows() as rows:
         for label, call in (("the module alone", _ALONE), ("`x` used elsewhere too", _BESIDE)):
@@ -201,8 +200,8 @@ def gradient_of_x(ColumnRowLinear):
 def collectives(ColumnRowLinear):
     """One `all_reduce` in forward, like the result, and one in backward, like `x`
 
-    From a feature's own row of the first weight to its own column of the second nothing of the other features
-    is needed. So the hidden features stay where they are, and only sums travel.
+    From a feature's row of the first weight to its column of the second you need no other feature. So the
+    hidden features stay where they are, and only sums travel.
     """
     t, _ = _given(ColumnRowLinear)
     with measure.traffic() as seen:

@@ -1,12 +1,11 @@
 """A quarter of the bytes, and no error that adds up
 
-`DistributedDataParallel` hands each bucket of gradients to a *communication hook* and takes what its future
-brings for their average. Write one: each rank rounds its gradients to whole numbers from -127 to 127, in
-units of its own *scale*, a 127th of the largest magnitude, and all average what was sent.
+Write a communication hook. Each rank rounds its gradients to whole numbers from -127 to 127, in units of
+its own *scale*, a 127th of the largest magnitude. The result is the average of what was sent.
 
-- A rank brings one byte for each element, 8 for each parameter.
+- A rank sends one byte for each element, and 8 for each parameter.
 - What rounding takes away is added to the same elements in the next backward, before scale and rounding.
-  `state`, a dict, keeps it. Later parameters have another order.
+  `state`, a dict, keeps it. Parameters change their order.
 - A gradient with a NaN on some rank has one on all.
 
 `[127., 0.6]` on rank 0, `[0., -254.]` on rank 1 → `[63.5, -126.5]`; rank 0 keeps `[0., -0.4]`
@@ -23,14 +22,15 @@ from course_utils.exercise.kits import ranks
 exercise = Exercise(
     minutes=35,
     hints=[
-        "The whole numbers of two ranks are in different units: adding them up means nothing, and eight bits "
-        "would not hold the sum. What does a rank need from another one to know the gradients it meant?",
-        "`dist.all_gather` with `async_op=True` gives a work, and its `get_future()` one that is done when "
-        "everything has arrived. `then` takes a function that runs at that time; what it returns is what the "
-        "new future brings. `torch.futures.collect_all` makes one future of several.",
-        "The residual is what you wanted to send, less what your own numbers stand for. Cut it into pieces "
-        "along `bucket.parameters()`, and keep each piece under its parameter. Beside all zeros a scale must "
-        "not be zero; beside a NaN it may be one.",
+        "The whole numbers of two ranks are in different units: to add them up means nothing, and eight "
+        "bits wouldn't hold the sum. What does a rank need from another one to know the gradients it "
+        "meant?",
+        "`dist.all_gather` with `async_op=True` returns a work, and its `get_future()` a future that is "
+        "done when everything has arrived. `then` takes a function that runs at that time; what it "
+        "returns is the value of the new future. `torch.futures.collect_all` makes one future of several.",
+        "The residual is what you wanted to send, less what your own numbers stand for. Cut it into "
+        "pieces along `bucket.parameters()`, and keep each piece under its parameter. For all zeros the "
+        "scale must not be zero.",
     ],
 )
 
@@ -101,8 +101,8 @@ def _expect_close(t, inputs):
 def bytes_sent(compress_hook, world_size):
     """One byte for each element
 
-    A tensor is sent as it is held: whole numbers in `float32` take four bytes each, in `int8` one. torch's
-    own hooks send two, in half precision.
+    A tensor is sent as it's held: whole numbers in `float32` take four bytes each, in `int8` one. torch's own
+    hooks send two, in half precision.
     """
     inputs = [[[0.5, 1.5, -2.5, 3.5]], [[7.5, -1.5, 4.5, 0.5]]]
     t = _given(compress_hook, "nn.Linear(4, 100)", inputs)
@@ -120,7 +120,7 @@ def one_backward(compress_hook, rank):
 
     A whole number means nothing without its unit, so every rank's scale travels with its numbers. `round`
     goes to the nearest one, `to(torch.int8)` cuts the fraction off, and what is beyond 127 comes back as
-    -128. With a hook of your own the model does not divide by the number of ranks: it takes what the future
+    -128. With a hook of your own the model doesn't divide by the number of ranks: it takes what the future
     brings.
     """
     t = _given(compress_hook, _ONE, [[[127.0, 0.6]], [[0.0, -254.0]]])
@@ -139,8 +139,8 @@ def one_backward(compress_hook, rank):
 def zeros(compress_hook):
     """Gradients that are zero everywhere, and others after them
 
-    A 127th of zero is zero, and zero divided by zero is not a number. In a residual it stays for ever. Any
-    positive scale does for zeros.
+    A 127th of zero is zero, and zero divided by zero is nan. In a residual nan stays for ever. Any positive
+    scale will do for zeros.
     """
     inputs = [[[0.0, 0.0], [0.3, 0.2]], [[0.0, 0.0], [0.0, 0.0]]]
     _expect_close(_given(compress_hook, _ONE, inputs), inputs)
@@ -151,8 +151,8 @@ def feedback(compress_hook):
     """Over many backwards the sum is off by no more than one of them
 
     A gradient that stays the same is rounded in the same direction every time, and the error grows with the
-    steps. What this rank's own numbers did not bring has to go into its next gradient, before the scale is
-    made: what a large gradient loses may be more than all of a small one after it.
+    steps. Add what this rank's numbers lost to its next gradient, before you make the scale: what a large
+    gradient loses may be more than all of a small one after it.
     """
     with Rows() as rows:
         for label, of_rank_0 in (
@@ -169,7 +169,8 @@ def by_parameter(compress_hook):
     """What was lost reaches the elements that lost it, in buckets of another order
 
     In its first backward the model sees in which order gradients are ready, and puts the parameters into
-    buckets in that order. What was kept by the number of a bucket, or as one tensor, then belongs to others.
+    buckets in that order. A residual kept by the number of a bucket, or as one tensor, then belongs to
+    others.
     """
     small = [[0.01, -0.02, 0.03]] * 2
     inputs = [[[80.0, 31.0, -50.0], *small], [[-7.0, 3.0, 40.0], *small]]

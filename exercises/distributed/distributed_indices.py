@@ -1,14 +1,13 @@
 """The indices of one rank
 
-In one epoch `length` items are shared among `num_replicas` ranks. Return the indices of the items that `rank`
-reads, in order, as a list of ints: those that `DistributedSampler` gives it with the same arguments, after
-`set_epoch(epoch)`. Its rule:
+`length` items are shared among `num_replicas` ranks. Return the indices that `rank` reads in an epoch, as a
+list of ints: those that `DistributedSampler` gives it with the same arguments, after `set_epoch(epoch)`.
 
-1. The order, the same on all ranks: 0, 1, 2, … With `shuffle` it is `torch.randperm(length, generator=g)`,
-   where `g` is a `torch.Generator` of its own with the seed `seed + epoch`.
-2. Where `length` is no multiple of `num_replicas`, the order is filled up to the next one by beginning again
-   from its first entry, as often as it takes. With `drop_last` it is cut instead.
-3. Rank `r` has entry `r` and every `num_replicas`-th after it.
+1. The order, the same on all ranks: 0, 1, 2, …, or with `shuffle` `torch.randperm(length, generator=g)`; `g`
+   is a `torch.Generator` of its own, seeded with `seed + epoch`.
+2. If `length` isn't a multiple of `num_replicas`, fill the order up to the next one: begin again from its
+   first entry, as often as it takes. With `drop_last` cut it instead.
+3. Rank `r` reads entry `r` and every `num_replicas`-th after it.
 
 Use no `DistributedSampler`.
 
@@ -27,12 +26,12 @@ from course_utils.exercise import Exercise, Table, Trait, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Three steps, one after another: an order of all items that every rank makes alike, then its length, "
-        "then a share of it. Only in the last step does `rank` play a part.",
+        "There are three steps: an order of all items that every rank makes alike, its length, and a "
+        "share of it. Only the last step needs `rank`.",
         "How long is the filled order? Each rank gets `length / num_replicas` entries, rounded up; with "
         "`drop_last` rounded down. What stands at place `length` of an order that begins again there?",
         "`torch.Generator` has a method `manual_seed`, which returns the generator. Entry `i` of an order "
-        "that begins again behind its end is entry `i` modulo its length. The places of one rank are a "
+        "that begins again at its end is entry `i` modulo its length. The places of one rank are a "
         "`range` that begins at `rank`, with a step.",
     ],
 )
@@ -115,8 +114,8 @@ _IN_ORDER = {"shuffle": False}
 def shares(distributed_indices):
     """Without shuffling, a length that can be shared
 
-    A rank has every `num_replicas`-th entry, not one piece of the order: the first batches of all ranks
-    together are then the beginning of the order.
+    A rank has every `num_replicas`-th entry, not one piece of the order: so the first batches of all ranks
+    together are the beginning of the order.
     """
     _expect_shares(distributed_indices, _EVEN, _IN_ORDER)
 
@@ -125,9 +124,8 @@ def shares(distributed_indices):
 def filled_up(distributed_indices):
     """Every rank has as many, also where the length cannot be shared
 
-    A rank with fewer batches would leave the others waiting for its gradients. So the order goes on behind
-    its end with its first entry, then the second, through all of it and again. What is filled in is shared
-    like the rest.
+    A rank with fewer batches would leave the others waiting for its gradients. So the order goes on with its
+    first entry, then the second, through all of it and again. What is filled in is shared like the rest.
     """
     traits = [
         _NO_MULTIPLE,
@@ -149,7 +147,7 @@ def filled_up(distributed_indices):
 def cut(distributed_indices):
     """With `drop_last` what cannot be shared is left out
 
-    Each rank has `length // num_replicas` indices then, and nothing is left out where nothing is left over.
+    Each rank has `length // num_replicas` indices then. If nothing is left over, nothing is left out.
     """
     _expect_shares(
         distributed_indices, _EVEN + _UNEVEN, {**_IN_ORDER, "drop_last": True}, traits=[_NO_MULTIPLE]
@@ -160,9 +158,9 @@ def cut(distributed_indices):
 def shuffled(distributed_indices):
     """Shuffled by the seed that is given, and alike on all ranks
 
-    Nothing is sent between the ranks: they agree since each makes the same order from the same seed. The
-    shares of different orders overlap, and some items are read by nobody. Python's `random`, NumPy and sorted
-    random numbers have other orders for the same seed.
+    The ranks send nothing to each other: they agree because each makes the same order from the same seed.
+    Shares of different orders would overlap, and nobody would read some items. Python's `random`, NumPy and
+    sorted random numbers have other orders for the same seed.
     """
     not_first = Trait("`rank` is not 0", lambda length, n, rank, *rest: rank > 0, "All have the same order.")
     _expect_shares(distributed_indices, _EVEN, {}, {"shuffle": True, "seed": 7}, traits=[not_first])
@@ -172,8 +170,8 @@ def shuffled(distributed_indices):
 def every_epoch(distributed_indices):
     """Another order in every epoch
 
-    With the epoch in the seed its order can be made without those before it: a run that is resumed in epoch 7
-    needs no random state of an earlier one.
+    With the epoch in the seed you can make its order without those before it: a run that is resumed in epoch
+    7 needs no random state of an earlier one.
     """
     _expect_shares(distributed_indices, _EVEN, {"epoch": 1}, {"seed": 4, "epoch": 2})
 

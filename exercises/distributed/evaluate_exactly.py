@@ -1,17 +1,17 @@
 """Right to the last example
 
 All ranks evaluate a classifier together. Return accuracy and mean `F.cross_entropy` over the whole data set:
-two floats, the same on every rank. **Each example counts once**, also where the sampler repeats some. `model`
-is in eval mode already, and gradients are off.
+two floats, the same everywhere. `model` is in eval mode.
 
-`loader` has a `DistributedSampler`, which deals out one list: all examples in some order, then the first ones
-again, up to a multiple of the number of ranks `n`. Rank `r` reads the places `r`, `r + n`, `r + 2n` and on:
-`loader.sampler.rank` is `r`, `loader.sampler.num_replicas` is `n`.
+The `DistributedSampler` of `loader` deals out one list: all examples in some order, then the first ones
+again, up to a multiple of the number of ranks. `loader.sampler.rank` is `r`, `loader.sampler.num_replicas` is
+`n`; rank `r` reads places `r`, `r + n`, ….
 
-- A rank runs the model on what its loader reads, no more.
-- It sends a few numbers, in at most four collectives.
+- **Each example counts once.**
+- A rank runs the model only on what its loader reads.
+- It sends few numbers, in at most four collectives.
 
-Rounded: `nn.Identity()` with `x = [[2., 0.], [2., 0.], [0., 2.]]`, `y = [0, 0, 0]` → `(0.6667, 0.7936)`
+Rounded: `nn.Identity()`, `x = [[2., 0.], [2., 0.], [0., 2.]]`, `y = [0, 0, 0]` → `(0.6667, 0.7936)`
 """
 
 import copy
@@ -26,7 +26,6 @@ from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "A mean of means is the mean only where all of them are of equally many examples. Sums can be added "
         "up, over batches and over ranks. By what is the sum to be divided?",
@@ -97,9 +96,9 @@ def _mean_of_means(parts):
 def of_all_ranks(evaluate_exactly):
     """Two ranks with two batches each, of three and of two examples
 
-    A mean of means is the mean only where all of them are of equally many examples. In a last batch, which is
-    smaller, each would count more. Add up sums, over batches and with `all_reduce` over ranks: that leaves
-    the result on every rank, `reduce` on one.
+    A mean of means is the mean if all of them are over equally many examples. In a smaller last batch each
+    example would count more. Add up sums, over batches and with `all_reduce` over ranks: it leaves the result
+    on every rank, `reduce` on one.
     """
     _expect_right(evaluate_exactly, 10, 3)
 
@@ -109,7 +108,7 @@ def repeated(evaluate_exactly):
     """Three ranks: what the sampler repeats counts once
 
     The repeated examples stand at the end of the list, and the ranks take turns in it: each of the last ranks
-    reads one of them, as its last. What the ranks read together is longer than the data set.
+    reads one of them, as its last. Together the ranks read more than the data set.
     """
     with Rows() as rows:
         for n, batch, shuffle in ((12, 4, False), (11, 4, False), (13, 3, False), (10, 4, True)):
@@ -122,7 +121,7 @@ def nothing_to_count(evaluate_exactly):
     """A batch, or all that a rank reads, may consist of repeated examples
 
     The mean of no examples is nan, and nan times 0 is nan; a sum over none is 0. A rank that has nothing to
-    add takes part in the collective all the same: the others wait for it.
+    add still takes part in the collective: the others wait for it.
     """
     with Rows() as rows:
         for n, batch in ((10, 3), (2, 2), (1, 4)):
@@ -134,7 +133,7 @@ def nothing_to_count(evaluate_exactly):
 def its_own_share(evaluate_exactly):
     """The model runs on the share of its rank only
 
-    Where every rank evaluates the whole data set nothing has to be sent, and more ranks make nothing faster.
+    If every rank evaluates the whole data set, nothing has to be sent, and more ranks don't make it faster.
     """
     t, sizes = _given(evaluate_exactly, 8, 2), []
     t.model.register_forward_hook(lambda model, given, logits: sizes.append(len(logits)))
@@ -146,8 +145,8 @@ def its_own_share(evaluate_exactly):
 def few_numbers(evaluate_exactly):
     """What is sent does not grow with the data set
 
-    In a collective all ranks wait for the last one: one for each batch makes every batch as slow as the
-    slowest rank. Two sums say all that the others need of a share, however many examples are in it.
+    In a collective all ranks wait for the last one: a collective for each batch makes every batch as slow as
+    the slowest rank. Two sums of a share are all that the others need.
     """
     _, calls = ranks.all_through(_given(evaluate_exactly, 240, 3), _CALL)
     expect.at_most(len(calls), 4, "collectives on this rank, for 40 batches")

@@ -1,17 +1,16 @@
 """Data parallel training, by hand
 
-`MiniDDP(module)` wraps a module on every rank. Each rank trains on its share of a batch, and the result is
-the model of a single process with the whole batch.
+`MiniDDP(module)` wraps a module on every rank. Each rank trains on its share, and the model that comes out is
+that of a single process with the whole batch.
 
 - At construction all parameters and buffers, frozen ones too, take rank 0's values, in place.
 - Hooks average: after `backward()` every `.grad` is the mean over all ranks; a second backward adds its mean.
-  All ranks use all trained parameters alike.
-- Each gradient is sent once, also of a weight at two places, and little else.
+  All ranks use all parameters.
+- Each gradient is sent once, even if a weight is used twice, and little else is sent.
 
-`ddp(...)` calls the module, with any arguments; `ddp.module` is the module. Do not use
-`DistributedDataParallel`.
+`ddp(...)` calls the module; `ddp.module` is it. Don't use `DistributedDataParallel`.
 
-`MiniDDP(nn.Linear(1, 1))(x).sum().backward()` with `x = [[1.]]` on rank 0, `[[5.]]` on rank 1 → on both
+`MiniDDP(nn.Linear(1, 1))(x).sum().backward()`, `x = [[1.]]` on rank 0, `[[5.]]` on rank 1 → on both
 `weight.grad` is `[[3.]]`
 """
 
@@ -26,12 +25,12 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "Two moments: construction, where all ranks have to come to the same values, and backward, where the "
+        "There are two moments: construction, where all ranks take the same values, and backward, where "
         "gradients arrive one after another. Which collective suits which?",
-        "`broadcast` and `all_reduce` write into the tensor that they are given: give them the module's own. "
-        "Which of a parameter's hooks is called when `.grad` has been filled, and what is it given?",
-        "`parameters()` gives each parameter once, wherever it stands; not all of them require a gradient. "
-        "After the sum over the ranks a division is missing. What `.grad` held before is equal everywhere.",
+        "`broadcast` and `all_reduce` write into the tensor that they get: pass the module's own. Which "
+        "hook of a parameter runs when `.grad` has been filled, and what does it get?",
+        "`parameters()` gives each parameter once, wherever it's used; not all of them require a "
+        "gradient. After the sum over the ranks, divide. What `.grad` held before is equal on all ranks.",
     ],
 )
 
@@ -60,9 +59,9 @@ def _tensors(model):
 def same_start(MiniDDP):
     """After construction every tensor holds what it holds on rank 0
 
-    Equal gradients move all ranks by the same amount: what starts apart stays apart. What a module computes
-    with is in `parameters()` and `buffers()`, frozen ones and buffers that are not saved too. A collective
-    writes into the tensor that it is given, and `contiguous()` may have made that a copy.
+    Equal gradients move all ranks by the same amount, so models that start apart stay apart. A module
+    computes with its `parameters()` and `buffers()`, frozen and unsaved ones too. A collective writes into
+    the tensor that it gets, and `contiguous()` may have copied it.
     """
     setup = """model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
 model[0].bias.requires_grad_(False)
@@ -83,8 +82,8 @@ for tensor in (*model.parameters(), *model.buffers()):
 def is_a_module(MiniDDP):
     """It is called like the module, and reaches its parameters and modes
 
-    A module that is assigned to an attribute is found by `parameters()`, `state_dict()`, `train()` and
-    `eval()`; in a list it is not. `*args` and `**kwargs` pass on whatever comes.
+    `parameters()`, `state_dict()`, `train()` and `eval()` find a module that is assigned to an attribute; in
+    a list they don't. `*args` and `**kwargs` pass on all arguments.
     """
     forward = "model.forward = lambda x, *more, scale=1: {'out': x * scale, 'more': more}"
     t = _given(MiniDDP, "model = nn.Linear(2, 2)", forward, "ddp = MiniDDP(model)")
@@ -114,9 +113,9 @@ def _expect_linear(t, world_size, when="after backward", weight=1, bias=1):
 def means(MiniDDP, world_size):
     """When `backward()` returns, every `.grad` is the mean over three ranks
 
-    Each rank's loss is a mean over its own share, and the mean over the whole batch is the mean of these over
-    all ranks. It has to be there when `backward()` returns: the optimizer comes next. A backward hook of a
-    module may run before its parameters have their gradients.
+    Each rank's loss is a mean over its share, and the mean of these is the mean over the whole batch. The
+    gradient has to be averaged when `backward()` returns, since the optimizer comes next. A module's backward
+    hook may run before its parameters have their gradients.
     """
     t = _linear(MiniDDP, world_size)
     ranks.all_through(t, "ddp(x).sum().backward()")
@@ -128,7 +127,7 @@ def adds_up(MiniDDP, world_size):
     """A second backward adds its mean to the first
 
     `.grad` keeps what it has until somebody clears it. After the first backward that is the same on all
-    ranks, so the mean over the ranks of old plus new is old plus the mean of new.
+    ranks, so the mean of old plus new is old plus the mean of new.
     """
     t = _linear(MiniDDP, world_size)
     t.run("ddp(x).sum().backward()\nddp(5 * x).sum().backward()")
@@ -139,8 +138,9 @@ def adds_up(MiniDDP, world_size):
 def on_its_way(MiniDDP, rank):
     """A gradient that goes on to other places of the graph arrives there as it was
 
-    What a hook of a tensor is given may be the same tensor that another place of the graph gets: changed in
-    place, it is changed there too. What a post-accumulate hook finds in `.grad` belongs to the parameter.
+    The gradient that a tensor hook gets may be the same tensor that another place of the graph gets; change
+    it in place, and it changes there too. What a post-accumulate hook finds in `.grad` belongs to the
+    parameter.
     """
     t = _given(
         MiniDDP,
@@ -160,8 +160,8 @@ def on_its_way(MiniDDP, rank):
 def sent_once(MiniDDP):
     """A weight at two places has one gradient, sent once; a frozen parameter has none
 
-    `module.parameters()` gives a parameter that stands at two places once. A frozen one takes no hook, and
-    its `.grad` stays None: to an optimizer zeros are a gradient, and weight decay would move the parameter.
+    `module.parameters()` gives a parameter once, even if it's used twice. A frozen one takes no hook, and its
+    `.grad` stays None: to an optimizer zeros are a gradient, and weight decay would move the parameter.
     """
     setup = """torch.manual_seed(rank)
 model = nn.Sequential(nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 20))

@@ -1,15 +1,14 @@
 """Repair: gradients in the order in which they came
 
 After backward the ranks average their gradients. `ready` names this rank's parameters that have one, in the
-order of backward. Ranks go through the model in different ways: orders differ, and lists too. What was not
-used has None in `.grad`.
+order of backward. Ranks may take different ways through the model, so these lists can differ. A parameter
+that wasn't used has None in `.grad`.
 
-The function below works as long as all lists are the same. With others it adds up what does not belong
-together, and hangs. Mend it:
+With different lists the function below sums gradients that don't belong together, or hangs. Mend it:
 
-- What has a gradient on some rank has one on all: the mean over **all** ranks, where a rank
-  without one counts as zeros. Zeros are a gradient too.
-- What has a gradient on no rank keeps None.
+- A gradient that some rank has becomes, on every rank, the mean over **all** ranks; a rank without one counts
+  as zeros. A gradient of zeros is a gradient.
+- A gradient that no rank has stays None.
 
 `[2.]` on rank 0 and None on rank 1 → on both `[1.]`
 """
@@ -25,12 +24,12 @@ exercise = Exercise(
     minutes=15,
     core=True,
     hints=[
-        "Two ranks, two parameters of the same size, other orders: what is in `.grad` afterwards? Does a "
-        "collective know which parameter it is for?",
+        "Two ranks have two parameters of the same size, in different orders: what is in `.grad` "
+        "afterwards? Does a collective know which parameter it's for?",
         "Which order do all ranks have, without asking each other? And what could a rank bring for a "
-        "parameter that it did not use, so that it calls the same collectives as they?",
-        "No rank can see by itself that a parameter was used nowhere. Let each put a one or "
-        "a zero for every parameter into one tensor, and look at what comes back from a collective.",
+        "parameter that it didn't use, so that it calls the same collectives as the others?",
+        "No rank can see by itself that no rank used a parameter. Let each put a one or a zero for every "
+        "parameter into one tensor, and look at what comes back from a collective.",
     ],
 )
 
@@ -79,7 +78,7 @@ def _expect_means(repair_deadlock_order, lists, **options):
 def the_same_list(repair_deadlock_order):
     """One list on both ranks, of different shapes: every gradient is the mean
 
-    An all-reduce adds up over the ranks, and the mean is that over their number. Each tensor keeps its shape.
+    An `all_reduce` adds up over the ranks; divide by their number. Each tensor keeps its shape.
     """
     _expect_means(repair_deadlock_order, [["c", "a", "b"]] * 2, sizes=((2, 2), 3, ()))
 
@@ -88,9 +87,9 @@ def the_same_list(repair_deadlock_order):
 def another_order(repair_deadlock_order):
     """The same names in another order: each gradient is averaged with its own kind
 
-    A collective has no name: the first one that a rank calls meets the first one of every other rank,
-    whatever it was meant for. The order has to come from what is the same everywhere. `named_parameters()` of
-    the same model is; a set of names is not, since Python orders it anew in each process.
+    A collective has no name: the first one that a rank calls meets the first one of every other rank. Take
+    the order from what is the same everywhere. `named_parameters()` of the same model is; a set of names
+    isn't, since Python orders it anew in each process.
     """
     _expect_means(repair_deadlock_order, [["c", "b", "a"], ["a", "c", "b"]])
 
@@ -99,8 +98,8 @@ def another_order(repair_deadlock_order):
 def another_list(repair_deadlock_order):
     """`["b", "a"]` on one rank and `["c"]` on the other: both come to an end
 
-    A rank that skips a parameter calls a collective less than the others, and from there on its calls meet
-    those for other parameters. What it calls must not depend on what it used: it has to bring something.
+    A rank that skips a parameter calls one collective less than the others, and its later calls meet those
+    for other parameters. What it calls must not depend on what it used, so it has to bring something.
     """
     _averaged(repair_deadlock_order, [["b", "a"], ["c"]])
     expect.looked()
@@ -110,8 +109,8 @@ def another_list(repair_deadlock_order):
 def on_all_ranks(repair_deadlock_order):
     """A gradient that one rank had is on both ranks afterwards
 
-    A rank without it needs the mean as much as the others. They change the parameter in the next step, and it
-    would not: from then on the models differ.
+    A rank without it needs the mean as much as the others. They change the parameter in the next step. If it
+    doesn't, the models differ from then on.
     """
     t, _, _ = _averaged(repair_deadlock_order, [["b", "a"], ["c"]])
     without = [name for name, grad in ranks.gradients(t.model).items() if grad is None]
@@ -122,8 +121,8 @@ def on_all_ranks(repair_deadlock_order):
 def mean_over_all(repair_deadlock_order):
     """Three ranks with three lists: a rank without a gradient counts as zeros
 
-    The loss is a mean over the examples of all ranks. For those that did not use a parameter its derivative
-    is zero, and they count: the sum is divided by the number of all ranks.
+    The loss is a mean over the examples of all ranks. For those that didn't use a parameter its derivative is
+    zero, and they count: divide by the number of all ranks.
     """
     _expect_means(repair_deadlock_order, [["c", "b"], ["b"], ["a", "b", "c"]])
 
@@ -132,8 +131,8 @@ def mean_over_all(repair_deadlock_order):
 def none_is_not_zero(repair_deadlock_order):
     """What nobody used keeps None, and a gradient of zeros stays a gradient
 
-    To an optimizer zeros are a gradient: with momentum or weight decay it moves the parameter, and leaves
-    alone one whose `.grad` is None. No rank knows by itself whether anybody used it, and the sum does not
-    say: gradients may be zero, or cancel.
+    To an optimizer zeros are a gradient: with momentum or weight decay it moves the parameter. It leaves one
+    alone whose `.grad` is None. No rank knows by itself whether anybody used it, and the sum doesn't tell:
+    gradients may be zero, or cancel.
     """
     _expect_means(repair_deadlock_order, [["c", "a"], ["a"]], number="(rank - 0.5) * (name == 'a')")

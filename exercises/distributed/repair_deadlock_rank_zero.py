@@ -1,14 +1,13 @@
 """Repair: a loss that only rank 0 looks at
 
-A linear model is trained by several ranks, each with its own examples: `train = (x, y)`, `valid = (x, y)`.
-After each step rank 0 notes the validation loss, and training ends when it is no longer smaller than before.
+Several ranks train a linear model, each with its own `train = (x, y)` and `valid = (x, y)`. After each step
+rank 0 logs the validation loss. Training ends when it's not smaller than before.
 
-On one rank the function below works; on two it hangs. There are two faults, and the second shows when the
-first is gone. Mend both.
+On two ranks it hangs. Mend both faults; one shows when the other is gone.
 
-- All ranks return the same weights: those after the last step. `w` stays as it is.
-- The loss is the mean over the validation examples of all ranks. A rank may have more than others, or none.
-- `log` on rank 0 has the loss after each step, the last one too; elsewhere it stays empty.
+- All ranks return the last weights. `w` stays as it is.
+- The loss is the mean over the examples of all ranks. A rank may have none.
+- `log` on rank 0 gets the loss after each step; elsewhere it stays empty.
 
 ```python
 part = torch.eye(2), torch.ones(2)
@@ -106,8 +105,8 @@ def _expect_log(repair_deadlock_rank_zero, rank, valid, epochs, **options):
 def comes_to_an_end(repair_deadlock_rank_zero):
     """The loss falls in each of three steps: both ranks come to an end
 
-    A collective is over when every rank has called it. One that stands under a condition that is true on one
-    rank, or in a function that is called there, meets what the others call next. A barrier is one too.
+    A collective needs every rank. One under a condition that is true on one rank, or in a function that is
+    called there, meets whatever the others call next. So does a barrier.
     """
     _trained(repair_deadlock_rank_zero, [[9.0, 9.0]] * 2, 3)
     expect.looked()
@@ -118,7 +117,7 @@ def ends_together(repair_deadlock_rank_zero):
     """The loss rises in the third step: both ranks come to an end
 
     All ranks have to decide alike whether they go on to the next collective: from a number that all have,
-    like the result of an all-reduce, or by the word of one rank that tells the others.
+    like the result of an `all_reduce`, or because one rank tells the others.
     """
     _trained(repair_deadlock_rank_zero, [[2.0, 1.0]] * 2, 9)
     expect.looked()
@@ -139,8 +138,8 @@ def weights(repair_deadlock_rank_zero, rank):
 def loss_of_all(repair_deadlock_rank_zero, rank):
     """While the loss of all falls, training goes on, also where that of one rank rises
 
-    The loss of a rank's own examples is another number on each rank, and rises at another time. It would end
-    training on one of them, or on all by the word of one.
+    The loss of a rank's own examples differs from rank to rank and rises at another time. It would end
+    training on one of them.
     """
     _expect_weights(repair_deadlock_rank_zero, rank, [[0.5], [9.0, 9.0]], 4)
 
@@ -149,8 +148,8 @@ def loss_of_all(repair_deadlock_rank_zero, rank):
 def the_log(repair_deadlock_rank_zero, rank):
     """`log` has the loss after each step on rank 0, and nothing on the other
 
-    All ranks compute the loss together, and one notes it. After the step the weights have changed, and so has
-    their loss. A loss that stays as it was is no longer smaller.
+    All ranks compute the loss together, and one logs it. After the step the weights have changed, and so has
+    the loss. A loss that stays as it was is no longer smaller.
     """
     _expect_log(repair_deadlock_rank_zero, rank, [[2.0, 1.0], [2.5, 1.0]], 9)
     _expect_log(repair_deadlock_rank_zero, rank, [[1.0], [1.0]], 9, train=[[0.0, 0.0, 0.0]] * 2)

@@ -1,16 +1,15 @@
 """Repair: a ring in which everybody sends first
 
-A table is cut into blocks of rows, one on each rank, in order. In a step every row is mixed with its
-neighbours, `(above + 2 * row + below) / 4`; above the first row of rank 0 lies the last row of the last rank.
-So a rank needs one row from each neighbour, in every step.
+A table is cut into blocks of rows, one for each rank, in order. In a step every row becomes
+`(above + 2 * row + below) / 4`; above the first row of rank 0 lies the last row of the last rank. So a rank
+needs one row from each neighbour.
 
-The function below never comes back: `dist.send` returns when the other rank takes the message, and that rank
-is in `dist.send` too. Mend it, for two ranks and more.
+The function below hangs, since all are in `dist.send` at once. Mend it, for two ranks and more.
 
-- In a step a rank sends two rows and receives two, from ranks that it names. No collective.
-- Wait for all that you begin.
+- In a step a rank sends two rows and receives two, each from a named rank. No collective.
+- Wait for all that you launch.
 
-Messages from one rank arrive in their order. Where it hangs:
+Messages from one rank arrive in order. It hangs here:
 `run_ranks(lambda rank, size: repair_deadlock_sends(torch.eye(2)), 2)`
 """
 
@@ -24,12 +23,12 @@ from course_utils.exercise.kits import ranks
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Write down for two ranks what each of them does first. Who would have to do something else for the "
-        "first message to arrive? Then the same for three ranks in a ring.",
-        "There are two ways out. Either some rank receives where the others send: with two "
-        "neighbours that has to hold for each direction separately. Or sending does not make a rank wait.",
-        "`dist.isend` returns at once, with an object that has a method `wait`. Launch both messages, then "
-        "receive, and wait for the messages that you launched at the end of the step.",
+        "Write down for two ranks what each does first. Which rank would have to do something else, so "
+        "that the first message arrives? Then the same for three ranks in a ring.",
+        "There are two ways out. Some rank receives while the others send; with two neighbours that has "
+        "to hold for each direction. Or sending doesn't make a rank wait.",
+        "`dist.isend` returns at once, with a work object. Launch both messages, then receive, and at the "
+        "end of the step wait for the messages that you launched.",
     ],
 )
 
@@ -82,9 +81,9 @@ def _expect_rows(repair_deadlock_sends, rank, rows, steps):
 def comes_to_an_end(repair_deadlock_sends):
     """Two ranks come to an end, and have waited for what they began
 
-    Where both do the same first, send or receive, each waits for the other; sleeping or a barrier changes
-    nothing. `isend` and `irecv` return at once. Until their `wait()` the tensor belongs to the message: do
-    not change one that is sent, or read one that is received.
+    If both do the same first, send or receive, each waits for the other; sleeping or a barrier changes
+    nothing. `isend` and `irecv` return at once. Until their `wait()` the tensor belongs to the message: don't
+    change one that is sent, or read one that is received.
     """
     ranks.all_through(_given(repair_deadlock_sends, [2, 2]), "repair_deadlock_sends(x)")
 
@@ -103,7 +102,7 @@ def above_and_below(repair_deadlock_sends, rank):
 def every_step(repair_deadlock_sends, rank):
     """Three steps, each with the rows of the step before
 
-    After a step the neighbours' rows are others, and the next step is made of those.
+    A step changes the neighbours' rows, and the next step needs the new ones.
     """
     _expect_rows(repair_deadlock_sends, rank, [2, 2], 3)
 

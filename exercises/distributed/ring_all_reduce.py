@@ -1,13 +1,12 @@
 """The sum over all ranks, passed around a ring
 
-Every rank has a 1-D tensor `x` of the same length. Return the sum of them all on every rank, as a new tensor.
+Every rank has a 1-D tensor `x` of the same length. Return their sum on every rank, as a new tensor.
 
-The `n` ranks, at least 2, stand in a ring: rank `r` sends to `(r + 1) % n` and to no other. `x` is cut into
-`n` pieces, as `torch.tensor_split` does it. They go around once to be added up and once more to spread the
-sums, so a rank sends `2 * (n - 1)` pieces, and no more bytes than that.
+Each of `n` ranks sends to `(r + 1) % n` alone. Cut `x` into `n` pieces with `tensor_split`. They go around
+once to be summed and once more to spread the sums, so a rank sends `2 * (n - 1)` pieces, no more. A piece may
+be empty; it can be sent too.
 
-Use `dist.send`, `dist.recv`, `dist.isend` and `dist.irecv` (or `dist.batch_isend_irecv`), no collective. Wait
-for all that you begin. Pieces may be empty, and an empty tensor can be sent.
+Use `dist.send`, `recv`, `isend` and `irecv`, no collective. Wait for all that you launch.
 
 `[1, 2, 3]` on rank 0 and `[10, 20, 30]` on rank 1 → on both `[11, 22, 33]`
 """
@@ -22,12 +21,12 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "Take it in two rounds. After the first, each rank has one piece of the sum, complete, and another "
-        "piece than every other rank. In the second round these travel on until all ranks have them all.",
-        "In a step of the first round a rank sends one piece and receives the piece before that one, and "
-        "adds its own to it. It sends that sum next. Write down for three ranks: which "
-        "piece is complete on which rank after two steps?",
-        "A send ends when the other rank receives. So begin the send, receive into a tensor that is like the "
+        "There are two rounds. After the first, each rank has one complete piece of the sum, another one "
+        "than every other rank. In the second round these travel on until all ranks have them all.",
+        "In a step of the first round a rank sends one piece, receives the piece before that one, and "
+        "adds its own to it. It sends that sum next. Write down for three ranks: which piece is complete "
+        "on which rank after two steps?",
+        "A send ends when the other rank receives. So launch the send, receive into a tensor like the "
         "piece that comes, then wait for the send. In the second round what comes replaces what is there.",
     ],
 )
@@ -58,8 +57,8 @@ def _expect_sum(ring_all_reduce, length, world_size):
 def comes_to_an_end(ring_all_reduce):
     """Two ranks come to an end, and have waited for what they began
 
-    `send` returns when the other rank takes the message: where all send first, nobody comes to receive.
-    `isend` and `irecv` return at once, and until their `wait()` the tensor belongs to the message.
+    `send` returns when the other rank takes the message. If all send first, nobody receives. `isend` and
+    `irecv` return at once, and until their `wait()` the tensor belongs to the message.
     """
     ranks.all_through(_given(ring_all_reduce, 4), _CALL)
 
@@ -68,8 +67,8 @@ def comes_to_an_end(ring_all_reduce):
 def to_the_next_rank(ring_all_reduce, rank, world_size):
     """Messages only, to the next rank and from the one before
 
-    With two neighbours a rank needs two connections, however many ranks there are. One rank in the middle
-    would carry the bytes of all others.
+    With two neighbours a rank needs two connections, however many ranks there are. A rank in the middle would
+    carry the bytes of all others.
     """
     _, calls = ranks.all_through(_given(ring_all_reduce, 6), _CALL)
     ranks.expect_messages_only(calls)
@@ -82,9 +81,9 @@ def to_the_next_rank(ring_all_reduce, rank, world_size):
 def right_sums(ring_all_reduce, world_size):
     """Three ranks, six elements: every rank has the whole sum
 
-    In the first round each rank adds its own to the piece that comes; after `n - 1` steps a piece has been to
-    all. In the second round the piece that came last is the first to go on, and what comes replaces what is
-    there. A digit here is a rank: 111 is complete.
+    In the first round each rank adds its own to the piece that comes; after `n - 1` steps that piece has been
+    to all. In the second round the piece that came last goes on first, and what comes replaces what is there.
+    A digit here is a rank: 111 is complete.
     """
     _expect_sum(ring_all_reduce, 6, world_size)
 
@@ -93,8 +92,8 @@ def right_sums(ring_all_reduce, world_size):
 def unequal_pieces(ring_all_reduce, world_size):
     """The length may be no multiple of the number of ranks
 
-    Sender and receiver have to agree on the size of every message. `tensor_split` always gives `n` pieces,
-    the first ones longer by one; `chunk` and `split` give pieces of one size and a rest, and may give fewer.
+    Sender and receiver have to agree on the size of every message. `tensor_split` gives `n` pieces, the first
+    ones longer by one; `chunk` and `split` give pieces of one size and a rest, and may give fewer.
     """
     with Rows() as rows:
         for length in (7, 8, 2):
@@ -120,8 +119,8 @@ def left_alone(ring_all_reduce):
 def of_integers(ring_all_reduce):
     """Integers are added up exactly
 
-    A message is bytes, and nobody says of which dtype: receive a piece into a tensor with the dtype of `x`.
-    `torch.empty(n)` has float32, which holds all whole numbers only up to 2**24.
+    A message is bytes without a dtype, so receive a piece into a tensor with the dtype of `x`.
+    `torch.empty(n)` is float32, which holds all whole numbers only up to 2**24.
     """
     setup = "rank = dist.get_rank()\nx = (rank + 1) * 2**24 + 5**rank * torch.arange(4, dtype=torch.int32)"
     t = ranks.given(setup, ring_all_reduce=ring_all_reduce)
@@ -133,9 +132,9 @@ def of_integers(ring_all_reduce):
 def pieces_not_tensors(ring_all_reduce, world_size):
     """A rank sends `2 * (n - 1)` pieces, also where there are fewer elements than ranks
 
-    A piece is an `n`-th of the tensor; of a short one it is one element or none. Handing the whole tensor on
-    from rank to rank takes `n - 1` tensors. Adding it up along a chain and sending it back takes two, and one
-    rank works at a time.
+    A piece is an `n`-th of the tensor; of a short one it's one element or none. To pass the whole tensor from
+    rank to rank takes `n - 1` tensors. To add it up along a chain and send it back takes two, and one rank
+    works at a time.
     """
     with Rows() as rows:
         for length in (400, 3):

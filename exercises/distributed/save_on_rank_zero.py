@@ -1,12 +1,12 @@
 """A checkpoint in a group
 
-`save_on_rank_zero(model, optimizer, step, path, device)` is called on all ranks with the same `path`. It
-writes a checkpoint and returns on each rank what that rank has read from the file: a dict `{"model": ...,
-"optimizer": ..., "step": step}` with both state dicts, its tensors on `device`.
+All ranks call `save_on_rank_zero(model, optimizer, step, path, device)` with the same `path`. It writes a
+checkpoint and returns on each rank what that rank read from the file: a dict `{"model": ..., "optimizer":
+..., "step": step}` with both state dicts, its tensors on `device`.
 
-- Rank 0 alone writes. No rank reads before the file is there, and none returns before all have read it: from
-  then on it may be deleted.
-- Whoever looks while a checkpoint is written finds the one before at `path`, whole.
+- Rank 0 alone writes. No rank reads before the file is there. None returns before all have read it: after
+  that it may be deleted.
+- At every moment of a write, `path` holds the checkpoint before, complete.
 - `model` may be wrapped in `DistributedDataParallel`. The keys are those of the module inside.
 
 All ranks see the same disk. Use `torch.save` and `torch.load`; `path` is a string.
@@ -73,8 +73,8 @@ def _call(step, device="cpu"):
 def every_rank_reads(save_on_rank_zero):
     """Every rank reads what rank 0 has written, however long that takes
 
-    Ranks are processes: nothing makes one wait for another but a message. A barrier between writing and
-    reading does, where every rank comes by; under `if rank == 0` one would wait for ever.
+    Ranks are processes: only a message makes one wait for another. A barrier between writing and reading
+    does, if every rank calls it; under `if rank == 0` one would wait for ever.
     """
     t, wanted = _given(save_on_rank_zero)
     with groups.Files() as files:
@@ -88,8 +88,8 @@ def every_rank_reads(save_on_rank_zero):
 def may_be_deleted(save_on_rank_zero, rank):
     """When one rank returns the file may go, however long the other takes to read
 
-    The caller goes on, and the next checkpoint, or whoever clears up, takes the file from under a rank that
-    still reads. That takes a second meeting, after reading.
+    The caller goes on, and the next checkpoint, or a clean-up, takes the file away from a rank that still
+    reads. So you need a second barrier, after reading.
     """
     t, _ = _given(save_on_rank_zero)
     with groups.Files(slow_readers=True):
@@ -116,8 +116,8 @@ def rank_zero_writes(save_on_rank_zero, rank):
 def the_one_before(save_on_rank_zero):
     """At every moment there is a whole checkpoint at `path`, once there was one
 
-    A file that is written, or copied to, is empty first and then half a file; if that breaks off, it stays
-    so. A rename within a folder takes the place of what is there in one step.
+    A file that is written, or copied to, is empty first and then half a file; if the process dies, it stays
+    so. A rename within a folder replaces the old file in one step.
     """
     t, _ = _given(save_on_rank_zero)
     found = []
@@ -144,8 +144,8 @@ def wrapped_and_bare(save_on_rank_zero):
     """The keys are those of the module inside, also where a part of it is called `module`
 
     DDP is a module with the model as its part `module`: its state dict has that before each key, and the bare
-    model does not take such keys. A bare model may have a part of that name, too. What tells them apart is
-    the type, not the keys and not the attribute.
+    model doesn't take such keys. A bare model may have a part of that name too. The type tells them apart;
+    keys and attributes don't.
     """
     inside = "nn.Sequential(OrderedDict(module=nn.Linear(2, 1), submodule=nn.Linear(1, 1)))"
     with groups.Files(), Rows() as rows:
@@ -164,8 +164,8 @@ def wrapped_and_bare(save_on_rank_zero):
 def where_it_is_wanted(save_on_rank_zero):
     """Every tensor is where this rank wants it
 
-    A file says on which device each tensor was, and `torch.load` puts it there again: on all ranks that would
-    be the GPU of rank 0. `map_location` names another place, for all tensors in the file.
+    A file says on which device each tensor was, and `torch.load` puts it there again: for all ranks that is
+    the GPU of rank 0. `map_location` names another place, for all tensors in the file.
     """
     t, _ = _given(save_on_rank_zero, "nn.parallel.DistributedDataParallel(nn.Linear(2, 1))")
     with groups.Files():

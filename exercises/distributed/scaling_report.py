@@ -1,17 +1,15 @@
 """What more processes are worth
 
-`runs` holds recordings of a program, `{2: run, 1: run}`, by the number of processes. A run has a list for
-each rank, with `(samples, begin, wait, end)` for each step: when this rank began, called the all-reduce, and
-was through. **The first step is a warm-up and counts for nothing.** Return for each number of processes a
-dict:
+`runs` holds recordings, `{2: run, 1: run}`, by number of processes. A run has a list for each rank, with
+`(samples, begin, wait, end)` for each step; `wait` is when it called the `all_reduce`. **Skip the first
+step.** Return for each number of processes a dict:
 
 - `"samples_per_second"`: of all ranks, from the first `begin` to the last `end`;
-- `"efficiency"`: that for each process, over the same of the run with the fewest;
-- `"compute"`, `"late"`, `"exchange"`: which part of all ranks' time lay before `wait`; in the all-reduce
-  until its last rank had called; and after that.
+- `"efficiency"`: that per process, over the same of the run with the fewest;
+- `"compute"`, `"late"`, `"exchange"`: the parts of all ranks' time before `wait`, until the last rank
+  calls, and after.
 
-Steps `(8, 1, 2, 4)` and `(8, 1, 3.5, 4)` on two ranks → `16 / 3` samples per second; parts
-`3.5 / 6, 1.5 / 6, 1 / 6`
+Steps `(8, 1, 2, 4)`, `(8, 1, 3.5, 4)` → `16 / 3` per second; parts `3.5 / 6, 1.5 / 6, 1 / 6`
 """
 
 from course_utils.exercise import Exercise, Rows, expect
@@ -19,12 +17,12 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=20,
     hints=[
-        "No rank is done with a step before the last one is. Which moments decide how long a run took, and "
-        "of which ranks are they?",
-        "Samples per second are the same question for every batch, and so is the efficiency, also where the "
+        "A step ends for all ranks when its last rank is done. Which moments decide how long a run took, "
+        "and of which ranks are they?",
+        "Samples per second can be compared between any batches, and so can the efficiency, even if the "
         "run with the fewest processes has more than one.",
-        "The all-reduce of a step can begin when the last rank has called it: the largest `wait` of that "
-        "step. What lies before it is late, for each rank its own; what lies after it is exchange.",
+        "The `all_reduce` of a step can begin when the last rank has called it: at the largest `wait` of "
+        "that step. Time before it is late, for each rank its own; time after it is exchange.",
     ],
 )
 
@@ -58,8 +56,8 @@ def _expect_entries(scaling_report, setup, expression, wanted):
 def samples_per_second(scaling_report):
     """The samples of all ranks, over the seconds of the run
 
-    The first step takes longer than those after it, for reasons that come once: memory is allocated,
-    connections are made, code is loaded. All other steps count, and all ranks, whose shares may be unequal.
+    The first step takes longer, for reasons that come once: memory is allocated, connections are made, code
+    is loaded. All other steps count, and all ranks, whose shares may be unequal.
     """
     setup = """one = [warm_up + [(4, 10.0, 12.0, 12.0), (4, 12.0, 15.0, 15.0)]]
 two = [
@@ -74,8 +72,8 @@ two = [
 def first_and_last(scaling_report):
     """Ranks that begin and end at different moments, with gaps between their steps
 
-    Who waits for a run waits from the moment when its first rank begins to the moment when its last one has
-    ended. Loading data, or a step of the optimizer, takes time too, in which a rank does none of the three.
+    A run lasts from the moment when its first rank begins to the moment when its last one ends. Loading data,
+    or a step of the optimizer, takes time too, in which a rank does none of the three.
     """
     setup = """ragged = [
     warm_up + [(4, 10.0, 11.0, 13.0), (6, 15.0, 16.0, 18.0)],
@@ -89,8 +87,8 @@ def first_and_last(scaling_report):
 def efficiency(scaling_report):
     """Efficiency is per process, and measured against the run with the fewest
 
-    A program that needs the memory of two starts with two processes: four are twice as many then. Where a
-    step has more samples than before, or a run more steps, a ratio of times says nothing of samples.
+    A program that needs the memory of two starts with two processes: four are twice as many. If a step has
+    more samples than before, or a run more steps, a ratio of times says nothing about samples.
     """
     setup = """two = [warm_up + [(4, 10.0, 12.0, 13.0)] for _ in range(2)]
 four = [warm_up + [(2, 10.0, 11.0, 12.0)] for _ in range(4)]
@@ -110,9 +108,9 @@ eight = [warm_up + [(4, 10.0, 11.0, 13.0), (4, 13.0, 14.0, 16.0)] for _ in range
 def where_the_time_goes(scaling_report):
     """Late and exchange are told apart, in each step anew, for all ranks
 
-    An all-reduce cannot begin before its last rank has called it. Until then the others are late, and no
-    faster network would change that: other shares would. While one rank computes, another may be late, so it
-    takes the seconds of all ranks to tell.
+    An `all_reduce` can't begin before its last rank has called it. Until then the others are late, and a
+    faster network wouldn't change that: other shares would. While one rank computes, another may be late, so
+    add up the seconds of all ranks.
     """
     setup = """one = [warm_up + [(4, 10.0, 12.0, 12.0)]]
 three = [

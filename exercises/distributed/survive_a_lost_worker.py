@@ -1,14 +1,13 @@
 """A job that survives the loss of a worker
 
-When a worker is lost, `torchrun --max-restarts` ends the others and starts all anew: what they held in memory
-is gone, files stay. Write what every rank runs.
+When a worker is lost, `torchrun --max-restarts` starts all anew: files stay. Write what every rank runs.
 
-Call `step(0)` to `step(steps - 1)`, all ranks together: it trains `model` by `optimizer`. After each step
-keep in `folder`, which all ranks see, what it takes to go on. Rank 0 alone writes, with `torch.save`, before
-it calls `step` again. A worker may be lost at any moment, also while it writes.
+Call `step(0)` to `step(steps - 1)`, all ranks together; `step` trains `model` with `optimizer`. After each
+step save in `folder`, which all ranks see, what it takes to go on. Rank 0 alone writes, with `torch.save`,
+before it calls `step` again. A worker may be lost at any moment, even while it writes.
 
-On a later start go on with the first step that was not kept, each rank with what it had: weights, optimizer,
-its own buffers and random state.
+A later start goes on with the first step that wasn't saved. Each rank then has its weights, optimizer,
+buffers and random state.
 
 `steps = 5`, lost in `step(3)` → the next start runs `step(3)` and `step(4)`.
 """
@@ -75,8 +74,8 @@ def _expect_it_goes_on(job, i):
 def goes_on(survive_a_lost_worker):
     """Lost in `step(2)`, all ranks go on with `step(2)`
 
-    All ranks are started anew, with the script from its first line: nothing but the folder says that there
-    was a start before. When `step(i)` has returned, `i + 1` steps are done.
+    All ranks are started anew, with the script from its first line: only the folder tells that there was a
+    start before. When `step(i)` has returned, `i + 1` steps are done.
     """
     t = _given(survive_a_lost_worker, lost_in=2)
     t.run(_START.format(4))
@@ -89,9 +88,9 @@ def goes_on(survive_a_lost_worker):
 def what_it_had(survive_a_lost_worker):
     """Each rank goes on with what it had
 
-    A state dict of a module holds weights and buffers; those of a batch norm are made from what this rank has
-    seen. An optimizer remembers earlier gradients. The random state is a process's own, and decides what the
-    next step draws.
+    A module's state dict holds weights and buffers; those of a batch norm come from what this rank has seen.
+    An optimizer remembers earlier gradients. The random state belongs to a process, and decides what the next
+    step draws.
     """
     t = _given(survive_a_lost_worker, lost_in=2)
     t.run(_START.format(3))
@@ -117,9 +116,9 @@ def rank_zero_writes(survive_a_lost_worker, rank):
 def at_any_moment(survive_a_lost_worker):
     """Lost at any moment: while a file is written, renamed, removed, or when all steps are done
 
-    A worker that is killed runs no line more, no `finally` either, and of a file that it wrote the first part
-    is there. A rename within a folder is done in one step. Of two files that belong together one may be of
-    the step before. A job that had ended has no step to run, and still has to have what it had.
+    A worker that is killed doesn't run another line, no `finally` either, and leaves the first part of a file
+    that it was writing. A rename within a folder is one step. Of two files that belong together one may be of
+    the step before. A job that had ended has no step to run, and must still load what it had.
     """
     t = _given(survive_a_lost_worker)
     t.run("job.start(survive_a_lost_worker, steps=2, keep_moments=True)")
@@ -136,8 +135,8 @@ def at_any_moment(survive_a_lost_worker):
 def real_job(survive_a_lost_worker):
     """Two workers of `torchrun`, one of them killed in `step(2)`
 
-    The agent sees that a worker has ended, ends the other one, and starts both again. Nobody raises anything
-    in the worker that is killed.
+    The agent sees that a worker has ended, ends the other one, and starts both again. The killed worker
+    doesn't raise anything.
     """
     t = _given(survive_a_lost_worker, lost_in=2)
     t.run(_START.format(4))

@@ -1,13 +1,13 @@
 """Batch norm over the batches of all ranks
 
 Each rank has a part `x` of one batch, `n` rows of its own. Return this rank's part of what
-`F.batch_norm(..., training=True)` gives in one process for all parts together: each channel is normalised by
-its mean and biased variance over **all** rows.
+`F.batch_norm(..., training=True)` gives for all parts together: each channel is normalised by its mean and
+biased variance over **all** rows.
 
-- `running_mean` and `running_var` change in place, the latter by the unbiased variance.
-- Every rank has a loss of its own. The gradient of `x` is that of the **sum of all ranks'
-  losses**, whose outputs depend on this `x` too; those of `weight` and `bias` are of its own.
-- Forward takes at most two collectives; nothing that travels grows with `n`.
+- Update `running_mean` and `running_var` in place, the latter by the unbiased variance.
+- Each rank has its own loss. The gradient of `x` is that of the **sum of all ranks' losses**; those of
+  `weight` and `bias` are of its own loss.
+- Forward takes two collectives at most, whose size doesn't grow with `n`.
 
 `[[1.], [3.]]` on rank 0, `[[8.]]` on rank 1 → mean 4, variance `26 / 3`
 """
@@ -23,13 +23,14 @@ from course_utils.exercise.kits import ranks
 exercise = Exercise(
     minutes=30,
     hints=[
-        "Means cannot be added up over ranks. Sums and counts can: which do a mean and a variance need?",
-        "`dist.all_reduce` writes sums into a tensor and autograd does not notice. What rank 0 adds goes "
-        "into the sum of every rank, so every rank's gradient of that sum is part of rank 0's. Put the "
-        "collective into an `autograd.Function` and find out what its backward has to do.",
-        "First add up one tensor over the ranks: the sums of the channels, and how many rows there are. Then "
-        "subtract the mean of all, and add up the squares of what is left. What travels backward through "
-        "such a sum is added up over the ranks in the same way.",
+        "You can't add up means over ranks. You can add up sums and counts: which do a mean and a "
+        "variance need?",
+        "`dist.all_reduce` has no derivative. What rank 0 adds goes into the sum of every rank, so every "
+        "rank's gradient of that sum is part of rank 0's. Take a collective with a derivative, or put "
+        "`dist.all_reduce` into an `autograd.Function` and find out what its backward has to do.",
+        "First add up one tensor over the ranks: the sums of the channels, and the number of rows. Then "
+        "subtract the mean of all, and add up the squares of the rest. The gradient of such a sum is "
+        "added up over the ranks in the same way.",
     ],
 )
 
@@ -102,7 +103,7 @@ def equal_parts(sync_batch_norm):
     """Two ranks with equally many rows
 
     The variance of all rows is measured from the mean of all rows. Each rank's own variance is measured from
-    its own mean, and how far the means lie apart is missing in it.
+    its own mean, and misses how far the means lie apart.
     """
     # The variance is so small that `eps` counts.
     _expect_result(_given(sync_batch_norm, 3, 3, unit=0.01))
@@ -122,8 +123,8 @@ def unequal_parts(sync_batch_norm):
 def running_statistics(sync_batch_norm):
     """The running mean and variance, after two calls, without a graph
 
-    `momentum` is the weight of what is new. `running_var` takes the unbiased variance, over the rows of all
-    ranks less one. The caller holds these two tensors, so they are written to in place, and under `no_grad`:
+    `momentum` is the weight of what is new. `running_var` takes the unbiased variance: divide by the rows of
+    all ranks less one. The caller holds these two tensors, so write to them in place, and under `no_grad`:
     otherwise they keep the graphs of all batches before.
     """
     t = _given(sync_batch_norm, 4, 1)
@@ -145,8 +146,8 @@ def gradient_of_x(sync_batch_norm):
     """The gradient of `x` is that of the sum of all ranks' losses
 
     What a rank puts into a sum over the ranks goes into the outputs of all, so the gradient of its part is
-    the sum of what all ranks send back. `dist.all_reduce` writes into its tensor and tells autograd nothing:
-    in backward the sum of all ranks then counts as this rank's own part.
+    the sum of what all ranks send back. `dist.all_reduce` has no derivative: backward then takes the sum of
+    all ranks for this rank's own part.
     """
     t = _with_factors(sync_batch_norm, 2, 4)
     ranks.all_through(t, _BACKWARD)
@@ -169,8 +170,8 @@ def gradient_of_x(sync_batch_norm):
 def gradients_of_parameters(sync_batch_norm):
     """The gradients of `weight` and `bias` are those of this rank's own loss
 
-    All gradients of a model's parameters are shares of the ranks, and are averaged later, all in one way. One
-    that was added up already would count once for every rank.
+    DDP averages the gradients of all parameters later, all in one way. One that is already added up would
+    count once for every rank.
     """
     t = _with_factors(sync_batch_norm, 2, 4)
     ranks.all_through(t, _BACKWARD)
@@ -190,8 +191,8 @@ def gradients_of_parameters(sync_batch_norm):
 def what_travels(sync_batch_norm):
     """Two collectives in forward at most, and nothing that grows with the rows
 
-    For each channel a sum, a sum of squares and a count are enough, however many rows there are. Each
-    collective is a time of waiting; what is known at the same time can travel in one tensor.
+    For each channel a sum, a sum of squares and a count are enough, however many rows there are. Ranks wait
+    in each collective; what is known at the same time can travel in one tensor.
     """
     traffic = {}
     for sizes in ((2, 1), (40, 20)):

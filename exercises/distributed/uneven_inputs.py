@@ -1,11 +1,10 @@
 """Ranks with unequally many batches
 
-Train `model` where one rank may have more batches than another. In every step each rank that has a batch left
-takes its next one, and the gradient is the **mean over these ranks** of those of their `loss(model(x), y)`. A
-rank that has run out takes the same steps, with its own optimizer. Return how many there were.
+Train `model` when one rank may have more batches than another. In every step each rank that has a batch left
+takes its next one. The gradient is the **mean over these ranks** of those of `loss(model(x), y)`. A rank that
+has run out takes the same steps. Return their number.
 
-All ranks begin with equal weights and optimizers. `batches` is an iterator of pairs `(x, y)`; on some ranks,
-or all, it is empty.
+All ranks begin alike. `batches` is an iterator of pairs `(x, y)`; it may be empty on some ranks, or all.
 
 A step takes two collectives at most; two more may go to finding out that all are done.
 
@@ -24,13 +23,14 @@ from course_utils.exercise.kits import ranks
 exercise = Exercise(
     minutes=20,
     hints=[
-        "A collective is over when every rank has called it. So a rank may leave its loop only when all know "
-        "that nobody has a batch left. Who can tell them?",
-        "A sum over ranks of ones and zeros says how many still have a batch. It can travel in the tensor in "
-        "which the gradients travel, or before it.",
-        "In every round: no old gradients; a forward and a backward where there is a batch; all gradients in "
-        "one flat tensor, zeros where there was none, and behind them a 1 or a 0; add it up over the ranks. "
-        "If the last element is 0, all are done. Otherwise divide by it, hand out the gradients, step.",
+        "A collective needs every rank. So a rank may leave its loop only when all know that nobody has a "
+        "batch left. Who can tell them?",
+        "A sum over ranks of ones and zeros says how many still have a batch. It can travel in the tensor "
+        "in which the gradients travel, or before it.",
+        "In every round: clear the gradients; run forward and backward if there is a batch; put all "
+        "gradients into one flat tensor, zeros if there was no batch, and a 1 or a 0 behind them; add it "
+        "up over the ranks. If the last element is 0, all are done. Otherwise divide by it, hand out the "
+        "gradients, step.",
     ],
 )
 
@@ -106,7 +106,7 @@ def equally_many(uneven_inputs, world_size):
     """Two ranks with equally many batches
 
     The mean of the gradients of two batches is a sum over the ranks, divided by how many gave one. A batch of
-    one row counts as much as one of two: each is the batch of a rank.
+    one row counts as much as one of two: each is one rank's batch.
     """
     _expect_like_one_process(uneven_inputs, world_size, 2, 2)
 
@@ -115,10 +115,10 @@ def equally_many(uneven_inputs, world_size):
 def one_runs_out(uneven_inputs, world_size):
     """A rank runs out of batches
 
-    A collective is over when every rank has called it, so no rank may leave while another goes on. Who has no
-    batch brings zeros, and is not counted in the mean: what stands in `.grad` is the mean of the step before,
-    until somebody clears it. Momentum is made by the steps that were taken. In DDP's `join()` a rank that has
-    run out takes none, and only its weights are put right at the end.
+    A collective needs every rank, so a rank can't leave while another goes on. A rank without a batch brings
+    zeros and isn't counted in the mean; clear `.grad` first, which still holds the mean of the step before.
+    Momentum depends on the steps that were taken. In DDP's `join()` a rank that has run out takes none, and
+    only its weights are put right at the end.
     """
     _expect_like_one_process(uneven_inputs, world_size, 1, 3)
 
@@ -127,8 +127,8 @@ def one_runs_out(uneven_inputs, world_size):
 def none_at_all(uneven_inputs, world_size):
     """A rank never has a batch; and nobody has one
 
-    Before the first backward a parameter's `.grad` is None. Where no rank has a batch there is nothing to
-    learn, and nothing to divide by.
+    Before the first backward a parameter's `.grad` is None. If no rank has a batch there is nothing to learn,
+    and nothing to divide by.
     """
     with Rows() as rows:
         for lengths in ((2, 1, 0), (0, 0, 0)):
@@ -140,8 +140,8 @@ def none_at_all(uneven_inputs, world_size):
 def collectives(uneven_inputs):
     """Two collectives a step at most
 
-    Each collective is a time of waiting, whatever its size. All gradients travel in one tensor when they are
-    laid behind one another.
+    Ranks wait in each collective, whatever its size. All gradients travel in one tensor if you concatenate
+    them.
     """
     setup = _SETUP.format(lengths=[1, 3]).splitlines()
     setup[1:3] = ["model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))"]

@@ -1,13 +1,13 @@
 """Checking a backward by differences
 
-Somebody has written a backward. `check_gradient(function, *inputs)` returns `True` where the gradients that
-autograd gets from `function(*inputs)` are those of its values, and `False` elsewhere. `function` returns one
+Somebody has written a backward. `check_gradient(function, *inputs)` returns `True` if the gradients that
+autograd gets from `function(*inputs)` are those of its values, and `False` if not. `function` returns one
 tensor, of any shape. Compare with differences of its values.
 
-- A right gradient differs from the truth by rounding. A wrong one is off by a thousandth of its largest
-  element or more, or `nan`, perhaps in one element of one input alone.
-- A backward may be right for ones alone: let weights arrive of both signs, smaller than 1 and larger.
-- Inputs may be float32, too coarse for differences: work in float64. They stay as they are.
+- A right gradient differs by rounding. A wrong one is off by a thousandth of its largest element or more, or
+  `nan`, perhaps in one element of one input.
+- A backward may be right only if ones arrive: let weights of both signs arrive, smaller than 1 and larger.
+- Inputs may be float32, too coarse for differences: work in float64. Don't change the inputs.
 
 `torch.autograd.grad` is welcome; `torch.autograd.gradcheck` is what you are writing.
 
@@ -22,15 +22,14 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "Make one number of the result: multiply it by weights and sum. For that number, what does autograd "
-        "say, and what do you get from the values at two neighbouring points?",
+        "Turn the result into one number: multiply it by weights and sum. For that number, what does "
+        "autograd say, and what do the values at two neighbouring points say?",
         "`(f(x + h) - f(x - h)) / (2 * h)` for one element at a time, with h about `1e-6` in double "
-        "precision. On one side only, the error goes with h and the curvature; on both it goes with h².",
-        "Weights that are all 1 cannot tell a backward that drops what arrives. Take some of both signs, "
-        "small and large. Then compare element by element: a difference of a ten thousandth of the largest "
-        "element is more than rounding, and less than any wrong one shows.",
+        "precision. With one side the error grows with h and the curvature; with both it grows with h².",
+        "With weights of 1 you can't find a backward that drops what arrives. Take weights of both signs, "
+        "small and large. Then compare element by element: a ten thousandth of the largest element is more "
+        "than rounding, and less than the error of any wrong gradient here.",
     ],
 )
 
@@ -76,9 +75,9 @@ def _expect_verdicts(check_gradient, inputs, right=(), wrong=()):
 def right_and_wrong(check_gradient):
     """Right ones pass; a wrong sign, a wrong factor, a missing term and `nan` are found
 
-    Element `i` of the gradient says how the weighted sum of *all* results changes with element `i` of `x`. A
-    difference has some of its digits, never all: the smaller the step, the more digits the two values share.
-    Every comparison with `nan` is false: it is not larger than any tolerance, and not smaller either.
+    Element `i` of the gradient says how the weighted sum of **all** results changes with element `i` of `x`.
+    A difference is not exact: the smaller the step, the more digits the two values share. `nan > tolerance`
+    is false, and so is `nan < tolerance`.
     """
     _expect_verdicts(
         check_gradient,
@@ -104,9 +103,9 @@ def right_and_wrong(check_gradient):
 def every_element(check_gradient):
     """An error in one element of one input is found, and two that cancel in the sum
 
-    A step along one element asks for one element of the gradient. A step along all of them at once, or a sum
-    of all errors, asks for their sum, in which errors may cancel; and a mean makes the error of one element
-    small. Each input has a gradient of its own: one may be large and right, and another small and wrong.
+    A step along one element measures one element of the gradient. A step along all of them, or a sum of all
+    errors, measures their sum, in which errors may cancel; and a mean makes the error of one element small.
+    Each input has its own gradient: one may be large and right, another small and wrong.
     """
     _expect_verdicts(
         check_gradient,
@@ -135,9 +134,9 @@ def every_element(check_gradient):
 def whatever_arrives(check_gradient):
     """A backward that is right for some gradients only is found
 
-    A backward is a linear map of what arrives. Weights of 1 cannot tell `grad` from `grad.abs()`, nor from a
-    clamped one, nor from one that is not there at all; weights that are all alike cannot tell in which order
-    they came. `gradcheck` sends 1 at one place and 0 at all others.
+    A right backward is a linear map of what arrives. With weights of 1, `grad`, `grad.abs()`, a clamped
+    `grad` and no `grad` at all look the same; with equal weights you can't see their order. `gradcheck` sends
+    1 at one place and 0 at all others.
     """
     _expect_verdicts(
         check_gradient,
@@ -159,9 +158,9 @@ def whatever_arrives(check_gradient):
 def both_sides(check_gradient):
     """Right ones pass where the function bends
 
-    A difference on one side is off by half the step times the curvature. On both sides that part cancels, and
-    what is left goes with the square of the step; too large a step sees how the slope itself changes. Each
-    difference is taken where the inputs were.
+    A difference on one side is off by half the step times the curvature. With both sides that part cancels,
+    and the rest grows with the square of the step; a step that is too large sees how the slope changes. Take
+    each difference at the inputs themselves.
     """
     bends = [
         ("1e6 * x ** 2", "2e6 * x * grad"),
@@ -178,8 +177,8 @@ def both_sides(check_gradient):
 def any_size(check_gradient):
     """Right and wrong are told apart where values are small, and where they are large
 
-    Rounding goes with the size of the values. A fixed tolerance is wide for small gradients and narrow for
-    large ones; a relative one, for each element by itself, is too narrow where the slope is nearly 0.
+    Rounding grows with the size of the values. A fixed tolerance is wide for small gradients and narrow for
+    large ones; a relative one for each element is too narrow where the slope is nearly 0.
     """
     _expect_verdicts(
         check_gradient,
@@ -201,8 +200,8 @@ def any_size(check_gradient):
 def single_precision(check_gradient):
     """Inputs of single precision will do
 
-    In float32 two values that lie close together agree in most of their seven digits: no step gives more than
-    five of the slope, and fewer where the values are large. `double()` makes room for sixteen.
+    In float32 two values that lie close together share most of their seven digits, so few digits of the slope
+    are left, and fewer if the values are large. `double()` gives sixteen.
     """
     _expect_verdicts(
         check_gradient,
@@ -214,11 +213,11 @@ def single_precision(check_gradient):
 
 @exercise.check
 def inputs_left_alone(check_gradient):
-    """The inputs stay as they are, at every moment
+    """The inputs stay unchanged, also while the check runs
 
-    `double()` and `detach()` of a float64 tensor give the same memory: a step that is written there is a step
-    of the caller's tensor. `clone()` makes a new one. `backward()` leaves a `.grad` behind,
-    `torch.autograd.grad` does not.
+    `double()` and `detach()` of a float64 tensor share its memory: if you write a step there, you change the
+    caller's tensor. `clone()` makes a new one. `backward()` leaves a `.grad` behind, `torch.autograd.grad`
+    doesn't.
     """
     for more in ("", ", requires_grad=True"):
         setup = f"""

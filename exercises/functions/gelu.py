@@ -1,14 +1,14 @@
 """The exact GELU and its derivative
 
 `Gelu.apply(x)` multiplies each element of `x` by `Φ(x)`, the share of a normal distribution that lies below
-it: `Φ(x) = (1 + erf(x / √2)) / 2`. Write it as an `autograd.Function`, with a backward of your own. You will
-need the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of `Φ`.
+it: `Φ(x) = (1 + erf(x / √2)) / 2`. Write it as an `autograd.Function`, with a backward of your own. You need
+the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of `Φ`.
 
-- Exact means up to rounding, in float32 and in float64. The approximation with `tanh` that many models use is
-  off by up to 0.0005.
-- It can be differentiated twice. Neither `x` nor what arrives is written to.
+- Value and gradient are exact up to rounding, in float32 and in float64. The approximation with `tanh` that
+  many models use is off by up to 0.0005.
+- It can be differentiated twice. Don't write to `x` or to what arrives.
 
-torch's own `gelu` is not to be used, everything else is welcome.
+Don't use torch's own `gelu`; everything else is allowed.
 
 `Gelu.apply(torch.tensor([-1., 0., 2.]))` → `[-0.1587, 0., 1.9545]`, with the slopes `[-0.0833, 0.5, 1.0852]`
 """
@@ -27,11 +27,10 @@ exercise = Exercise(
     hints=[
         "The result is a product of two things that both depend on `x`, so its slope is a sum of two terms. "
         "What arrives multiplies both.",
-        "How does `Φ` change with `x`? By the density `φ`. No derivative of `erf` need be looked up, and if "
-        "you do look it up, mind the inner derivative `1 / √2`.",
-        "Keep `x` alone and make `Φ` and `φ` again in backward, from what `ctx.saved_tensors` returns: only "
-        "then does autograd see how they depend on `x`. Take √2 and √(2π) from `math`; a float32 tensor of "
-        "one number has seven digits, whatever it is combined with.",
+        "The derivative of `Φ` is the density `φ`. You don't need the derivative of `erf`; if you look it "
+        "up, mind the inner derivative `1 / √2`.",
+        "Save `x` and compute `Φ` and `φ` again in backward, from `ctx.saved_tensors`: then autograd sees "
+        "how they depend on `x`. Take √2 and √(2π) from `math`; a float32 tensor has seven digits.",
     ],
 )
 
@@ -79,8 +78,8 @@ def _expect(Gelu, setup, device, order, incoming=_ONES):
 def values(Gelu, device):
     """The values
 
-    `Φ` is made of `erf`. The formula with `tanh` was made to come close to it: near ±2 it is off by 0.0005.
-    `gradcheck` does not see that, as it compares a function with itself.
+    `Φ` is computed with `erf`. The formula with `tanh` comes close to it: near ±2 it's off by 0.0005.
+    `gradcheck` doesn't see that, because it compares a function with itself.
     """
     for setup in (_NEAR, _MATRIX):
         _expect(Gelu, setup, device, 0)
@@ -100,8 +99,8 @@ def gradient(Gelu, device):
 def whatever_arrives(Gelu, device):
     """The gradient for whatever arrives
 
-    What arrives multiplies the slope, all of it, element by element. It belongs to others as well: it may be
-    the caller's tensor, or on its way to other nodes. What works in place changes it for all of them.
+    What arrives multiplies both terms of the slope, element by element. It may be the caller's tensor, or
+    other nodes may get it too: an operator in place changes it for all of them.
     """
     for setup in (_NEAR, _MATRIX):
         _expect(Gelu, setup, device, 1, _OTHERS)
@@ -111,8 +110,8 @@ def whatever_arrives(Gelu, device):
 def all_digits(Gelu):
     """In float64 value and gradient have all their digits
 
-    `torch.tensor(2.).sqrt()` is a float32 number, right to seven digits, and gets no more of them when it is
-    combined with a tensor of float64. `math.sqrt(2)` has sixteen.
+    `torch.tensor(2.).sqrt()` is a float32 number with seven digits, and it gets no more of them in a product
+    with a float64 tensor. `math.sqrt(2)` has sixteen.
     """
     for order in (0, 1):
         _expect(Gelu, _DOUBLE, None, order)
@@ -148,8 +147,8 @@ def second_derivative(Gelu, device):
 
 @exercise.check
 def its_own(Gelu, device):
-    """The backward is yours, and torch's own `gelu` does not run
+    """The backward is yours, and torch's own `gelu` doesn't run
 
-    The result is made by the node of your Function, which `apply` makes. `F.gelu` has a node of its own.
+    `apply` makes a node with your backward. `F.gelu` makes a node of its own.
     """
     derivatives.is_its_own(Gelu, _CALL, _NEAR, device, ["aten.gelu"])

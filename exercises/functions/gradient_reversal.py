@@ -1,16 +1,16 @@
 """Gradient reversal
 
-`GradientReversal.apply(x, strength)` is the identity forward. Backward turns the gradient around: what is
-handed back for `x` is minus `strength` times what arrives. Between a trunk and a head, this trains the head
-to succeed and the trunk to make it fail. `strength` is a number without a gradient, another one in each call.
+`GradientReversal.apply(x, strength)` is the identity forward. Backward reverses the gradient: it returns
+minus `strength` times what arrives. Between a trunk and a head, this trains the head to succeed and the trunk
+to make it fail. `strength` is a number without a gradient, and may differ from call to call.
 
-- Nothing is copied forward: the result is a view of `x`, and autograd knows it. So torch refuses a write to
-  the result, and counts one under `torch.no_grad()` as a change of `x`.
-- No tensor of the size of `x` is kept for backward, in whatever place.
-- What arrives is not written to.
+- Don't copy in forward: the result is a view of `x`, and autograd knows it. So torch refuses a write to the
+  result, and counts one under `torch.no_grad()` as a change of `x`.
+- Keep no tensor of the size of `x` for backward.
+- Don't write to what arrives.
 
-`GradientReversal.apply(torch.tensor([1., 2.]), 0.5)` → `[1., 2.]`; where `[3., 4.]` arrives, `[-1.5, -2.]`
-is handed back.
+`GradientReversal.apply(torch.tensor([1., 2.]), 0.5)` → `[1., 2.]`; if `[3., 4.]` arrives, backward returns
+`[-1.5, -2.]`.
 """
 
 import torch
@@ -23,11 +23,11 @@ exercise = Exercise(
     minutes=8,
     hints=[
         "Forward has nothing to compute. Which methods of a tensor return another tensor with the same "
-        "storage? One of them hides from autograd that the two are related, and that one will not do.",
-        "Backward needs the number and no tensor. Numbers may be kept as attributes of `ctx`, which belongs "
-        "to this one call; an attribute of the class belongs to all of them.",
-        "`view_as` makes a view of all of a tensor. In backward, make a new tensor: the one that arrives may "
-        "be on its way to other parts of the graph too. And return one thing for each argument after `ctx`.",
+        "storage? One of them hides from autograd that the two are related; don't take that one.",
+        "Backward needs the number and no tensor. Keep it as an attribute of `ctx`, which belongs to this "
+        "one call; an attribute of the class belongs to all calls.",
+        "`view_as` makes a view of a whole tensor. In backward, make a new tensor: other parts of the graph "
+        "may use the one that arrives too. Return one value for each argument after `ctx`.",
     ],
 )
 
@@ -55,10 +55,10 @@ _LAYOUTS = {
 
 @exercise.check
 def shares_storage(GradientReversal, device):
-    """The result is what `x` is, in the storage of `x`
+    """The result has the values and the storage of `x`
 
-    A product with 1, `clone` and `contiguous` of what is not contiguous allocate. Views only describe: they
-    have their own size and strides, and the storage of another tensor.
+    A product with 1 and `clone` allocate, and so does `contiguous` for a tensor that isn't contiguous. A view
+    has its own size and strides, and the storage of another tensor.
     """
     with Rows() as rows:
         for label, code in _LAYOUTS.items():
@@ -78,10 +78,9 @@ def shares_storage(GradientReversal, device):
 def known_as_a_view(GradientReversal, device):
     """A write to the result does not reach `x` unnoticed
 
-    Autograd knows of views that torch's operators make of `x`, and refuses a write to one that a Function
-    has made. `detach` and `.data` hide where a tensor comes from: a write goes through, changes `x`, and the
-    graph of `x` still says what was true before. A write to what `.data` or NumPy gave is not even counted as
-    a change of `x`.
+    Autograd knows the views that torch's operators make of `x`, and refuses a write to one that a Function
+    has made. `detach` and `.data` hide where a tensor comes from: a write changes `x`, and the graph of `x`
+    describes the old values. A write to a tensor from `.data` or NumPy isn't even counted as a change of `x`.
     """
     setup = """
         x = torch.tensor([1., 2.], device=device, requires_grad=True)
@@ -108,10 +107,10 @@ def known_as_a_view(GradientReversal, device):
 
 @exercise.check
 def turned_around(GradientReversal, device):
-    """What is handed back is minus `strength` times what arrives
+    """Backward returns minus `strength` times what arrives
 
-    `strength` takes part in backward alone. A number counts with all its digits in the dtype of the tensor
-    that it is combined with; `torch.tensor(0.1)` is a float32 number, and has no more than seven.
+    `strength` is used in backward alone. A Python number is as exact as the dtype of the tensor that it
+    multiplies; `torch.tensor(0.1)` is a float32 number, and has seven digits.
     """
     dtypes = ("float32",) if device.type == "mps" else ("float32", "float64")
     with Rows() as rows:
@@ -131,10 +130,10 @@ def turned_around(GradientReversal, device):
 
 @exercise.check
 def left_alone(GradientReversal, device):
-    """What arrives stays what it was
+    """What arrives isn't written to
 
-    It may be on its way to other nodes too, or be the tensor of whoever called: `neg_` and `mul_` change it
-    for all of them.
+    Other nodes may get the same tensor, or it belongs to the caller: `neg_` and `mul_` change it for all of
+    them.
     """
     with Rows() as rows:
         for label, code in list(_LAYOUTS.items())[:2]:
@@ -148,8 +147,8 @@ def left_alone(GradientReversal, device):
 def a_strength_for_each_call(GradientReversal, device):
     """Each call has a strength of its own
 
-    Every call of `apply` makes a node, and `ctx` is that node. An attribute of the class, or a global, is the
-    same for all calls, and the last one decides.
+    Every call of `apply` makes a node, and `ctx` is that node. All calls share an attribute of the class or a
+    global, so the last call decides.
     """
     setup = """
         x = torch.ones(2, device=device, requires_grad=True)
@@ -166,8 +165,8 @@ def a_strength_for_each_call(GradientReversal, device):
 def nothing_kept(GradientReversal, device):
     """Nothing of the size of `x` is kept for backward
 
-    What is saved, or put on `ctx`, cannot be freed before backward has run. Backward needs one number;
-    neither `x` nor the result has a part in it.
+    A tensor that is saved, or an attribute of `ctx`, can't be freed before backward has run. This backward
+    needs one number, and neither `x` nor the result.
     """
     with Rows() as rows:
         for label, view in {"a matrix": "", "a transposed one": ".t()"}.items():

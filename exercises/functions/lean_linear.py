@@ -1,15 +1,15 @@
 """A linear layer that computes what is asked for
 
-`torch.nn.functional.linear(x, weight, bias)` as an `autograd.Function`: `x @ weight.t() + bias`, for an `x`
-of any layout and any number of dimensions, of which the last has `weight.size(1)` elements. `bias` may be
-`None`, or left out.
+`torch.nn.functional.linear(x, weight, bias)` as an `autograd.Function`: `x @ weight.t() + bias`. `x` has any
+layout and any number of dimensions; the last one has `weight.size(1)` elements. `bias` may be `None`, or left
+out.
 
-- A gradient that nobody asked for is not computed: `backward` returns `None` in its place.
-- Every other gradient has the shape of its input before autograd gets it.
-- For backward `x` is kept where the gradient of `weight` will need it, `weight` where that of `x` will, and
-  nothing else: the tensors themselves, not copies.
+- Don't compute a gradient that nobody asked for: `backward` returns `None` in its place.
+- Every other gradient has the shape of its input when `backward` returns it.
+- Keep `x` for backward if the gradient of `weight` needs it, `weight` if that of `x` needs it, and nothing
+  else: the tensors themselves, not copies.
 
-Whatever torch offers for the forward and for products is welcome.
+You may use whatever torch offers for the forward and for products.
 
 `LeanLinear.apply(torch.ones(4, 3), torch.ones(2, 3))` → a matrix of 3s, of shape `(4, 2)`
 """
@@ -25,15 +25,14 @@ from course_utils.measure.operators import MATMULS
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "Three inputs, three gradients. For each: which of the other tensors has to be there to compute it, "
-        "and how many matrix products does it take?",
-        "`ctx.needs_input_grad` is a tuple of bools, one for each argument that `apply` was given, and it is "
-        "there in `forward` already. A bias that was left out has no entry in it.",
+        "Three inputs, three gradients. Which of the other tensors does each need, and how many matrix "
+        "products does it take?",
+        "`ctx.needs_input_grad` is a tuple of bools, one for each argument that `apply` got, and `forward` "
+        "has it already. A bias that was left out has no entry in it.",
         "With all leading dimensions of `x` and of the gradient flattened into one, the gradient of `weight` "
         "is `grad.t() @ x`, that of `x` is `grad @ weight`, and that of `bias` the sum of `grad` over all "
-        "but the last dimension. Save `None` in place of what will not be needed.",
+        "but the last dimension. Save `None` in place of a tensor that isn't needed.",
     ],
 )
 
@@ -86,8 +85,8 @@ def _wanted(t, call):
 def values(LeanLinear, device):
     """The values, for every number of dimensions, with a bias and without
 
-    `x @ weight.t()` takes any number of leading dimensions, and none; `mm` takes matrices alone. `None` is no
-    number that could be added.
+    `x @ weight.t()` takes any number of leading dimensions, or none; `mm` takes matrices only. A bias of
+    `None` can't be added.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():
@@ -119,8 +118,9 @@ def gradients(LeanLinear, device):
     """The gradients of all three
 
     Each is a product of what arrives with the other factor: `grad @ weight` for `x`, `grad.t() @ x` for
-    `weight`, with all leading dimensions flattened into one; for `bias` a sum over them. `reshape(-1, n)`
-    makes a matrix of any tensor whose last dimension is `n`; `view` raises where the strides do not allow it.
+    `weight`, with all leading dimensions flattened into one. For `bias` it's a sum over them.
+    `reshape(-1, n)` makes a matrix of any tensor whose last dimension is `n`; `view` raises if the strides
+    don't allow it.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():
@@ -133,11 +133,11 @@ def gradients(LeanLinear, device):
 
 @exercise.check
 def without_a_bias(LeanLinear, device):
-    """The gradients where there is no bias
+    """The gradients without a bias
 
-    `backward` returns a gradient for each argument that `apply` was given, and `ctx.needs_input_grad` has an
-    entry for each. Where `forward` has `ctx`, a bias that was left out is none of them; where there is a
-    `setup_context`, it is. Autograd takes a `None` too many at the end.
+    `backward` returns a gradient for each argument that `apply` got, and `ctx.needs_input_grad` has an entry
+    for each. With `forward(ctx, …)` a bias that was left out doesn't count; with `setup_context` it does.
+    Autograd accepts a `None` too many at the end.
     """
     for call in _WITHOUT_BIAS:
         _expect_gradients(LeanLinear, _SHAPES["four dimensions"], device, call)
@@ -153,11 +153,11 @@ def _handed_back(t):
 
 @exercise.check
 def shapes_handed_back(LeanLinear, device):
-    """Every gradient has the shape of its input before autograd gets it
+    """Every gradient has the shape of its input when `backward` returns it
 
-    `bias` was added to every row, so its gradient is the sum over all of them. Autograd sums up a gradient
-    that is too large, but only once the large tensor has been made. One product of two matrices is a sum over
-    all their rows too.
+    `bias` was added to every row, so its gradient is the sum over all rows. Autograd would sum a gradient
+    that is too large, but then the large tensor has been made already. A product of two matrices sums over
+    all rows too.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():
@@ -165,17 +165,17 @@ def shapes_handed_back(LeanLinear, device):
                 t = _given(LeanLinear, x, device, f"y = {_CALL}")
                 expect.in_graph(t.y, of="the inputs")
                 for name, one in _handed_back(t):
-                    what = f"what is handed back for `{name}`"
+                    what = f"what `backward` returns for `{name}`"
                     one, wanted = expect.a_tensor(one, what=what), getattr(t, name)
                     expect.equal(tuple(one.shape), tuple(wanted.shape), what=f"the shape of {what}")
 
 
 @exercise.check
 def only_what_is_asked(LeanLinear, device):
-    """A gradient that nobody asked for is not computed, and `None` is handed back
+    """A gradient that nobody asked for isn't computed, and `None` is returned
 
-    `ctx.needs_input_grad` says for each argument whether its gradient is wanted: that of a frozen weight is
-    not, nor that of plain data. Autograd throws away what is handed back there all the same.
+    `ctx.needs_input_grad` says for each argument whether its gradient is wanted. A frozen weight needs none,
+    nor does plain data. Autograd throws away what `backward` returns for them.
     """
     for_bias = 0
     with Rows() as rows:
@@ -187,7 +187,7 @@ def only_what_is_asked(LeanLinear, device):
                 with measure.operators() as ran:
                     handed = dict(_handed_back(t))
                 for name in [name for name in _NAMES if name not in asked]:
-                    told = f"a gradient of `{name}` is handed back, and nobody asked for it"
+                    told = f"`backward` returns a gradient of `{name}`, and nobody asked for it"
                     expect.true(handed[name] is None, told, "expected: `None`")
                 products, limit = ran.count(*_PRODUCTS), len({"x", "weight"} & {*asked})
                 if asked == _NAMES:
@@ -197,11 +197,11 @@ def only_what_is_asked(LeanLinear, device):
 
 @exercise.check
 def only_what_is_needed(LeanLinear, device):
-    """`x` is kept for the gradient of `weight` alone, `weight` for that of `x`, `bias` never
+    """`x` is kept only for the gradient of `weight`, `weight` for that of `x`, `bias` not
 
-    `ctx.needs_input_grad` is known in `forward` already, and `ctx.save_for_backward` takes `None` in place of
-    what will not be needed. What is kept cannot be freed before backward has run: all activations before a
-    frozen layer, for one. `reshape` and `flatten` copy where the layout does not allow a view.
+    `forward` has `ctx.needs_input_grad` already, and `ctx.save_for_backward` takes `None` in place of a
+    tensor. A tensor that is kept can't be freed before backward has run: the input of a frozen layer, for
+    example. `reshape` and `flatten` copy if the layout doesn't allow a view.
     """
     made = {
         "x": "torch.rand(100, 20, 10, device=device).permute(2, 1, 0)",

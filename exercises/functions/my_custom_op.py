@@ -1,13 +1,12 @@
 """An operator of your own
 
-SiLU, `x * sigmoid(x)`, as an operator that torch knows by name. Register it through `torch.library` under
-the `name` that is given, such as `"course::silu"`, and return what it is called by:
-`op = my_custom_op(name)`, then `op(x)`. The result is a new tensor that looks like `torch.empty_like(x)`:
-shape, dtype, device, strides.
+SiLU, `x * sigmoid(x)`, as an operator that torch knows by name. Register it with `torch.library` under the
+given `name`, such as `"course::silu"`, and return the operator: `op = my_custom_op(name)`, then `op(x)`. The
+result is a new tensor that looks like `torch.empty_like(x)`: shape, dtype, device, strides.
 
-- The dispatcher sees one operator of that name; what it computes with is its own affair.
+- The dispatcher sees one operator of that name, however it computes.
 - Its gradient is that of SiLU, for whatever arrives.
-- Where `x` has no data the result has none either, and looks like the real one. `torch.library.opcheck` finds
+- If `x` has no data, the result has none either, and looks like the real one. `torch.library.opcheck` finds
   nothing wrong, and `torch.compile` makes one graph of a function that calls it, forward and backward.
 
 `my_custom_op("course::silu")(torch.tensor([0., 2.]))` → `[0., 1.7616]`
@@ -28,13 +27,13 @@ from course_utils.exercise.kits import derivatives
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Torch has to be told four things of an operator: its name and signature, how to compute it, what "
-        "comes out without computing it, and how its gradient is made.",
+        "Tell torch four things about an operator: its name and signature, how to compute it, what comes out "
+        "if there is no data, and how to compute its gradient.",
         "`torch.library.custom_op(name, mutates_args=())` decorates the function that computes; its "
-        "annotations are the signature. What it returns has `register_fake` and `register_autograd`.",
-        "The fake kernel gets tensors without data and makes one that looks like the result and has no data "
-        "either. `register_autograd(backward, setup_context=...)` takes the two functions that an "
-        "`autograd.Function` has; `backward` is made of torch's operators and looks at no values.",
+        "annotations are the signature. It returns an object with `register_fake` and `register_autograd`.",
+        "The fake kernel gets tensors without data, and returns one that looks like the result. "
+        "`register_autograd(backward, setup_context=...)` takes the two functions that an "
+        "`autograd.Function` has; `backward` calls torch's operators, and doesn't look at values.",
     ],
 )
 
@@ -97,9 +96,8 @@ def _told(what):
 def values(my_custom_op, device):
     """The values are those of SiLU, in a new tensor that looks like `torch.empty_like(x)`
 
-    Arithmetic of torch's keeps dtype and layout: for a transposed `x` the result is transposed, and where `x`
-    has gaps, or one element stands for several, it is made dense. `contiguous` and `float` change that, and
-    `mul_` writes to `x`.
+    Torch's arithmetic keeps dtype and layout: for a transposed `x` the result is transposed; if `x` has gaps
+    or is expanded, the result is dense. `contiguous` and `float` change that, and `mul_` writes to `x`.
     """
     with Rows() as rows:
         for number, (label, code) in enumerate(_LAYOUTS.items()):
@@ -114,11 +112,11 @@ def values(my_custom_op, device):
 
 @exercise.check(isolated=True)
 def one_operator(my_custom_op):
-    """The dispatcher sees one operator, of the name that was given
+    """The dispatcher sees one operator, with the given name
 
-    `custom_op` returns the operator; the function that it decorates is none. A call of an operator goes to
-    the dispatcher by name, which chooses a kernel. A kernel that is registered as `CompositeImplicitAutograd`
-    is taken apart into the operators that it is made of.
+    `custom_op` returns the operator; the function that it decorates is a Python function. When you call an
+    operator, the dispatcher chooses a kernel. If the kernel is registered as `CompositeImplicitAutograd`, the
+    dispatcher sees the operators that it calls instead.
     """
     t = _given(my_custom_op, 'x = torch.ones(3)\nop = my_custom_op("course::my_silu")')
     with measure.operators() as ran:
@@ -131,9 +129,8 @@ def one_operator(my_custom_op):
 def gradient(my_custom_op, device):
     """The gradient is that of SiLU
 
-    Autograd does not look inside an operator, whatever it is made of: `register_autograd` says how the
-    gradient is made. With `s` for the sigmoid the slope is `s + x * s * (1 - s)`, by the product rule, and
-    what arrives multiplies it.
+    Autograd doesn't look inside an operator: `register_autograd` says how to compute the gradient. With `s`
+    for the sigmoid the slope is `s + x * s * (1 - s)`, by the product rule, and what arrives multiplies it.
     """
     setup = """
         x = torch.tensor([-3., -0.5, 0., 2.], device=device, requires_grad=True)
@@ -150,11 +147,11 @@ def gradient(my_custom_op, device):
 
 @exercise.check(isolated=True)
 def without_data(my_custom_op):
-    """It says what comes of a tensor without data: shape, dtype, device and strides
+    """For a tensor without data it returns the right shape, dtype, device and strides
 
-    The compiler runs a function on tensors without data to learn what comes out, and what it makes fits that
-    alone. Nobody looks inside an operator, so a fake kernel has to say it. `torch.empty(x.shape)` is a
-    contiguous float32 tensor on the CPU, whatever `x` is.
+    The compiler traces a function with tensors without data, and relies on what comes out. It doesn't look
+    inside an operator, so a fake kernel has to say it. `torch.empty(x.shape)` is a contiguous float32 tensor
+    on the CPU, whatever `x` is.
     """
     with Rows() as rows:
         for number, (label, code) in enumerate(list(_LAYOUTS.items())[1:]):
@@ -171,9 +168,9 @@ def without_data(my_custom_op):
 def passes_opcheck(my_custom_op):
     """`torch.library.opcheck` finds nothing wrong
 
-    It runs the operator with data and without and compares the two. It looks whether the signature says what
-    is written to and which results are views. And it traces forward and backward, with sizes that are not
-    known, as the compiler does: there is no value to decide by.
+    It runs the operator with data and without, and compares the two. It checks that the signature says which
+    inputs are written to and which results are views. And it traces forward and backward with symbolic sizes,
+    as the compiler does: `backward` can't depend on values.
     """
     setup = 'x = torch.arange(-3., 3.).view(2, 3).t().requires_grad_()\nop = my_custom_op("course::silu")'
     t = _given(my_custom_op, setup)
@@ -191,8 +188,8 @@ def passes_opcheck(my_custom_op):
 def compiles(my_custom_op):
     """`torch.compile` makes one graph of a function that calls it, forward and backward
 
-    An operator with a fake kernel stands in the graph as one node. Where the compiler is kept away from it
-    the graph ends; and a backward that decides by values cannot be followed on tensors that have none.
+    An operator with a fake kernel is one node in the graph. If you keep the compiler away from it, the graph
+    breaks; and a backward that depends on values can't be traced without them.
     """
     setup = """
         x = torch.arange(-3., 3.).requires_grad_()

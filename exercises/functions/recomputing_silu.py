@@ -1,15 +1,15 @@
 """SiLU that keeps one tensor
 
-SiLU is `x * s`, where `s` is the sigmoid of `x`. Written as `x * torch.sigmoid(x)`, the graph keeps `x` and
-`s` until backward. Write it as an `autograd.Function` that makes `s` again when the gradient arrives: a few
-operators more, half of the memory.
+SiLU is `x * s`, where `s` is the sigmoid of `x`. If you write `x * torch.sigmoid(x)`, the graph keeps `x` and
+`s` until backward. Write an `autograd.Function` that computes `s` again in backward: a few operators more,
+half of the memory.
 
-- For backward `x` itself is kept, in any layout: no copy, and nothing else in any other place. Once the
-  result is gone, nothing is left.
-- Backward raises when `x` was changed in between, as torch's own do.
-- The gradient can be differentiated again, and neither `x` nor what arrives is written to.
+- Keep `x` itself for backward, in any layout: no copy, and nothing else. Once the result is gone, nothing is
+  left.
+- Backward raises if `x` was changed in between, as torch's own do.
+- The gradient can be differentiated again. Don't write to `x` or to what arrives.
 
-Build it from `torch.sigmoid` and arithmetic, without torch's own SiLU and GLU.
+Use `torch.sigmoid` and arithmetic, not torch's own SiLU or GLU.
 
 `RecomputingSilu.apply(torch.tensor([0., 2.]))` → `[0., 1.7616]`; the gradient of its sum is `[0.5, 1.0908]`.
 """
@@ -25,11 +25,11 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "Which tensor has to be there in backward, and which can be had again from it?",
-        "`ctx.save_for_backward` keeps a tensor together with its version, and autograd lets go of it in "
-        "time. What is put on `ctx` as an attribute has neither.",
+        "Which tensor does backward need, and which can it compute from that one?",
+        "`ctx.save_for_backward` keeps a tensor with its version, and autograd frees it in time. An "
+        "attribute of `ctx` has neither.",
         "The derivative of `x * s` by the product rule is `s + x * ds`, and `ds` is `s * (1 - s)`. Compute "
-        "`s` in `backward` from the saved `x`, with operators that autograd can follow, and multiply by what "
+        "`s` in `backward` from the saved `x`, with operators that autograd can record, and multiply by what "
         "arrives.",
     ],
 )
@@ -86,9 +86,9 @@ def values(RecomputingSilu, device):
 def gradient(RecomputingSilu, device):
     """The gradient is that of the product rule, for whatever arrives
 
-    Both factors of `x * s` depend on `x`, so the slope has two terms, and what arrives multiplies both. It
-    belongs to others as well: it may be the caller's tensor, or on its way to other nodes. What is kept
-    belongs to one call: an attribute of the class is overwritten by the next one.
+    Both factors of `x * s` depend on `x`, so the slope has two terms, and what arrives multiplies both. Don't
+    write to what arrives: it may be the caller's tensor, or other nodes may get it too. And keep `x` for this
+    one call: the next call overwrites an attribute of the class.
     """
     with Rows() as rows:
         for label, setup in _numbers(device):
@@ -105,10 +105,10 @@ def gradient(RecomputingSilu, device):
 
 @exercise.check
 def keeps_x_alone(RecomputingSilu, device):
-    """For backward no more is kept than `x` has bytes, and nothing when the result is gone
+    """Backward keeps no more bytes than `x` has, and none when the result is gone
 
-    What backward needs is kept until it has run: by `ctx.save_for_backward`, and as an attribute of `ctx` as
-    well. A result that is an attribute of its own `ctx` makes a circle, and stays when nobody else wants it.
+    `ctx.save_for_backward` and attributes of `ctx` keep a tensor until backward has run. A result that is an
+    attribute of its own `ctx` makes a reference cycle, and stays until the garbage collector runs.
     """
     with Rows() as rows:
         for label, code in _LAYOUTS.items():
@@ -120,10 +120,10 @@ def keeps_x_alone(RecomputingSilu, device):
 
 @exercise.check
 def no_copy(RecomputingSilu, device):
-    """What is kept is `x` itself, not a copy
+    """`x` itself is kept, not a copy
 
-    `ctx.save_for_backward(x)` keeps a reference. `contiguous`, `reshape` and `flatten` give a tensor over the
-    same memory where the layout allows it, and a new one elsewhere.
+    `ctx.save_for_backward(x)` keeps a reference. `contiguous`, `reshape` and `flatten` return a tensor over
+    the same memory if the layout allows it, and a copy if not.
     """
     with Rows() as rows:
         for label, code in _LAYOUTS.items():
@@ -133,11 +133,11 @@ def no_copy(RecomputingSilu, device):
 
 @exercise.check
 def changed_in_between(RecomputingSilu, device):
-    """A change of `x` in between is not passed over
+    """Backward raises if `x` was changed in between
 
-    Every operator that works in place counts up the version of its tensor. What `ctx.save_for_backward`
-    keeps, it keeps with the version of that moment; autograd compares, and raises. An attribute of `ctx` has
-    no version that anybody looks at, and a NumPy array has none at all.
+    An operator in place increases the version of its tensor. `ctx.save_for_backward` stores the version with
+    the tensor; in backward autograd compares, and raises. It doesn't check attributes of `ctx`, and a NumPy
+    array has no version.
     """
     with Rows() as rows:
         for label, code in {"a matrix": "x + 1", "a transposed one": "(x + 1).t()"}.items():
@@ -162,9 +162,9 @@ def changed_in_between(RecomputingSilu, device):
 def twice(RecomputingSilu, device):
     """The gradient can be differentiated again
 
-    With `create_graph=True` autograd records what backward does, from what `ctx.saved_tensors` returns on. A
-    tensor that was made in forward has no history, and is a constant there. In backward `detach`, `no_grad`,
-    `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph off.
+    With `create_graph=True` autograd records what backward does with the saved tensors. A tensor that was
+    made in forward has no history: it counts as a constant. In backward `detach`, `no_grad`,
+    `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph.
     """
     with Rows() as rows:
         for label, setup in _numbers(device):
@@ -176,10 +176,9 @@ def twice(RecomputingSilu, device):
 
 @exercise.check
 def its_own(RecomputingSilu, device):
-    """It is a Function of your own, and torch's SiLU does not run
+    """It's a Function of your own, and torch's SiLU doesn't run
 
-    The result is made by the node of your Function, which `apply` makes: it has your backward, and keeps what
-    you keep. `F.silu` has a node of its own.
+    `apply` makes a node with your backward, and it keeps what you keep. `F.silu` makes a node of its own.
     """
     setup = "x = torch.tensor([-2., 0., 3.], device=device, requires_grad=True)"
     derivatives.is_its_own(RecomputingSilu, _CALL, setup, device, ["aten.silu", "aten.glu"])

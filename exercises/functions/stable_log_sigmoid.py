@@ -1,16 +1,15 @@
 """Log-sigmoid that holds at ±1000
 
-The logarithm of the sigmoid is `log(1 / (1 + exp(-x)))`, and its derivative is `1 / (1 + exp(x))`. Written
-down like this, both overflow. Write them as an `autograd.Function`, `StableLogSigmoid.apply(x)`, for `x` of
-any shape and of float32 or float64.
+The logarithm of the sigmoid is `log(1 / (1 + exp(-x)))`, and its derivative is `1 / (1 + exp(x))`. Computed
+like this, `exp` overflows. Write an `autograd.Function` in which nothing does, for float32 and float64.
 
-- Result and gradient are finite for every finite `x`, and right to the last digits *relative to their own
-  size*: at `x = 20` the result is `-2.06e-09`, not `0`.
-- The second derivative is finite and right too; its small values need not keep their digits.
-- Neither `x` nor what arrives in backward is written to.
+- Result and gradient are finite for every finite `x`, and right to the last digits **relative to their own
+  size**: at `x = 20` the result is `-2.06e-09`, not `0`.
+- The second derivative is finite and right too; its small values may lose digits.
+- Don't write to `x` or to what arrives.
 
-torch's own `logsigmoid`, `softplus`, and what contains them (`mish`, the losses that take logits) are not to
-be used; everything else is welcome, `torch.sigmoid` too.
+Don't use torch's own `logsigmoid` and `softplus`, or what contains them (`mish`, losses of logits).
+Everything else is allowed, `torch.sigmoid` too.
 
 `StableLogSigmoid.apply(torch.tensor([-1000., 0., 1000.]))` → `[-1000., -0.6931, 0.]`
 """
@@ -26,15 +25,14 @@ exercise = Exercise(
     minutes=15,
     core=True,
     hints=[
-        "`exp` overflows for large arguments and never for negative ones. For `x ≥ 0` the formula only needs "
-        "`exp(-x)`. What does it become for `x < 0` when numerator and denominator are multiplied by "
-        "`exp(x)`? Is there one form for both, with `|x|`?",
-        "`log(1 + z)` loses a small `z` in the sum, and torch has a function that never forms the sum. The "
-        "same happens in `1 - s` when `s` is close to 1: the derivative is the sigmoid of something.",
-        "The second derivative comes from autograd, which records what backward does, and only that. So "
-        "backward starts from the saved input (or output) itself, and calls operators whose own derivatives "
-        "are sound everywhere: `torch.where` computes both branches, `abs` has the derivative 0 at 0, "
-        "`torch.sigmoid` is sound.",
+        "`exp` overflows for large positive arguments, not for negative ones. For `x ≥ 0` the formula needs "
+        "only `exp(-x)`. For `x < 0`, multiply numerator and denominator by `exp(x)`. Is there one form for "
+        "both, with `|x|`?",
+        "`log(1 + z)` loses a small `z` in the sum; `torch.log1p(z)` doesn't. `1 - s` loses digits too if "
+        "`s` is close to 1. The derivative is the sigmoid of something.",
+        "For the second derivative autograd records what backward does. So start from the saved input (or "
+        "output), and call operators whose own derivatives are right everywhere. `torch.where` computes both "
+        "branches, and `abs` has the derivative 0 at 0; `torch.sigmoid` is fine.",
     ],
 )
 
@@ -95,8 +93,8 @@ def values(StableLogSigmoid, device):
     """The values, near 0 and at ±1000
 
     The logarithm of a sigmoid is never positive, and at 0 it is `-log(2)`. In float32 `exp(100.)` is `inf`,
-    and the sigmoid of -1000 is 0, whose logarithm is `-inf`. `exp(-|x|)` never overflows. Each element needs
-    its own branch, or one form that holds for both signs.
+    and the sigmoid of -1000 is 0, whose logarithm is `-inf`. `exp(-|x|)` doesn't overflow. Choose a branch
+    for each element, or find one form for both signs.
     """
     with Rows() as rows:
         with rows.of("a transposed matrix"):
@@ -111,9 +109,9 @@ def values(StableLogSigmoid, device):
 def digits_of_values(StableLogSigmoid, device):
     """Every value has all its digits, also close to 0
 
-    In float32 `1 + 2e-09` is 1: a sum keeps what is small only as far as the last place of what is large.
-    `log1p(z)` is `log(1 + z)` without the sum, and `expm1(z)` is `exp(z) - 1` without the difference. From
-    where on a part is too small to count depends on the dtype.
+    In float32 `1 + 2e-09` is 1: the small number has no place in the digits of the large one. `log1p(z)` is
+    `log(1 + z)` without the sum, and `expm1(z)` is `exp(z) - 1` without the difference. In float64 the same
+    happens with smaller numbers.
     """
     setups = [_x("[5., 10., 20., 40., 80.]")]
     if device.type != "mps":  # which has no float64
@@ -126,9 +124,8 @@ def digits_of_values(StableLogSigmoid, device):
 def gradient(StableLogSigmoid, device):
     """The gradient near 0, for whatever arrives
 
-    Backward returns what arrives times `1 / (1 + exp(x))`, element by element. What arrives belongs to others
-    as well: it may be the caller's tensor, or on its way to other nodes. What works in place changes it for
-    all of them.
+    Backward returns what arrives times `1 / (1 + exp(x))`, element by element. What arrives may be the
+    caller's tensor, or other nodes may get it too: an operator in place changes it for all of them.
     """
     matrix = "x = torch.tensor([[-2., 0., 1.], [4., -7., 5.]], device=device).t().requires_grad_()"
     for x in (_x(_NEAR), matrix):
@@ -140,9 +137,9 @@ def gradient(StableLogSigmoid, device):
 def gradient_far_out(StableLogSigmoid, device):
     """The gradient at ±100 and ±1000
 
-    Value and derivative are two calculations, and each has to hold by itself: `exp(1000.)` is `inf`, and both
-    `inf / inf` and `0 * inf` are `nan`. Autograd sends 0 into the branch that `torch.where` did not take, and
-    where that branch overflows, `nan` comes back.
+    Value and derivative are two computations, and each needs a stable formula: `exp(1000.)` is `inf`, and
+    both `inf / inf` and `0 * inf` are `nan`. Autograd sends 0 into the branch that `torch.where` didn't take;
+    if that branch overflows, `nan` comes back.
     """
     with Rows() as rows:
         for numbers in _FAR:
@@ -155,8 +152,8 @@ def gradient_far_out(StableLogSigmoid, device):
 def digits_of_the_gradient(StableLogSigmoid, device):
     """A gradient close to 0 keeps its digits
 
-    At 20 the sigmoid is rounded to 1 in float32, and `1 - 1` has no digits left: of two numbers that are
-    nearly equal the difference is their rounding. `sigmoid(-x)` is the same number, made without one.
+    At 20 the sigmoid is rounded to 1 in float32, and `1 - 1` has no digits left: the difference of two
+    numbers that are nearly equal is their rounding. `sigmoid(-x)` is the same number without a difference.
     """
     _expect_gradient(StableLogSigmoid, device, _x("[5., 10., 20., 40., 80.]"), digits=True)
     if device.type != "mps":
@@ -168,10 +165,10 @@ def digits_of_the_gradient(StableLogSigmoid, device):
 def second_derivative(StableLogSigmoid, device):
     """The second derivative: near 0, at 0 itself and at ±1000
 
-    With `create_graph=True` autograd records what backward does, from what `ctx.saved_tensors` returns on. A
-    tensor that was made in forward has no history, and is a constant there. In backward `detach`, `no_grad`,
-    `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph off. Each operator brings
-    its own derivative: that of `abs` at 0 is 0, and that of a branch that overflows is `nan`.
+    With `create_graph=True` autograd records what backward does with the saved tensors. A tensor that was
+    made in forward has no history: it counts as a constant. In backward `detach`, `no_grad`,
+    `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph. Each operator has its own
+    derivative: that of `abs` at 0 is 0, and that of a branch that overflows is `nan`.
     """
     with Rows() as rows:
         for numbers in (_NEAR.replace("0., ", ""), "[0.]", *_FAR):
@@ -182,9 +179,9 @@ def second_derivative(StableLogSigmoid, device):
 
 @exercise.check
 def its_own(StableLogSigmoid, device):
-    """Neither `logsigmoid` nor `softplus` of torch's runs, nor what contains them
+    """Torch's `logsigmoid` and `softplus` don't run, nor what contains them
 
-    The result is made by the node of your Function, which `apply` makes; what a Function calls inside forward
-    makes no nodes. `F.logsigmoid` has a node of its own.
+    `apply` makes a node with your backward; operators inside forward make no nodes. `F.logsigmoid` makes a
+    node of its own.
     """
     derivatives.is_its_own(StableLogSigmoid, _CALL, _x(_NEAR), device, _REFUSED)

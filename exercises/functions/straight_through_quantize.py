@@ -1,18 +1,16 @@
 """Quantise, and train through it
 
-`x` holds numbers from 0 to 1. `StraightThroughQuantize.apply(x, levels)` gives for each of them the nearest
-of `levels` numbers that are spread evenly from 0 to 1: 0, 0.25, 0.5, 0.75 and 1 for 5 levels. Half-way
-between two, either will do. The result has the dtype of `x`.
+`x` holds numbers from 0 to 1. `StraightThroughQuantize.apply(x, levels)` rounds each of them to the nearest
+of `levels` numbers, spread evenly from 0 to 1: for 5 levels 0, 0.25, 0.5, 0.75 and 1. Half-way between two,
+either is right. The result has the dtype of `x`.
 
-The slope of this staircase is 0, and nothing would learn from it. So backward acts as if nothing had been
-rounded:
+The slope of this staircase is 0, so nothing would learn. Backward acts as if nothing had been rounded:
 
-- what arrives is handed back **as it is**, for every element of `x`, and is not copied; `levels` has no
-  gradient;
-- nothing is kept for backward, in whatever place.
+- It returns what arrives **as it is**, for every element of `x`, without a copy. `levels` has no gradient.
+- Nothing is kept for backward.
 
-`StraightThroughQuantize.apply(torch.tensor([0.1, 0.3, 0.9]), 3)` → `[0., 0.5, 1.]`; where `[5., -3., 0.2]`
-arrives, `[5., -3., 0.2]` is handed back.
+`StraightThroughQuantize.apply(torch.tensor([0.1, 0.3, 0.9]), 3)` → `[0., 0.5, 1.]`; if `[5., -3., 0.2]`
+arrives, backward returns `[5., -3., 0.2]`.
 """
 
 import torch
@@ -26,12 +24,12 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "`torch.round` goes to the nearest whole number. Which number makes whole numbers of all the levels? "
-        "For 5 levels it is 4.",
-        "If forward had returned `x` as it is, what would its backward hand back? Does that depend on `x`, "
-        "or on what forward computed?",
-        "`backward` gets what arrives, and returns one thing for each argument of `forward` after `ctx`. "
-        '`None` stands for "no gradient". `ctx` is not needed at all.',
+        "`torch.round` rounds to the nearest whole number. By which number must you multiply the levels to "
+        "get whole numbers? For 5 levels it's 4.",
+        "If forward returned `x` as it is, what would its backward return? Does that depend on `x`, or on "
+        "what forward computed?",
+        "`backward` gets what arrives, and returns one value for each argument of `forward` after `ctx`. "
+        '`None` means "no gradient". You don\'t need `ctx` at all.',
     ],
 )
 
@@ -64,8 +62,8 @@ def _nearest(x, levels):
 def values(StraightThroughQuantize, device):
     """Every element goes to the nearest level
 
-    From 0 to 1 there are `levels - 1` steps. `torch.round` goes to the nearest whole number, `floor`, `trunc`
-    and `.long()` to one beside it.
+    There are `levels - 1` steps from 0 to 1. `torch.round` rounds to the nearest whole number; `floor`,
+    `trunc` and `.long()` cut off the fraction.
     """
     numbers = "[0., 0.08, 0.2, 0.3, 0.45, 0.55, 0.72, 0.8, 0.95, 1.]"
     with Rows() as rows:
@@ -81,8 +79,8 @@ def values(StraightThroughQuantize, device):
 def keeps_the_dtype(StraightThroughQuantize, device):
     """The result has the dtype of `x`
 
-    `torch.linspace` and `torch.tensor` make float32 unless they are told otherwise, and `.float()` does so
-    always. A tensor of integers cannot require a gradient: torch leaves it out of the graph.
+    `torch.linspace` and `.float()` make float32, and so does `torch.tensor` of Python floats, unless you pass
+    a dtype. A tensor of integers can't require a gradient: torch leaves it out of the graph.
     """
     setup = "x = torch.tensor([0.1, 0.4, 0.9], dtype=torch.bfloat16, device=device, requires_grad=True)"
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize, device=device)
@@ -94,11 +92,10 @@ def keeps_the_dtype(StraightThroughQuantize, device):
 
 @exercise.check
 def passes(StraightThroughQuantize, device):
-    """Where 1 arrives, 1 is handed back
+    """If 1 arrives, backward returns 1
 
-    The backward of `torch.round` hands back 0: that is the slope of a staircase wherever it has one. Straight
-    through means to hand back what arrives, as if forward had returned `x`. The levels and how many there are
-    have no part in that.
+    The backward of `torch.round` returns 0, the slope of a staircase. Straight through means: return what
+    arrives, as if forward had returned `x`. That doesn't depend on the levels.
     """
     t = expect.given(_SETUP, StraightThroughQuantize=StraightThroughQuantize, device=device)
     expect.in_graph(t.call(_CALL), of="`x`")
@@ -108,10 +105,10 @@ def passes(StraightThroughQuantize, device):
 
 @exercise.check
 def whatever_arrives(StraightThroughQuantize, device):
-    """What arrives is handed back as it is, large or small, positive or negative
+    """Backward returns what arrives, large or small, positive or negative
 
-    A slope of 1 leaves the size and the sign of what arrives alone. A gradient that is clamped is another
-    one: 5 and 7 become the same.
+    A slope of 1 changes neither the size nor the sign of what arrives. A clamped gradient is a different one:
+    5 and 7 become the same.
     """
     setup = f"{_SETUP}\ng = torch.tensor([5., -7., 0.25, 0., -0.5], device=device)"
     t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize, device=device)
@@ -124,8 +121,8 @@ def whatever_arrives(StraightThroughQuantize, device):
 def trains(StraightThroughQuantize, device):
     """Weights learn through it, until the quantised ones are the right ones
 
-    The sigmoid before it gives numbers from 0 to 1 and keeps its result for its own backward. Gradients of
-    the levels move the weights, though a small step seldom changes a level.
+    The sigmoid before it returns numbers from 0 to 1, and saves its result for its own backward, so the input
+    must not be written to. Many small steps move a weight to the next level.
     """
     setup = """
         w = torch.tensor([2., -2., 0.3], device=device, requires_grad=True)
@@ -146,8 +143,8 @@ def trains(StraightThroughQuantize, device):
 def nothing_kept(StraightThroughQuantize, device):
     """Nothing is kept for backward
 
-    `ctx.save_for_backward` and attributes of `ctx` hold a tensor, and its memory, until backward has run or
-    longer. A slope of 1 is known without any tensor.
+    `ctx.save_for_backward` and attributes of `ctx` keep a tensor in memory until backward has run, or longer.
+    For a slope of 1 backward needs no tensor.
     """
     setup = "x = torch.rand(100, 100, device=device, requires_grad=True)"
     derivatives.keeps(StraightThroughQuantize, "StraightThroughQuantize.apply(x * 1, 5)", setup, device)
@@ -155,18 +152,18 @@ def nothing_kept(StraightThroughQuantize, device):
 
 @exercise.check
 def not_copied(StraightThroughQuantize, device):
-    """What is handed back is what arrived, not a copy of it
+    """Backward returns what arrived, not a copy of it
 
-    Where somebody else may hold a gradient, autograd copies it before it writes to it. So what arrives may be
-    handed on; a `clone` in backward is one more tensor of the size of `x`.
+    If somebody else may hold a gradient, autograd copies it before it writes to it. So you can return what
+    arrives; a `clone` in backward is one more tensor of the size of `x`.
     """
     for gradient in ("torch.ones(3, 4)", "torch.ones(4, 3).t()", "torch.tensor(1.).expand(3, 4)"):
         setup = f"y = StraightThroughQuantize.apply(torch.rand(3, 4, requires_grad=True), 5)\ng = {gradient}"
         t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
         expect.in_graph(t.y)
-        handed = expect.a_tensor(t.call("y.grad_fn.apply(g)[0]"), what="what is handed back")
+        handed = expect.a_tensor(t.call("y.grad_fn.apply(g)[0]"), what="what backward returns")
         expect.true(
             measure.same_storage(handed, t.g),
-            "what is handed back is a new tensor, with a storage of its own",
+            "backward returns a new tensor, with a storage of its own",
             "expected: `g` itself, or a view of it",
         )

@@ -1,12 +1,12 @@
 """The strides that broadcasting makes
 
-`size` and `stride` describe a tensor `x`. Return the strides of `x.expand(shape)`, a tuple of integers, or
-`None` where `expand` raises. This is what happens to each operand of `a + b` before anything is added.
+`size` and `stride` describe a tensor `x`. Return the strides of `x.expand(shape)` as a tuple of integers, or
+`None` if `expand` raises. In `a + b` this happens to both tensors before they are added.
 
-All three are tuples of any length; sizes are at least 1, and there is no `-1`. Along a dimension of size 1
-no step is made: there any number will do in your result.
+The three tuples may have any length. Sizes are at least 1; there is no `-1`. For a dimension of size 1 your
+result may hold any number.
 
-Work it out from the numbers, in plain Python: nothing of torch's or NumPy's may run.
+Work it out from the numbers, in plain Python: nothing of torch or NumPy may run.
 
 - `broadcast_strides((3, 1), (5, 2), (2, 3, 4))` is `(0, 5, 0)`
 - `broadcast_strides((3,), (5,), (3, 4))` is `None`
@@ -24,13 +24,13 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "A dimension that is repeated without a copy has to read the same places at every step. How far "
-        "apart in storage is that?",
-        "Write `size` below `shape`, flush at the right end. Each pair of numbers is one of three cases: "
-        "equal, a 1 that is repeated, or impossible. What `shape` has alone, on the left, is repeated too.",
-        "How many dimensions are new? They come first and have stride 0; if that number is negative there is "
-        "no result. Then go through `size`, `stride` and the rest of `shape` together: keep the stride where "
-        "the sizes are equal, take 0 where the tensor has a 1, and give up elsewhere.",
+        "A dimension that is repeated without a copy reads the same places at every step. How far apart in "
+        "storage are they?",
+        "Write `size` below `shape`, aligned at the right. Each pair of numbers is one of three cases: "
+        "equal, a 1 that is repeated, or impossible. Dimensions that only `shape` has are repeated too.",
+        "How many dimensions are new? They come first and have stride 0; if that number is negative, there "
+        "is no result. Then go through `size`, `stride` and the rest of `shape` together. Keep the stride if "
+        "the sizes are equal, take 0 if the tensor has a 1, and otherwise return None.",
     ],
 )
 
@@ -51,22 +51,22 @@ _TRAITS = [
     Trait(
         "`shape` has fewer dimensions than the tensor",
         lambda size, stride, shape, wanted: len(shape) < len(size),
-        "Expanding never takes a dimension away, not even one of size 1: there is no result.",
+        "`expand` doesn't remove a dimension, not even one of size 1: there is no result.",
     ),
     Trait(
         "new dimensions are added",
         lambda size, stride, shape, wanted: wanted is not None and len(shape) > len(size),
-        "New dimensions come in front. Each needs an entry, and a step along it reads the same tensor again.",
+        "New dimensions come first. Each needs an entry, and a step along it reads the same tensor again.",
     ),
     Trait(
         "`size` is `()`",
         lambda size, stride, shape, wanted: not size,
-        "That is a tensor with one element and no dimension. All dimensions of `shape` are new to it.",
+        "This tensor has one element and no dimensions. All dimensions of `shape` are new.",
     ),
     Trait(
         "there is no result",
         lambda size, stride, shape, wanted: wanted is None,
-        "Only a size of 1 can be repeated: to repeat more, a stride would have to go forth and back.",
+        "Only a size of 1 can be repeated. To repeat more, a stride would have to go back and forth.",
     ),
     Trait(
         "there is a result",
@@ -81,7 +81,7 @@ _TRAITS = [
     Trait(
         "the tensor is not contiguous and there is a result",
         lambda size, stride, shape, wanted: wanted is not None and not strides.contiguous(size, stride),
-        "Where nothing is repeated the elements stay where `stride` says that they are.",
+        "Elements of a dimension that isn't repeated stay where `stride` says.",
     ),
 ]
 
@@ -105,10 +105,10 @@ def _compare(broadcast_strides, *wanted):
 
 @exercise.check
 def kept(broadcast_strides):
-    """Where nothing is repeated the strides stay
+    """Strides stay if nothing is repeated
 
-    The tensor may be a view itself, transposed or with gaps. Expanding moves nothing, so its elements stay
-    where `stride` says that they are.
+    The tensor may be a view itself, transposed or with gaps. `expand` moves no element, so they stay where
+    `stride` says.
     """
     same = [((3, 4), (4, 1)), ((3, 4), (1, 3)), ((2, 3, 4), (24, 8, 2)), ((2, 3), (0, 1)), ((), ())]
     _compare(broadcast_strides, *((size, stride, [size]) for size, stride in same))
@@ -118,8 +118,8 @@ def kept(broadcast_strides):
 def repeated(broadcast_strides):
     """Dimensions of size 1 are repeated
 
-    To read the same element again, a step along the dimension has to stay where it is: its stride is 0. A
-    stride of 1 would go on to whatever lies beside it in storage.
+    To read the same element again, a step along the dimension stays where it is: its stride is 0. A stride of
+    1 goes on to the next element in storage.
     """
     _compare(
         broadcast_strides,
@@ -132,10 +132,10 @@ def repeated(broadcast_strides):
 
 @exercise.check
 def new_dimensions(broadcast_strides):
-    """New dimensions come in front
+    """New dimensions come first
 
-    Sizes are paired from the right. What `shape` has beyond them, at its left end, is new, and every step
-    along it reads the same tensor again: stride 0.
+    Sizes are paired from the right. The dimensions that `shape` has beyond them, at its left end, are new.
+    Every step along them reads the same tensor again: stride 0.
     """
     _compare(
         broadcast_strides,
@@ -150,8 +150,8 @@ def new_dimensions(broadcast_strides):
 def impossible(broadcast_strides):
     """`None` for shapes that the tensor cannot be expanded to
 
-    `expand` keeps a size or repeats a size of 1; it changes no other, not to a multiple and not to 1. And it
-    takes no dimension away.
+    `expand` keeps a size or repeats a size of 1. It changes no other size, not to a multiple and not to 1,
+    and it removes no dimension.
     """
     _compare(
         broadcast_strides,
@@ -166,8 +166,8 @@ def impossible(broadcast_strides):
 def every_small_case(broadcast_strides):
     """Every small case agrees with `Tensor.expand`
 
-    Going from the right, each pair of sizes is equal (the stride stays), or a 1 that is repeated (0), or
-    there is no result. What is left of `shape` is new (0); where `size` is the longer there is no result.
+    From the right, each pair of sizes is equal (keep the stride) or a 1 that is repeated (0); otherwise there
+    is no result. Dimensions left over in `shape` are new (0). If `size` is longer, there is no result.
     """
     _every_small_case().compare(broadcast_strides, strides.judge, simplest=strides.simplest)
 
@@ -176,8 +176,8 @@ def every_small_case(broadcast_strides):
 def from_the_numbers(broadcast_strides):
     """It is worked out in plain Python
 
-    Three tuples of integers are all there is to compare. Whoever makes a tensor or an array of that size and
-    asks it has found the strides, and not the rule.
+    Compute with the three tuples of integers. If you make a tensor or an array of that size and ask it, you
+    get the strides but don't find the rule.
     """
     t = expect.given("", broadcast_strides=broadcast_strides)
     for shape in ((2, 3, 4), (3, 5), (2,)):

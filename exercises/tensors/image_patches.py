@@ -1,11 +1,11 @@
 """An image as a grid of patches
 
-Cut an image of shape (C, H, W) into patches of p × p pixels, side by side. The result has shape
-(rows, columns, C, p, p): `result[r, c]` is the patch in row `r` and column `c` of the grid, itself a small
-image of shape (C, p, p). Pixels at the bottom and at the right that do not fill a patch are left out.
+Cut an image of shape (C, H, W) into patches of p × p pixels, side by side. Return a tensor of shape
+(rows, columns, C, p, p): `result[r, c]` is the patch in row `r` and column `c` of the grid, a small image of
+shape (C, p, p). Leave out pixels at the bottom and at the right that don't fill a patch.
 
-The patches **share storage** with the image, whatever its strides are: it may be a crop, a transposed image,
-or an image whose channels lie last in memory. A gradient that reaches them goes on to the image.
+The patches **share storage** with the image, whatever its strides: it may be a crop, transposed, or have its
+channels last in memory. Gradients of the patches must reach the image.
 
 `image_patches(torch.arange(12).reshape(1, 2, 6), 2)` has shape (1, 3, 1, 2, 2), and at `[0, 1]` is
 `[[[2, 3], [8, 9]]]`
@@ -18,13 +18,12 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "Look at one row of pixels, `W` of them in a line. Cut into pieces of `p`, each pixel has two "
-        "coordinates: which piece, and where in the piece. How far is one step of each in storage?",
-        "A dimension that is split in two needs no copy, whatever its stride `s`: the piece gets the stride "
-        "`p * s`, the place in it keeps `s`. With H and W split there are five dimensions to put in order.",
-        "Two ways to go on. Five sizes and five strides for `as_strided`. Or drop the pixels that are left "
+        "Look at one row of `W` pixels. Cut it into pieces of `p`. Now each pixel has two coordinates: which "
+        "piece, and where in the piece. How far is one step of each in storage?",
+        "Splitting a dimension needs no copy, whatever its stride `s`: a step from piece to piece is `p * "
+        "s`, a step inside a piece stays `s`. Split H and W, and put the five dimensions in order.",
+        "There are two ways. Give `as_strided` five sizes and five strides. Or drop the pixels that are left "
         "over, split with `view` or `unflatten`, and order the dimensions with `permute`. Neither copies.",
     ],
 )
@@ -51,10 +50,9 @@ def _expect_patches(image_patches, image, p):
 def right_pixels(image_patches):
     """Every patch holds its own pixels
 
-    H is split into rows of the grid and rows inside a patch, W into columns and columns inside. Both are
-    split where they stand, (C, rows, p, columns, p), and then the five dimensions are put in order: counting
-    the same elements off into another shape moves pixels into other patches. (Where nothing is left over,
-    nothing is cut off: `x[:, :-0]` is empty, not everything.)
+    Split H into rows of the grid and rows inside a patch, and W into columns of the grid and columns inside.
+    That gives (C, rows, p, columns, p). Then put the five dimensions in order; `reshape` to the final shape
+    would move pixels into other patches. (If nothing is left over, cut nothing off: `x[:, :-0]` is empty.)
     """
     with Rows() as rows:
         for image, p in [
@@ -70,8 +68,8 @@ def right_pixels(image_patches):
 def pixels_left_over(image_patches):
     """Pixels that do not fill a patch are left out
 
-    There are `H // p` rows and `W // p` columns. What is left over is cut off at the bottom and at the right,
-    before a dimension is split: a slice makes a view too.
+    There are `H // p` rows and `W // p` columns. Cut off the rest at the bottom and at the right before you
+    split a dimension; a slice is a view too.
     """
     with Rows() as rows:
         for h, w, p in [(5, 7, 2), (8, 11, 3), (5, 6, 2), (6, 5, 2)]:
@@ -94,9 +92,9 @@ _VIEWS = {
 def any_strides(image_patches):
     """The image may be a view itself
 
-    The strides of the image say how far the next channel, row and pixel are, and follow from its sizes only
-    where it is contiguous. It may begin anywhere in its storage: `as_strided` begins where the image does,
-    unless it is told otherwise.
+    The strides of the image say how far away the next channel, row and pixel are. They follow from the sizes
+    only if the image is contiguous. It may begin anywhere in its storage: `as_strided` begins where the image
+    does if you give no offset.
     """
     with Rows() as rows:
         for kind, image in _VIEWS.items():
@@ -108,9 +106,9 @@ def any_strides(image_patches):
 def shares_storage(image_patches):
     """Nothing is copied: the patches share storage with the image
 
-    Splitting a dimension and reordering dimensions never copy, whatever the strides are. What may copy is
-    merging, as `reshape` and `flatten` do; what does copy is `stack`, `cat`, indexing with a tensor,
-    `F.unfold`, and `contiguous` where the tensor is not.
+    Splitting and reordering dimensions need no copy, whatever the strides. Merging may copy, as in `reshape`
+    and `flatten`. `stack`, `cat`, indexing with a tensor and `F.unfold` copy, and so does `contiguous` if the
+    tensor isn't contiguous.
     """
     with Rows() as rows:
         for kind, image in {"contiguous": "torch.arange(70.).reshape(2, 5, 7)", **_VIEWS}.items():
@@ -124,8 +122,8 @@ def shares_storage(image_patches):
 def gradients(image_patches):
     """A gradient reaches every pixel that is in a patch, and no other
 
-    A view is part of the graph of what it is a view of. `detach`, `.data`, `no_grad` and NumPy leave the
-    graph, and `requires_grad_` begins another one, which does not lead back.
+    A view is part of the graph of its tensor. `detach`, `.data`, `no_grad` and NumPy leave that graph, and
+    `requires_grad_` begins another one, which doesn't lead back.
     """
     t = expect.given("x = torch.zeros(1, 3, 5, requires_grad=True)", image_patches=image_patches)
     patches = t.call("image_patches(x, 2)")

@@ -2,15 +2,15 @@
 
 One function for three products:
 
-- `matmul_by_strides(a)` is the trace of a matrix of shape (m, n): the sum of its diagonal, which ends where
-  the shorter side ends, of shape ().
+- `matmul_by_strides(a)` is the trace of a matrix of shape (m, n), of shape (). It's the sum of the diagonal,
+  which is as long as the shorter side.
 - `matmul_by_strides(a, b)` with `b` of shape (n,) is the matrix times the vector, of shape (m,).
 - `matmul_by_strides(a, b)` with `b` of shape (n, k) is the product of the two matrices, of shape (m, k).
 
 Both may be views, with any strides and offset.
 
-Only these operators may run: `as_strided`, as often as you like, one `*` (none in the trace) and one `sum`.
-No `@`, `t()`, `expand` or `a[:, None]`; asking for `shape` and `stride()` runs no operator.
+Use only `as_strided`, as often as you like, one `*` (none for the trace) and one `sum`. `@`, `t()`, `expand`
+and `a[:, None]` run other operators; `shape` and `stride()` run none.
 
 With `a = torch.arange(6.).reshape(2, 3)`, `matmul_by_strides(a)` is `4.`, and `matmul_by_strides(a, a[1])` is
 `[14., 50.]`
@@ -24,16 +24,15 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=30,
     hints=[
-        "Write each product as a sum over one index: `sum_j a[i, j] * b[j, k]`. An element of `a` and one of "
-        "`b` are multiplied for every `(i, j, k)`. What would the two tensors have to look like for `*` to "
-        "do that, element by element?",
-        "A view has a stride for each index, and `a[i, j]` does not depend on `k`: along `k` the view has to "
-        "stay where it is. And the diagonal `a[i, i]`: how far is it in storage from one element to the "
-        "next?",
-        "Both matrices become views of size `(m, n, k)`. The strides of the one are those of `a` and a 0; "
-        "the strides of the other are a 0 and those of `b`. Their product holds all `a[i, j] * b[j, k]`, and "
-        "one dimension is to be summed up. The vector is the same with one dimension less. A step on the "
-        "diagonal goes one down and one to the right, so both strides are added.",
+        "Write each product as a sum over one index: `sum_j a[i, j] * b[j, k]`. For every `(i, j, k)` an "
+        "element of `a` meets one of `b`. Which shapes must the two tensors have, so that `*` does this "
+        "element by element?",
+        "A view has a stride for each index. `a[i, j]` doesn't depend on `k`, so along `k` the view stays "
+        "where it is. And for the diagonal `a[i, i]`: how far is it in storage from one element to the next?",
+        "Both matrices become views of size `(m, n, k)`. One has the strides of `a` and a 0, the other a 0 "
+        "and the strides of `b`. Their product holds all `a[i, j] * b[j, k]`; sum over one dimension. The "
+        "vector is the same with one dimension less. A step on the diagonal goes one down and one to the "
+        "right, so add both strides.",
     ],
 )
 
@@ -60,8 +59,8 @@ def _matrix(m, n):
 def trace(matmul_by_strides):
     """The trace, of square, wide and tall matrices
 
-    A step on the diagonal goes one down and one to the right at once. There are as many elements on it as
-    the shorter side has.
+    A step on the diagonal goes one down and one to the right. The diagonal has as many elements as the
+    shorter side.
     """
     with Rows() as rows:
         for m, n in ((3, 3), (4, 2), (2, 5), (1, 3)):
@@ -73,8 +72,8 @@ def trace(matmul_by_strides):
 def matrix_and_vector(matmul_by_strides):
     """A matrix times a vector
 
-    Element `i` is the sum over `j` of `a[i, j] * b[j]`. The vector is the same for every `i`, and `j` is the
-    index that is summed away.
+    Element `i` is the sum over `j` of `a[i, j] * b[j]`. The vector is the same for every `i`, and the sum
+    runs over `j`.
     """
     with Rows() as rows:
         for m, n in ((2, 3), (4, 2), (3, 3), (1, 4)):
@@ -86,8 +85,8 @@ def matrix_and_vector(matmul_by_strides):
 def two_matrices(matmul_by_strides):
     """A matrix times a matrix
 
-    Element `[i, k]` is the sum over `j` of `a[i, j] * b[j, k]`. A factor that lacks an index is the same all
-    along it, and the order of the indices in both has to be one.
+    Element `[i, k]` is the sum over `j` of `a[i, j] * b[j, k]`. A factor without an index is the same all
+    along it. Both factors need the indices in the same order.
     """
     with Rows() as rows:
         for m, n, k in ((2, 3, 4), (4, 2, 3), (3, 3, 3), (3, 2, 1)):
@@ -111,8 +110,8 @@ _VIEWS = {
 def of_views(matmul_by_strides):
     """`a` and `b` may be views of something else
 
-    Every stride is made of those that the tensor has, `a.stride()` and `b.stride()`: they are those of its
-    size only where it is contiguous. Where it begins, `as_strided` begins too if no offset is given.
+    Take the strides from `a.stride()` and `b.stride()`: they follow from the sizes only if the tensor is
+    contiguous. `as_strided` begins where the tensor begins if you give no offset.
     """
     with Rows() as rows:
         for label, (a, b) in _VIEWS.items():
@@ -127,9 +126,8 @@ def of_views(matmul_by_strides):
 def only_three_operators(matmul_by_strides):
     """Only `as_strided`, one `*` and one `sum` run
 
-    Torch's other functions are made of operators too: `a[:, None]` is an `unsqueeze`, `t()` a `t`, a loop
-    over rows a `select` each time round. All terms can stand side by side in one tensor; then one `*` makes
-    them, and one `sum` adds them up.
+    Other functions run operators too: `a[:, None]` runs `unsqueeze`, `t()` runs `t`, a loop over rows runs
+    `select` each time. Put all terms side by side in one tensor: one `*` makes them and one `sum` adds them.
     """
     setup = (
         "a = torch.arange(15.).reshape(5, 3).t()\nb = torch.arange(20.).reshape(5, 4)[:, ::2]\nv = b[:, 1]"

@@ -1,14 +1,14 @@
 """Do two tensors share an element?
 
-Return `True` when a write to an element of `a` could show in `b`: when at least one byte of memory belongs to
-an element of both. Return `False` otherwise.
+Return `True` if a write to `a` could show in `b`: at least one byte of memory belongs to an element of both.
+Return `False` otherwise.
 
-Both are small and have elements, in any number of dimensions. They are views of one storage or of two, and
-may differ in dtype: `x.view(torch.int16)` reads an `int32` tensor two bytes at a time. What a view steps past
-does not belong to it.
+Both are small, with at least one element and any number of dimensions. They are views of one storage or of
+two, and may differ in dtype: `x.view(torch.int16)` reads an `int32` tensor two bytes at a time. Elements that
+a view steps over don't belong to it.
 
-Work it out from the numbers, in plain Python: ask `a` and `b` only for `data_ptr()`, `element_size()`,
-`shape` and `stride()`. No operator of torch's and nothing of NumPy's may run, so nothing is read or written.
+Use plain Python, and ask `a` and `b` only for `data_ptr()`, `element_size()`, `shape` and `stride()`. No
+operator of torch and nothing of NumPy may run.
 
 With `x = torch.arange(6)`, `overlaps(x[:4], x[3:])` is `True`, `overlaps(x[::2], x[1::2])` is `False`
 """
@@ -23,13 +23,13 @@ from course_utils.exercise.kits import strides
 exercise = Exercise(
     minutes=20,
     hints=[
-        "Where is each element of `a` in memory, and where each of `b`? Once you have two collections of "
-        "places, the question is whether they have one in common.",
+        "Where in memory is each element of `a`, and each of `b`? With two sets of places, you only have to "
+        "ask whether they have one in common.",
         "`x.data_ptr()` is the address of the first element, in bytes. A stride counts elements: one step is "
         "`x.element_size()` times as many bytes.",
         "Start with the set of the bytes of the first element: there are `x.element_size()` of them. Then go "
-        "through the dimensions, and replace the set by one that holds every byte again for each step along "
-        "the dimension.",
+        "through the dimensions. For each step along a dimension, add every byte of the set again, moved by "
+        "that step.",
     ],
 )
 
@@ -60,8 +60,8 @@ def _compare(overlaps, setup, *pairs):
 def parts(overlaps):
     """Parts that meet, parts that only touch, and copies
 
-    All elements count, not only the first. A part ends where its last element does, and what lies in other
-    memory shares nothing, whatever it holds.
+    All elements count, not only the first. A part ends with its last element. A copy lies in other memory,
+    whatever its values.
     """
     pairs = [("x[:4]", "x[3:]"), ("x[:4]", "x[4:]"), ("x", "x.view(3, 4)"), ("x", "x.clone()")]
     pairs += [("x", "x[7:8]"), ("x[2:]", "x.clone()[2:]"), ("x.view(3, 4)[:2]", "x.view(3, 4)[2:]")]
@@ -70,10 +70,10 @@ def parts(overlaps):
 
 @exercise.check
 def interleaved(overlaps):
-    """Views that step past each other's elements
+    """Views that step over each other's elements
 
-    What a view steps past does not belong to it. From its first element to its last it may enclose all of
-    another view and share nothing with it.
+    Elements that a view steps over don't belong to it. Another view may lie between its first and its last
+    element and share nothing with it.
     """
     pairs = [("x[::2]", "x[1::2]"), ("x[::2]", "x[1::3]"), ("x[::4]", "x[1::2]"), ("x[2::6]", "x[::4]")]
     pairs += [("x[:3:2]", "x[1:5:3]"), ("x[1::5]", "x[::4]")]
@@ -82,10 +82,10 @@ def interleaved(overlaps):
 
 @exercise.check
 def all_dimensions(overlaps):
-    """Blocks, rows and columns, and what is expanded
+    """Blocks, rows, columns and expanded tensors
 
-    The place of an element is the sum of its steps along all dimensions. Along an expanded dimension, with
-    stride 0, a step leads nowhere.
+    The place of an element is the sum of its steps along all dimensions. A step along an expanded dimension
+    stays where it is: its stride is 0.
     """
     pairs = [("x[:, 0]", "x[:, 1]"), ("x[:, :2]", "x[:, 2:]"), ("x[:, 1]", "x[2]"), ("x[0]", "x.t()[0]")]
     pairs += [("x[:2, :2]", "x[1:, 2:]"), ("x[:2, 1:3]", "x.t()[2:, 1:]"), ("x[1, 2]", "x[1, :3]")]
@@ -98,8 +98,8 @@ def all_dimensions(overlaps):
 def other_widths(overlaps):
     """Elements of other sizes, and of different sizes
 
-    An address counts bytes and a stride counts elements: a step is `element_size()` times as many bytes, for
-    each tensor its own. An element goes on for so many bytes, and one of another dtype may begin inside it.
+    An address counts bytes and a stride counts elements: a step is `element_size()` times as many bytes, and
+    each tensor has its own. An element takes that many bytes, and one of another dtype may begin inside it.
     """
     setup = "x = torch.arange(4, dtype=torch.int32)\ny, z = x.view(torch.int16), x.view(torch.uint8)"
     pairs = [("z[:4]", "z[3:6]"), ("z[:4]", "z[4:8]"), ("y[:4]", "y[4:]"), ("x[:2]", "y[3:]")]
@@ -110,10 +110,10 @@ def other_widths(overlaps):
 
 @exercise.check
 def from_the_numbers(overlaps):
-    """It is worked out in plain Python, from what the two say of themselves
+    """It is worked out in plain Python, from addresses and strides
 
-    Where the elements are says enough, and asking for it changes nothing. Writing to one to see whether the
-    other changes is seen by whoever reads there meanwhile; and comparing values compares numbers, not places.
+    The places of the elements are enough. A write to see whether the other tensor changes could disturb
+    somebody who reads it at that moment. Comparing values compares numbers, not places.
     """
     asked = ("data_ptr", "element_size", "stride", "size", "dim", "numel")
     for views in ("x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"):

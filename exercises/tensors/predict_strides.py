@@ -4,10 +4,9 @@
 whether it is contiguous, and whether it shares storage with `x`.
 
 The first line is answered: `x` has size `(3, 4)` and stride `(4, 1)`, is contiguous, and shares storage with
-itself. Replace every `...` by such a line, before you run any of the expressions.
+itself. Replace every `...` with such a line, before you run any of the expressions.
 
-Most lines follow from offset, size and stride. Some are habits of torch's that no formula gives; commit to a
-guess there too, and the report will tell you the rule.
+If you aren't sure, guess: the report tells you the rule.
 """
 
 import torch
@@ -16,16 +15,16 @@ from course_utils import measure
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
     core=True,
     hints=[
-        "Ask first whether the elements could stay where they are: is there an offset and a stride for each "
-        "dimension that reads them in the new order? Strides are whole numbers, and in torch never negative.",
-        "A transpose swaps sizes and strides and nothing else. A dimension that is repeated without a copy "
-        "has to stay in its place at every step. A dimension of size 1 is never stepped along, so its stride "
-        "does not count for contiguity.",
-        "`clone` keeps the strides of what it copies where that leaves no holes; indexing with a list always "
-        "copies. `reshape` tries to be a view first: can `x[:, ::2]` be read with one stride? Can `x.t()`?",
+        "Can the elements stay where they are? They can if an offset and one stride for each dimension read "
+        "them in the new order. In torch a stride is never negative.",
+        "A transpose swaps sizes and strides. A step along a dimension that is repeated without a copy stays "
+        "where it is. No step is made along a dimension of size 1, so its stride doesn't count for "
+        "contiguity.",
+        "`clone` keeps the order of the elements in memory and closes gaps; indexing with a list copies. "
+        "`reshape` tries to be a view first: can one stride read `x[:, ::2]`? Can one read `x.t()`?",
     ],
 )
 
@@ -56,26 +55,25 @@ def predict_strides() -> dict:
 
 _WHYS = {
     "x": "A new tensor is laid out row by row, and strides count elements, not bytes.",
-    "x[1:]": "A slice reads the storage of `x`, from a later place on and with the same strides. Where a "
-    "view begins does not count for contiguity.",
-    "x[:, 1:]": "The rows still lie in the storage of `x`, as far apart as before; between two of them there "
-    "is an element that is not read.",
-    "x[:, 1]": "The column is read from the storage of `x`, one element in every row; the rest of the "
-    "row lies between it and the next.",
+    "x[1:]": "A slice reads the storage of `x` from a later place, with the same strides. A view may begin "
+    "anywhere and still be contiguous.",
+    "x[:, 1:]": "The rows stay in the storage of `x`, as far apart as before. Between two of them lies an "
+    "element that isn't read.",
+    "x[:, 1]": "The column takes one element from each row in the storage of `x` and steps over the others.",
     "x[[0, 2]]": "Indexing with a list copies, into a new tensor, even where a slice could read the rows.",
-    "x.t()": "A transpose moves no element: the two sizes change places, and so do the two strides.",
-    "x[:1].t()": "A transpose swaps the strides that it finds, whatever the sizes are. Along a size of 1 no "
-    "step is made, so its stride does not count for contiguity.",
-    "x.t().clone()": "`clone` makes a storage of its own and keeps the strides of what it copies, as long as "
-    "these leave no holes.",
-    "x.flip(0)": "Reading backwards would take a negative stride, which torch does not have: `flip` copies.",
-    "x[0].expand(3, 4)": "`expand` writes nothing. There is one row, and a step along the new dimension has "
-    "to stay at it. Twelve elements in four places are not laid out one after another.",
-    "x[0].repeat(3, 1)": "`repeat` writes the row as often as it was asked to, into a new tensor.",
-    "x.t().reshape(12)": "Read row by row, `x.t()` goes forth and back in the storage of `x`; no single "
-    "stride does that. `reshape` has to copy there, into a new tensor.",
-    "x[:, ::2].reshape(6)": "`reshape` copies only where it must. In `x[:, ::2]` the next row begins as far "
-    "from the last element as two neighbours are apart, so one stride reads all six.",
+    "x.t()": "A transpose moves no element. It swaps the two sizes and the two strides.",
+    "x[:1].t()": "A transpose swaps the strides, whatever the sizes are. No step is made along a dimension "
+    "of size 1, so its stride doesn't count for contiguity.",
+    "x.t().clone()": "`clone` makes new storage. It keeps the order in which the elements lie, and here "
+    "there are no gaps to close.",
+    "x.flip(0)": "Reading backwards takes a negative stride, and torch has none. So `flip` copies.",
+    "x[0].expand(3, 4)": "`expand` writes nothing. There is one row, and a step along the new dimension "
+    "stays on it. Twelve elements in four places can't lie one after another.",
+    "x[0].repeat(3, 1)": "`repeat` writes the row three times, into a new tensor.",
+    "x.t().reshape(12)": "Read row by row, `x.t()` jumps back and forth in the storage, and no single "
+    "stride does that. So `reshape` copies.",
+    "x[:, ::2].reshape(6)": "`reshape` copies only if it must. In `x[:, ::2]` the first element of a row "
+    "lies as far behind the last one of the row above as any two neighbours, so one stride reads all six.",
 }
 
 
@@ -94,8 +92,8 @@ def _compare(predict_strides, *lines):
 def written_down(predict_strides):
     """The predictions are written down, not computed
 
-    A prediction is what you believe before torch tells you. One that torch has computed is right, and you
-    have not found out what you believed.
+    A prediction is what you believe before torch tells you. If torch computes it, it's right, and you don't
+    find out what you believed.
     """
     predict.written_down(predict_strides)
 
@@ -104,9 +102,9 @@ def written_down(predict_strides):
 def parts(predict_strides):
     """Parts of `x`
 
-    An index or a slice is a view: another offset, other sizes, the strides of `x` (times the step of the
-    slice), the same storage. A tensor is contiguous where reading it in order means walking its storage in
-    steps of 1.
+    An index or a slice is a view of the same storage, with another offset, other sizes, and the strides of
+    `x` (times the step of the slice). A tensor is contiguous if its elements, read in order, lie one after
+    another in its storage.
     """
     _compare(predict_strides, "x", "x[1:]", "x[:, 1:]", "x[:, 1]", "x[[0, 2]]")
 
@@ -115,8 +113,7 @@ def parts(predict_strides):
 def turned(predict_strides):
     """`x` turned around
 
-    Another order of reading is a view where each dimension has one stride for it, and the stride is not
-    negative.
+    Another order of reading is a view if each dimension can have one stride that isn't negative.
     """
     _compare(predict_strides, "x.t()", "x[:1].t()", "x.t().clone()", "x.flip(0)")
 
@@ -125,17 +122,17 @@ def turned(predict_strides):
 def repeated(predict_strides):
     """A row of `x`, repeated
 
-    One row can be read three times, or three rows can be written. Stride 0 reads the same place again at
-    every step.
+    A view reads one row three times: with stride 0, each step reads the same place again. A copy writes three
+    rows.
     """
     _compare(predict_strides, "x[0].expand(3, 4)", "x[0].repeat(3, 1)")
 
 
 @exercise.check
 def reshaped(predict_strides):
-    """`reshape` where the tensor is not contiguous
+    """`reshape` of a tensor that isn't contiguous
 
-    `reshape` is a view where strides can describe the result, and a copy elsewhere. What decides is whether
-    the dimensions that it merges can be read with one stride, not whether the tensor is contiguous.
+    `reshape` returns a view if one stride can read the dimensions that it merges, and a copy otherwise. The
+    tensor need not be contiguous.
     """
     _compare(predict_strides, "x.t().reshape(12)", "x[:, ::2].reshape(6)")

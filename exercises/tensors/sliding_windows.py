@@ -1,9 +1,10 @@
 """Sliding windows without a copy
 
-Return every run of `size` neighbouring elements of a 1-D tensor, `step` apart, as the rows of a matrix. A
-window that would reach beyond the end of `x` is left out.
+Return a matrix whose rows are windows of a 1-D tensor: each is a run of `size` neighbouring elements, and the
+next one starts `step` elements later. Leave out windows that would reach beyond the end of `x`.
 
-The matrix **shares storage** with `x`, which may be a view of something else.
+The matrix **shares storage** with `x`, which may be a view itself. torch has `unfold` for this; here, find
+the strides yourself.
 
 `sliding_windows(torch.arange(6), 3, 2)` → `[[0, 1, 2], [2, 3, 4]]`
 """
@@ -17,12 +18,12 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "From one element of a row to the next: how far is that in storage? And from one row to the next? "
-        "Two numbers, one for each dimension of the result, and `x.stride()` has a part in both.",
+        "How far is it in storage from one element of a row to the next? And from one row to the next? Both "
+        "numbers depend on `x.stride()`.",
         "Neighbours in `x` are `x.stride(0)` apart, whatever `x` is a view of. The last row starts at "
-        "`len(x) - size` or a little before: how many starts are there, the first one at 0 included?",
-        "`Tensor.as_strided(size, stride)` builds any view that strides can describe, and begins where `x` "
-        "begins unless told otherwise. What is missing is the number of rows and two strides.",
+        "`len(x) - size` or a little before. How many starts are there, counting the one at 0?",
+        "`Tensor.as_strided(size, stride)` begins where `x` begins unless you give an offset. So you need "
+        "the number of rows and two strides.",
     ],
 )
 
@@ -58,8 +59,8 @@ def right_values(sliding_windows, device):
 def every_size(sliding_windows):
     """As many windows as fit, for every length, `size` and `step`
 
-    The first start is 0 and the last is at most `len(x) - size`. That makes one window more than whole steps
-    fit between them; with `size == len(x)` there is one.
+    The first window starts at 0, the last at most at `len(x) - size`. Count the whole steps between them and
+    add one; if `size == len(x)` there is one window.
     """
     for n in range(1, 7):
         for size in range(1, n + 1):
@@ -71,9 +72,9 @@ def every_size(sliding_windows):
 def of_a_view(sliding_windows):
     """The input may be a view itself
 
-    In `x[::2]` two neighbours lie two places apart in storage: `x.stride(0)` is 2, and rows and columns both
-    move in steps of it. A view may also begin anywhere: `x.storage_offset()` says where, and `as_strided`
-    begins there if no offset is given.
+    In `x[::2]` two neighbours lie two places apart in storage: `x.stride(0)` is 2, and both strides of the
+    result are multiples of it. A view may also begin anywhere: `as_strided` begins at `x.storage_offset()` if
+    you give no offset.
     """
     with Rows() as rows:
         for view, size in [
@@ -91,8 +92,8 @@ def of_a_view(sliding_windows):
 def shares_storage(sliding_windows):
     """The windows share storage with `x`
 
-    `stack`, `cat` and indexing with a tensor allocate: what they return is a copy, and a write to `x` no
-    longer shows in it. `as_strided`, `unfold` and slices only describe.
+    `stack`, `cat` and indexing with a tensor copy, and a write to `x` doesn't show in the copy. `as_strided`,
+    `unfold` and slices make views.
     """
     for view in ("torch.arange(8.)", "torch.arange(16.)[::2]", "torch.arange(16.)[6:]"):
         t = expect.given(f"x = {view}", sliding_windows=sliding_windows)
@@ -104,8 +105,8 @@ def shares_storage(sliding_windows):
 def gradients(sliding_windows):
     """A gradient reaches `x`, once for each window that an element is in
 
-    An element that stands in two rows gets the sum of both gradients. What leaves the graph, through
-    `detach`, `.data` or NumPy, shares storage and hands nothing back.
+    An element in two rows gets the sum of both gradients. `detach`, `.data` and NumPy share storage too, but
+    they leave the graph, so no gradient comes back.
     """
     t = expect.given("x = torch.arange(7., requires_grad=True)", sliding_windows=sliding_windows)
     windows = t.call("sliding_windows(x, 3, 2)")

@@ -1,16 +1,13 @@
 """The strides that `view` finds
 
-`size` and `stride` describe a tensor `x`, and `shape` has as many elements: at least one. Return the strides
-of `x.view(shape)`, a tuple of integers, or `None` where `view` raises because no strides can read the same
-storage in the new shape.
+`size` and `stride` describe a tensor `x` with at least one element, and `shape` has as many elements. Return
+the strides of `x.view(shape)` as a tuple of integers, or `None` if `view` raises.
 
-Strides may be 0. Along a dimension of size 1 no step is made: there `stride` may hold any number, and so may
-your result.
+Strides may be 0. For a dimension of size 1 `stride` may hold any number, and so may your result.
 
-Work it out from the numbers, in plain Python: nothing of torch's or NumPy's may run.
+Work it out from the numbers, in plain Python: nothing of torch or NumPy may run.
 
-- `view_strides((3, 4), (8, 2), (12,))` is `(2,)`: the rows follow each other 2 apart, like the elements in
-  them.
+- `view_strides((3, 4), (8, 2), (12,))` is `(2,)`: one stride reads all rows.
 - `view_strides((3, 4), (1, 3), (12,))` is `None`.
 - `view_strides((3, 4), (1, 3), (3, 2, 2))` is `(1, 6, 3)`.
 """
@@ -26,14 +23,14 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "Take it in two halves. First forget `shape`: which dimensions of the tensor follow each other "
-        "without a break, so that they can be read as one? Then cut what you have got into the new shape.",
-        "Two neighbours merge when one step of the outer is as long as a full run of the inner. Going from "
-        "left to right, `(size, stride)` becomes a list of blocks with a length and a step. What has size 1 "
-        "can be left out before you begin.",
-        "Then from the right: the last new dimension takes its elements from the last block, with the step "
-        "of the block; the one before it steps over all that has been taken. When a block is used up, the "
-        "next one begins; when a dimension does not divide what is left of a block, there is no view.",
+        "Do it in two halves. First forget `shape`: which dimensions of the tensor follow each other "
+        "without a break, so that they can be read as one? Then cut the result into the new shape.",
+        "Two neighbours merge when one step of the outer is as long as a full run of the inner. Go from left "
+        "to right and turn `(size, stride)` into a list of blocks, each with a length and a step. Leave out "
+        "dimensions of size 1 before you begin.",
+        "Then go from the right. The last new dimension takes its elements from the last block, with the "
+        "block's step. The dimension before it steps over all that has been taken. When a block is used up, "
+        "the next one begins. If a dimension doesn't divide what is left of a block, there is no view.",
     ],
 )
 
@@ -54,45 +51,45 @@ _TRAITS = [
     Trait(
         "`shape` has a dimension of size 1",
         lambda size, stride, shape, wanted: 1 in shape,
-        "A new dimension of size 1 takes no elements. Any stride will do for it, but the result has one.",
+        "A new dimension of size 1 takes no elements. The result needs a stride for it, and any will do.",
     ),
     Trait(
         "the tensor has a dimension of size 1",
         lambda size, stride, shape, wanted: 1 in size,
-        "The stride along a dimension of size 1 says nothing: the dimensions beside it are neighbours.",
+        "Ignore the stride of a dimension of size 1: the dimensions beside it are neighbours.",
     ),
     Trait(
         "the tensor is expanded: a stride is 0",
         lambda size, stride, shape, wanted: any(n != 1 and not s for n, s in zip(size, stride, strict=True)),
-        "0 is a stride like others: it can stay, it can be cut, and it merges with another 0 alone.",
+        "Treat 0 like any other stride: it can stay and can be cut. It merges only with another 0.",
     ),
     Trait(
         "there is no view",
         lambda size, stride, shape, wanted: wanted is None,
-        "A new dimension has to lie inside one block of dimensions that follow each other, and has to divide "
-        "what is left of it.",
+        "A new dimension must lie inside one block of dimensions that follow each other, and must divide "
+        "what is left of the block.",
     ),
     Trait(
         "the tensor is not contiguous and there is a view",
         lambda size, stride, shape, wanted: bool(wanted) and not strides.contiguous(size, stride),
-        "`view` asks for less than a contiguous tensor: only dimensions that the new shape merges have to "
-        "follow each other.",
+        "`view` doesn't need a contiguous tensor: only dimensions that the new shape merges must follow each "
+        "other.",
     ),
     Trait(
         "the new shape merges dimensions",
         lambda size, stride, shape, wanted: not strides.ends(size) <= strides.ends(shape),
         "Neighbours merge where a step of the outer is as long as a full run of the inner, `stride[i] == "
-        "size[i + 1] * stride[i + 1]`. What is merged has the stride of the inner.",
+        "size[i + 1] * stride[i + 1]`. The merged dimension has the stride of the inner.",
     ),
     Trait(
         "the new shape cuts what can be read as one",
         lambda size, stride, shape, wanted: not strides.ends(shape) <= strides.ends(size, stride),
-        "What is cut needs no copy: the inner piece keeps the stride, the outer steps over a full run of it.",
+        "Cutting needs no copy: the inner piece keeps the stride, and the outer steps over a full run of it.",
     ),
     Trait(
         "the tensor is not contiguous",
         lambda size, stride, shape, wanted: not strides.contiguous(size, stride),
-        "The elements lie where `stride` says: it has a part in every number of the result.",
+        "The elements lie where `stride` says, so every number of the result depends on it.",
     ),
 ]
 
@@ -126,8 +123,8 @@ def _compare(view_strides, *wanted):
 def cuts(view_strides):
     """A contiguous tensor, cut into a new shape
 
-    All its dimensions follow each other, so it can be read as one block. Cut from the right, each new
-    dimension steps over what those to its right have taken.
+    All its dimensions follow each other, so it's one block. Cut it from the right: each new dimension steps
+    over what the dimensions to its right have taken.
     """
     _compare(
         view_strides,
@@ -141,8 +138,8 @@ def cuts(view_strides):
 def merges(view_strides):
     """Slices and transposes: some shapes have a view, some have none
 
-    What the new shape merges has to follow each other in storage: a step of the outer dimension is as long
-    as a full run of the inner. What it leaves apart, or cuts, need not.
+    Dimensions that the new shape merges must follow each other in storage: a step of the outer is as long as
+    a full run of the inner. Dimensions that stay apart, or are cut, need not.
     """
     _compare(
         view_strides,
@@ -158,8 +155,8 @@ def merges(view_strides):
 def size_one(view_strides):
     """Dimensions of size 1, before and after, whatever their stride
 
-    No step is ever made along them. In the tensor they part nothing, whatever their stride is; in the new
-    shape they take no elements.
+    No step is made along them. In the tensor they don't separate their neighbours, whatever their stride. In
+    the new shape they take no elements.
     """
     _compare(
         view_strides,
@@ -174,8 +171,8 @@ def size_one(view_strides):
 def expanded(view_strides):
     """Expanded dimensions, whose stride is 0
 
-    0 is a stride like others: it can stay and can be cut. It merges with another 0 alone: a full run of
-    steps of 0 ends where it began.
+    Treat 0 like any other stride: it can stay and can be cut. It merges only with another 0, because a full
+    run of steps of 0 ends where it began.
     """
     _compare(
         view_strides,
@@ -190,8 +187,8 @@ def expanded(view_strides):
 def every_small_case(view_strides):
     """Every small case agrees with `Tensor.view`
 
-    Neighbours that follow each other merge into blocks, and between two blocks the walk through the elements
-    jumps. A new dimension lies inside one block and divides what is left of it, or there is no view.
+    Neighbours that follow each other merge into blocks. A new dimension must lie inside one block and divide
+    what is left of it; otherwise there is no view.
     """
     _every_small_case().compare(view_strides, strides.judge, simplest=strides.simplest)
 
@@ -200,8 +197,8 @@ def every_small_case(view_strides):
 def from_the_numbers(view_strides):
     """It is worked out in plain Python
 
-    Three tuples of integers are all there is to compute with. Whoever makes a tensor or an array of that size
-    and asks it has found the strides, and not the rule.
+    Compute with the three tuples of integers. If you make a tensor or an array of that size and ask it, you
+    get the strides but don't find the rule.
     """
     t = expect.given("", view_strides=view_strides)
     for shape in ((12,), (3, 2, 2)):

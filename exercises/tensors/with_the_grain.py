@@ -1,14 +1,13 @@
 """Scans with the grain
 
 `scans` is a list of functions. Each takes a tensor with the shape of `x` and reads it in lines along
-dimension `dim`, which is not negative. Call each once, and return the list of what they return.
+dimension `dim`, which isn't negative. Call each once, and return the list of their results.
 
-A line is read quickly where its elements lie side by side. So give each scan the elements of `x` in a tensor
-with **stride 1 along `dim`**.
+A line is read fast if its elements lie side by side. So give each scan the elements of `x` in a tensor with
+**stride 1 along `dim`**.
 
-That may take a copy: one, of as many bytes as `x` has, however many scans there are. Where `x` has stride 1
-along `dim` already, nothing is copied. `x` stays as it is, and nothing is kept for a later call: by then `x`
-may hold something else.
+You may make one copy, as large as `x`, however many scans there are. If `x` has stride 1 along `dim` already,
+copy nothing. Don't change `x`, and keep nothing for a later call: `x` may hold something else by then.
 
 With `x = torch.zeros(3, 4)`, `with_the_grain(x, 0, [lambda t: t.stride()])` is `[(1, 3)]`
 """
@@ -25,13 +24,12 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "Which dimension has stride 1 in a new, contiguous tensor? And what does a transpose do to the "
-        "strides, and what to the elements?",
-        "Shape and layout are two things. Turn the view so that `dim` comes last, have that laid out anew, "
-        "and turn the result back: the shape is the old one, and the strides are not.",
-        "`movedim` takes a dimension from one place to another without a copy, and `contiguous` copies where "
-        "the strides ask for it. Look at the stride along `dim` first, and lay the elements out before the "
-        "scans begin, not inside their loop.",
+        "Which dimension of a new, contiguous tensor has stride 1? What does a transpose do to the strides, "
+        "and what to the elements?",
+        "Shape and layout are two things. Make a view in which `dim` comes last, copy that into a contiguous "
+        "tensor, and move the dimension back. The shape is the old one, and the strides are new.",
+        "`movedim` moves a dimension without a copy, and `contiguous` copies if it has to. Look at the "
+        "stride along `dim` first. Make the copy before the loop over the scans, not inside it.",
     ],
 )
 
@@ -88,8 +86,8 @@ class _Example:
 def results(with_the_grain):
     """What each scan returns, in order
 
-    The scans know nothing of each other. Each is called once, with the elements of `x` alone, and what it
-    returns is its own affair: a tensor, a list, nothing.
+    The scans don't depend on each other. Call each once, with the elements of `x`. It may return anything: a
+    tensor, a list, None.
     """
     setup = """x = torch.arange(6).reshape(2, 3)
 calls = []
@@ -106,9 +104,9 @@ scans = [lambda t: t.cumsum(1), lines, lambda t: 'third', calls.append]"""
 def elements(with_the_grain):
     """Every scan is given the elements of `x`, each in its place
 
-    Shape and layout are two things. A view that was turned before the copy has to be turned back after it, by
-    what undoes the turn: `movedim` and `transpose` move dimensions, `reshape` deals the elements out anew.
-    Other strides over the same storage read other elements, in part some that lie outside of it.
+    Shape and layout are two things. If you move a dimension before the copy, move it back after it, with
+    `movedim` or `transpose`. `reshape` puts the elements into other places. Other strides over the same
+    storage read other elements.
     """
     with Rows() as rows:
         for label, (x, dim) in {**_AGAINST, **_WITH}.items():
@@ -122,9 +120,9 @@ def elements(with_the_grain):
 def stays(with_the_grain):
     """`x` stays as it is
 
-    Size, strides and storage belong to a tensor object, and `x` is the caller's. A view or a copy is another
-    object. `x.data = ...`, `set_`, `transpose_` and all that works in place change `x` itself, and `out=` and
-    `copy_` change what it reads.
+    `x` belongs to the caller. A view or a copy is another tensor object. `x.data = ...`, `set_` and
+    `transpose_` change the size, strides or storage of `x` itself; other in-place operations, `out=` and
+    `copy_` change its elements.
     """
     with Rows() as rows:
         for label, (x, dim) in {**_AGAINST, **_WITH}.items():
@@ -138,8 +136,8 @@ def stays(with_the_grain):
 def stride_one(with_the_grain):
     """Every scan is given a tensor with stride 1 along `dim`
 
-    The last dimension of a contiguous tensor has stride 1. A turn alone moves no element, and `clone` keeps
-    the layout that it finds. It takes a copy, laid out in the order of a view in which `dim` comes last.
+    The last dimension of a contiguous tensor has stride 1. A transpose moves no element, and `clone` keeps
+    the layout that it finds. You need a contiguous copy of a view in which `dim` comes last.
     """
     with Rows() as rows:
         for label, (x, dim) in {**_AGAINST, **_WITH}.items():
@@ -154,10 +152,10 @@ def stride_one(with_the_grain):
 
 @exercise.check
 def already_there(with_the_grain):
-    """Nothing is copied where the stride is 1 already
+    """Nothing is copied if the stride is 1 already
 
-    What counts is `x.stride(dim)` alone. Lines may have gaps between them, `x` need not be contiguous, and
-    `dim` need not come last; `contiguous` asks for more, and copies where a scan needs nothing.
+    Only `x.stride(dim)` counts. There may be gaps between lines, `x` need not be contiguous, and `dim` need
+    not come last. `contiguous` asks for more, and copies although no scan needs it.
     """
     with Rows() as rows:
         for label, (x, dim) in _WITH.items():
@@ -173,8 +171,8 @@ def already_there(with_the_grain):
 def one_copy(with_the_grain):
     """One copy, however many scans there are, and no larger than `x`
 
-    The layout is the same for all scans, so a copy that is made before the first serves the others too. It
-    reads any strides: `x` need not be put in order first.
+    All scans need the same layout, so one copy, made before the first scan, serves them all. It can read any
+    strides: `x` need not be contiguous first.
     """
     with Rows() as rows:
         for label, (x, dim) in _AGAINST.items():
@@ -190,9 +188,9 @@ def one_copy(with_the_grain):
 def kept_nothing(with_the_grain):
     """Nothing is kept for a later call
 
-    A copy is true to `x` for as long as nobody writes to `x`, and no version counter sees every write: NumPy
-    may write, and another tensor may come to lie where `x` was. It also keeps its memory. So a call makes its
-    own copy, and leaves nothing behind.
+    A kept copy is wrong as soon as somebody writes to `x`. The version counter doesn't see every write: NumPy
+    may write, and a new tensor may get the address that `x` had. A kept copy also takes memory. So each call
+    makes its own copy and keeps nothing.
     """
     one = _Example(with_the_grain, "torch.arange(20).reshape(4, 5)", 0)
     first, _ = one.call()

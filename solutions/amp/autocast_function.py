@@ -50,22 +50,28 @@ def _with_decorators(function, dtype=None):
     return type(function.__name__, (function,), members)
 
 
-def _decorated_methods(function, dtype=None):
-    class Wrapped(function):
-        @staticmethod
-        @torch.amp.custom_fwd(device_type="cpu", cast_inputs=dtype)
-        def forward(ctx, *args):
-            return function.forward(ctx, *args)
+def _in_setup_context(function, dtype=None):
+    """A forward without a `ctx`: notes stand for it, and `setup_context` copies them."""
 
-        @staticmethod
-        @torch.amp.custom_bwd(device_type="cpu")
-        def backward(ctx, *grads):
-            return function.backward(ctx, *grads)
+    class Notes:
+        def save_for_backward(self, *tensors):
+            self.tensors = tensors
 
-    return Wrapped
+    def forward(*arguments):
+        inside = torch.amp.custom_fwd(function.forward, device_type="cpu", cast_inputs=dtype)
+        return inside(notes, *arguments)
+
+    def setup_context(ctx, inputs, output):
+        vars(ctx).update(vars(notes))
+        ctx.save_for_backward(*notes.tensors)
+
+    notes = Notes()
+    backward = torch.amp.custom_bwd(function.backward, device_type="cpu")
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward}
+    return type("Wrapped", (function,), {name: staticmethod(f) for name, f in members.items()})
 
 
-also_right = [_with_decorators, _decorated_methods]
+also_right = [_with_decorators, _in_setup_context]
 
 # Mistakes
 
@@ -78,16 +84,15 @@ def _decorates_the_class(function, dtype=None):
 
 
 def _state_of_the_class(function, dtype=None):
-    class Wrapped(autocast_function(function, dtype)):
+    class Wrapped(_in_setup_context(function, dtype)):
         @staticmethod
-        def forward(ctx, *arguments):
-            out = Wrapped.__base__.forward(ctx, *arguments)
-            Wrapped.latest = ctx.region
-            return out
+        def setup_context(ctx, inputs, output):
+            Wrapped.__base__.setup_context(ctx, inputs, output)
+            Wrapped.latest = vars(ctx)
 
         @staticmethod
         def backward(ctx, *grads):
-            ctx.region = Wrapped.latest
+            vars(ctx).update(Wrapped.latest)
             return Wrapped.__base__.backward(ctx, *grads)
 
     return Wrapped
@@ -96,20 +101,10 @@ def _state_of_the_class(function, dtype=None):
 _BACK = 'with torch.autocast("cpu", **ctx.region):\n                return function.backward'
 
 mistakes = [
-    Edit(
-        "backward as it is called",
-        _BACK,
-        _BACK.replace('torch.autocast("cpu", **ctx.region)', "torch.enable_grad()"),
-        told_by="as_forward",
-    ),
+    Edit("as it is called", _BACK, _BACK.replace('autocast("cpu", **ctx.region', "no_grad("), "as_forward"),
     Edit("backward off", _BACK, _BACK.replace("**ctx.region", "enabled=False"), told_by="as_forward"),
     Edit("leaves it on", "arguments], False", "arguments], True", told_by="computed_in_dtype"),
-    Edit(
-        "casts nothing",
-        "[cast(argument) for argument in arguments]",
-        "arguments",
-        told_by="computed_in_dtype",
-    ),
+    Edit("casts nothing", "[cast(argument) for argument in arguments]", "arguments", "computed_in_dtype"),
     Edit("casts float64", "eligible and argument.dtype != torch.float64", "eligible", told_by="left_alone"),
     Edit("casts outside", "if on and dtype", "if dtype", told_by="left_alone"),
     Wrong(_decorates_the_class, told_by="each_call"),

@@ -1,14 +1,12 @@
-"""A loss that is multiplied by the scale has gradients that are multiplied by it, by the chain rule. What
-was too small for 16 bits on the way is large enough now. Dividing in float32 brings the gradients back. With
-a power of two that rounds nothing, down to the subnormal numbers.
+"""By the chain rule a loss times the scale has gradients times the scale: large enough for 16 bits on the
+way. Dividing in float32 brings them back, without rounding if the scale is a power of two.
 
 An optimizer whose gradients have inf or nan must not step: one such number would stay in its parameters, and
-in its momentum. What was found is kept for each optimizer, since one may skip while another steps. The entry
-says two things: this optimizer has been unscaled, and whether its step is to be skipped. Looking again in
-`step` would be too late, because clipping by value turns inf into an ordinary number.
+in its momentum. What was found is kept for each optimizer, since one may skip while another steps. Looking
+again in `step` would be too late, because clipping by value turns inf into an ordinary number.
 
-The scale is shared, so `update` asks all optimizers, once. It falls at once and grows slowly: a scale that
-is too large loses whole steps, one that is too small loses a few small gradients.
+The scale is shared, so `update` asks all optimizers, once. A scale that is too large loses whole steps, one
+that is too small a few small gradients. So it falls at once and grows slowly.
 """
 
 import torch
@@ -17,13 +15,8 @@ from torch import Tensor
 
 class GradScaler:
     def __init__(self, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
-        self._state = {
-            "scale": init_scale,
-            "growth_factor": growth_factor,
-            "backoff_factor": backoff_factor,
-            "growth_interval": growth_interval,
-            "_growth_tracker": 0,
-        }
+        self._state = {"scale": init_scale, "growth_factor": growth_factor, "_growth_tracker": 0}
+        self._state |= {"backoff_factor": backoff_factor, "growth_interval": growth_interval}
         self._found_inf = {}  # by optimizer, since the last update
 
     def get_scale(self) -> float:
@@ -73,35 +66,14 @@ class GradScaler:
 from course_utils.exercise import Edit
 
 
-class _TwoSets(GradScaler):
-    """The optimizers that were unscaled, and those that found something."""
-
-    def __init__(self, *arguments, **settings):
-        super().__init__(*arguments, **settings)
-        self._unscaled, self._bad = set(), set()
-
+class _Foreach(GradScaler):
     def unscale_(self, optimizer):
-        if id(optimizer) in self._unscaled:
+        if self._found_inf.setdefault(optimizer) is not None:
             raise RuntimeError("twice")
-        self._unscaled.add(id(optimizer))
         weights = [w for group in optimizer.param_groups for w in group["params"]]
         grads = [w.grad for w in weights if w.grad is not None]
-        if any((~torch.isfinite(grad)).any() for grad in grads):
-            self._bad.add(id(optimizer))
+        self._found_inf[optimizer] = any((~torch.isfinite(grad)).any() for grad in grads)
         torch._foreach_mul_(grads, 1 / self.get_scale())
-
-    def step(self, optimizer):
-        if id(optimizer) not in self._unscaled:
-            self.unscale_(optimizer)
-        return None if id(optimizer) in self._bad else optimizer.step()
-
-    def update(self):
-        state, good = self._state, not self._bad
-        tracker = state["_growth_tracker"] + 1 if good else 0
-        grow = tracker >= state["growth_interval"]
-        factor = state["growth_factor"] if grow else 1.0 if good else state["backoff_factor"]
-        state.update(scale=state["scale"] * factor, _growth_tracker=0 if grow else tracker)
-        self._unscaled, self._bad = set(), set()
 
 
 class _ScaleIsATensor(GradScaler):
@@ -109,7 +81,7 @@ class _ScaleIsATensor(GradScaler):
         return torch.tensor(self.get_scale(), device=loss.device) * loss
 
 
-also_right = [_TwoSets, _ScaleIsATensor]
+also_right = [_Foreach, _ScaleIsATensor]
 
 _STEPS = "if not self._found_inf[optimizer]:"
 _GRADS = '[w.grad for g in optimizer.param_groups for w in g["params"] if w.grad is not None]'

@@ -6,20 +6,18 @@ and a float32 tensor in a sum ends it. A loss of your own, such as a mean of squ
 you write `.float()`.
 
 Parameters and their gradients stay in float32. Each cast is in the graph, and its backward casts to the dtype
-of what went in: `h.grad` is bfloat16 as `h` is, `x.grad` and `weight.grad` are float32.
+of what went in: `h.grad` is bfloat16 as `h` is, and `weight.grad` is float32.
 """
 
 import torch
 
 
 def predict_autocast() -> dict:
-    """The dtype of each line"""
     return {
         "linear.weight": torch.float32,
         "linear(h + x)": torch.bfloat16,
         "x.double() @ x.double().t()": torch.float64,
         "F.cross_entropy(h, y)": torch.float32,
-        "embed(y)": torch.float32,
         "norm(h + x)": torch.float32,
         "(x @ x.t()).softmax(-1)": torch.bfloat16,
         "(h - h.mean()).square().mean()": torch.bfloat16,
@@ -27,7 +25,6 @@ def predict_autocast() -> dict:
         "off: F.relu(h)": torch.bfloat16,
         "after: linear.weight.grad": torch.float32,
         "after: h.grad": torch.bfloat16,
-        "after: x.grad": torch.float32,
     }
 
 

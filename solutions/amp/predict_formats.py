@@ -13,7 +13,6 @@ import torch
 
 
 def predict_formats() -> dict:
-    """The number that each line returns, with t = torch.tensor"""
     return {
         "t(70000.).half()": torch.inf,
         "t(300.).half() * 300 / 300": torch.inf,

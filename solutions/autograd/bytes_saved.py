@@ -1,9 +1,9 @@
-"""Whatever autograd keeps goes through `pack`, so `pack` can write it down. The rest is counting memory. A
-tensor is a way to read a storage: views share one, and a slice keeps all of it. So what is written down is
-the storage and not the tensor, also for the parameters, of which layers keep views such as `weight.t()`.
+"""All tensors that autograd keeps go through `pack`, so `pack` can note them. The rest is counting memory.
+Views share a storage, and a slice keeps all of it. So note the storage, not the tensor. Do the same for the
+parameters, because layers keep views of them such as `weight.t()`.
 
-`pack` could as well return something smaller: the tensor in half precision, or its place on a disk. What it
-returns is what the graph holds, and it has to be something that does not hold the graph.
+`pack` could return something smaller: the tensor in half precision, or its place on a disk. The graph holds
+what `pack` returns, so this must not hold the graph.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,11 +1,11 @@
-"""A node may run when every gradient that it will get has arrived. How many that are stands nowhere in the
-node: it knows whom it sends to, not who sends to it. So one walk counts the edges that lead to each node,
-and a second takes away from these counts as nodes are listed. A node joins when its count reaches 0, behind
-all that send to it. Each edge is looked at twice, however many paths run over it.
+"""A node may run when all its gradients have arrived. It doesn't know how many that are: it knows the nodes
+that it sends to, not the ones that send to it. So a first walk counts the edges that lead to each node. A
+second one lowers these counts as nodes are listed. When the count of a node reaches 0, it joins, behind all
+that send to it. Each edge is looked at twice, however many paths run over it.
 
-This is how torch does it: before it runs anything, backward counts the *dependencies* of every node, and a
-node is queued when its count reaches 0. Depth-first order would do as well if nodes were listed when they are
-finished and the list was turned around; listed when they are first reached, they come too early.
+Torch does the same: before it runs anything, backward counts the *dependencies* of every node, and it queues
+a node when the count reaches 0. Depth-first order works too if you list nodes when they are finished and turn
+the list around. Listed when they are first reached, they come too early.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
-"""The Hessian is the Jacobian of the gradient, and it is symmetric. So its product with a vector is the
-product of a vector with a Jacobian, which is what backward gives: differentiate the scalar product of
-gradient and vector. That is one number, whatever the number of parameters.
+"""The Hessian is the Jacobian of the gradient, and it is symmetric. So its product with a vector is a
+vector-Jacobian product, and backward computes those: differentiate the scalar product of gradient and vector.
+That is one number, for any number of parameters.
 
-The first gradient is taken with `create_graph`, so that the operations of backward have a graph of their own.
-It is about as large as the graph of the loss; the whole costs a few times what one gradient costs. Where a
-gradient does not depend on anything (the loss is linear) its graph is empty: there the product is zero.
+The first gradient is taken with `create_graph`, so that it has a graph of its own. This graph is about as
+large as that of the loss, and the whole costs a few times as much as one gradient. If a gradient doesn't
+depend on anything (the loss is linear), it has no graph, and the product is zero.
 """
 
 from collections.abc import Callable

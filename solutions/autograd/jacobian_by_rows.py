@@ -1,9 +1,9 @@
 """Backward gives `v @ J` for any `v` of the shape of the result. With a one in place `i` and zeros elsewhere
-that is row `i`, so there are as many passes as there are results. All of them go back through one graph, so
-each of them has to leave it alive: that is `retain_graph`.
+this is row `i`, so there are as many passes as results. All of them go back through one graph, so each has to
+leave it alive: that is `retain_graph`.
 
-A row costs about as much as the function itself, however many columns it has. That is why a loss, which has
-one row, is differentiated backward, and why nobody makes the Jacobian of a network with a thousand outputs.
+A row costs about as much as the function itself, for any number of columns. A loss has one row, so it is
+differentiated backward. A network with a thousand outputs has a thousand rows.
 """
 
 from collections.abc import Callable

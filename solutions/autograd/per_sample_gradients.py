@@ -1,11 +1,11 @@
-"""The samples of a batch do not meet before the parameters: the gradient of a layer's output has a row for
-each, and the loss of one sample has no part in the row of another. So the gradients of these outputs, all
-from one backward of the summed losses, are per-sample gradients already. What an ordinary backward does with
-them is a product of matrices, `g.t() @ a`, which multiplies each row of `g` with the row of `a` that belongs
-to it, and adds up. Leave out the addition, and there is one matrix for each sample.
+"""Before the parameters the samples of a batch don't meet: the gradient of a layer's output has a row for
+each, and the loss of one sample doesn't depend on the row of another. So one backward of the summed losses
+gives per-sample gradients of these outputs. An ordinary backward then computes a matrix product, `g.t() @ a`:
+it multiplies each row of `g` with its row of `a` and adds up. Leave out the addition, and you have one matrix
+for each sample.
 
 The same without a look inside the layers: give each sample a copy of the parameters (`expand` makes one
-without copying), and differentiate with respect to the copies. `torch.func.vmap(torch.func.grad(...))` does
+without copying) and differentiate with respect to the copies. `torch.func.vmap(torch.func.grad(...))` does
 that.
 """
 

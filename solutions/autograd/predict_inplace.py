@@ -1,12 +1,13 @@
-"""Three questions decide each line. What did a node keep? `exp` its result, `sin` and `x * x` their input,
-`x * w` the factor `w`, an addition nothing, `exp_` what it has written. Was that written to afterwards? If
-not, the line is safe: a write in place is recorded like other operations. Was the write counted? Through a
-view, a slice or a detached tensor, yes: they share the version, and backward raises where it is not the one
-at which the tensor was kept, even if no number changed. Through `.data` and NumPy, no: the gradient is wrong.
+"""Three questions decide each line. What did a node keep? `exp` keeps its result, `sin` and `x * x` keep
+their input, `x * w` keeps the factor `w`, an addition nothing, and `exp_` the result that it has written. Was
+that tensor written to afterwards? If not, the line is safe, because a write in place is recorded like other
+operations. Was the write counted? Through a view, a slice or a detached tensor it was: they share the
+version, and backward raises even if no number changed. Through `.data` and NumPy it wasn't, and the gradient
+is wrong.
 
-Two lines stand apart. A leaf that requires a gradient cannot be written to at all. And in `h.relu_() + h` the
-gradient is right, and perhaps not the one that its author wanted: `h` is rectified before it is added, so the
-line computes `2 * relu(h)`.
+Two lines stand apart. You can't write to a leaf that requires grad. And in `h.relu_() + h` the gradient is
+right, though perhaps not what its author wanted: `h` is rectified before it is added, so the line computes `2
+* relu(h)`.
 """
 
 

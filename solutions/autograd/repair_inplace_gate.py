@@ -1,11 +1,12 @@
-"""Each of the three in-place operations overwrites the result of the line before it. What decides is who has
-kept that result. The product of matrices keeps its two factors and not its result, and addition keeps
-nothing: so the bias may be added in place. Nor did the addition keep its result, and a sigmoid keeps its own,
-after it was written: that may be in place as well. The last line overwrites what the sigmoid has kept.
+"""Each of the three in-place operations overwrites the result of the line before it. Ask who has kept that
+result. A matrix product keeps its two factors and not its result, so the bias may be added in place. The
+addition keeps nothing, and the sigmoid keeps its own result after writing it, so that may be in place too.
+The last line overwrites the result that the sigmoid has kept.
 
-`gate * x` makes a new tensor and keeps its factors. Both are kept already, by the sigmoid and by the product
-of matrices, and a tensor that is kept twice takes up memory once. Nothing would have been gained in place:
-where the other factor requires a gradient, `gate *= x` first has to clone the old `gate`."""
+`gate * x` makes a new tensor and keeps its factors. Both are kept already, by the sigmoid and by the matrix
+product, and a tensor that is kept twice takes up memory once. In place you would gain nothing: if the other
+factor requires grad, `gate *= x` first clones the old `gate`.
+"""
 
 from torch import Tensor
 

@@ -1,11 +1,11 @@
-"""A product of matrices keeps its factors, so `history[t - 1]` is kept for the gradient of `weight`. It is a
-view of the buffer, and a view has no version counter of its own: the write to row `t` counts for all of them,
-although it touches another row. Autograd does not look which elements were written to.
+"""A matrix product keeps its factors, so `history[t - 1]` is kept for the gradient of `weight`. It is a view
+of the buffer and shares its version counter: the write to row `t` counts for all rows. Autograd doesn't look
+at which elements were written to.
 
-`tanh` returns a new tensor and keeps it, since its derivative is `1 - h²`. The same tensor is what the next
-product keeps: every state is kept once, by two operations. Nothing ever writes into it, because `stack`
-copies all of them into a result of their own. Writing them into a buffer would also do, as long as nothing is
-read from it."""
+`tanh` returns a new tensor and keeps it, since its derivative is `1 - h²`. The next product keeps the same
+tensor: every state is kept once, by two operations. No later line writes to it, because `stack` copies all
+states into a result of its own. Writing them into a buffer works too, as long as you don't read from it.
+"""
 
 import torch
 from torch import Tensor

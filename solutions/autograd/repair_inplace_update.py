@@ -1,11 +1,12 @@
-"""The second gradient goes back through the critic, and the critic's product of matrices has kept its weight
-for that. The update wrote into the weight, so the versions differ and backward raises. It is right to raise:
-a gradient with new weights and old activations belongs to no function at all.
+"""The second gradient goes back through the critic, whose matrix product has kept its weight. The update
+wrote to the weight, so the versions differ and backward raises. It is right to raise: a gradient with new
+weights and old activations belongs to no function at all.
 
-The scores of the updated critic exist only after its update, so the critic runs again on the same fakes. The
-fakes are not made again. Their graph leads through the generator, of which no parameter has changed, and
-nobody has gone through it yet: the critic's loss takes the fakes as constants. So neither loss needs a graph
-that another backward has freed, and nothing is retained."""
+The scores of the updated critic exist only after its update, so run the critic again on the same fakes. Don't
+make the fakes again. Their graph leads through the generator, whose parameters haven't changed, and no
+backward has gone through it yet: the critic's loss takes the fakes as constants. So neither loss needs a
+graph that another backward has freed, and you need not retain one.
+"""
 
 import torch
 from torch import Tensor, nn

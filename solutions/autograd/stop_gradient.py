@@ -1,11 +1,9 @@
-"""`target.detach()` is a tensor that reads the same memory and has no graph. Backward comes to the product,
-finds that one of its factors needs no gradient, and goes on to the other; the caller's tensor is still in its
-graph.
+"""`target.detach()` is a tensor on the same memory without a graph. Backward comes to the product, finds that
+this factor needs no gradient, and goes on to the other. The caller's tensor is still in its graph.
 
-The product keeps the constant, since that is the gradient of `log_softmax(logits)`. A detached tensor counts
-versions together with its original: after a write to `target` backward raises, as it would if the original
-had been kept. `target.data` reads the same memory too, but begins a counter of its own. That is the whole
-difference between the two, and the reason not to use `.data`.
+The product keeps the constant for the gradient of `log_softmax(logits)`. A detached tensor counts versions
+together with its original, so after a write to `target` backward raises. `target.data` reads the same memory,
+but has a counter of its own: the gradient would be wrong, without a word. So don't use `.data`.
 """
 
 from torch import Tensor

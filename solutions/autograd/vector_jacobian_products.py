@@ -1,10 +1,10 @@
-"""With `x` fixed, the first product `u @ J` is a linear function of `u`, and the Jacobian of that function is
-the transpose of `J`. Backward gives a vector times a Jacobian; with `v` as the vector this is `v @ J.T`, and
-that is `J @ v`. So the second pass goes backward through the first backward.
+"""With `x` fixed, the first product `u @ J` is a linear function of `u`, and its Jacobian is the transpose of
+`J`. Backward gives a vector times a Jacobian. With `v` as the vector this is `v @ J.T`, and that is `J @ v`.
+So the second pass goes backward through the first backward.
 
-`u` is there to be differentiated with respect to. Its value drops out, because the derivative of a linear
-function is the same everywhere; zeros will do. What the trick costs is two passes and a graph of the first
-one, whatever the sizes. Forward mode needs one pass and no graph, and a rule for each operation.
+You differentiate with respect to `u`; its value drops out, because the derivative of a linear function is the
+same everywhere. Zeros will do. The trick costs two passes and a graph of the first one. Forward mode needs
+one pass and no graph, but a rule of its own for each operation.
 """
 
 from collections.abc import Callable

@@ -3,11 +3,9 @@ the arguments, the random numbers, and a graph.
 
 The arguments come back from `save_for_backward`. Each becomes a new leaf, or the second graph would go on
 into the first one. The numbers come back with the states of the generators; `fork_rng` puts back what was
-there, also after an exception. The graph is built under `enable_grad`, and `torch.autograd.backward` goes
-through it: it fills the `.grad` of the leaves, which is what this node returns, and that of parameters.
-
-That last step is a backward inside a backward. It writes into `.grad` of the parameters whatever the outer
-one was asked for. That's why torch's reentrant checkpoint refuses `torch.autograd.grad`.
+there, also after an exception. `torch.autograd.backward` goes through the second graph: it fills the `.grad`
+of the leaves, which this node returns, and that of parameters, whatever the outer backward was asked for.
+That's why torch's reentrant checkpoint refuses `torch.autograd.grad`.
 """
 
 import torch
@@ -38,21 +36,7 @@ class Checkpoint(torch.autograd.Function):
 
 # Other right answers
 
-import contextlib
-
 from course_utils.exercise import Edit
-
-
-@contextlib.contextmanager
-def _numbers_of(cpu, gpus):
-    before = torch.get_rng_state(), torch.cuda.get_rng_state_all()
-    torch.set_rng_state(cpu)
-    torch.cuda.set_rng_state_all(gpus)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before[0])
-        torch.cuda.set_rng_state_all(before[1])
 
 
 class _ByHand(torch.autograd.Function):
@@ -71,7 +55,9 @@ class _ByHand(torch.autograd.Function):
         for i, t in zip(ctx.places, ctx.saved_tensors, strict=True):
             args[i] = t.detach()
             args[i].requires_grad = ctx.needs_input_grad[i + 1]
-        with _numbers_of(*ctx.states), torch.set_grad_enabled(True):
+        with torch.random.fork_rng(), torch.set_grad_enabled(True):
+            torch.set_rng_state(ctx.states[0])
+            torch.cuda.set_rng_state_all(ctx.states[1])
             out = ctx.fn(*args)
             out = [out] if torch.is_tensor(out) else out
             sum((o * g).sum() for o, g in zip(out, grads, strict=True) if o.requires_grad).backward()
@@ -81,37 +67,25 @@ class _ByHand(torch.autograd.Function):
 class _OneByOne(Checkpoint):
     @staticmethod
     def backward(ctx, *grads):
-        leaves = [t is not None and t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-        with torch.enable_grad(), _numbers_of(ctx.cpu, ctx.gpus):
-            outputs = ctx.fn(
-                *[a if leaf is False else leaf for leaf, a in zip(leaves, ctx.others, strict=True)]
-            )
-        outputs = [outputs] if isinstance(outputs, Tensor) else outputs
-        for out, grad in zip(outputs, grads, strict=True):
+        args = [a if t is None else t.detach() for t, a in zip(ctx.saved_tensors, ctx.others, strict=True)]
+        leaves = [a.requires_grad_() for a, need in zip(args, ctx.needs_input_grad[1:], strict=True) if need]
+        with torch.random.fork_rng(), torch.enable_grad():
+            torch.set_rng_state(ctx.cpu)
+            torch.cuda.set_rng_state_all(ctx.gpus)
+            outputs = ctx.fn(*args)
+        for out, grad in zip([outputs] if len(grads) == 1 else outputs, grads, strict=True):
             if out.grad_fn is not None:
                 out.backward(grad, retain_graph=True)
-        return (None, *[getattr(leaf, "grad", None) for leaf in leaves])
+        return (None, *[a.grad if any(a is leaf for leaf in leaves) else None for a in args])
 
 
 also_right = [_ByHand, _OneByOne]
 
-
 mistakes = [
     Edit("not detached", "t.detach().requires_grad_(t.requires_grad)", "t", told_by="gradients"),
     Edit("all outputs", " if out.requires_grad]", "]", told_by="gradients"),
-    Edit(
-        "no gradients for parameters",
-        "[grads[i] for i in asked])",
-        "[grads[i] for i in asked], inputs=[t for t in leaves if t is not None and t.requires_grad])",
-        told_by="gradients",
-    ),
     Edit("a graph in forward", "return fn(*args)", "return torch.enable_grad()(fn)(*args)", told_by="twice"),
-    Edit(
-        "forgets the versions",
-        "[a if isinstance",
-        "[a.data.requires_grad_(a.requires_grad) if isinstance",
-        told_by="keeps_arguments",
-    ),
+    Edit("no versions", "[a if", "[a.data.requires_grad_(a.requires_grad) if", told_by="keeps_arguments"),
     Edit("other numbers", "torch.set_rng_state(ctx.cpu)", "pass", told_by="same_numbers"),
     Edit("generators stay where they are", "torch.random.fork_rng(), ", "", told_by="generators_put_back"),
     Edit(

@@ -1,10 +1,9 @@
 """The graph holds what `pack` returns, and drops it after backward, or when the result goes away. So each
 file gets an object of its own: once the last graph has let go of it, `weakref.finalize` deletes the file.
 
-To write a storage once, it has to be known again. Its address alone won't do: the tensor is freed as soon as
-it's in the file, and the next one of that size gets its place. A weak reference to the storage tells them
-apart, and keeps nothing alive. The version tells whether it has been written to. The table is weak as well,
-or it would hold the files."""
+A storage is known again by its address and a weak reference. The address alone won't do: the tensor is freed
+once it's in the file, and another may get its place. The version tells whether it has been written to. The
+table is weak as well, or it would hold the files."""
 
 import contextlib
 import uuid
@@ -32,7 +31,7 @@ def offload(folder: str, keep: Iterable[Tensor] = ()) -> Iterator[None]:
 
     def pack(t):
         storage = t.untyped_storage()
-        key = storage.data_ptr(), t._version, t.dtype
+        key = storage.data_ptr(), t._version
         if storage.data_ptr() in kept:
             return t.detach()
         file = files.get(key)
@@ -64,57 +63,40 @@ class _Handle:
         self.path.unlink(missing_ok=True)
 
 
-class _Offload(saved_tensors_hooks):
-    def __init__(self, folder, keep=()):
-        super().__init__(self._write, lambda read: read())
-        self.folder, self.handles = Path(folder), weakref.WeakSet()
-        self.keep = [t.untyped_storage().data_ptr() for t in keep]
-
-    def _write(self, t):
-        if t.untyped_storage().data_ptr() in self.keep:
-            return t.detach
-        same = [h for h in self.handles if h.alive() is t.untyped_storage() and h.version == t._version]
-        handle = same[0] if same else _Handle(self.folder / str(uuid.uuid4()), t)
-        self.handles.add(handle)
-        where = t.size(), t.stride(), t.storage_offset()
-        return lambda: torch.load(handle.path).detach().as_strided(*where)
-
-
-def _without_a_table(folder, keep=()):
-    """The file stands on the storage's Python object, which lives as long as the storage."""
+def _hooks(folder, keep, handles_of):
     kept = [t.untyped_storage() for t in keep]
 
     def pack(t):
-        storage = t.untyped_storage()
+        storage, where = t.untyped_storage(), (t.size(), t.stride(), t.storage_offset())
         if any(storage is one for one in kept):
             return t.detach
-        handle = getattr(storage, "handle", lambda: None)()
-        if handle is None or handle.version != t._version:
-            handle = _Handle(Path(folder, str(uuid.uuid4())), t)
-            storage.handle = weakref.ref(handle)
-        where = t.size(), t.stride(), t.storage_offset()
+        handles = handles_of(storage)
+        same = [one for one in handles if one.alive() is storage and one.version == t._version]
+        handle = same[0] if same else _Handle(Path(folder, uuid.uuid4().hex), t)
+        handles.add(handle)
         return lambda: torch.load(handle.path).detach().as_strided(*where)
 
     return saved_tensors_hooks(pack, lambda load: load())
 
 
-also_right = [_Offload, _without_a_table]
+def _one_set(folder, keep=()):
+    handles = weakref.WeakSet()
+    return _hooks(folder, keep, lambda storage: handles)
+
+
+def _on_the_storage(folder, keep=()):
+    return _hooks(folder, keep, lambda storage: vars(storage).setdefault("handles", weakref.WeakSet()))
+
+
+also_right = [_one_set, _on_the_storage]
 
 mistakes = [
     Edit("takes an address for a storage", " or file.source() is not storage", "", told_by="gradients"),
     Edit("forgets the version", ", t._version", "", told_by="gradients"),
-    Edit(
-        "holds the storage", "weakref.ref(t.untyped_storage())", "t.untyped_storage", told_by="not_in_memory"
-    ),
+    Edit("holds it", "weakref.ref(t.untyped_storage())", "t.untyped_storage", told_by="not_in_memory"),
     Edit("writes for each save", "file is None or", "True or", told_by="written"),
-    Edit("writes parameters too", "if storage.data_ptr() in kept", "if False", told_by="written"),
     Edit("holds the files", "weakref.WeakValueDictionary()\n", "{}\n", told_by="deleted"),
-    Edit(
-        "deletes nothing",
-        "weakref.finalize(self, self.path.unlink, missing_ok=True)",
-        "pass",
-        told_by="deleted",
-    ),
+    Edit("counts the files", "uuid.uuid4()", "len([*Path(folder).iterdir()])", told_by="gradients"),
 ]
 
 _LATE = "both delete the file; without it Python complains where the folder has gone first"

@@ -11,7 +11,6 @@ holds on to the input."""
 
 
 def predict_saved_bytes() -> dict:
-    """Bytes that are kept for backward"""
     return {
         "net[0](x)": 2048,  # an example: this one is answered
         # plain

@@ -53,10 +53,8 @@ def _no_momentum(block):
 
 
 def _momentum(block, x):
-    def contexts():
-        return contextlib.nullcontext(), _no_momentum(block)
-
-    return checkpoint(block, x, use_reentrant=False, context_fn=contexts)
+    contexts = contextlib.nullcontext(), _no_momentum(block)
+    return checkpoint(block, x, use_reentrant=False, context_fn=lambda: contexts)
 
 
 def _other_buffers(block, x):
@@ -73,40 +71,6 @@ def _other_buffers(block, x):
 
 
 also_right = [_momentum, _other_buffers]
-
-
-def _evaluates(block, x):
-    @contextlib.contextmanager
-    def evaluating():
-        block.eval()
-        yield
-        block.train()
-
-    return checkpoint(
-        block, x, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), evaluating())
-    )
-
-
-def _code_after_the_block(block, x):
-    runs = []
-
-    def run(x):
-        runs.append(None)
-        before = {name: b.clone() for name, b in block.named_buffers()}
-        y = block(x)
-        if len(runs) > 1:
-            for name, b in block.named_buffers():
-                b.data.copy_(before[name])
-        return y
-
-    return checkpoint(run, x, use_reentrant=False)
-
-
-def _half_the_momentum(block, x):
-    for m in block.modules():
-        if isinstance(m, _BatchNorm) and m.momentum:
-            m.momentum = 1 - (1 - m.momentum) ** 0.5
-    return checkpoint(block, x, use_reentrant=False)
 
 
 def _as_after_the_forward(block, x):
@@ -128,41 +92,17 @@ def _as_after_the_forward(block, x):
     return y
 
 
-@contextlib.contextmanager
-def _not_tracking(block):
-    norms = [m for m in block.modules() if isinstance(m, _BatchNorm)]
-    for m in norms:
-        m.track_running_stats = False
-    yield
-    for m in norms:
-        m.track_running_stats = True
-
-
-def _tracks_no_more(block, x):
-    def contexts():
-        return contextlib.nullcontext(), _not_tracking(block)
-
-    return checkpoint(block, x, use_reentrant=False, context_fn=contexts)
-
+_CONTEXTS = "contextlib.nullcontext(), buffers_put_back()"
 
 mistakes = [
-    Wrong(_evaluates, told_by="statistics"),
-    Wrong(_code_after_the_block, told_by="statistics"),
-    Wrong(_half_the_momentum, told_by="statistics"),
+    Edit("evaluates", "before = {buffer", "block.eval()\n        before = {buffer", told_by="statistics"),
     Wrong(_as_after_the_forward, told_by="statistics"),
-    Wrong(_tracks_no_more, told_by="statistics"),
     Edit(
-        "the contexts in the other order",
-        "(contextlib.nullcontext(), buffers_put_back())",
-        "(buffers_put_back(), contextlib.nullcontext())",
+        "not in a finally",
+        "        try:\n            yield\n        finally:\n            for",
+        "        yield\n        if True:\n            for",
         told_by="statistics",
     ),
-    Edit(
-        "no checkpoint",
-        """checkpoint(
-        block, x, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), buffers_put_back())
-    )""",
-        "block(x)",
-        told_by="still_checkpointed",
-    ),
+    Edit("the other order", _CONTEXTS, "buffers_put_back(), contextlib.nullcontext()", told_by="statistics"),
+    Edit("no checkpoint", "checkpoint(\n", "(lambda f, x, **_: f(x))(\n", told_by="still_checkpointed"),
 ]

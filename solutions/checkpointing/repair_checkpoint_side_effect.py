@@ -29,6 +29,7 @@ def repair_checkpoint_side_effect(blocks: Sequence[nn.Module], x: Tensor, seen: 
 # Other right answers
 
 import contextlib
+from contextlib import nullcontext
 
 from course_utils.exercise import Edit, Wrong
 
@@ -52,9 +53,7 @@ def _told_apart(blocks, x, seen):
         return block.down(hidden)
 
     for block in blocks:
-        x = checkpoint(
-            run, block, x, use_reentrant=False, context_fn=lambda: (contextlib.nullcontext(), again())
-        )
+        x = checkpoint(run, block, x, use_reentrant=False, context_fn=lambda: (nullcontext(), again()))
     return x
 
 
@@ -75,34 +74,6 @@ def _a_list_of_each_call(blocks, x, seen):
 also_right = [_told_apart, _a_list_of_each_call]
 
 
-def _asks_for_grad(blocks, x, seen):
-    import torch
-
-    def run(block, x):
-        hidden = block.up(x).relu()
-        if not torch.is_grad_enabled():
-            seen.append(hidden.detach().max())
-        return block.down(hidden)
-
-    for block in blocks:
-        x = checkpoint(run, block, x, use_reentrant=False)
-    return x
-
-
-def _counts(blocks, x, seen):
-    before = len(seen)
-
-    def run(block, x):
-        hidden = block.up(x).relu()
-        if len(seen) < before + len(blocks):
-            seen.append(hidden.detach().max())
-        return block.down(hidden)
-
-    for block in blocks:
-        x = checkpoint(run, block, x, use_reentrant=False)
-    return x
-
-
 def _computed_twice(blocks, x, seen):
     for block in blocks:
         seen.append(block.up(x).relu().detach().max())
@@ -115,7 +86,7 @@ mistakes = [
         "no checkpoint",
         "checkpoint(run, block, x, use_reentrant=False)",
         "run(block, x)",
-        told_by="still_checkpointed",
+        "still_checkpointed",
     ),
     Edit("reentrant", "use_reentrant=False", "use_reentrant=True", told_by="gradients"),
     Edit("entries with a graph", "hidden.detach().max()", "hidden.max()", told_by="once"),
@@ -125,7 +96,12 @@ mistakes = [
         "hidden.detach().flatten().sort().values[-1]",
         told_by="still_checkpointed",
     ),
-    Wrong(_asks_for_grad, told_by="once"),
+    Edit(
+        "logs inside too",
+        "return block",
+        "seen.append(hidden.max().item())\n        return block",
+        told_by="once",
+    ),
     Wrong(_computed_twice, told_by="still_checkpointed"),
 ]
 

@@ -1,13 +1,13 @@
-"""A forward that is compiled brings its backward along: the two graphs are made together, and `backward()` on
-the result runs the second. The update is one more function. Under the compiler its loop over the parameters
-becomes one graph, which computes all new values and ends with a `copy_` for each tensor that it writes to.
+"""A compiled forward brings its backward along: both graphs are made together, and `backward()` on the result
+runs the second. The update is one more function. Compiled, its loop over the parameters becomes one graph,
+which computes all new values and ends with a `copy_` for each tensor that it writes to.
 
-A Python number that comes in is a variable from its second value on. But SGD hands the rate to `add_` as
-`alpha=`, and there AOTAutograd (and Inductor behind it) needs a constant: each new rate compiles the update
-again, up to the limit of eight. With `backend="eager"` it does not, and AdamW, which computes with its rate
-in another way, stops after two graphs. A tensor is an input for all of them: a scheduler that finds one as
-learning rate writes into it, and the guards have nothing to notice. The second step has buffers of momentum
-where the first had none, so the update is compiled twice, and no more.
+The rate is a Python float. A float that changes becomes a symbol, so a changing rate alone would cost two
+graphs, as with AdamW. But SGD passes the rate to `add_` as `alpha=`, and there AOTAutograd (and Inductor
+behind it) needs a constant: each new rate compiles the update again, up to the limit of eight. RMSprop does
+the same with `value=`; with `backend="eager"` both stop after two graphs. A tensor is an input of the graph
+for all of them: a scheduler that finds one as learning rate writes into it, and no guard fails. The second
+step has buffers of momentum where the first had none, so the update is compiled twice in all.
 """
 
 from collections.abc import Callable

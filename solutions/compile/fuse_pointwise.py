@@ -1,10 +1,10 @@
-"""The compiler fuses what it sees in one graph. A function that calls all steps is traced through them, and
-between two of them nothing asks for a value, so there is one graph and one kernel: each element is read once,
+"""The compiler fuses what it sees in one graph. It traces through a function that calls all steps, and
+nothing between two of them needs a value, so there is one graph and one kernel: each element is read once,
 goes through all steps in a register, and is written once.
 
-The first call compiles and stays out of the times. Then both run in turns. The two times of a pair are from
-the same moment, so what slows the machine down cancels in their ratio, and the middle one of the ratios does
-not notice a moment in which something else ran."""
+The first call compiles, so it isn't timed. Then both run in turns. The two times of a pair are from the same
+moment, so a change of the machine's pace cancels in their ratio. The median of the ratios ignores a moment in
+which something else ran."""
 
 import statistics
 import time

@@ -1,13 +1,13 @@
-"""Compiled code is kept with guards on all that was assumed when it was made. The elements of a tensor are
-not among that; its dtype, its sizes, whether it needs a gradient, and grad mode are. So are texts, globals
-and the length of a list. A call looks through all code that is kept, so going back to what was there before
-compiles nothing: two dtypes in turn are two graphs.
+"""Compiled code is kept with guards on what it assumed. The elements of a tensor aren't guarded; its dtype,
+its sizes, whether it needs a gradient, and grad mode are. So are texts, globals and the length of a list, if
+the function uses them. A call tries all versions, so returning to an earlier case compiles nothing: two
+dtypes in turn are two graphs.
 
-Sizes and numbers among the arguments are constants at first, and a variable from the second value on. So four
-sizes are two graphs. A variable size is guarded to be 2 or more, unless the dimension was marked with
+Sizes and numbers among the arguments are constants at first, and symbols from the second value on. So four
+sizes are two graphs. The guard of a symbol says 2 or more, unless the dimension was marked with
 `mark_unbacked`: with 1 and 0 among them, six sizes are four graphs, and with `dynamic=True`, which begins
-with a variable, three. A branch on the size is decided while the graph is made: 2 (constant), 3 (variable, up
-to 3), 4 (variable, above 3). Texts never become variables, nor do whole numbers in globals.
+with a symbol, three. A branch on the size is decided while compiling: 2 (constant), 3 (symbol, up to 3), 4
+(symbol, above 3). Texts don't become symbols, nor do integers in globals.
 """
 
 

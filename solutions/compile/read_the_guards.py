@@ -1,11 +1,10 @@
-"""Compiled code is right for every call that it cannot tell from the one it was made for. So a guard compares
-what the code depends on. For a constant that is its type and its value, since both are written into the code.
-For a tensor it is all that decides which kernels run and how they walk over storage: class, dtype, device,
-sizes, strides, and whether something has to be saved for backward. The elements go through the code.
+"""Compiled code must be right for every call that passes its guards. So a guard compares what the code
+depends on. For a constant that is the type and the value, since both are compiled into the code. For a tensor
+it is what decides which kernels run and how they walk over storage: class, dtype, device, sizes, strides, and
+whether something has to be saved for backward. The elements are data.
 
-Containers and objects count as little as possible: their type, for a list its length, and then the parts that
-were used, each with a source of its own. A source that cannot be evaluated finds nothing that the code could
-work with."""
+Containers and objects are guarded as little as possible: their type, for a list its length, and then the
+parts that were used, each with a source of its own. If a source raises, the code has nothing to work with."""
 
 from typing import Any
 

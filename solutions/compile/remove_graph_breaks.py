@@ -1,11 +1,10 @@
-"""Each break stood where Python wanted something that is not there while the graph is made: `.item()` a
-number, `np.argmax` the same numbers, `if` and `math.isfinite` a decision, `print` a text. As tensors all
-of these go through the graph. The norms become one tensor, `isfinite` and `clamp` give tensors too, and
-`torch.where` takes from both cases what is right, element by element.
+"""Each break stood where Python needed something that isn't there while the graph is made: `.item()` and
+`np.argmax` numbers, `if` and `math.isfinite` a decision, `print` a text. As tensors all of these go through
+the graph. The norms become one tensor, `isfinite` and `clamp` return tensors too, and `torch.where` chooses
+between the cases, element by element.
 
-It computes cases that it then throws away. That is the price, and for element-wise arithmetic it is a small
-one: compiled, all of it is one pass over the gradients. Where a case is expensive, `torch.cond` keeps both in
-the graph and runs one.
+The price: it computes cases that it then throws away. For pointwise arithmetic that is cheap. If a case is
+expensive, `torch.cond` keeps both in the graph and runs one.
 """
 
 import torch

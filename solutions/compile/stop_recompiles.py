@@ -1,16 +1,14 @@
-"""Compiled code is used again while its guards hold. A guard on a tensor asks for dtype, sizes and the
-like and never for elements; one on a text asks for the text. A Python number is a constant until the compiler
-has seen another one, and for ever where its value is needed: by `math.exp` while the graph is made, by
-`alpha=` when AOTAutograd traces the graph. (With `backend="eager"`, an `alpha=` alone makes two graphs for
-five rates; with `"aot_eager"` or Inductor, five.) So the learning rate goes in as a tensor without
-dimensions, and the text does not go in at all.
+"""Compiled code is used again while its guards hold. A guard on a tensor compares dtype, sizes and the like,
+but not elements; one on a text compares the text. A Python float is a constant until it changes, and stays
+one if its value is needed: by `math.exp` while the graph is made, by `alpha=` when AOTAutograd traces the
+graph. (With `backend="eager"`, an `alpha=` alone makes two graphs for five rates; with `"aot_eager"` or
+Inductor, five.) So the learning rate goes in as a tensor without dimensions, and the text doesn't go in.
 
-Sizes need nothing. The first graph is made for the size that came; at the second size the compiler makes
-one in which the number of rows is a variable, and that serves all others. With `dynamic=True` it does so
-at once.
+Sizes need nothing. The first graph is for the first size; at the second size the compiler makes one with a
+symbol for the number of rows, which serves all others. With `dynamic=True` it does so at once.
 
-The rate is a tensor in double precision: without dimensions it leaves the dtype of the result to the weight,
-and it has digits enough for any.
+The rate is a tensor in double precision: without dimensions it doesn't change the dtype of the result, and it
+has enough digits.
 """
 
 import math

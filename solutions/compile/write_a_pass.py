@@ -1,13 +1,12 @@
-"""A sum is replaced when one operand is a product of two tensors that nobody else reads. The new node stands
+"""A sum is replaced if one operand is a product of two tensors that no other node reads. The new node goes
 where the sum stood, the sum's readers get the new node, and the two old ones are erased, the reader first.
 
-The product is computed later than before. That is the same as long as nothing was changed in place between
-the two: there may be views of `a`, so any method in place is reason enough to leave both. The graph does not
-say what an operator in place is for, so nodes without readers are not dead, and only what was replaced is
-erased.
+The product now runs later than before. The result is the same if nothing was changed in place between the
+two. There may be views of `a`, so any method in place is reason to leave both. The graph doesn't say what an
+operator in place is for, so nodes without readers aren't dead, and only the two replaced nodes are erased.
 
-A pass over the graphs of AOTAutograd has less to look out for: there all is computed anew, and what is
-written to an input is one `copy_` at the end."""
+A pass over the graphs of AOTAutograd has less to look out for: they are functionalized, and a write to an
+input is one `copy_` at the end."""
 
 import operator
 from collections.abc import Callable

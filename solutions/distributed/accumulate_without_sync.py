@@ -1,13 +1,11 @@
-"""The all-reduce of a `DistributedDataParallel` averages what stands in `.grad` when a backward has added to
-it. So it need not run for every micro-batch: the last one finds the sum of the step there, and its all-reduce
-averages all of it. `no_sync` has to be on while the forward runs. There the model prepares for the backward,
-or does not; the backward itself asks for nothing more.
+"""DDP averages what is in `.grad` when a backward has added to it. So one average is enough for a step: the
+last micro-batch finds the sum of the step there. `no_sync` has to be on while the forward runs, because the
+forward decides whether its backward communicates.
 
-A step's micro-batches taken together tell which is the last of them, at the end of the list too, and how many
-samples the step has: a mean over `n` of `samples` samples has the weight `n / samples`.
+Take a step's micro-batches as a slice. That tells which one is the last, also at the end of the list, and how
+many samples the step has: a mean over `n` of `samples` samples has the weight `n / samples`.
 
-`DistributedDataParallel` divides by the number of ranks. With equally many samples on each that is the mean
-over all of them, and nothing has to be said about the other ranks here.
+DDP divides by the number of ranks. If each has equally many samples, that is the mean over all of them.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
-"""Sums can be added up in any order and over any parts, means cannot. So every rank adds up what it found,
-the sums of all ranks are added up once, and one division at the end makes both means. The number to divide by
-is known without counting: it is the length of the data set.
+"""You can add up sums in any order and over any parts; means you can't. So every rank adds up what it found,
+the sums of all ranks are added up once, and one division at the end makes both means. Divide by the length of
+the data set.
 
-What the sampler repeats stands at the end of its list. A rank goes through the list from the front, so what
-it has to count comes first in its share. Whether the list was shuffled makes no difference. A rank may be
-left with nothing to count; it takes part in the reduction all the same, with zeros.
+The sampler's repeated examples stand at the end of its list. A rank goes through the list from the front, so
+what it has to count comes first in its share, shuffled or not. A rank may have nothing to count; it still
+takes part in the reduction, with zeros.
 """
 
 import torch

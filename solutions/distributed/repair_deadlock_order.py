@@ -1,13 +1,12 @@
 """A collective has no name. The first one that a rank calls meets the first one of every other rank, the
-second the second, whatever they were meant for. So all ranks have to call the same ones in the same order,
-and the order has to come from something that is the same on all of them: the model is, the way through it was
-not.
+second the second. So all ranks have to call the same ones in the same order, and the order has to come from
+something that is the same on all of them: the model is, the order of backward isn't.
 
-The order alone is not enough. A rank that skips what it did not use calls fewer collectives than the others,
-so it brings zeros instead. It also takes the mean home, or its model would no longer be theirs.
+The order alone isn't enough. A rank that skips what it didn't use calls fewer collectives than the others, so
+it brings zeros instead. It also keeps the mean, or its model would differ from theirs.
 
-Whether anybody used a parameter is a question that no rank can answer by itself: it takes a collective of its
-own, of one number for each parameter.
+No rank knows by itself whether anybody used a parameter: that takes another collective, of one number for
+each parameter.
 """
 
 import torch

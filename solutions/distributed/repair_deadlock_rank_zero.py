@@ -1,13 +1,11 @@
-"""A collective is over when every rank has called it. Under `if rank == 0` one rank calls it, whether it
-stands there in the open or inside a function that computes a loss. The collective does not know what it was
-meant for: it meets the next one that the other ranks call. Here that is the all-reduce of their next
-gradient. Every rank computes the loss, and the log alone stays under the condition.
+"""An `all_reduce` needs every rank. Under `if rank == 0` one rank calls it, in the open or inside a function
+that computes a loss. A collective doesn't know what it's for: it meets the next one that the other ranks
+call, here the sum of their next gradient. So every rank computes the loss, and only the log stays under the
+condition.
 
-Then the second fault shows. Rank 0 used to leave the loop when the loss rose; the others would have gone on
-to the all-reduce of the next gradient. A decision about the way of a rank through collectives has to be taken
-on all ranks alike: from a number that all of them have, or by one of them that tells the others.
-
-A loss of one's own examples is no such number. It works until the day on which it rises on one rank only.
+Then the second fault shows: rank 0 leaves the loop when the loss rises, and the others go on to the next
+gradient. All ranks have to decide alike about the next collective: from a number that all of them have, or
+because one of them tells the others. The loss of a rank's own examples isn't such a number.
 """
 
 import torch

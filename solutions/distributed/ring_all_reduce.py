@@ -1,13 +1,12 @@
 """In the first round each piece travels once around and is added to on its way. After `n - 1` steps it has
 been to every rank: piece `rank + 1` is complete on `rank`. In the second round the complete pieces travel.
-All ranks send and receive in every step, so no connection is idle. No rank can do with much less than these
-`2 * (n - 1)` pieces: its own share has to leave it, and what it has added up has to reach the others.
+All ranks send and receive in every step, so no connection is idle.
 
-Each element is added up in one order and passed on as it is. So all ranks hold the same bits, and replicas
-that are updated with the sum do not drift apart.
+Each element is added up in one order and passed on unchanged. So all ranks hold the same bits, and replicas
+that are updated with the sum don't drift apart.
 
-The send is begun, the receive done, and only then is the send waited for. With `send` in place of `isend` all
-would wait for somebody to receive.
+Launch the send, receive, and only then wait for the send. With `send` in place of `isend` all ranks would
+wait for somebody to receive.
 """
 
 import torch

@@ -1,15 +1,13 @@
-"""All ranks hold the same weights, so one of them writes. The others have to know when: a barrier after
-writing is the moment from which the file is there. A second one after reading is the moment from which it may
-go, since without it rank 0 might be at the next checkpoint while a slow rank still reads this one. Both stand
-outside the `if`, where every rank comes by.
+"""All ranks hold the same weights, so one of them writes. After the first barrier the file is there. After
+the second one it may go: without it rank 0 might write the next checkpoint while a slow rank still reads this
+one. Both stand outside the `if`, where every rank calls them.
 
-Renaming within a folder is one step for everybody who looks: the old file until then, the new one afterwards.
-What is half written has another name.
+A rename within a folder is one step: the old file before it, the new one after it. A half-written file has
+another name.
 
-The wrapper is itself a module, with the model as its part `module`, and that is where the prefix comes
-from. The state dict of the part has none. A model without a wrapper may have keys that begin with
-`module.` too, so the keys cannot tell; the type can. `map_location` matters because a file remembers the
-device of each tensor: without it every rank would put its copy on the GPU of rank 0.
+The wrapper is itself a module, with the model as its part `module`; that is where the prefix comes from. A
+model without a wrapper may have such keys too, so check the type. A file remembers the device of each tensor:
+without `map_location` every rank would put its copy on the GPU of rank 0.
 """
 
 from pathlib import Path

@@ -4,9 +4,9 @@ what is left after subtracting it can be added up in a second collective, and di
 difference of two large numbers.
 
 What a rank puts into such a sum goes into the result of every rank. So the gradient of its part is the sum of
-what all ranks send back: the backward of adding up over ranks is adding up over ranks. `dist.all_reduce` has
-no derivative. It writes into the tensor without telling autograd, which takes the result for the rank's own
-part: the values are right, no error is raised, and the gradient lacks the other ranks' terms.
+what all ranks send back: the backward of a sum over ranks is a sum over ranks. `dist.all_reduce` has no
+derivative. Autograd takes its result for the rank's own part: the values are right, torch warns but raises
+nothing, and the gradient lacks the other ranks' terms.
 
 torch has the same in `nn.SyncBatchNorm`: forward gathers mean, deviation and count of each rank in one
 collective, and backward adds up two sums for each channel in another. In training it raises for a tensor on
@@ -56,6 +56,8 @@ def sync_batch_norm(
 
 # Other right answers
 
+from torch.distributed import _functional_collectives as functional
+
 from course_utils.exercise import Edit, Wrong
 
 
@@ -99,7 +101,22 @@ def _two_moments(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1
     return (x - mean) * torch.rsqrt(var + eps) * weight + bias
 
 
-also_right = [_derivative_by_hand, _two_moments]
+def _functional(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
+    """torch's functional collective has the derivative."""
+    total, count = _total(torch.stack((x.sum(0), torch.ones_like(x).sum(0))))
+    centred = x - total / count
+    var = _total(centred.square().sum(0)) / count
+    with torch.no_grad():
+        running_mean.lerp_(total / count, momentum)
+        running_var.lerp_(var * count / (count - 1), momentum)
+    return centred / (var + eps).sqrt() * weight + bias
+
+
+def _total(part):
+    return functional.all_reduce(part, "sum", dist.group.WORLD)
+
+
+also_right = [_derivative_by_hand, _two_moments, _functional]
 
 
 # Mistakes

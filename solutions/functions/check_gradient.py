@@ -2,11 +2,11 @@
 result by the step times the gradient. Steps to both sides cancel the curvature, so the error goes with the
 square of the step; rounding goes with its inverse. In double precision the two meet near 1e-6.
 
-The weights stand for what arrives. A backward is a linear map of it, so weights that are all different, of
-both signs, smaller and larger than 1, give away one that drops, sorts, clamps or rectifies.
+The weights stand for what arrives. A right backward is a linear map of it. Weights that are all different, of
+both signs, smaller and larger than 1, reveal a backward that drops, sorts, clamps or rectifies them.
 
-The difference is measured against the largest element: rounding comes from the sum, which knows nothing of
-the small ones. Where it is `nan`, no comparison holds, so the question is whether it is small enough."""
+The error is compared with the largest element, because rounding comes from the whole sum. Ask whether the
+error is small enough, not whether it's too large: for `nan` both comparisons are false."""
 
 import torch
 from torch import Tensor

@@ -1,10 +1,9 @@
 """The product rule: the slope of `x Φ(x)` is `Φ(x) + x Φ'(x)`, and the derivative of `Φ` is the density `φ`.
-With the slope written down, `x` is all that backward needs, and `Φ` and `φ` are made again from it.
+With this formula backward needs only `x`, and computes `Φ` and `φ` again.
 
-They have to be made in backward for another reason too. A tensor that is made in forward has no history:
-autograd would take it for a constant, and the second derivative would lack a part, silently. Made of
-`ctx.saved_tensors`, which returns the input with its history, everything is recorded that is needed for
-`2 φ(x) - x² φ(x)`.
+There is another reason to compute them in backward. A tensor that is made in forward has no history: autograd
+would take it for a constant, and the second derivative would be wrong without a word. `ctx.saved_tensors`
+returns the input with its history, so autograd records what it needs for `2 φ(x) - x² φ(x)`.
 
 `1 + erf(z)` loses digits far to the left, where `erf(z)` is close to -1. In float32 it is 0 at `x = -5.75`,
 and so is what torch's own `gelu` returns there, though `x Φ(x)` is -2.6e-08. `erfc(-z)` is the same number

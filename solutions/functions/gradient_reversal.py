@@ -1,13 +1,11 @@
-"""There is nothing to compute forward, so the result is a view of all of `x`. Backward needs the number
-alone; an attribute of `ctx` holds it for this one call. `-strength * grad` is a new tensor, as the one that
-arrives may be on its way to other nodes.
+"""Forward computes nothing, so the result is a view of `x`. Backward needs only the number; an attribute of
+`ctx` holds it for this one call. `-strength * grad` is a new tensor, because other nodes may use the one that
+arrives.
 
-Must it be `view_as`? In this torch `return x` comes to the same: where forward returns an input as it came,
-torch makes a view of it, and gives that to the caller. `x.detach()` does not come to the same. It shares the
-storage too, but autograd is not told: then `F.relu(y, inplace=True)` writes through to `x` without a word,
-and the graph of `x` knows nothing of it. Of a view it knows, and as it could not tell whose backward applies
-to what is written, it refuses. Where the next operation is to work in place, `x.clone()` is the way, and
-costs a copy.
+`return x` would do as well: if forward returns an input, torch makes a view of it for the caller.
+`x.detach()` wouldn't. It shares the storage too, but autograd doesn't know: `F.relu(y, inplace=True)` would
+change `x` without a word. Autograd knows of a view, and refuses the write, because it couldn't tell whose
+backward applies to it. If the next operation works in place, return `x.clone()`, which costs a copy.
 
 `gradcheck` fails here, and should: the gradient is not that of the identity."""
 

@@ -1,11 +1,10 @@
 """An operator is a name with a signature, and kernels that the dispatcher chooses from. `custom_op` makes the
-name and the signature (from the annotations) and registers the kernel that computes. The fake kernel is
-chosen for tensors without data: it is how the compiler, which traces with such tensors, learns of shape,
-dtype and strides.
+name and the signature (from the annotations) and registers the kernel that computes. For tensors without data
+the dispatcher chooses the fake kernel: from it the compiler learns shape, dtype and strides.
 
-Autograd does not look inside: an operator is opaque to it, and `register_autograd` says how the gradient is
-made, in the two parts that an `autograd.Function` has. Because the compiler traces the backward as well, it
-consists of operators and decides nothing by values."""
+Autograd doesn't look inside an operator. `register_autograd` says how to compute the gradient, in the two
+parts that an `autograd.Function` has. The compiler traces the backward too, so it consists of operators and
+doesn't depend on values."""
 
 from collections.abc import Callable
 

@@ -1,8 +1,8 @@
-"""`save_for_backward(x)` keeps a reference to `x` and the version that it had, and makes no new tensor. As
-long as the graph is there, `x` cannot be freed; the sigmoid can, since backward makes it anew.
+"""`save_for_backward(x)` keeps a reference to `x` and its version, and makes no new tensor. It isn't free:
+`x` stays in memory as long as the graph does. The sigmoid doesn't, because backward computes it again.
 
-What `backward` does is recorded when somebody asks for it with `create_graph=True`, because it consists of
-differentiable operators on the saved `x` itself. So the second derivative needs no further code."""
+With `create_graph=True` autograd records `backward`, because it consists of differentiable operators on the
+saved `x` itself. So the second derivative needs no more code."""
 
 import torch
 from torch import Tensor

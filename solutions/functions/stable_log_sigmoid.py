@@ -2,17 +2,15 @@
 
     log(1 / (1 + exp(-x))) = m - log(1 + exp(-|x|))
 
-for either sign of `x`. The argument of `exp` is never positive, so nothing overflows, and `log1p` keeps the
-digits of a small `exp(-|x|)`. No subtraction of two nearly equal numbers is left: where `m` is not 0 both
-terms are negative.
+for either sign of `x`. The argument of `exp` is at most 0, so nothing overflows, and `log1p` keeps the digits
+of a small `exp(-|x|)`. No two nearly equal numbers are subtracted: if `m` isn't 0, both terms are negative.
 
-The derivative is `sigmoid(-x)`. As `1 - sigmoid(x)` it would be a difference of nearly equal numbers far to
-the right.
+The derivative is `sigmoid(-x)`. Far to the right, `1 - sigmoid(x)` would subtract two nearly equal numbers.
 
-Backward takes the input itself and makes the slope from it, with an operator of torch's that is sound
-everywhere. With `create_graph=True` that operator is recorded, and the second derivative is made of *its*
-backward. That is why forward may use `abs` and `clamp`, whose derivatives at 0 are a matter of convention,
-and backward had better not. The saved result would serve as well: the slope is `-expm1(y)`."""
+Backward computes the slope from the saved input, with an operator whose own derivative is right everywhere.
+With `create_graph=True` autograd records that operator, and the second derivative comes from its backward. So
+forward may use `abs` and `clamp`, whose derivatives at 0 are a convention, and backward shouldn't. The saved
+result would do as well: the slope is `-expm1(y)`."""
 
 import torch
 from torch import Tensor

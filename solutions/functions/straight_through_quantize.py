@@ -1,8 +1,7 @@
-"""Forward scales [0, 1] to 0 … `levels - 1`, rounds, and scales back. Backward is that of another function:
-of `x` as it is. Its slope is 1, so what arrives is handed back, the same tensor. No value is needed for that,
-and nothing is kept.
+"""Forward scales [0, 1] to 0 … `levels - 1`, rounds, and scales back. Backward is that of the identity: its
+slope is 1, so it returns what arrives, the same tensor. It needs no values, so nothing is kept.
 
-So the loss that training sees is the one with the rounding, and its gradient reaches `x` as it would without.
+The loss sees the rounded numbers, and its gradient reaches `x` as if they hadn't been rounded.
 
 `gradcheck` fails here, and should: it compares with the true slope, which is 0."""
 

@@ -1,9 +1,9 @@
-"""To repeat without a copy is to read the same places again, so a step along the repeated dimension must lead
-nowhere: its stride is 0. That works for a dimension of size 1, where the same place *is* the next element,
-and for new dimensions. To repeat two elements or more, a stride would have to go forth and back, and none
-does. Where the sizes are equal nothing is repeated, and the stride stays.
+"""To repeat without a copy, read the same places again. A step along the repeated dimension stays where it
+is, so its stride is 0. This works for a dimension of size 1 and for a new dimension. To repeat two elements
+or more, a stride would have to go back and forth, and no stride does. If the sizes are equal, nothing is
+repeated, and the stride stays.
 
-Sizes are paired from the right, since new dimensions come in front. Expanding takes no dimension away.
+Sizes are paired from the right, since new dimensions come first. `expand` removes no dimension.
 """
 
 

@@ -3,12 +3,12 @@ pixel at `[c, i, j]` is the one with `v = r * p + i` and `u = k * p + j`, so it 
 
     storage[offset + r * (p * sh) + k * (p * sw) + c * sc + i * sh + j * sw]
 
-Five coordinates, five strides, no element moved. Splitting a dimension is always possible without a copy,
-since both parts get a stride: `p * s` from piece to piece, `s` inside. So is putting dimensions in another
-order. It is merging that may need a copy.
+That makes five coordinates and five strides, and no element moves. Splitting a dimension needs no copy, since
+both parts get a stride: `p * s` from piece to piece, `s` inside. Reordering dimensions needs none either.
+Merging them may.
 
-`x.unfold(1, p, p).unfold(2, p, p)` splits both dimensions and drops what is left over; only the order is
-missing.
+`x.unfold(1, p, p).unfold(2, p, p)` splits both dimensions and drops what is left over; then you only have to
+put the dimensions in order.
 """
 
 import torch

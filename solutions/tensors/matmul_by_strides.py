@@ -1,14 +1,13 @@
 """Every product is a sum over an index: `sum_j a[i, j] * b[j, k]`. If both factors are tensors with all three
-indices, `*` makes every term at once and `sum` adds up those of each `j`. A factor that lacks an index gets
-it as a dimension of stride 0: `a[i, j]` is the same for every `k`, and reading it again is staying where it
-is. So `a` has strides `(s0, s1, 0)` and `b` has `(0, t0, t1)`, with strides of their own that may be any. The
-vector is the same without `k`.
+indices, `*` makes every term at once, and `sum` adds those of each `j`. A factor without an index gets it as
+a dimension of stride 0: `a[i, j]` is the same for every `k`. So `a` has strides `(s0, s1, 0)` and `b` has
+`(0, t0, t1)`, and their own strides may be any. The vector is the same without `k`.
 
 The trace reads one element for each `i`, at `offset + i * s0 + i * s1`: a view with one dimension, whose
 stride is the sum of both.
 
-torch's own product never writes down all terms; here they take `m * n * k` elements of memory for a moment.
-The views take none.
+`@` doesn't write all terms down. Here they take `m * n * k` elements of memory for a moment; the views take
+none.
 """
 
 import torch

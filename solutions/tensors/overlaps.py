@@ -1,15 +1,14 @@
 """Element `[i, j]` takes up `element_size()` bytes from `data_ptr() + (i * stride[0] + j * stride[1]) *
 element_size()` on: an address counts bytes, a stride counts elements. So every tensor is a set of bytes, and
-two tensors overlap when their sets do. The set grows dimension by dimension: all that is there so far, once
-for each step. Stride 0 adds nothing to a set, and size 0 leaves nothing.
+two tensors overlap if their sets do. Build the set dimension by dimension: for each step, add all that is
+there so far, moved by the step. Stride 0 adds nothing to a set, and size 0 leaves nothing.
 
-Comparing the first and the last address is quicker and answers another question: whether the two *might*
-overlap. Between interleaved views the ranges cross and no byte is shared. With many dimensions the exact
-question is NP-hard, so no quick way is right in all cases. NumPy offers both, for what it can read:
-`np.may_share_memory` compares ranges, `np.shares_memory` is exact.
+Comparing the first and the last address is quicker, but tells only whether the two *might* overlap. The
+ranges of interleaved views cross, and they share no byte. With many dimensions the exact question is NP-hard.
+NumPy offers both: `np.may_share_memory` compares ranges, `np.shares_memory` is exact.
 
-Addresses need no look at the storages, and are right where two storages lie in one memory, as with the NumPy
-array `n` in `torch.from_numpy(n)` and `torch.from_numpy(n[1:])`.
+Addresses also work if two storages lie in the same memory, as with a NumPy array `n` in `torch.from_numpy(n)`
+and `torch.from_numpy(n[1:])`.
 """
 
 from torch import Tensor

@@ -1,13 +1,13 @@
-"""One question decides most lines: is there an offset and one stride for each dimension, so that element
+"""Ask one question about each line: is there an offset, and one stride for each dimension, so that element
 `[i, j]` of the result is `storage[offset + i * stride[0] + j * stride[1]]`, in the storage of `x`?
 
-For a slice there is: `x[1:]` begins 4 further on, `x[:, 1]` takes every fourth. For a transpose too (the
-strides change places), and for a repeated row (stride 0). For `x[:, ::2].reshape(6)` there is: rows are 4
-apart, which is two steps of 2. For `x.t().reshape(12)`, read 0, 4, 8, 1, …, there is none; for `flip` it
-would be negative, which torch does not have. Those are copied. Indexing with a list copies without asking.
+A slice has them: `x[1:]` begins 4 further on, and `x[:, 1]` takes every fourth element. A transpose has them
+too (it swaps the strides), and so has a repeated row (stride 0). `x[:, ::2].reshape(6)` has one: rows are 4
+apart, which is two steps of 2. `x.t().reshape(12)`, read 0, 4, 8, 1, …, has none. For `flip` the stride would
+be negative, and torch has no negative strides. So these two copy. Indexing with a list copies in any case.
 
-A tensor is contiguous when each stride is the product of the sizes to its right, sizes of 1 not counted. A
-new tensor usually is; a `clone` keeps the strides of its source, and so `x.t().clone()` is not.
+A tensor is contiguous if each stride is the product of the sizes to its right; sizes of 1 don't count. New
+tensors usually are. A `clone` keeps the order of its source, so `x.t().clone()` isn't contiguous.
 """
 
 

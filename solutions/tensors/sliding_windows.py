@@ -1,13 +1,13 @@
 """Element `[i, j]` of the result is element `i * step + j` of `x`, and element `k` of `x` is
-`storage[offset + k * s]` with `s = x.stride(0)`. Put together:
+`storage[offset + k * s]` with `s = x.stride(0)`. Together:
 
     storage[offset + i * (step * s) + j * s]
 
-So the strides are `(step * s, s)`, the offset is that of `x`, and nothing has to move. The starts are
-`0, step, 2 * step, …` up to `len(x) - size`: as many as whole steps fit into `len(x) - size`, and one.
+So the strides are `(step * s, s)`, the offset is that of `x`, and no element moves. The windows start at
+`0, step, 2 * step, …` up to `len(x) - size`: count the whole steps in `len(x) - size` and add one.
 
-Rows may overlap: one element of the storage then has several places in the matrix. `x.unfold(0, size, step)`
-is torch's name for the same view.
+Rows may overlap: then one element of the storage has several places in the matrix. `x.unfold(0, size, step)`
+returns the same view.
 """
 
 import torch

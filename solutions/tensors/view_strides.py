@@ -1,15 +1,14 @@
-"""A view shows the elements in the order in which they are read, so what counts is where the walk through
-them keeps one length of step. Two neighbouring dimensions can be read as one when a step of the outer is as
-long as a full run of the inner, `outer step == inner size * inner step`: then walking on is the same as
-stepping. Merging all that can be merged leaves blocks, each with one step, and between two blocks the walk
-jumps.
+"""A view shows the elements in the order in which they are read. Two neighbouring dimensions can be merged
+if a step of the outer is as long as a full run of the inner: `outer step == inner size * inner step`. Merge
+all that can be. What is left are blocks, each with one step, and the walk jumps between two blocks.
 
-A new dimension may lie inside a block, never across a jump. So the new shape is dealt out from the right:
-the innermost dimension has the step of the last block, each further one steps over what has been taken, and
-a block has to be used up exactly before the next begins. What does not divide has no view.
+A new dimension may lie inside a block, but not across a jump. So deal out the new shape from the right: the
+innermost dimension has the step of the last block, and each further one steps over what has been taken. A
+block must be used up exactly before the next one begins. If a dimension doesn't divide what is left, there
+is no view.
 
-No step is made along dimensions of size 1: they drop out at the start. An expanded dimension is not special:
-by the same rule stride 0 merges with stride 0, and with nothing else.
+No step is made along dimensions of size 1, so leave them out at the start. Expanded dimensions need no case
+of their own: by the same rule stride 0 merges with stride 0, and with nothing else.
 """
 
 

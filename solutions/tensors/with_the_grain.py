@@ -1,12 +1,12 @@
-"""The last dimension of a contiguous tensor has stride 1. So `dim` is moved to the end, the view is laid out
-anew in that order, and the dimension is moved back: the two moves exchange strides and touch no element, and
-in between every element is copied once. What comes out has the shape of `x` and another layout.
+"""The last dimension of a contiguous tensor has stride 1. So move `dim` to the end, make a contiguous copy of
+that view, and move the dimension back. The two moves only reorder strides, and the copy touches every element
+once. The result has the shape of `x` and another layout.
 
-A copy reads against the grain too, once. It pays where lines are read one at a time, and not only there: of
-a large contiguous matrix `cumsum(0)` takes many times as long as `cumsum(1)`, and a copy of the transpose
-with a `cumsum` along its last dimension takes less than the one against the grain. Operators that may choose
-the order in which they walk, such as `exp` and `sum(0)`, need no copy. `measure.time_ratio` tells it for your
-machine.
+The copy reads against the grain too, but only once. Whether it pays depends on the operator. `cumsum` along
+the first dimension of a large contiguous matrix takes many times as long as along the last, and a copy with a
+`cumsum` along its last dimension was faster even for a single pass when this was written. `exp` and `sum` may
+choose their order, so a copy costs more than it saves. Measure yours with `torch.utils.benchmark` or
+`measure.time_ratio`.
 """
 
 from collections.abc import Callable

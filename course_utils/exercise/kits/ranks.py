@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from course_utils import measure
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
-from course_utils.measure.traffic import Call
+from course_utils.measure.traffic import Call, CollectiveWatch
 
 
 def given(setup: str, **names: Any) -> expect.Given:
@@ -38,12 +38,13 @@ def all_through(
     What was begun and not waited for is a mismatch: what such a call gives would be chance. A message that
     nobody keeps may get lost; here each is kept until it has arrived.
     """
-    with measure.traffic() as seen:
+    with _Functional() as functional, measure.traffic() as seen:
         (watch if watch is not None else []).append(seen)
         result = t.call(call)
         calls, order = list(seen.calls), set(seen.order)
         dist.barrier()
-    left = [one.name for i, one in enumerate(calls) if not {"wait", f"wait {i}"} & order]
+    waited = functional.numbers | {i for i in range(len(calls)) if {"wait", f"wait {i}"} & order}
+    left = [one.name for i, one in enumerate(calls) if i not in waited]
     expect.true(
         not left,
         f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}; the first of the rest "
@@ -51,6 +52,26 @@ def all_through(
         "expected: it has waited for each by the end of the call",
     )
     return result, calls
+
+
+class _Functional(CollectiveWatch):
+    """The numbers of the functional collectives: whoever reads what one of these gives waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: set[int] = set()
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        self._functional = getattr(func, "namespace", None) == "_c10d_functional"
+        return super().saw(func, args, kwargs, run)
+
+    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
+        if self._functional:
+            self.numbers.add(number)
+        return run()
+
+    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
+        return wait()
 
 
 def expect_messages_only(calls: list[Call]) -> None:

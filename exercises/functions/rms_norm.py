@@ -1,0 +1,155 @@
+"""RMSNorm with its own backward
+
+RMSNorm divides each row of `x` by the root of its mean square, and multiplies by a learned `weight`:
+`x / sqrt(mean(x²) + 1e-6) * weight`. A row is the last dimension; `x` has any layout and any number of
+leading dimensions, or none. Write it as an `autograd.Function` with gradients for `x` and `weight`.
+
+- For backward keep `x`, `weight` and at most one number for each row.
+- It can be differentiated twice.
+- Don't write to the inputs or to what arrives.
+
+`RmsNorm.apply(torch.tensor([3., 4.]), torch.ones(2))` → `[0.8485, 1.1314]`; where `[1., 0.]` arrives, the
+gradient of `x` is `[0.1810, -0.1358]`.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import derivatives
+
+exercise = Exercise(
+    minutes=20,
+    core=True,
+    hints=[
+        "Call `1 / sqrt(mean(x²) + 1e-6)` `r`: one number for each row. Each result in a row is `x * r * "
+        "weight`. How many results does one element of `x` change?",
+        "By the product rule there are two terms: `x` changes while `r` stays, and `r` changes while `x` "
+        "stays. `r` belongs to the whole row, so its term sums over the row.",
+        "With `n = x * r` and `h = grad * weight`, the gradient of `x` is `r * (h - n * mean(h * n))`, with "
+        "the mean over the row (`keepdim=True`). That of `weight` is the sum of `grad * n` over all rows. "
+        "Compute `r` again in `backward`, from the saved `x`.",
+    ],
+)
+
+
+@exercise.starter
+class RmsNorm(torch.autograd.Function):
+    """(..., n), (n,) -> (..., n)"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+_CALL = "RmsNorm.apply(x, weight)"
+_MATRIX = "torch.tensor([[3., -1., 2.], [0.5, 4., -2.], [1., 1., 5.]], device=device)"
+_SHAPES = {
+    "a square matrix": _MATRIX,
+    "a vector": "torch.tensor([3., -1., 2.], device=device)",
+    "four dimensions": "(2 * torch.arange(60., device=device).cos()).view(5, 1, 4, 3)",
+    "a transposed `x`": "(2 * torch.arange(60., device=device).cos()).view(3, 4, 5).permute(2, 1, 0)",
+    "a row of zeros and a small one": "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]], device=device)",
+}
+
+
+def _given(RmsNorm, x, device, more=""):
+    """The example; its inputs in double precision, and the value there."""
+    setup = f"x = {x}.requires_grad_()\nweight = torch.tensor([2., -1., 0.5], device=device).requires_grad_()"
+    t = expect.given(setup + more, RmsNorm=RmsNorm, device=device)
+    exact = [one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight)]
+    return t, exact, F.rms_norm(exact[0], (3,), exact[1], 1e-6)
+
+
+def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)"):
+    t, (x, weight), value = _given(RmsNorm, x, device, f"\ng = torch.linspace(-2, 3, x.numel()).to(x).{g}")
+    g, root, like = t.g.cpu().double(), (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(), {}
+    if name == "x":
+        like["the gradient for a root that does not depend on `x`"] = g * weight / root
+    (wanted,) = torch.autograd.grad(value, {"x": x, "weight": weight}[name], g)
+    expect.in_graph(t.call(_CALL), of="the inputs")
+    with derivatives.untouched():
+        found = t.call(f"torch.autograd.grad({_CALL}, {name}, g)[0]")
+    derivatives.agrees(found, wanted, t.x, what=f"the gradient of `{name}`", like=like)
+
+
+@exercise.check
+def values(RmsNorm, device):
+    """The values, for every number of dimensions and for small rows
+
+    With `mean(-1, keepdim=True)` the last dimension stays, with size 1, and broadcasts against `x`; without
+    `keepdim` a square matrix would be divided along the wrong dimension. `1e-6` is added below the root: a
+    row of zeros is divided by 0.001.
+    """
+    with Rows() as rows:
+        for label, x in _SHAPES.items():
+            with rows.of(label):
+                t, _, value = _given(RmsNorm, x, device)
+                with derivatives.untouched():
+                    found = t.call(_CALL)
+                derivatives.agrees(found, value.detach(), t.x)
+
+
+@exercise.check
+def gradient_of_x(RmsNorm, device):
+    """The gradient of `x` counts both ways from an element to the result
+
+    An element of `x` changes its own result, and through the root it changes every result in its row. The
+    backward of a mean broadcasts, and the backward of a broadcast is a sum over the row.
+    """
+    with Rows() as rows:
+        for label, x in _SHAPES.items():
+            with rows.of(label):
+                _expect_gradient(RmsNorm, x, device, "x")
+
+
+@exercise.check
+def gradient_of_weight(RmsNorm, device):
+    """The gradient of `weight` is a sum over all rows
+
+    Every row is multiplied by the same `weight`, so what arrives at each row counts. `view` can't merge
+    dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any layout.
+    """
+    with Rows() as rows:
+        for label, x in _SHAPES.items():
+            with rows.of(label):
+                _expect_gradient(RmsNorm, x, device, "weight")
+        with rows.of("a transposed `g`"):
+            transposed = "view(x.shape[::-1]).permute(3, 2, 1, 0)"
+            _expect_gradient(RmsNorm, _SHAPES["four dimensions"], device, "weight", transposed)
+
+
+@exercise.check
+def one_number_a_row(RmsNorm, device):
+    """For backward at most one number for each row is made and kept
+
+    `x` and `weight` are there already; saving them costs no copy. The normalised rows are as large as `x`,
+    and they can be had again from `x` and one number for each row.
+    """
+    for x in ("torch.rand(2000, 3, device=device)", "torch.rand(3, 2000, device=device).t()"):
+        setup = f"x = {x}.requires_grad_()\nweight = torch.ones(3, device=device).requires_grad_()"
+        derivatives.keeps(RmsNorm, _CALL, setup, device, limit=4 * 2000)
+
+
+@exercise.check
+def twice(RmsNorm, device):
+    """It can be differentiated twice
+
+    With `create_graph=True` autograd records what `backward` does with the saved tensors. A root that was
+    made in `forward` has no history: to the second derivative it is a constant. `once_differentiable` raises
+    in some cases, and in others gives a gradient without a graph.
+    """
+    t, inputs, y = _given(RmsNorm, _MATRIX, device)
+    first = torch.autograd.grad(y.square().sum(), inputs, create_graph=True)
+    wanted = torch.autograd.grad(y.sum() + sum(one.square().sum() for one in first), inputs)
+    t.run("y = RmsNorm.apply(x, weight)")
+    t.run("first = torch.autograd.grad(y.square().sum(), (x, weight), create_graph=True)")
+    t.run("total = y.sum() + sum((one * one).sum() for one in first)")
+    found = t.call("torch.autograd.grad(total, (x, weight))")
+    for name, one, true in zip(("x", "weight"), found, wanted, strict=True):
+        derivatives.agrees(one, true, t.x, what=f"the gradient of `total` for `{name}`")
