@@ -26,8 +26,8 @@ exercise = Exercise(
     hints=[
         "Follow the references from the first block: which way leads back to it?",
         "A parent has to keep its children. Does a child have to keep its parent?",
-        "Store a weak reference to the parent, and make `parent` a property that calls it. The first block has "
-        "no parent to refer to.",
+        "Store a weak reference to the parent, and make `parent` a property that calls it. The first block "
+        "has no parent to refer to.",
     ],
 )
 
