@@ -69,7 +69,7 @@ def _grads(t):
 
 def _norm(grads):
     """The length of all gradients, in float64."""
-    whole = [grad.double().flatten() for grad in grads if grad is not None]
+    whole = [grad.cpu().double().flatten() for grad in grads if grad is not None]
     return torch.cat(whole).norm() if whole else torch.tensor(0.0, dtype=torch.float64)
 
 
@@ -92,7 +92,7 @@ def norm(clip_global_norm, device):
                     "the square of the norm": (wanted**2).float(),
                 }
                 came, rtol = (came.float(), 2e-3) if label == "float16" else (came, 1e-5)
-                expect.equal(came.detach(), wanted.float(), like=like, rtol=rtol)
+                expect.equal(came.detach().cpu(), wanted.float(), like=like, rtol=rtol)
 
 
 @exercise.check
