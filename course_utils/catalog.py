@@ -9,6 +9,7 @@ registered anywhere else. Listing them imports no exercise.
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import importlib.util
 import inspect
@@ -16,6 +17,7 @@ import os
 import re
 import sys
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -42,10 +44,23 @@ class Lesson:
     source: Path
     notebook: Path
     exercise_names: tuple[str, ...]
+    needs: tuple[str, ...] = ()  # topics that it builds on
+    reading: int = 0  # minutes
 
     @property
     def slug(self) -> str:
         return self.source.stem
+
+
+@dataclass(frozen=True)
+class Card:
+    """What can be said of an exercise without running its file."""
+
+    name: str
+    answer_name: str
+    title: str
+    minutes: int
+    core: bool
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,14 @@ class Course:
         """Every exercise, loaded, in the order of the lessons."""
         return {name: self.exercise(name) for name in self.exercise_names}
 
+    def card(self, name: str) -> Card:
+        """What is said of the exercise in its file, which is read and not run."""
+        path = self.root / "exercises" / self.lesson_of(name).topic / f"{name}.py"
+        try:
+            return _card(path)
+        except (OSError, SyntaxError, StopIteration, KeyError) as error:
+            raise CourseError(f"{path} is not a whole exercise: {type(error).__name__}") from None
+
     def lesson_of(self, name: str) -> Lesson:
         """The lesson that places the exercise. Raises `CourseError` where none does."""
         for lesson in self.lessons:
@@ -95,7 +118,8 @@ class Course:
         for lesson in self.lessons:
             if word in (lesson.slug, lesson.topic, str(lesson.number), f"{lesson.number:02d}"):
                 return lesson
-        raise CourseError(f"no lesson is called {word!r}")
+        slugs = [lesson.slug for lesson in self.lessons]
+        raise CourseError(f"no lesson is called {word!r}{nearest(word, slugs, all_of_them=True)}")
 
     def name_for(self, answer_name: str) -> str | None:
         """The exercise whose answer has this name (`MiniDDP` -> `mini_ddp`), or None."""
@@ -147,7 +171,50 @@ def _lesson(root: Path, source: Path, number: int, topic: str) -> Lesson:
         raise CourseError(f"{source} has no title: a line that starts with '# '")
     names = tuple(match[1] for match in EXERCISE_FENCE.finditer(text))
     notebook = root / "notebooks" / f"{source.stem}.ipynb"
-    return Lesson(number, topic, title[1], source, notebook, names)
+    needs = re.search(r"^needs: *\[(.*)\]", text, re.MULTILINE)
+    reading = re.search(r"^reading: *(\d+)", text, re.MULTILINE)
+    return Lesson(
+        number,
+        topic,
+        title[1],
+        source,
+        notebook,
+        names,
+        needs=tuple(needs[1].replace(" ", "").split(",")) if needs and needs[1].strip() else (),
+        reading=int(reading[1]) if reading else 0,
+    )
+
+
+@functools.cache
+def _card(path: Path) -> Card:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    made = next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "exercise"
+    )
+    given = {keyword.arg: keyword.value for keyword in made.keywords}
+    starter = next(
+        node
+        for node in tree.body
+        if "exercise.starter" in map(ast.unparse, getattr(node, "decorator_list", ()))
+    )
+    core = ast.literal_eval(given["core"]) if "core" in given else False
+    title = (ast.get_docstring(tree) or "").partition("\n")[0].strip()
+    return Card(path.stem, starter.name, title, ast.literal_eval(given["minutes"]), core)
+
+
+def anchor(heading: str) -> str:
+    """The id of a heading as JupyterLab makes it: not percent-encoded."""
+    return heading.replace("`", "").replace("*", "").replace(" ", "-")
+
+
+def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
+    """What to say after "there is no such name": the one that is nearest, or all."""
+    names = list(names)
+    if close := difflib.get_close_matches(word, names, n=1):
+        return f"; did you mean {close[0]}?"
+    return f"; there are {', '.join(names)}" if all_of_them else ""
 
 
 def load_exercise(path: Path, topic: str) -> Exercise:
@@ -164,7 +231,7 @@ def load_exercise(path: Path, topic: str) -> Exercise:
     if not title or not task.strip():
         raise CourseError(f"{path}: its docstring is the task: a title, an empty line, what is asked")
     exercise.name, exercise.topic, exercise.path = path.stem, topic, path
-    exercise.title, exercise.task = title.strip(), task.strip()
+    exercise.title, exercise.task = title.strip(), task.strip("\n")
     exercise.starter_source = _without_decorator(inspect.getsource(exercise.starter_object))
     return exercise
 

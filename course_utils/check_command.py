@@ -56,15 +56,20 @@ from typing import Any
 
 from course_utils import catalog, check_grading, workers
 from course_utils.check_grading import Graded
-from course_utils.conduct import COULD_NOT_CHECK, PASSED, Outcome
-from course_utils.report import Report, symbol
+from course_utils.conduct import Outcome
+from course_utils.record import open_record
+from course_utils.report import Report
+from course_utils.states import COULD_NOT_CHECK, NOT_ATTEMPTED, PASSED, symbol
 
 
-def run(notebooks: list[Path], as_json: bool = False, jobs: int | None = None) -> int:
+def run(
+    notebooks: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False
+) -> int:
     """Grades the notebooks, prints what came of it, and returns the exit code.
 
-    `jobs` notebooks are graded at once (default: one for each core). Raises `CourseError` where the
-    course's own files do not fit together.
+    `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
+    the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
+    together.
     """
     course = catalog.load()
     workers.warm_up()
@@ -80,9 +85,22 @@ def run(notebooks: list[Path], as_json: bool = False, jobs: int | None = None) -
         print("\n\n".join(_as_table(one) for one in graded))
         if len(graded) > 1:
             print("\n" + _summary(graded))
+        if not keep_record and any(r.state != NOT_ATTEMPTED for one in graded for r in one.reports):
+            print("\nYour own record is left as it was; --record counts these answers in it.")
+    if keep_record:
+        _record([report for one in graded for report in one.reports])
     if any(one.error for one in graded):
         return 2
     return 0 if all(report.state == PASSED for one in graded for report in one.reports) else 1
+
+
+def _record(reports: list[Report]) -> None:
+    """Adds an attempt for each that was graded, none after a pass."""
+    record = open_record()
+    for report in reports:
+        if report.state != NOT_ATTEMPTED and record.state(report.exercise) != PASSED:
+            counts = report.state, report.passed, report.total
+            record.add_attempt(report.exercise, report.topic, *counts, told_by=report.told_by)
 
 
 # --- what is printed ---------------------------------------------------------------------------------

@@ -21,18 +21,10 @@ from typing import Any
 from course_utils import check_process, grader, machine, originals, ranks, submission, workers
 from course_utils.catalog import Course
 from course_utils.check_process import PREPARING, Asked, Script, Seen, Setting
-from course_utils.conduct import (
-    COULD_NOT_CHECK,
-    DIED,
-    PASSED,
-    RAISED,
-    STATES,
-    WRONG,
-    Outcome,
-    Place,
-)
+from course_utils.conduct import Outcome, Place
 from course_utils.exercise import Check, Exercise
 from course_utils.report import Report
+from course_utils.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, WRONG
 from course_utils.submission import Recipe, UnreadableError
 
 # Seconds that an answer is given, after its deadline was signalled to it, to end by itself.

@@ -30,9 +30,10 @@ import torch
 
 from course_utils import originals, processes
 from course_utils.clean_room import clean_room
-from course_utils.conduct import PASSED, RAISED, TIMED_OUT, WRONG, Outcome, Place, conduct, describe_error
+from course_utils.conduct import Outcome, Place, conduct, describe_error
 from course_utils.exercise import Check, Exercise, expect
 from course_utils.grader import imported_after, is_starter
+from course_utils.states import PASSED, RAISED, TIMED_OUT, WRONG
 from course_utils.submission import Recipe
 
 # Seconds that a thread or process which an answer has started may take to end after the answer has.

@@ -11,6 +11,7 @@ from course_utils.draw.picture import Picture
 from course_utils.exercise import Check
 from course_utils.exercise.kits.runs import Case
 from course_utils.measure.training import Run, record_run
+from course_utils.states import FAILED
 
 # The runs with which the lesson begins: which is which is asked there.
 FOUR = {
@@ -118,7 +119,7 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
 
     outcome = conduct.conduct(check := Check("card", "", treated), answer, deadline=check.deadline)
     lines = [line for line in outcome.message if not line.startswith(("for ", "for\n"))]
-    told = f"Your run ended early: {'; '.join(lines)}" if outcome.state in conduct.FAILED else ""
+    told = f"Your run ended early: {'; '.join(lines)}" if outcome.state in FAILED else ""
     return run, told, lists
 
 

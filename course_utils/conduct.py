@@ -23,11 +23,13 @@ import torch
 from course_utils import traces
 from course_utils.clean_room import Room, clean_room
 from course_utils.exercise import Check, expect
-
-PASSED, WRONG, RAISED = "passed", "wrong", "raised"
-TIMED_OUT, DIED, COULD_NOT_CHECK, NOT_ATTEMPTED = "timed out", "died", "could not check", "not attempted"
-STATES = (PASSED, WRONG, RAISED, TIMED_OUT, DIED, COULD_NOT_CHECK, NOT_ATTEMPTED)
-FAILED = (WRONG, RAISED, TIMED_OUT, DIED)
+from course_utils.states import (
+    COULD_NOT_CHECK,
+    PASSED,
+    RAISED,
+    TIMED_OUT,
+    WRONG,
+)
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
 MEMORY_CEILING = 4 * 2**30

@@ -16,9 +16,9 @@ def reveal(mine: Any = ...) -> Iterator[Any]:
         with reveal(my_prediction) as mine:
             print("you:", mine, " torch:", x.tolist())
 
-    An answer is not given as long as it is `...`, or a list, tuple or dictionary that holds one; what the block
-    gets has "nothing yet" in its place. In a notebook the fold is HTML, which JupyterLab, VS Code and GitHub
-    can open; elsewhere nothing is folded.
+    An answer is not given as long as it is `...`, or a list, tuple or dictionary that holds one; what the
+    block gets has "nothing yet" in its place. In a notebook the fold is HTML, which JupyterLab, VS Code and
+    GitHub can open; elsewhere nothing is folded.
     """
     try:
         from IPython import get_ipython

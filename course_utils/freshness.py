@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from course_utils import glossary
 from course_utils.catalog import Course, CourseError, Lesson
 from course_utils.notebook_files import cells_digest
 
@@ -55,7 +56,7 @@ def why_stale(course: Course, lesson: Lesson) -> str | None:
 
 def strays(course: Course) -> list[Path]:
     """Notebooks beside the lessons' own that no source makes."""
-    ours = {lesson.notebook for lesson in course.lessons}
+    ours = {lesson.notebook for lesson in course.lessons} | {glossary.path_of(course)}
     return sorted(path for path in (course.root / "notebooks").glob("*.ipynb") if path not in ours)
 
 
@@ -75,12 +76,16 @@ def source_digest(course: Course, lesson: Lesson) -> str:
         _add(digest, _text(course.root / "exercises" / lesson.topic / f"{name}.py"))
     for module in what_draws(source):
         _add(digest, module, _text(_path_of(module)))
+    at = course.lessons.index(lesson)
+    for other in (
+        *course.lessons[max(at - 1, 0) : at],
+        *course.lessons[at + 1 : at + 2],
+    ):  # linked at the end
+        _add(digest, other.slug, other.title)
     if re.search(r"\bprogress\(", source):  # draws the whole course
         for other in course.lessons:
-            _add(digest, other.slug, other.title)
-            for name in other.exercise_names:
-                title = _text(course.root / "exercises" / other.topic / f"{name}.py").partition("\n")[0]
-                _add(digest, name, title)
+            _add(digest, other.slug, other.title, *other.needs)
+            _add(digest, *(repr(course.card(name)) for name in other.exercise_names))
     return digest.hexdigest()[:32]
 
 

@@ -12,23 +12,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from course_utils import machine
-from course_utils.conduct import (
-    COULD_NOT_CHECK,
-    DIED,
-    FAILED,
-    PASSED,
-    RAISED,
-    TIMED_OUT,
-    WRONG,
-    Outcome,
-    Place,
-    conduct,
-    steady,
-    still_running,
-)
+from course_utils.conduct import Outcome, Place, conduct, steady, still_running
 from course_utils.exercise import Check, Exercise
 from course_utils.exercise.cases import OF_ALL_CASES
 from course_utils.report import Report
+from course_utils.states import COULD_NOT_CHECK, DIED, FAILED, PASSED, RAISED, TIMED_OUT, WRONG
 
 # What a check may need, in the words of a report.
 NEED = {"cuda": "CUDA device", "mps": "Apple GPU", "compiler": "C++ compiler", "cmake": "cmake"}

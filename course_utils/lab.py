@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from course_utils import workspace
-from course_utils.catalog import default_root
+from course_utils.catalog import default_root, load
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -36,7 +36,7 @@ def run(browser: bool, port: int | None) -> int:
     for slug in found.newer:
         print(f"The course has a newer {slug} than your copy.")
         print(f"To have it beside yours: {_course()} lab --fresh {slug}")
-    _serve(root / "workspace", browser, port)
+    _serve(root / "workspace", browser, port, _where_the_reader_stopped(root))
     return 0
 
 
@@ -62,10 +62,22 @@ def _course() -> str:
     return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
-def _serve(folder: Path, browser: bool, port: int | None) -> None:
+def _where_the_reader_stopped(root: Path) -> str:
+    """The notebook of the exercise that something was last recorded of; the first lesson without one."""
+    from course_utils.record import open_record
+
+    course = load(root)
+    rows = open_record().summary()
+    known = [name for name in course.exercise_names if name in rows and rows[name].last]
+    if not known:
+        return FIRST
+    return course.lesson_of(max(known, key=lambda name: rows[name].last)).notebook.name
+
+
+def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None:
     from jupyterlab.labapp import LabApp
 
-    page = f"/lab/tree/{FIRST}" if (folder / FIRST).exists() else "/lab"
+    page = f"/lab/tree/{notebook}" if (folder / notebook).exists() else "/lab"
     token = secrets.token_hex(24)
     arguments = [
         f"--ServerApp.root_dir={folder}",

@@ -21,14 +21,12 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from course_utils.catalog import Course, CourseError, Lesson
 from course_utils.exercise import Exercise
 from course_utils.freshness import repository
-from course_utils.notebook_files import LANGUAGE
+from course_utils.notebook_files import KERNELSPEC, LANGUAGE
 
 TASK, STARTER, CHECK, SETUP = "task", "starter", "check", "setup"
 
 _EXERCISE = re.compile(r"^(`{3,})\{exercise\}[ \t]+(\w+)[ \t]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^(?:`{3,}|~{3,}|:{3,})[ \t]*\{([\w-]+)\}", re.MULTILINE)
-
-KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
 def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> NotebookNode:
@@ -189,7 +187,7 @@ def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
     ways.append(f"**Core**, {in_core} minutes: all that is marked ★")
     if in_all > in_core:
         ways.append(f"**Everything**, {in_all} minutes")
-    return " · ".join(ways) + f" · {reading} minutes of each are reading."
+    return " · ".join(ways) + f" · {reading} minutes of {'each' if len(ways) > 1 else 'it'} are reading."
 
 
 def _that_fit(exercises: list[Exercise], minutes: int) -> list[Exercise]:

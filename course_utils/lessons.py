@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_utils import catalog
+from course_utils import catalog, glossary
 from course_utils.catalog import Course, CourseError, Lesson
 from course_utils.freshness import stamp, strays, why_stale
 from course_utils.notebook_files import TooLarge, make_steady, write_notebook
@@ -46,7 +46,7 @@ def run_build(names: list[str], check: bool, force: bool, solved: Path | None) -
         print(f"There are no lessons in {course.root / 'notebooks' / 'source'}.")
         return 2
     if check:
-        return _say_what_is_stale(course, lessons, [] if names else strays(course))
+        return _say_what_is_stale(course, lessons, whole=not names)
     failed = 0
     for lesson in lessons:
         try:
@@ -61,10 +61,13 @@ def run_build(names: list[str], check: bool, force: bool, solved: Path | None) -
         except (BuildError, CourseError, TooLarge) as error:
             print(f"{lesson.slug}: not built. {error}", flush=True)
             failed += 1
+    if not names and not failed and solved is None and glossary.write(course):
+        print("glossary: written", flush=True)
     return 1 if failed else 0
 
 
-def _say_what_is_stale(course: Course, lessons: list[Lesson], unknown: list[Path]) -> int:
+def _say_what_is_stale(course: Course, lessons: list[Lesson], whole: bool) -> int:
+    unknown = strays(course) if whole else []
     try:
         stale = {lesson.slug: why for lesson in lessons if (why := why_stale(course, lesson))}
     except CourseError as error:
@@ -74,13 +77,16 @@ def _say_what_is_stale(course: Course, lessons: list[Lesson], unknown: list[Path
         print(f"{slug} {why}")
     for path in unknown:
         print(f"{path} has no source")
-    if stale:
-        print(f"To mend this: course build {' '.join(stale)}")
+    outdated = whole and glossary.is_stale(course)
+    if outdated:
+        print("the glossary is older than the lessons")
+    if stale or outdated:
+        print(f"To mend this: course build {'' if outdated else ' '.join(stale)}".rstrip())
     if unknown:
         print(f"To mend this: rm {' '.join(map(str, unknown))}")
-    if not stale and not unknown:
+    if not stale and not unknown and not outdated:
         print(f"{len(lessons)} of {len(lessons)} lessons are up to date")
-    return 1 if stale or unknown else 0
+    return 1 if stale or unknown or outdated else 0
 
 
 def build(course: Course, lesson: Lesson) -> None:

@@ -7,11 +7,13 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should not wait for all of this
     import torch
 
+    from course_utils.catalog import Lesson
     from course_utils.exercise import Exercise
     from course_utils.overview import Progress
     from course_utils.record import Record
@@ -26,7 +28,8 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
 
     `record=False` shows the report without counting an attempt. After a pass none is counted either.
     """
-    from course_utils import conduct, grader
+    from course_utils import grader
+    from course_utils.states import FAILED, PASSED
 
     names = sys._getframe(1).f_globals
     exercise = _find(answer, names)
@@ -43,13 +46,13 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
         )
     report = grader.grade(exercise, answer)
     _keep_first_error(report, exercise)
-    if report.state == conduct.PASSED:
+    if report.state == PASSED:
         report.solution = _course().solution(exercise.name)
-    elif report.state in conduct.FAILED:
+    elif report.state in FAILED:
         shown = _record().hints(exercise.name)
         if shown < len(exercise.hints):
             report.hint = (shown + 1, len(exercise.hints), exercise.hints[shown])
-    if record and _record().state(exercise.name) != conduct.PASSED:
+    if record and _record().state(exercise.name) != PASSED:
         _record().add_attempt(
             exercise.name,
             exercise.topic,
@@ -100,11 +103,15 @@ def solution(answer: Any) -> Note:
     return Note(f"`{name}` · {exercise.title}", found.why, found.source)
 
 
-def progress() -> Progress:
-    """All lessons and exercises: their states, the attempts they took, and what to do next."""
+def progress(*, all: bool = False) -> Progress:
+    """Where you stand in this lesson and what is next.
+
+    `all=True`, and where no lesson is open: the map of the whole course.
+    """
     from course_utils.overview import Progress
 
-    return Progress(_course(), _record())
+    here = None if all else _lesson_here(sys._getframe(1).f_globals)
+    return Progress(_course(), _record(), here)
 
 
 def device(name: str | None = None) -> torch.device:
@@ -157,11 +164,6 @@ def show_error(statement: Callable[[], Any]) -> None:
         raise AssertionError("this was expected to raise an error, and did not")
 
 
-def progress_text() -> str:
-    """What `progress()` shows, as text for a terminal."""
-    return repr(progress())
-
-
 # --- finding the exercise ---------------------------------------------------------------------------
 
 
@@ -185,6 +187,22 @@ def _record_at(path: str | None) -> Record:
 
 def _record() -> Record:
     return _record_at(os.environ.get("COURSE_RECORD"))
+
+
+def _lesson_here(names: dict[str, Any]) -> Lesson | None:
+    """The lesson of the notebook whose names these are, by its file or else by the answers in it; None where
+    they don't tell."""
+    file = names.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
+    slug = Path(str(file)).name.partition(".")[0]
+    for lesson in _course().lessons:
+        if lesson.slug == slug:
+            return lesson
+    answers = {
+        lesson.slug: lesson
+        for lesson in _course().lessons
+        if any(_course().card(name).answer_name in names for name in lesson.exercise_names)
+    }
+    return next(iter(answers.values())) if len(answers) == 1 else None
 
 
 def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:

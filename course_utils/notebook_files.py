@@ -21,10 +21,11 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 # `tests/nbval.cfg`, where they are applied to a fresh run before it is compared with a stored one; so
 # each replacement is left alone by all of them.
 # A path begins where a word does, and nowhere else: searching is then linear in a long output.
-_FOLDERS = r"""(?<![^\s"'`<>()\[\]{}=,;|])[^\s"'`<>()\[\]{}=,;|:]*/"""
+_START = r"""(?<![^\s"'`<>()\[\]{}=,;|])"""
+_FOLDERS = _START + r"""[^\s"'`<>()\[\]{}=,;|:]*/"""
 STEADY: tuple[tuple[str, str], ...] = (
     (r"\bat 0x[0-9a-fA-F]+", "at 0x..."),
-    (_FOLDERS + r"ipykernel_\d+/\d+\.py", "cell.py"),
+    (_START + r"""(?:[^\s"'`<>()\[\]{}=,;|:]*/)?ipykernel_\d+/\d+\.py""", "cell.py"),
     (_FOLDERS + r"site-packages/", "site-packages/"),
     (_FOLDERS + r"lib/python3\.\d+/", "python3/"),
     (_FOLDERS + r"(course_utils|exercises|solutions)/", r"\1/"),
@@ -32,6 +33,7 @@ STEADY: tuple[tuple[str, str], ...] = (
 )
 _STEADY = tuple((re.compile(pattern), replacement) for pattern, replacement in STEADY)
 
+KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 # As a kernel reports it, without its version.
 LANGUAGE = {
     "file_extension": ".py",

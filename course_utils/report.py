@@ -11,14 +11,19 @@ from dataclasses import dataclass, field
 from html import escape
 
 from course_utils.catalog import Solution
-from course_utils.conduct import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, RAISED, WRONG, Outcome
+from course_utils.conduct import Outcome
 from course_utils.exercise.predict import TOLD
-
-# Symbols and colours by state. The colours can be told apart by colour-blind readers and have enough
-# contrast on white and on black.
-SYMBOL = {PASSED: "✓", COULD_NOT_CHECK: "○", NOT_ATTEMPTED: "·"}
-COLOUR = {PASSED: "#0a8f68", COULD_NOT_CHECK: "#7d8590", NOT_ATTEMPTED: "#7d8590"}
-FAILED_SYMBOL, FAILED_COLOUR = "✗", "#d35f1a"
+from course_utils.states import (
+    COLOUR,
+    COULD_NOT_CHECK,
+    FAILED,
+    NOT_ATTEMPTED,
+    PASSED,
+    RAISED,
+    WRONG,
+    colour,
+    symbol,
+)
 
 
 @dataclass
@@ -83,16 +88,6 @@ class Note:
         title = f"<div><b>{_inline(self.title)}</b></div>"
         code = _code(self.code) if self.code else ""
         return _frame(title + markdown(self.body) + code, COLOUR[NOT_ATTEMPTED])
-
-
-def symbol(state: str) -> str:
-    """The sign of a state: one character."""
-    return SYMBOL.get(state, FAILED_SYMBOL)
-
-
-def colour(state: str) -> str:
-    """The colour of a state, readable on light and dark."""
-    return COLOUR.get(state, FAILED_COLOUR)
 
 
 def verdict(report: Report) -> str:

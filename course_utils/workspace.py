@@ -13,6 +13,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_utils import glossary
+from course_utils.catalog import nearest
+
 LESSON = re.compile(r"(\d\d)_(\w+)")
 
 
@@ -39,6 +42,8 @@ def copy_missing(root: Path) -> Copied:
     workspace.mkdir(exist_ok=True)
     found = Copied()
     here: set[tuple[str, str]] | None = None
+    if (extra := root / "notebooks" / glossary.NAME).is_file():
+        _copy(extra, workspace / glossary.NAME)
     for notebook in shipped_lessons(root):
         if _copy(notebook, workspace / notebook.name):
             found.copied.append(notebook.stem)
@@ -74,7 +79,7 @@ def _find(root: Path, name: str) -> Path:
         number, topic = LESSON.fullmatch(path.stem).groups()
         if word in (path.stem, topic, number, str(int(number))):
             return path
-    raise NoSuchLesson(f"No lesson is called {name!r}. There are: {', '.join(p.stem for p in lessons)}")
+    raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
 
 
 def _copy(source: Path, target: Path) -> bool:

@@ -264,11 +264,12 @@ class Notebook:
         expect(self.source(number)).to_have_text(text.replace("\n", ""))
 
     def run(self, number: int) -> Locator:
-        """Runs a cell from its editor, waits until it has run, and returns its output."""
+        """Runs a cell from its editor (where that is collapsed, as it is), waits, and returns its output."""
         # After a restart a cell may get the number that it had. So the number is taken away first.
         prompt = self.cell(number).locator(".jp-InputPrompt")
         prompt.evaluate("prompt => { prompt.textContent = '' }")
-        self.source(number).click()
+        collapsed = self.cell(number).locator(".jp-InputPlaceholder").count()
+        (prompt if collapsed else self.source(number)).click()
         self.page.keyboard.press("Shift+Enter")
         until(lambda: _count(prompt.text_content()), f"cell {number} to have run")
         return self.output(number)

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from course_utils import catalog, check_command, check_grading, check_process, workers
-from course_utils.conduct import PASSED, WRONG, conduct
+from course_utils.conduct import conduct
 from course_utils.exercise import Check
+from course_utils.states import PASSED, WRONG
 from tests.hostile.answers import HOSTILE
 from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
 

@@ -17,21 +17,11 @@ import torch
 import torch.distributed as dist
 
 from course_utils import grader, machine, traces, workers
-from course_utils.conduct import (
-    COULD_NOT_CHECK,
-    DIED,
-    NOT_ATTEMPTED,
-    PASSED,
-    RAISED,
-    TIMED_OUT,
-    WRONG,
-    Outcome,
-    Place,
-    conduct,
-)
+from course_utils.conduct import Outcome, Place, conduct
 from course_utils.exercise import Check, Exercise, Table, Trait, expect
 from course_utils.exercise.kits import ranks
 from course_utils.report import Report
+from course_utils.states import COULD_NOT_CHECK, DIED, NOT_ATTEMPTED, PASSED, RAISED, TIMED_OUT, WRONG
 
 TOY = Path(__file__).parent / "toy_course"
 

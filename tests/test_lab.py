@@ -154,7 +154,7 @@ def test_fresh_copies_get_names_that_are_free(root, name, capsys):
 
 def test_a_lesson_that_does_not_exist_is_named(root, capsys):
     assert lab.put_beside("tensor") == 2
-    assert capsys.readouterr().out == "No lesson is called 'tensor'. There are: 00_start_here, 01_tensors\n"
+    assert capsys.readouterr().out == "no lesson is called 'tensor'; did you mean 01_tensors?\n"
 
 
 def test_a_workspace_that_cannot_be_written_to_is_named(root, capsys):

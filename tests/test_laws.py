@@ -68,6 +68,15 @@ def test_a_lesson_has_at_most_five_core_exercises_or_more_short_ones(root):
         assert len(core) <= 5 or sum(core.values()) <= 65, f"{lesson.slug}: {core}"
 
 
+@every_course
+def test_no_two_exercises_of_a_lesson_share_a_title(root):
+    """A title leads to its task: the link goes to the first heading of this text."""
+    course = catalog.load(ROOTS[root])
+    for lesson in course.lessons:
+        titles = [catalog.anchor(course.card(name).title) for name in lesson.exercise_names]
+        assert len(set(titles)) == len(titles), lesson.slug
+
+
 @every_exercise
 def test_form(label):
     _, _, exercise, solution = _found(label)

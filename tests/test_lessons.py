@@ -13,9 +13,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from course_utils import catalog, freshness, lessons
+from course_utils import catalog, freshness, glossary, lessons
 from course_utils.catalog import CourseError
 from course_utils.lesson_source import colab_badge, colab_cell, notebook_of
 from course_utils.lessons import run_build
@@ -189,8 +190,12 @@ def test_exercise_becomes_three_cells(tmp_path):
     at = notebook.cells.index(task)
     assert notebook.cells[at - 1].source == "Above the exercise."
     assert notebook.cells[at + 3].source == "Below the exercise."
-    assert "The core takes about 20 minutes, 20 of them for reading" in notebook.cells[0].source
-    assert "Everything takes about 25." in notebook.cells[0].source
+    routes = "**Core**, 20 minutes: all that is marked ★ · **Everything**, 25 minutes · 20 minutes of each"
+    assert routes in notebook.cells[0].source
+    setup = next(
+        c for c in notebook.cells if c.cell_type == "code" and "parameters" not in c.metadata.get("tags", [])
+    )
+    assert setup.metadata.jupyter == {"source_hidden": True}
     assert notebook.metadata.kernelspec.name == "python3"
     nbformat.validate(notebook)
 
@@ -417,12 +422,55 @@ def test_a_new_exercise_makes_the_lesson_that_lists_them_all_stale(built, tmp_pa
     course = catalog.load(root)
     assert freshness.why_stale(course, course.lessons[0]) is not None
     quiet = LESSON.replace("progress()", "1")
-    alone = catalog.load(make_course(tmp_path / "alone", quiet))
-    make_course(tmp_path / "two", quiet)
-    (tmp_path / "two" / "notebooks" / "source" / "02_more.md").write_text("# More\n")
-    two = catalog.load(tmp_path / "two")
-    digests = {freshness.source_digest(course, course.lessons[0]) for course in (alone, two)}
-    assert len(digests) == 1
+    digests = []
+    for title in ("More", "Even more", "More"):  # it is linked at the end
+        root = make_course(tmp_path / f"{title} {len(digests)}", quiet)
+        (root / "notebooks" / "source" / "02_more.md").write_text(f"# {title}\n")
+        (root / "notebooks" / "source" / "03_far.md").write_text(f"# {len(digests)}\n")
+        two = catalog.load(root)
+        assert f"[02 {title}](02_more.ipynb) →" in notebook_of(two, two.lessons[0]).cells[-1].source
+        digests.append(freshness.source_digest(two, two.lessons[0]))
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkeypatch, capsys):
+    source = tmp_path / "notebooks" / "source"
+    source.mkdir(parents=True)
+    (source / "01_shapes.md").write_text(
+        "# Shapes\n\n## The `row`\n\nNot this. A *view* shares a storage: `a * b * c`. **No** term.\n\n"
+        "```{code-cell}\nx = 'a *word* in code'\n```\n"
+    )
+    (source / "02_more.md").write_text("# More\n\n> The *storage* is a row.\n\nA *view* again.\n")
+    monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
+    course = catalog.load(tmp_path)
+    assert glossary.is_stale(course) and glossary.write(course) and not glossary.is_stale(course)
+    text = nbformat.read(glossary.path_of(course), as_version=4).cells[0].source
+    assert (
+        "**view**: A *view* shares a storage: `a * b * c`. [01 The `row`](<01_shapes.ipynb#The-row>)" in text
+    )
+    assert "**storage**: The *storage* is a row. [02 More](<02_more.ipynb#More>)" in text
+    assert text.index("storage") < text.index("view") and "word" not in text and text.count("**view**") == 1
+    glossary.path_of(course).write_text("{}")
+    assert run_build([], check=True, force=False, solved=None) == 1
+    assert "the glossary is older than the lessons" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mine", "opened", "said"),
+    [
+        ("...", False, "nothing yet"),
+        ("[1, ...]", False, "[1, 'nothing yet']"),
+        ("{'a': 2}", True, "{'a': 2}"),
+    ],
+)
+def test_an_answer_is_folded_until_the_readers_own_is_given(mine, opened, said):
+    code = f"from course_utils import reveal\nwith reveal({mine}) as mine:\n    print('you < me:', mine)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    NotebookClient(notebook, kernel_name="python3").execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.data["text/plain"] == f"you < me: {said}\n"
+    assert output.data["text/html"].startswith("<details open>" if opened else "<details>")
+    assert f"<pre>you &lt; me: {said.replace(chr(39), '&#x27;')}" in output.data["text/html"]
 
 
 def test_what_draws(tmp_path, monkeypatch):

@@ -99,7 +99,9 @@ def test_as_a_file(lesson):
 def test_the_time_it_takes_is_what_its_parts_take(lesson):
     """For reading a minute for 200 words and up to one for each cell; the exercises are added up."""
     cells = nbformat.read(lesson.notebook, as_version=4).cells
-    stated = re.search(r"takes about (\d+) minutes, (\d+) of them for reading", cells[0].source)
+    stated = re.search(
+        r"\*\*Core\*\*, (\d+) minutes.* (\d+) minutes of (?:each|it) are reading", cells[0].source
+    )
     assert stated, f"{lesson.source} does not say how long it takes"
     core = [exercise for exercise in map(COURSE.exercise, lesson.exercise_names) if exercise.core]
     assert int(stated[1]) == int(stated[2]) + sum(exercise.minutes for exercise in core)

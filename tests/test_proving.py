@@ -435,4 +435,4 @@ def test_course_prove(course, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "form: it has 0 hints, not 3" in out and "✗ ramp: " in out
     assert cli.main(["prove", "ladder"]) == 2
-    assert capsys.readouterr().out == "no lesson has an exercise called ladder\n"
+    assert capsys.readouterr().out == "no lesson has an exercise called 'ladder'\n"

@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 from course_utils.catalog import Solution
-from course_utils.conduct import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG, Outcome
+from course_utils.conduct import Outcome
 from course_utils.report import Note, Report, colour, symbol
+from course_utils.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
 
 
 def report(*states: str, **more) -> Report:

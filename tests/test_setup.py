@@ -238,13 +238,15 @@ def test_the_command_is_installed():
 
 
 @pytest.mark.parametrize(
-    "words", ["", "grade", "check", "check a --jobs 0", "build --check --force", "lab --port x"]
+    "words", ["grade", "check", "check a --jobs 0", "build --check --force", "lab --port x"]
 )
 def test_what_is_not_a_command_is_exit_code_2(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words.split())
-    assert ended.value.code == 2
-    assert "usage: course" in capsys.readouterr().err
+    try:
+        code = cli.main(words.split())
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    assert code == 2 and "course" in said.out + said.err and "--help" in said.out + said.err
 
 
 def test_progress_names_the_lessons(capsys):

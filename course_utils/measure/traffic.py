@@ -201,6 +201,26 @@ def _work() -> Any:
     return torch._C._distributed_c10d.Work
 
 
+class FunctionalCollectives(CollectiveWatch):
+    """The numbers of the functional collectives: whoever reads what one of these gives waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: set[int] = set()
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        self._functional = getattr(func, "namespace", None) == "_c10d_functional"
+        return super().saw(func, args, kwargs, run)
+
+    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
+        if self._functional:
+            self.numbers.add(number)
+        return run()
+
+    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
+        return wait()
+
+
 class _Recorder(CollectiveWatch):
     def __init__(self, found: Traffic) -> None:
         super().__init__()

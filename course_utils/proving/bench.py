@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import torch
 
 from course_utils import catalog, grader, machine, workers
-from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, RAISED, Outcome, Place, conduct
+from course_utils.conduct import Outcome, Place, conduct
 from course_utils.exercise import Check, Exercise
 from course_utils.proving.around import around, build, digest
 from course_utils.proving.mutants import Mutant, mutants
+from course_utils.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
 
 # A mutant gets this many times the seconds that the reference took, and no less than the second number.
 TIMES, AT_LEAST = 5.0, 1.0
@@ -143,7 +144,10 @@ class Bench:
         return [c for c in self.exercise.checks if all(map(machine.has, c.needs))]
 
     def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> workers.Result:
-        worker = self._idle.pop() if self._idle else workers.Worker()
+        try:
+            worker = self._idle.pop()
+        except IndexError:  # all are at work
+            worker = workers.Worker()
         result = worker.call(function, self.root, self.name, *args, deadline=deadline)
         if result.state == "returned":
             self._idle.append(worker)

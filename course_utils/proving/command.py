@@ -15,7 +15,8 @@ def run(names: list[str], sample: int | None = None) -> int:
     course = catalog.load()
     unknown = [name for name in names if name not in course.exercise_names]
     if unknown:
-        print(f"no lesson has an exercise called {' or '.join(unknown)}")
+        for name in unknown:
+            print(f"no lesson has an exercise called {name!r}{catalog.nearest(name, course.exercise_names)}")
         return 2
     # As in a reader's kernel: nothing in the course's folder can be imported by name.
     sys.path = [entry for entry in sys.path if Path(entry).resolve() != course.root]

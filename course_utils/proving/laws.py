@@ -15,12 +15,12 @@ import torch
 
 from course_utils import grader, machine
 from course_utils.catalog import Course, Solution
-from course_utils.conduct import COULD_NOT_CHECK, FAILED, PASSED, WRONG
 from course_utils.exercise import Exercise, Mistake
 from course_utils.proving import bench
 from course_utils.proving.texts import faults, given_away, prose, texts
 from course_utils.proving.written import edited
 from course_utils.report import Report
+from course_utils.states import COULD_NOT_CHECK, FAILED, PASSED, WRONG
 
 MOST_LINES = 320  # of an exercise's file
 MOST_WORDS = 120  # of a task, code counted as a word

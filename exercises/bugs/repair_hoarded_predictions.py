@@ -1,4 +1,4 @@
-"""Repair: a run that needs more memory with every epoch
+"""Repair: predictions that take too much memory
 
 The function below trains a classifier and writes down, after each epoch, what it predicts for a second set of
 images. From six epochs and 180 images it returns 13,000 bytes of predictions; beside them 174,000 bytes stay

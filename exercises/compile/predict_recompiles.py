@@ -1,12 +1,12 @@
 """Predict: how often does it compile?
 
-Each line is a function and some calls of `f = torch.compile(function, backend="eager")`, the first that this
-function ever gets. Write down how many **graphs** all these calls together compile. A call that runs code
-from an earlier call compiles none.
+Each line is a function and some calls of `f = torch.compile(function, backend="eager")`. Each
+line starts with nothing compiled. Write down how many **graphs** all its calls together compile. A call that
+runs code from an earlier call compiles none.
 
-The functions and the calls stand beside the lines; a function also holds for the lines below it. `x` is
-`torch.ones(3)`, and `p` a parameter of three elements. "Sizes 2, 3" are calls with `torch.ones(2)` and
-`torch.ones(3)`. All settings are the defaults.
+The calls stand beside the lines; a function stands above the lines that call it. `x` is `torch.ones(3)`, and
+`p` a parameter of three elements. "Sizes 2, 3" are calls with `torch.ones(2)` and `torch.ones(3)`. All
+settings are the defaults.
 
 The first line is answered: three tensors of one size and dtype make one graph.
 """

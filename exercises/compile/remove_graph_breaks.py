@@ -8,7 +8,7 @@ to operators of your own.
 
 - Results stay the same, dtypes too. Don't write to `gradients`.
 - Return what is printed now, as a dict of tensors without dimensions: `"norm"` in any floating dtype;
-  `"largest"`, `int64`, the first in a tie, unused where skipped; `"skipped"`, a bool.
+  `"largest"`, `int64`, the first in a tie, any value where skipped; `"skipped"`, a bool.
 
 Gradients are float32 or float64. No finite length has a square that overflows.
 

@@ -1,7 +1,7 @@
 """A quarter of the bytes, and no error that adds up
 
-Write a communication hook. Each rank rounds its gradients to whole numbers from -127 to 127, in units of
-its own *scale*, a 127th of the largest magnitude. The result is the average of what was sent.
+Write a communication hook. Each rank rounds each gradient to whole numbers from -127 to 127, in units of
+a *scale*, a 127th of its largest magnitude. The result is the average of what was sent.
 
 - A rank sends one byte for each element, and 8 for each parameter.
 - What rounding takes away is added to the same elements in the next backward, before scale and rounding.

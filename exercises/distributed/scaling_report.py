@@ -2,7 +2,7 @@
 
 `runs` holds recordings, `{2: run, 1: run}`, by number of processes. A run has a list for each rank, with
 `(samples, begin, wait, end)` for each step; `wait` is when it called the `all_reduce`. **Skip the first
-step.** Return for each number of processes a dict:
+step.** Return a dict for each number:
 
 - `"samples_per_second"`: of all ranks, from the first `begin` to the last `end`;
 - `"efficiency"`: that per process, over the same of the run with the fewest;

@@ -4,8 +4,8 @@ For `x = torch.arange(6).reshape(2, 3)`, which is `[[0, 1, 2], [3, 4, 5]]`: what
 Replace every `...` by a dtype such as `torch.int64`, or by a shape such as `(2, 3)`; the shape of a tensor
 with one dimension is written `(7,)`, that of a tensor with no dimensions `()`.
 
-Write down what you believe before you run anything. A wrong prediction costs nothing: it is the quickest way
-to find out what you did not know.
+Write down what you believe before you run anything. A wrong prediction costs nothing, and
+shows you what you didn't know.
 """
 
 import torch
@@ -43,14 +43,14 @@ def first_prediction() -> dict:
 
 
 _WHYS = {
-    "x.dtype": "`arange` of Python's integers makes the one integer dtype with 64 bits.",
+    "x.dtype": "`arange` of Python's integers makes signed integers with 64 bits.",
     "(x / 3).dtype": "`/` is true division: it leaves the integers, also where every quotient is whole, for "
     "torch's default floating dtype, which has 32 bits.",
     "(x // 3).dtype": "`//` rounds the quotient down: of integers it makes integers, of the same dtype.",
     "(x + 0.5).dtype": "A Python number brings its kind, floating point here, and not its width: that is "
     "torch's default, 32 bits, where Python and NumPy take 64.",
     "(x > 2).sum().dtype": "A sum over `bool` counts, and is made in the dtype in which all integers are "
-    "summed, the one with 64 bits.",
+    "summed, the signed one with 64 bits.",
     "x.sum(dim=1).shape": "`dim` names the dimension that is summed away. It goes, and the others stay; "
     "`keepdim=True` would keep it with size 1.",
     "x.sum().shape": "Every dimension is summed away, and none is left. A tensor without dimensions has one "

@@ -1,7 +1,7 @@
 """Warm up: a tensor made to order
 
-Return a new tensor of the given `shape` and `dtype`, on the given `device`, that holds 0, 1, 2, … in the
-order in which it is read: along the last dimension first. `shape` is a tuple of any length.
+Return a new tensor of the given `shape` and `dtype`, on the given `device`, that holds 0, 1, 2, … in
+row-major order: the last index changes fastest. `shape` is a tuple of any length.
 
 Make it once, with this dtype and on this device from the start. A tensor that is made and then converted,
 moved or copied has been made twice.
@@ -69,8 +69,8 @@ def any_shape(warm_up):
 def any_dtype(warm_up):
     """The dtype is the one that was asked for
 
-    A function that makes a tensor chooses a dtype by what it is given: `int64` for Python's integers,
-    `float32` for its floats. `dtype=` chooses another.
+    Without `dtype=` torch chooses: `torch.tensor` makes `int64` of Python's integers and `float32` of its
+    floats, and `torch.zeros` makes `float32`.
     """
     for dtype in (torch.float32, torch.uint8, torch.bfloat16):
         _expect_counting(warm_up, (3, 2), dtype)
@@ -80,8 +80,8 @@ def any_dtype(warm_up):
 def any_device(warm_up, device):
     """The device is the one that was asked for, `meta` too
 
-    A function that makes a tensor makes it on the CPU, unless `device=` says where. It takes any device that
-    the machine has, and `meta`, where a tensor has a shape and a dtype and no memory.
+    A new tensor is made on the CPU, torch's default device, unless `device=` says where: any device that
+    the machine has, or `meta`, where a tensor has a shape and a dtype and no elements.
     """
     for place in (device.type, "meta"):
         _expect_counting(warm_up, (2, 5), torch.int64, place)
@@ -113,7 +113,7 @@ def made_with_its_dtype(warm_up):
     """It has its dtype from the start: nothing is converted
 
     `.to(dtype)`, `.float()` and `copy_` fill a second tensor from a first one, which is then thrown away.
-    Every function that makes a tensor takes `dtype=`.
+    `torch.zeros`, `torch.tensor` and their like take `dtype=`.
     """
     for dtype in (torch.float32, torch.int16):
         _expect_made_once(warm_up, dtype, "cpu")
@@ -123,7 +123,7 @@ def made_with_its_dtype(warm_up):
 def made_on_its_device(warm_up):
     """It is on its device from the start: nothing is moved there
 
-    `.to(device)` and `.cuda()` fill a second tensor over there from a first one here. Every function that
-    makes a tensor takes `device=`.
+    `.to(device)` and `.cuda()` fill a second tensor over there from a first one here. `torch.zeros`,
+    `torch.tensor` and their like take `device=`.
     """
     _expect_made_once(warm_up, torch.int64, "meta")

@@ -1,13 +1,13 @@
 """Count the operations of a model, node by node
 
-Run `model(*inputs)` through an `fx.Interpreter`. Return what the model returns, and a dict: the number of
-floating-point operations for each matrix product and each convolution, by the name of its node in
-`fx.symbolic_trace(model)`. A multiplication and an addition are two operations; a bias is not counted.
+Run `model(*inputs)` through an `fx.Interpreter`. Return what the model returns, and a dict: the
+floating-point operations of each matrix product and each convolution, by the name of its node in
+`fx.symbolic_trace(model)`. A multiplication and an addition are two operations. Biases don't count.
 
-- Products are `nn.Linear`, `@`, `torch.matmul(a, b)` and `a.matmul(b)`, of factors with two dimensions or
-  more, which may be broadcast.
-- Convolutions are `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`. Other nodes have no entry.
-- Everything in the model runs once. The checks compare with torch's `FlopCounterMode`; count without it.
+- Products: `nn.Linear`, `@`, `torch.matmul(a, b)` and `a.matmul(b)`. Their factors have two dimensions or
+  more, and may be broadcast.
+- Convolutions: `nn.Conv1d`, `nn.Conv2d`, `nn.Conv3d`. Other nodes have no entry.
+- Run everything once. The checks compare with torch's `FlopCounterMode`; count without it.
 
 `count_flops(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.zeros(2, 4))` → a tensor and `{"_0": 48}`
 """
@@ -22,15 +22,16 @@ from course_utils.exercise import Exercise, Rows, expect
 from course_utils.measure.modes import Watch
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
+    core=True,
     hints=[
-        "Each element of the result is one sum of products. How many elements are there, and over how many "
-        "products does the sum go: for a matrix product, for a convolution with groups?",
-        "`run_node` of an interpreter is called once for every node and returns its result. Inside it, "
+        "Each element of the result is a sum of products. How many elements are there? How many products "
+        "has the sum, in a matrix product and in a convolution with groups?",
+        "The interpreter calls `run_node` once for each node, and takes what it returns. Inside, "
         "`fetch_args_kwargs_from_env(node)` gives the arguments as tensors.",
-        "A product sums over the last dimension of its first factor, a convolution over all dimensions of "
-        "its weight but the first. `node.target` is a name where a method or a module is called, and else a "
-        "function, which has a `__name__`.",
+        "A product sums over the last dimension of its first factor. A convolution sums over all dimensions "
+        "of its weight but the first. `node.target` is a name for a method or a module; a function has a "
+        "`__name__`.",
     ],
 )
 
@@ -109,8 +110,8 @@ def _expect(came, wanted, flops):
 def linear_layers(count_flops):
     """Linear layers, over inputs of two and more dimensions
 
-    Each element of the result is a sum with as many products as the layer has inputs: two operations for
-    each. There are as many elements as rows, in all leading dimensions, times outputs.
+    Each element of the result is a sum with as many products as the layer has inputs. Each product costs two
+    operations. The number of elements is rows, in all leading dimensions, times outputs.
     """
     with Rows() as rows:
         for shape in ((2, 4), (2, 6, 4)):
@@ -124,9 +125,9 @@ def linear_layers(count_flops):
 def products(count_flops):
     """Products of matrices, in a batch and broadcast
 
-    Every matrix of the batch is multiplied. The leading dimensions of both factors are broadcast against each
-    other: the number of products is seen in the result, not in one of the factors. An operator such as `@` is
-    a function in the graph, and `x.matmul` is a method, of which the target is the name.
+    The leading dimensions of both factors are broadcast against each other, so you see the number of products
+    in the result, not in a factor. `@` is a function in the graph. `x.matmul` is a method, and its target is
+    the name.
     """
     with Rows() as rows:
         for forward, *shapes in (
@@ -143,8 +144,8 @@ def products(count_flops):
 def convolutions(count_flops):
     """Convolutions with stride, padding, dilation and groups
 
-    Each element of the result is a sum over the kernel and over the input channels of its own group; the
-    second dimension of the weight is the number of those. Stride and padding are in the size of the result.
+    Each element of the result is a sum over the kernel and over the input channels of its group. The second
+    dimension of the weight is the number of these channels. Stride and padding change the size of the result.
     """
     with Rows() as rows:
         for net, shape in (
@@ -159,10 +160,10 @@ def convolutions(count_flops):
 
 @exercise.check(deadline=60)
 def every_node(count_flops):
-    """An entry for each call, and none for what is no product
+    """An entry for each call, and none for other nodes
 
-    A module that is called twice has one `target` and two nodes, each with a name of its own. A batch norm
-    and a ReLU multiply and compare element by element, which torch's counter leaves out.
+    A module that is called twice has one `target` and two nodes, each with its own name. A batch norm and a
+    ReLU work element by element; torch's counter leaves them out, and so do you.
     """
     net = "nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.ReLU())"
     _counted(count_flops, "self.net(self.net(x) * 2).mean((2, 3)) @ x[0, :, :, 0]", (2, 3, 5, 4), net=net)
@@ -175,9 +176,8 @@ def every_node(count_flops):
 def runs_once(count_flops):
     """Everything runs once, in the model itself, and without torch's counter
 
-    An interpreter returns what the model returns: no second run is needed for it. Two runs of a model cost
-    double, its batch norms see every batch twice, and dropout draws other numbers. An interpreter over a copy
-    leaves all that in the copy.
+    An interpreter returns what the model returns, so you need no second run. With two runs, batch norms see
+    each batch twice, and dropout draws other numbers. If you run a copy, the model's batch norms see nothing.
     """
     setup = "torch.manual_seed(0)\nmodel = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Dropout(0.5))"
     t = expect.given(f"{setup}\nx = torch.randn(4, 3)\ntorch.manual_seed(2)", count_flops=count_flops)

@@ -1,14 +1,12 @@
 """Fold a batch norm into the convolution before it
 
-In evaluation mode a batch norm multiplies each channel by one number and adds another; every one here keeps
-running statistics. A convolution can do that with another weight and another bias. Return an
-`fx.GraphModule` that computes what `model` computes, with every `nn.BatchNorm2d` folded into the `nn.Conv2d`
-whose result it reads.
+In evaluation mode a batch norm multiplies each channel by a number and adds another. A convolution can do
+that with another weight and bias. Return an `fx.GraphModule` that computes what `model` computes, with each
+`nn.BatchNorm2d` folded into the `nn.Conv2d` whose result it reads. All batch norms keep running statistics.
 
-A call stays as it is where something else reads that result too, where one of the two modules is called in
-another place as well, and where the batch norm is in training mode.
-
-What was folded leaves no call and no module behind. `model` stays as it was.
+- Don't fold a batch norm in training mode, or where something else reads the convolution's result, or where
+  one of the two modules is also called elsewhere.
+- A folded batch norm leaves no call and no module. `model` doesn't change.
 
 `fuse_conv_bn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval())` → a graph with one call, of `0`
 
@@ -26,13 +24,13 @@ exercise = Exercise(
     minutes=20,
     core=True,
     hints=[
-        "With s = weight / sqrt(running_var + eps) of the batch norm, what is its result as a multiple of "
-        "its input plus a number? Put the convolution in the place of that input.",
-        "`node.args[0]` is the node that the call of a batch norm reads, and `node.users` are those that "
-        "read its result. How many nodes have this `target`? Whose modules are those of a graph module?",
-        "Copy the model before you trace it. Give the copy of the convolution new parameters instead of "
-        "writing into the old ones; let those who read the batch norm read the convolution, erase the node. "
-        "What is left of the batch norm then, and what code does the graph module run?",
+        "Let s be weight / sqrt(running_var + eps) of the batch norm. Write its result as a multiple of its "
+        "input plus a number. Then put the convolution in the place of the input.",
+        "`node.args[0]` is the node that a batch norm reads; `node.users` are the nodes that read a result. "
+        "How many nodes have this `target`? Whose modules does a graph module call?",
+        "Copy the model before you trace it. Give the copied convolution new parameters; don't write into "
+        "the old ones. Let the readers of the batch norm read the convolution, and erase the node. What's "
+        "left of the batch norm, and what code does the graph module run?",
     ],
 )
 
@@ -117,9 +115,8 @@ _THROUGH_NESTED = "self.body(self.bn(self.first(x)).relu())"
 def nothing_left(fuse_conv_bn):
     """No call and no module of what was folded is left, also in nested modules
 
-    Erasing a node takes the call out of the graph. A graph module runs the code that `recompile` has written,
-    and an erased call stays in it until then. The module stays in the graph module, and in its
-    `state_dict()`, until `delete_all_unused_submodules` or you take it out.
+    `erase_node` removes the call from the graph. The graph module runs old code until `recompile`. The module
+    stays, also in `state_dict()`, until `delete_all_unused_submodules` or you remove it.
     """
     t, _ = _fused(fuse_conv_bn, _NESTED, _THROUGH_NESTED)
     expect.equal(_calls(t.fused), ["first", "body.0.0"], what="the list of modules that the graph calls")
@@ -131,11 +128,11 @@ def nothing_left(fuse_conv_bn):
 
 @exercise.check(deadline=60)
 def values(fuse_conv_bn, device):
-    """The values, whatever the convolution and the batch norm are set to
+    """The values, with any settings of the convolution and the batch norm
 
     s * (W x + b - running_mean) + bias is a convolution with the weight s * W. The factor s belongs to an
-    output channel, the first dimension of the weight, whatever the groups. Without a bias b is 0, and without
-    `affine` the batch norm has no weight and no bias of its own. `eps` stands inside the root.
+    output channel, the first dimension of the weight, with groups too. Without a bias b is 0. Without
+    `affine` the batch norm has no weight and no bias. `eps` is inside the root.
     """
     with Rows() as rows:
         for conv, bn in (
@@ -156,9 +153,8 @@ def values(fuse_conv_bn, device):
 def read_by_others(fuse_conv_bn):
     """A batch norm stays where something else reads its input too
 
-    There is one weight, and it has to be right for all who see the result of the convolution. Another reader
-    would get the batch norm without having asked for it. What stands next to each other in the graph says
-    nothing: it goes by who reads what.
+    A convolution has one weight, for all that read its result. Another reader would get the batch norm too.
+    Neighbours in the list of nodes needn't read each other: look at `args` and `users`.
     """
     with Rows() as rows:
         for label, parts, forward, left in (
@@ -180,8 +176,8 @@ def read_by_others(fuse_conv_bn):
 def called_twice(fuse_conv_bn):
     """A batch norm stays where one of the two modules is called in two places
 
-    A module that is called twice has one weight for both calls. A pair that comes after it in the graph can
-    be folded all the same.
+    A module that is called twice has one weight for both calls. A later pair in the graph can still be
+    folded.
     """
     with Rows() as rows:
         for label, forward, left in (
@@ -196,8 +192,8 @@ def called_twice(fuse_conv_bn):
 def modes(fuse_conv_bn):
     """It goes by the mode of each batch norm
 
-    In training mode a batch norm uses the statistics of the batch at hand, which nobody knows before. The
-    mode is an attribute of each module: one may be in evaluation while its neighbour is not.
+    In training mode a batch norm uses the statistics of the current batch. The mode is an attribute of each
+    module: a batch norm may be in evaluation mode while its neighbour isn't.
     """
     chain = "self.bn2(self.conv2(self.bn(self.conv(x))))"
     with Rows() as rows:
@@ -208,10 +204,10 @@ def modes(fuse_conv_bn):
 
 @exercise.check(deadline=60)
 def model_unchanged(fuse_conv_bn):
-    """The model is the same afterwards, and tied parameters stay right
+    """The model doesn't change, and tied parameters stay right
 
-    `fx.symbolic_trace` writes new code around the modules of the model, not around copies of them. Two
-    modules may also share a parameter: a write into it would reach both.
+    A graph module from `fx.symbolic_trace` calls the model's own modules, not copies. Two modules may also
+    share a parameter: a write into it would reach both.
     """
     parts = {**_CONV, **_BN, "conv2": "nn.Conv2d(3, 3, 3)"}
     then = "model.conv2.weight, model.conv2.bias = model.conv.weight, model.conv.bias\n"

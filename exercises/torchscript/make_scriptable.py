@@ -1,11 +1,11 @@
 """Rewrite it for the compiler
 
-`make_scriptable(width, limit)` makes a module that works in Python and that `torch.jit.script` refuses.
-Rewrite it until the compiler takes it, and the script computes all of it.
+`make_scriptable(width, limit)` makes a module that works in Python, and that `torch.jit.script` refuses.
+Rewrite it so that the compiler takes it, and the script computes all of it.
 
 - `x` is (batch, time, width). `lengths` is a list of whole numbers: how many steps of each row count. `extra`
-  is a dict of tensors (batch, time). Both may be left out, or be `None`; so may `limit`.
-- In Python, as a script, and as a script that was saved and loaded, the results are those of the starter.
+  is a dict of tensors (batch, time). Both can be left out or be `None`, and so can `limit`.
+- The results are those of the starter: in Python, as a script, and as a script that was saved and loaded.
 - The parameters keep their names.
 
 `torch.jit.script(make_scriptable(4))(torch.ones(2, 5, 4), [5, 3])["count"]` → `[5, 3]`
@@ -21,16 +21,14 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
-        "Let the compiler talk: `torch.jit.script(make_scriptable(4))`, and then with a limit too, names one "
-        "line after another that it does not take. Which type has an argument or a new list for it, when "
-        "nobody says it?",
-        "An argument without a type is a `Tensor`, and so is what an empty list or dict holds. In Python "
-        "`lengths: list[int] | None = None` changes nothing; for the compiler it is another function.",
-        "The truth of a list, a dict or `None` is Python's: ask `is not None` in the `if` itself, so that "
-        "the compiler knows what is left inside, and `len` whether it is empty. What it does not take in one "
-        "line, a loop can do.",
+        "Run `torch.jit.script(make_scriptable(4))`, and then with a limit too. The message names the line. "
+        "Which type does the compiler give to an argument or a new list that has no annotation?",
+        "An argument without a type is a `Tensor`, and an empty list or dict holds tensors. In Python "
+        "`lengths: list[int] | None = None` changes nothing; for the compiler it's another function.",
+        "The compiler can't ask whether a list, a dict or `None` is true. Ask `is not None` in the `if` "
+        "itself, so that it knows what is left inside, and use `len` for emptiness. Write a loop for what "
+        "it doesn't take in one line.",
     ],
 )
 
@@ -139,9 +137,8 @@ _X = "x = torch.linspace(-1, 2, 40).view(2, 5, 4)"
 def in_python(make_scriptable):
     """In Python the results are those of the starter
 
-    Types that are written down change nothing in Python, and a loop can do what stood in one line: with the
-    same parameters the same numbers come out, in the same dtypes. A trace is no rewriting: it holds the
-    operators of one call, without the arguments that were left out.
+    Annotations change nothing in Python. A loop gives the same numbers, in the same dtypes, as one line did.
+    A trace isn't a rewrite: it holds the operators of one call, without the arguments that were left out.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     for call in ("(x)", "(x, [5, 3])", "(x / 10, None, {'last': torch.eye(5)[3:]})"):
@@ -152,9 +149,9 @@ def in_python(make_scriptable):
 def taken(make_scriptable):
     """The compiler takes it
 
-    A script is compiled from its text before any argument is there, so every type has to stand in the text.
-    What has none is a `Tensor`, an argument as well as the elements of an empty list. A value of type
-    `list[int] | None` is a list only inside an `if`, or a conditional expression, on the name itself.
+    A script is compiled before there are any arguments, so every type has to be in the source. An argument
+    without a type is a `Tensor`, and so is an element of an empty list. A value of type `list[int] | None` is
+    a list only inside an `if`, or a conditional expression, on the name itself.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -163,11 +160,11 @@ def taken(make_scriptable):
 
 @exercise.check(deadline=60)
 def options(make_scriptable):
-    """Lengths and extra weights are used, each of them with and without the other, or empty
+    """Lengths and extra weights are used, each with and without the other, or empty
 
-    A script has all branches, and decides when it runs. In Python `if lengths` asks two things: is it not
-    `None`, and is it not empty? For the compiler you spell out each of them. What `torch.jit.unused` marks is
-    not compiled, and an `if torch.jit.is_scripting()` makes a script another program than Python's.
+    A script has all branches and decides when it runs. `if lengths` asks two things in Python: is it not
+    `None`, and is it not empty? For the compiler you write both. `torch.jit.unused` leaves a method out of
+    the script. With `if torch.jit.is_scripting()` the script computes something other than Python.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -184,11 +181,11 @@ def options(make_scriptable):
 
 @exercise.check(deadline=60)
 def limits(make_scriptable):
-    """Means that are longer than the limit are scaled; the limit may be 0 or `None`
+    """Means longer than the limit are scaled; the limit may be 0 or `None`
 
-    Both sides of an `and` are compiled, and a comparison with `None` has no meaning. An `if` of its own on an
-    attribute that is `None` leaves out what is inside; for one that was declared `float | None` the compiler
-    has to be asked about a variable. And 0.0 is a number: `is None` asks for `None` alone.
+    The compiler compiles both sides of an `and`, and it can't compare with `None`. An `if` of its own on an
+    attribute that is `None` leaves its body out. For an attribute declared as `float | None`, put the value
+    into a variable first. 0.0 is a number, so ask `is None`.
     """
     with Rows() as rows:
         for arguments, calls in (
@@ -206,10 +203,10 @@ def limits(make_scriptable):
 
 @exercise.check(deadline=60)
 def saved_and_loaded(make_scriptable):
-    """The script can be saved, and what is loaded computes the same
+    """The script can be saved, and the loaded one computes the same
 
-    The file holds what was compiled, and no Python. A method that is marked with `torch.jit.ignore` calls
-    back into Python, and such a script cannot be saved.
+    The file holds what was compiled, and no Python. A method marked with `torch.jit.ignore` calls Python, so
+    a script with one can't be saved.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)

@@ -20,14 +20,14 @@ class Router(nn.Module):
         return self.near(x)
 ```
 
-`migrate(old)` gets what `torch.jit.load` returns for such a file, and gives back a
-`torch.export.ExportedProgram` that computes the same, for batches of any size, one row too.
+`migrate(old)` gets what `torch.jit.load` returns. Return a `torch.export.ExportedProgram` that computes the
+same for batches of any size, one row too.
 
-- Which side of the branch runs is decided when the program runs, by one `torch.cond`. Only that side runs.
-- Weights, buffer, `old.threshold`, `old.steps`, the width and the dtype are those of the file.
-- The names in `program.state_dict` are those in `old.state_dict()`.
+- One `torch.cond` decides when the program runs. Only one side runs.
+- Weights, buffer, `old.threshold`, `old.steps`, width and dtype come from the file.
+- `program.state_dict` has the names of `old.state_dict()`.
 
-`migrate(old).module()(x)` → what comes from `old(x)`
+`migrate(old).module()(x)` → the result of `old(x)`
 """
 
 import contextlib
@@ -40,16 +40,15 @@ from torch import fx
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=20,
+    minutes=15,
     core=True,
     hints=[
-        "`torch.export` does not look into a script: write its text as a module again; `old.code` shows "
-        "it. What does the new module need so that it holds the same numbers?",
+        "`torch.export` doesn't take a script, so write its code as a module again; `old.code` shows it. "
+        "Where does the new module get its numbers?",
         "`torch.cond(predicate, if_true, if_false, (x,))` takes a tensor that is true or false, and two "
-        "functions of the same operands, methods for example. What comes out of a branch must be a new "
-        "tensor on either side.",
-        "The batch is a dimension with a name: `dynamic_shapes=({0: torch.export.Dim(...)},)`. The example "
-        "has two rows or more: a size of 1 is a constant for export, whatever `dynamic_shapes` says.",
+        "functions of the same operands. Methods work too. Each function must return a new tensor.",
+        "Open the batch with `dynamic_shapes=({0: torch.export.Dim(...)},)`. Give an example with two rows "
+        "or more: a size of 1 in the example becomes a constant.",
     ],
 )
 
@@ -123,10 +122,9 @@ def _compare(t, examples):
 def one_side_runs(migrate):
     """Both sides are in the program, and only one runs
 
-    `torch.export` runs Python code with tensors that have a shape and no values: nobody can answer an `if` on
-    a value then, and a script has no Python code. `torch.cond` takes the question as a tensor, and the
-    answers as two functions, neither of which may hand out its operand. Each becomes a graph inside the
-    graph. `torch.where` takes two results that have both been computed.
+    `torch.export` runs Python code with tensors that have a shape and no values, so an `if` on a value has no
+    answer. A script has no Python code at all. `torch.cond` takes a condition and two functions, each of
+    which becomes a graph inside the graph. Neither may return its operand. `torch.where` computes both sides.
     """
     t = _migrated(migrate)
     graphs = [part.graph for part in t.program.graph_module.modules() if isinstance(part, fx.GraphModule)]
@@ -140,8 +138,8 @@ def one_side_runs(migrate):
 def batches(migrate):
     """It takes batches of one, two, five and a thousand rows
 
-    A size is a constant for `torch.export` unless `dynamic_shapes` gives it a name or says that it is open.
-    A size of 1 in the example is a constant all the same.
+    A size is a constant for `torch.export` unless `dynamic_shapes` opens it. A size of 1 in the example is a
+    constant even then.
     """
     t = _migrated(migrate)
     for rows in (1000, 1, 2, 5):
@@ -152,8 +150,8 @@ def batches(migrate):
 def both_sides(migrate):
     """It computes the same on both sides of the threshold
 
-    `x.norm()` is one number for the batch: many rows that are each near can be far together. Every step of
-    the loop reads what the step before has made.
+    `x.norm()` is one number for the whole batch: many rows that are each near can be far together. Every step
+    of the loop reads the result of the step before.
     """
     _compare(
         _migrated(migrate),
@@ -168,10 +166,10 @@ def both_sides(migrate):
 
 @exercise.check(deadline=60)
 def another_file(migrate):
-    """Another file: names, buffer, dtype, width, threshold and steps are its own
+    """Another file: names, buffer, dtype, width, threshold and steps come from it
 
-    A script keeps its numbers as attributes, its parameters and buffers in its state dict. `nn.Linear` makes
-    float32, and `load_state_dict` converts what it loads to the dtype that is there.
+    A script has its numbers as attributes, and its parameters and buffers in its state dict. `nn.Linear`
+    makes float32, and `load_state_dict` converts to the dtype that is there.
     """
     t = _migrated(migrate, width=11, threshold=7.0, steps=3, dtype=torch.float64)
     wanted = t.script.state_dict()

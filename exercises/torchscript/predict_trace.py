@@ -1,9 +1,9 @@
 """Predict: what a trace keeps, and what a script keeps
 
-Each function in the docstring below is traced with `torch.ones(4)` and scripted; so is `model = Scale()`, in
-evaluation mode. Then Python's original and both copies run with another input: the `x` beside the function.
-For the lines below `# the model` it is `torch.ones(4)`, after the line has run. `all three` are the model and
-its two copies; the other lines change the model alone.
+Each function in the docstring below is traced with `torch.ones(4)`, and scripted. So is `model = Scale()`, in
+evaluation mode. Then the original and both copies get another input: the `x` beside the function. For the
+lines below `# the model` it is `torch.ones(4)`, after the line has run. `all three` are the model and its two
+copies; the other lines change the model alone.
 
 Which copies give what Python gives? Answer `"both"`, `"trace"` (only the traced one), `"script"` (only the
 scripted one) or `"neither"`. A copy that raises gives something else. The first line is answered.
@@ -19,17 +19,17 @@ from torch import Tensor, nn
 from course_utils.exercise import Exercise, predict
 
 exercise = Exercise(
-    minutes=15,
+    minutes=10,
     core=True,
     hints=[
-        "A trace is the list of torch's operators that ran for one input. What of each function is an "
-        "operator, and what did Python do on its own?",
-        "While a trace is taken `x.shape[0]` is no number of Python's: it is recorded. `len(x)`, "
-        "`.item()` and the answer to an `if` are Python's own, and stay as they "
-        "were. A script is compiled from the text, with loops and branches; its whole numbers have 64 bits.",
-        "Both copies hold the same parameters as the model: the tensors, not the names. An attribute that is "
-        "a number was read when the copy was made. A mode is such an attribute too: the script has one of "
-        "its own, for its own `.train()`; what a trace recorded does not look at it any more.",
+        "A trace is the list of operators that ran for one input. Which parts of each function are "
+        "operators, and which did Python do?",
+        "During a trace, `x.shape[0]` isn't a Python number: it's recorded. `len(x)`, `.item()` and the "
+        "answer to an `if` are Python's, and become constants. A script is compiled from the source, with "
+        "loops and branches; its whole numbers have 64 bits.",
+        "Both copies hold the model's parameters: the tensors, not the names. They read an attribute that "
+        "is a number when they were made. The mode is such an attribute: the script has its own, for its "
+        "own `.train()`. A trace recorded what the mode led to, and doesn't read it.",
     ],
 )
 
@@ -104,23 +104,21 @@ _CODE = inspect.getdoc(exercise.starter_object).partition("\n\n")[2] + "\n"
 _FILE = "<predict_trace>"
 
 _WHYS = {
-    "branch": "A trace has the operators that ran; the `if` was Python's. "
-    "A script is compiled from the text.",
-    "chosen": "`torch.where` is one operator: it decides for each element when it runs, in both copies.",
-    "halved": "The trace has as many halvings as the first input took. In a script the loop is a loop.",
-    "by_the_largest": "`.item()` makes a number of Python's, and a trace keeps it as a constant.",
+    "branch": "A trace has the operators that ran; Python decided the `if`. A script has the `if`.",
+    "chosen": "`torch.where` is an operator: both copies decide for each element when they run.",
+    "halved": "The trace has as many halvings as the first input took. The script has the loop.",
+    "by_the_largest": "`.item()` returns a Python number, and a trace keeps it as a constant.",
     "big_number": "Whole numbers of a script have 64 bits and wrap around without an error. The trace has "
     "the number that Python computed.",
-    "summed": "Going through a tensor is Python's: the trace has four additions, and six elements raise "
-    "or are left out.",
-    "mean_by_shape": "While a trace is taken a size is recorded as an operator, and asked anew each time.",
-    "mean_by_len": "`len` makes a number of Python's, and a trace keeps it as a constant.",
-    "all three: .train()": "A script has a mode of its own. A trace has recorded a dropout that "
-    "drops nothing, and looks at no mode.",
-    "model.weight.data.mul_(3)": "Both copies hold the model's parameters: a write into one reaches them.",
-    "model.weight = nn.Parameter(torch.full((4,), 3.0))": "Both copies hold the tensor, not the name. "
-    "Another tensor under the name is not theirs.",
-    "model.factor = 3.0": "An attribute that is a number was read when the copy was made.",
+    "summed": "Python goes through the tensor: the trace has four additions, whatever the input.",
+    "mean_by_shape": "A trace records a size as an operator, and asks for it in each call.",
+    "mean_by_len": "`len` returns a Python number, and a trace keeps it as a constant.",
+    "all three: .train()": "A script has a mode of its own. A trace recorded a dropout that drops nothing, "
+    "and reads no mode.",
+    "model.weight.data.mul_(3)": "Both copies hold the model's parameters, so a write reaches them.",
+    "model.weight = nn.Parameter(torch.full((4,), 3.0))": "Both copies hold the old tensor. They don't look "
+    "up the name again.",
+    "model.factor = 3.0": "The copies read the number when they were made.",
 }
 
 
@@ -179,8 +177,7 @@ def _compare(predict_trace, *lines):
 def values(predict_trace):
     """A decision or a number that comes from values
 
-    A trace is the list of torch's operators that ran for one input. What Python decides or computes on its
-    own is not in it.
+    A trace is the list of operators that ran for one input. What Python decided or computed isn't in it.
     """
     _compare(predict_trace, "branch", "chosen", "halved", "by_the_largest", "big_number")
 
@@ -189,7 +186,7 @@ def values(predict_trace):
 def shapes(predict_trace):
     """Another length than the one that was traced
 
-    A size that is asked for as `x.shape[0]` is recorded. A loop over the elements and `len` are not.
+    `x.shape[0]` is recorded as an operator. A loop over the elements and `len` aren't.
     """
     _compare(predict_trace, "summed", "mean_by_shape", "mean_by_len")
 

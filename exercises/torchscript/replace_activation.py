@@ -1,14 +1,14 @@
 """Another activation in the place of every ReLU
 
-Return an `fx.GraphModule` that computes what `model` computes with `activation`, a function of one tensor, in
-the place of every ReLU. A ReLU is `nn.ReLU()`, `F.relu(x)`, `torch.relu(x)` or `x.relu()`.
+Return an `fx.GraphModule` that computes what `model` computes, with `activation` in the place of every ReLU.
+`activation` is a function of one tensor. A ReLU is `nn.ReLU()`, `F.relu(x)`, `torch.relu(x)` or `x.relu()`.
 
-- In place it is `nn.ReLU(inplace=True)`, `F.relu(x, inplace=True)` or `x.relu_()`. Who reads that tensor
-  later, by either name, reads the result of `activation`, which writes into nothing. Who reads it before
-  reads what was there.
-- Each ReLU becomes one node, which calls `activation` itself. None is left in the graph or among the modules;
-  all else stays.
-- `model` stays as it was.
+- In place it is `nn.ReLU(inplace=True)`, `F.relu(x, inplace=True)` or `x.relu_()`. What reads that tensor
+  later, by either name, now reads the result of `activation`, which writes into nothing. What reads it
+  earlier reads the old values.
+- Each ReLU becomes one node that calls `activation` itself. No ReLU is left, in the graph or among the
+  modules. All else stays.
+- `model` doesn't change.
 
 `replace_activation(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), F.gelu)` → a graph that calls `0` and `gelu`
 """
@@ -25,13 +25,12 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=25,
     hints=[
-        "There are three kinds of node to look for: those that call a module, a function and a method. Which "
-        "of them change their input, and how does a node say so?",
-        "A graph is in the order in which it runs. After a change in place, who reads the tensor? Not only "
-        "those that read the node of the ReLU: those that stand after it and read its input as well.",
-        "`replace_all_uses_with` takes `delete_user_cb`, a function that says of each reader whether it is "
-        "to be changed. A module may have been called elsewhere: change nodes, and remove at the end what is "
-        "unused.",
+        "Look for three kinds of node: those that call a module, a function and a method. Which of them "
+        "change their input, and how can you tell from the node?",
+        "The nodes stand in the order in which they run. After a change in place, what reads the tensor? "
+        "Not only the readers of the ReLU's node: later readers of its input too.",
+        "`replace_all_uses_with` takes `delete_user_cb`, a function that decides for each reader. A module "
+        "may be called elsewhere, so change nodes, and remove unused modules at the end.",
     ],
 )
 
@@ -106,10 +105,10 @@ def _replaced(replace_activation, forward, calls, parts=None, gradients=False):
 
 @exercise.check(deadline=60)
 def every_way_to_write_it(replace_activation):
-    """Every ReLU is found, however it is written
+    """Every ReLU is found, in each spelling
 
-    A ReLU is one of three kinds of node: `call_module`, of which the target is a name of a module;
-    `call_function`, of which it is the function; `call_method`, of which it is the name of the method.
+    A ReLU is one of three kinds of node. The target of `call_module` is the module's name, that of
+    `call_function` is the function, and that of `call_method` is the method's name.
     """
     with Rows() as rows:
         for forward in (
@@ -128,8 +127,8 @@ def every_way_to_write_it(replace_activation):
 def others_stay(replace_activation):
     """Other activations stay, and so do other changes in place
 
-    A name is no proof: `relu6` and `leaky_relu` have it in theirs, and a parameter may be called so. A node
-    that nobody reads may change a tensor that is read later, and `eliminate_dead_code` does not see that.
+    `relu6`, `leaky_relu` and even a parameter may have `relu` in their names. A node that nobody reads may
+    change a tensor that is read later; `eliminate_dead_code` doesn't see that.
     """
     parts = {"six": "nn.ReLU6()", "leaky": "nn.LeakyReLU(0.3)", "relu": "nn.Parameter(torch.ones(4))"}
     with Rows() as rows:
@@ -146,9 +145,8 @@ def others_stay(replace_activation):
 def shared_modules(replace_activation):
     """One module that is called in many places, and one inside another
 
-    Each call is a node of its own, with the same `target`. The module may go when no node calls it any more:
-    erasing a node takes the call out of the graph and leaves the module, and a graph module runs the code
-    that `recompile` has written.
+    Each call is a node, with the same `target`. Remove the module when no node calls it any more:
+    `erase_node` removes a call and leaves the module, and a graph module runs old code until `recompile`.
     """
     inner = "nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))"
     forward = "y = self.act(y)\nreturn self.act(self.net(y)) + self.act(y - 1)"
@@ -157,11 +155,11 @@ def shared_modules(replace_activation):
 
 @exercise.check(deadline=60)
 def read_later(replace_activation):
-    """Who reads a tensor after a ReLU in place reads the new values, by either name
+    """Later readers of a tensor that a ReLU changed read the new values, by either name
 
-    A node in place does two things: it has a result, and it changes its input, which no edge of the graph
-    shows. Where nothing is written any more, who reads the input later has to read the new node. Writing into
-    the input would not do: an activation may have kept it for backward.
+    A ReLU in place has a result, and it changes its input, which no edge of the graph shows. If you write
+    nothing, later readers of the input must read the new node. If you write the result back into the input,
+    backward fails for an activation that saved its input.
     """
     with Rows() as rows:
         for forward, parts in (
@@ -177,10 +175,10 @@ def read_later(replace_activation):
 
 @exercise.check(deadline=60)
 def read_before(replace_activation):
-    """Who reads a tensor before, or what a ReLU out of place was given, reads the old values
+    """Earlier readers, and readers of a ReLU's input out of place, read the old values
 
-    A graph is in the order in which it runs. What stands before a change in place has read the tensor as it
-    was; a ReLU out of place leaves its input alone.
+    The nodes stand in the order in which they run. A node before the change in place has read the old
+    values. A ReLU out of place doesn't change its input.
     """
     with Rows() as rows:
         for forward, calls, parts in (
@@ -197,10 +195,10 @@ def read_before(replace_activation):
 
 @exercise.check(deadline=60)
 def model_unchanged(replace_activation):
-    """The model is the same afterwards
+    """The model doesn't change
 
-    `fx.symbolic_trace` writes new code around the modules of the model, not around copies of them: what is
-    changed in one of them is changed in the model.
+    A graph module from `fx.symbolic_trace` calls the model's own modules, not copies. If you change one, you
+    change the model.
     """
     setup = (
         "torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(inplace=True)))"

@@ -1,18 +1,17 @@
 """Run it in C++
 
-A program in C++ loads your file with `torch::jit::load`, as the one above does. It gives `forward` one input
-after another, a matrix in double precision each, and prints what comes out. It has LibTorch and the file: no
-Python, and none of your classes.
+A C++ program loads your file with `torch::jit::load`. It calls `forward` with several inputs, each a matrix
+in double precision, and prints the results. It has LibTorch and the file, but no Python and none of your
+classes.
 
-Write the file. `run_in_cpp(model, example, path)` gets a model that can be scripted, one input for it (both
-in double precision), and the path of the file.
+Write the file. `run_in_cpp(model, example, path)` gets a model that can be scripted, an example input (both
+in double precision), and the path.
 
-- The program computes what `model` computes in evaluation mode, whatever mode `model` is in.
-- It does so for every batch size, and on every branch of `forward`.
-- `model` and `example` stay as they were: modes, numbers, gradients, hooks.
+- The program computes what `model` computes in evaluation mode, even if `model` is in training mode.
+- It does so for every batch size and on every branch of `forward`.
+- `model` and `example` don't change: modes, numbers, gradients, hooks.
 
-After `run_in_cpp(model, example, path)`, `torch.jit.load(path)(example)` gives what `model.eval()(example)`
-gives.
+After the call, `torch.jit.load(path)(example)` → the result of `model.eval()(example)`
 """
 
 import copy
@@ -28,11 +27,11 @@ from course_utils.exercise import Exercise, Rows, expect
 exercise = Exercise(
     minutes=15,
     hints=[
-        "What must be in the file so that a program without Python can take either branch? Weights alone do "
-        "not say how they are used, and a recording of one input knows one branch.",
+        "What must be in the file so that a program without Python can take either branch? Weights alone "
+        "don't say how they're used, and a recording of one input has one branch.",
         "A scripted module has its own `.train()` and `.eval()`, which reach all modules inside it.",
-        "The file holds the mode of the moment. Which of the two modules may you switch, the one that you "
-        "were given or the compiled one, and when?",
+        "The file holds the mode of the moment. Which of the two modules may you switch, the model or the "
+        "script, and when?",
     ],
 )
 
@@ -144,9 +143,8 @@ def _expect(came, t, x, what="the result"):
 def both_branches(run_in_cpp):
     """The file brings its own code, with both branches
 
-    A state dict is names and numbers, and a pickle names a class of Python's that has to be there. A trace
-    has code: the operators that ran for one input, and no branch. A script has the text of `forward`,
-    compiled.
+    A state dict has names and numbers. A pickle names a Python class that must be there. A trace has the
+    operators of one input and no branch. A script has the compiled source of `forward`.
     """
     t = _written(run_in_cpp, _GATE)
     t.run("loaded = torch.jit.load(path)")
@@ -158,10 +156,10 @@ def both_branches(run_in_cpp):
 
 @exercise.check(deadline=60)
 def evaluates(run_in_cpp):
-    """The file evaluates, also where the model is in training mode
+    """The file evaluates, also when the model is in training mode
 
-    The mode is an attribute of each module, and the file holds it as it was at that moment. In training mode
-    dropout zeroes at random, and a batch norm uses the statistics of the batch at hand.
+    The mode is an attribute of each module, and the file holds it as it was when you saved. In training mode
+    dropout zeroes at random, and a batch norm uses the statistics of the current batch.
     """
     t = _written(run_in_cpp, _NET)
     t.run("loaded = torch.jit.load(path)")
@@ -175,9 +173,8 @@ def evaluates(run_in_cpp):
 def left_as_it_was(run_in_cpp):
     """The model keeps its modes, numbers, gradients and hooks
 
-    A scripted module has modes of its own, and shares its parameters with the original. `.eval()` and
-    `.train()` reach all modules inside, whatever mode each was in. A shallow copy has the same modules
-    inside.
+    A script has its own modes, and shares its parameters with the model. `.eval()` and `.train()` switch all
+    modules inside, so they can't restore modes that differed. A shallow copy holds the same modules.
     """
     t = _given(run_in_cpp, f"{_NET}\nmodel[1].eval()\nmodel[3].bias.requires_grad_(False)")
     state = (
@@ -197,10 +194,9 @@ def left_as_it_was(run_in_cpp):
 # Most of the time is for building the program, once: some ten seconds, minutes on a machine that is busy.
 @exercise.check(needs=("compiler", "cmake"), deadline=240)
 def in_cpp(run_in_cpp):
-    """The program in C++ computes the same
+    """The C++ program computes the same
 
-    It has LibTorch and the file, and nothing else: no Python, and no class. What `torch.jit.load` reads in
-    Python, `torch::jit::load` reads in C++.
+    It has LibTorch and the file, and nothing else. `torch::jit::load` reads what `torch.jit.load` reads.
     """
     try:
         program = cpp.build(_PROGRAM, "reader")

@@ -1,14 +1,13 @@
-"""Each element of a result is a sum of products, and there are as many multiplications as additions in it
-(the first is added to zero). So the number is `2 * result.numel()` times the length of the sum: broadcasting,
-stride and padding are all in the number of elements.
+"""Each element of a result is a sum of products, with as many additions as multiplications (the first product
+is added to zero). So the number is `2 * result.numel()` times the length of the sum. Broadcasting, stride and
+padding are all in the number of elements.
 
-How long the sum is stands in one of the two factors: the last dimension of the first factor of a product; in
-a convolution all dimensions of the weight but the first, which have been divided by the groups already.
+You can read the length of the sum from one factor: the last dimension of the first factor of a product; in a
+convolution, all dimensions of the weight but the first. These are already divided by the groups.
 
-An interpreter runs the graph node by node on real tensors, so the shapes are there to be read, and it returns
-what the model returns: nothing has to run a second time. torch's `FlopCounterMode` does the same one level
-below, for the operators under autograd. It knows `mm` and `bmm` and no `mv`: a matrix times a vector counts
-nothing there.
+An interpreter runs the graph node by node on real tensors, so the shapes are there. It returns what the model
+returns, so nothing runs twice. torch's `FlopCounterMode` does the same one level below, for the operators
+under autograd. It knows `mm` and `bmm` but not `mv`: a matrix times a vector counts nothing there.
 """
 
 from typing import Any

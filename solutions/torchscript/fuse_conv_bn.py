@@ -1,14 +1,14 @@
 """With `s = weight / sqrt(running_var + eps)` the batch norm computes `s * (y - running_mean) + bias`, and
-`y` is `W x + b`. Put together: the weight is `s * W`, the bias `s * (b - running_mean) + bias`, where `s`
-belongs to an output channel, the first dimension of the weight, whatever the groups.
+`y` is `W x + b`. Together: the weight is `s * W`, and the bias is `s * (b - running_mean) + bias`. `s`
+belongs to an output channel, the first dimension of the weight, with groups too.
 
-The conditions all say the same: there is one weight, and it has to be right for all who see its result.
+The conditions have one reason: there is one weight, and it must be right for all that read its result.
 Another reader of the node, another call of the module and another owner of the parameter would each get the
-batch norm without having asked for it.
+batch norm too.
 
-`fx.symbolic_trace` makes new code around the modules of the model, not around copies of them. What is to be
-changed is copied before. torch's own `torch.fx.experimental.optimization.fuse` does not count the calls of a
-module: a convolution that is called twice comes out wrong there.
+`fx.symbolic_trace` writes new code around the model's own modules, so copy the model before you change them.
+torch's own `torch.fx.experimental.optimization.fuse` doesn't count the calls of a module: a convolution that
+is called twice comes out wrong there.
 """
 
 import copy

@@ -1,11 +1,10 @@
-"""A script is compiled before any argument is there, so every type has to be known from the text: of the
-arguments, which would be tensors otherwise, and of the empty list, which would be one of tensors. What is
-`list[int] | None` can be used as a list only where an `if` on the name itself has ruled `None` out. Whether
-it is empty is another question. The rest is a smaller language: a loop in place of the comprehension, and no
-truth of lists and dicts.
+"""A script is compiled before there are any arguments, so the source must give every type: of the arguments,
+which would be tensors otherwise, and of the empty list, which would hold tensors. A `list[int] | None` is a
+list only inside an `if` on the name itself that rules `None` out; whether it's empty is another question. The
+rest is a smaller language: a loop in place of the comprehension, and no truth of lists and dicts.
 
-Nothing of this changes what Python does with it. A trace would have avoided every one of these questions, by
-not having the options at all.
+None of this changes what Python does with the module. A trace would avoid these questions, because it has no
+options at all.
 """
 
 import torch

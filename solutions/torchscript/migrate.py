@@ -1,11 +1,10 @@
-"""Export follows Python, and a script is no longer Python, so the text is written down once more as a module
-and the state dict of the file is loaded into it. The two numbers are attributes of the script.
+"""Export follows Python code, and a script has none. So write its code as a module again, and load the state
+dict of the file. The two numbers are attributes of the script.
 
-Export runs the module with tensors without values. An `if` cannot be answered then; `torch.cond` keeps the
-question and both answers, as two graphs inside the graph. The loop is no question: its number of steps is
-Python's, and it is written out. The side on which nothing happens gives back a copy, for a branch must not
-hand out its operand. The first dimension has a name, and the example more than one row, so that the size
-stays open.
+Export runs the module with tensors that have no values, so an `if` on a value has no answer. `torch.cond`
+keeps the condition and both sides, as two graphs inside the graph. The number of steps is a Python number, so
+the loop is unrolled. The side that does nothing returns a copy, since a branch may not return its operand.
+The first dimension has a name, and the example has more than one row, so the size stays open.
 """
 
 import torch

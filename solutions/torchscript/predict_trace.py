@@ -1,14 +1,13 @@
-"""A trace is the list of operators that ran for one input. A branch, a loop, an `.item()` and a `len` were
-Python's business, so the list has only what followed from them. A size is recorded as long as it is asked for
-as a shape: `x.shape[0]`.
+"""A trace is the list of operators that ran for one input. Python decided the branch, ran the loop and called
+`.item()` and `len`, so the list has only what followed. A size is recorded if you ask for it as `x.shape[0]`.
 
-A script is compiled from the text: branches and loops are in it. It is another language all the same. Its
-whole numbers have 64 bits, so the product wraps around without an error, and the trace, which holds what
-Python computed, is the one that is right.
+A script is compiled from the source, so it has branches and loops. It's another language all the same. Its
+whole numbers have 64 bits, so the product wraps around without an error; the trace holds the number that
+Python computed, and is right.
 
-Both copies share the tensors of the model and nothing else: a write into the weight reaches them, another
-tensor or another number under the name does not. The mode is an attribute of the script, which its `.train()`
-changes; the trace has recorded a dropout that drops nothing.
+Both copies share the model's tensors and nothing else. A write into the weight reaches them; another tensor
+or another number under the name doesn't. The mode is an attribute of the script, which its `.train()`
+changes. The trace recorded a dropout that drops nothing.
 """
 
 

@@ -1,13 +1,13 @@
-"""A ReLU in place is two things: a node with a result, and a change of its input that no edge of the graph
-shows. In a graph in which nothing is written the second has to be an edge. So who reads the input later is
-given the new node, and who reads it before keeps the input: the order of the nodes is that of the program.
+"""A ReLU in place does two things: it has a result, and it changes its input, which no edge of the graph
+shows. If nothing is written any more, the second must become an edge: later readers of the input get the new
+node, and earlier ones keep the input. The order of the nodes is the order of the program.
 
-The nodes are gone through in that order. When a ReLU in place is reached, those before it are done, and its
-input is whatever holds the values by then; a second change in place of the same tensor finds the result of
-the first. Writing the result back with `copy_` would need no redirecting. But an activation may have kept its
-input for backward, and that would have been written over; ReLU keeps its result.
+Go through the nodes in that order. When you reach a ReLU in place, those before it are done, and its input is
+the node that holds the values by then. So a second change of the same tensor finds the result of the first.
+Writing the result back with `copy_` would need no redirecting. But an activation may have saved its input for
+backward, and that would be overwritten; ReLU saves its result.
 
-No module is changed, so nothing has to be copied.
+No module is changed, so you needn't copy any.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""The file has to hold the code, for the program has none. Scripting compiles `forward` with both branches
-and takes the parameters, all buffers and the numbers along; a trace would take one branch, and a state dict
-or a pickle no code at all.
+"""The file must hold the code, because the program has none. Scripting compiles `forward` with both branches
+and takes the parameters, buffers and numbers along. A trace would have one branch, and a state dict or a
+pickle has no code at all.
 
-The mode is an attribute of each module, and it goes into the file. The scripted module has modes of its own,
-so putting that one into evaluation mode leaves the model as it was.
+The mode is an attribute of each module, and it goes into the file. The scripted module has its own modes, so
+you can switch it to evaluation mode, and the model stays as it was.
 """
 
 from pathlib import Path

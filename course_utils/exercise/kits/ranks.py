@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from course_utils import measure
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
-from course_utils.measure.traffic import Call, CollectiveWatch
+from course_utils.measure.traffic import Call, FunctionalCollectives
 
 
 def given(setup: str, **names: Any) -> expect.Given:
@@ -38,7 +38,7 @@ def all_through(
     What was begun and not waited for is a mismatch: what such a call gives would be chance. A message that
     nobody keeps may get lost; here each is kept until it has arrived.
     """
-    with _Functional() as functional, measure.traffic() as seen:
+    with FunctionalCollectives() as functional, measure.traffic() as seen:
         (watch if watch is not None else []).append(seen)
         result = t.call(call)
         calls, order = list(seen.calls), set(seen.order)
@@ -52,26 +52,6 @@ def all_through(
         "expected: it has waited for each by the end of the call",
     )
     return result, calls
-
-
-class _Functional(CollectiveWatch):
-    """The numbers of the functional collectives: whoever reads what one of these gives waits for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: set[int] = set()
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        self._functional = getattr(func, "namespace", None) == "_c10d_functional"
-        return super().saw(func, args, kwargs, run)
-
-    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
-        if self._functional:
-            self.numbers.add(number)
-        return run()
-
-    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
-        return wait()
 
 
 def expect_messages_only(calls: list[Call]) -> None:

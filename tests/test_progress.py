@@ -1,0 +1,123 @@
+"""Where the reader stands: one lesson, the map of all, and the command line that says it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from course_utils import catalog, cli, lab, notebook
+from course_utils.draw.course_map import Stop, course_map
+from course_utils.overview import Progress
+from course_utils.record import open_record
+
+COURSE = catalog.load()
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_RECORD", str(tmp_path / "record.sqlite"))
+    return open_record()
+
+
+def test_cards_say_what_the_loaded_exercise_says():
+    for name in COURSE.exercise_names:
+        card, exercise = COURSE.card(name), COURSE.exercise(name)
+        found = card.answer_name, card.title, card.minutes, card.core
+        assert found == (exercise.answer_name, exercise.title, exercise.minutes, exercise.core)
+
+
+def test_the_readme_lists_the_lessons_with_their_minutes():
+    text = (COURSE.root / "README.md").read_text(encoding="utf-8")
+    for lesson in COURSE.lessons:
+        cards = [COURSE.card(name) for name in lesson.exercise_names]
+        core, every = (
+            lesson.reading + sum(c.minutes for c in cards if c.core or all_) for all_ in (False, True)
+        )
+        assert f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |" in text
+
+
+def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
+    lesson = COURSE.lesson("01")
+    core = [name for name in lesson.exercise_names if COURSE.card(name).core]
+    record.add_attempt(core[0], lesson.topic, "passed", 3, 3)
+    shown = Progress(COURSE, record, lesson)
+    left = sum(COURSE.card(name).minutes for name in core[1:])
+    assert f"Core · 1 of {len(core)} · {left} minutes left" in repr(shown)
+    assert f"Next: {COURSE.card(core[1]).answer_name} in {lesson.slug}" in repr(shown)
+    html = shown._repr_html_()
+    place = COURSE.card(core[1]).title.replace("`", "").replace(" ", "-")
+    assert f'href="{lesson.slug}.ipynb#{place}"' in html and "`" not in html
+
+
+def test_the_map_has_every_lesson_and_what_is_done(record):
+    for name in COURSE.lesson("00").exercise_names:
+        record.add_attempt(name, "start_here", "passed", 1, 1)
+    shown = Progress(COURSE, record)
+    html = shown._repr_html_()
+    for lesson in COURSE.lessons:
+        assert f'href="{lesson.slug}.ipynb"' in html and lesson.title in repr(shown)
+    assert f"{len(COURSE.lessons)} lessons; done: 00." in html
+
+
+def test_each_lesson_names_lessons_before_it_as_what_it_builds_on():
+    topics = [lesson.topic for lesson in COURSE.lessons]
+    for lesson in COURSE.lessons[1:]:
+        assert lesson.needs, lesson.slug
+        assert all(topics.index(needed) < topics.index(lesson.topic) for needed in lesson.needs), lesson.slug
+
+
+def test_a_box_stands_below_those_that_it_builds_on():
+    picture = course_map([Stop(0, "Start", 1.0, ()), Stop(1, "A", 0.5, (0,)), Stop(2, "B", 0.0, (0, 1))])
+    texts = {text.get_text(): text.get_position() for text in picture.axes[0].texts}
+    heights = [texts[name][1] for name in ("00 Start", "01 A", "02 B")]
+    assert heights == sorted(heights) and len(set(heights)) == 3
+    assert repr(picture) == "3 lessons; done: 00."
+
+
+def test_progress_shows_the_lesson_that_is_open(record, monkeypatch):
+    monkeypatch.setattr(notebook, "_record", lambda: record)
+    monkeypatch.setenv("JPY_SESSION_NAME", "/somewhere/02_autograd.ipynb")
+    assert notebook.progress().here.lesson.slug == "02_autograd"
+    assert notebook.progress(all=True).here is None
+    monkeypatch.delenv("JPY_SESSION_NAME")
+    assert notebook.progress().here is None
+    names = {"progress": notebook.progress, "sliding_windows": len}
+    assert eval("progress().here.lesson.slug", names) == "01_tensors"
+
+
+def test_lab_opens_where_the_reader_stopped(record):
+    assert lab._where_the_reader_stopped(COURSE.root) == "00_start_here.ipynb"
+    record.add_attempt("rms_norm", "functions", "wrong", 1, 3)
+    record.reveal_hint("view_strides")
+    assert lab._where_the_reader_stopped(COURSE.root) == "01_tensors.ipynb"
+
+
+def test_the_command_imports_no_torch(tmp_path):
+    code = "import sys\nfrom course_utils import cli\ncode = cli.main(['progress', '01'])\n"
+    code += "sys.exit(code or 'torch' in sys.modules)"
+    environment = {**os.environ, "COURSE_RECORD": str(tmp_path / "record.sqlite")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and "Core · 0 of" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["progess"], "Type: course progress"),
+        (["xyz"], "Type: course --help"),
+        (["progress", "tensor"], "did you mean 01_tensors?"),
+        (["build", "autogradd"], "did you mean 02_autograd?"),
+        (["prove", "sliding_window"], "did you mean sliding_windows?"),
+        (["lab", "--fresh", "compil"], "did you mean 12_compile?"),
+        (["check", "--jobs", "0", "x.ipynb"], "wanted a number from 1 on, given '0'"),
+        (["check"], "For help: course check --help"),
+    ],
+)
+def test_errors_say_what_to_type(given, said, capsys):
+    try:
+        assert cli.main(given) == 2
+    except SystemExit as ended:
+        assert ended.code == 2
+    output = capsys.readouterr()
+    assert said in output.out + output.err
