@@ -1,0 +1,122 @@
+"""Training runs that are saved, killed and resumed, for lesson 06.
+
+A file holds `{"step": ..., "parts": {name: state dict}, "rng": {"torch": ..., "numpy": ..., "python": ...}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+# What can make a name point to something else, or to nothing.
+_NAMES_CHANGE = {"os.rename", "os.remove", "os.link", "os.symlink"}
+
+# A run in small: dropout draws from torch, the batch from NumPy, noise from Python. `train(run, 5)` returns
+# the losses up to the fifth step and calls `save(step)` after each. Python seeds `random` anew after a fork,
+# so a run begins in the process that trains it.
+RUN = """
+import random, tempfile
+from pathlib import Path
+from types import SimpleNamespace
+import numpy as np
+folder = tempfile.TemporaryDirectory()
+path = Path(folder.name) / "run.pt"
+class Position:
+    def __init__(self): self.at = 0
+    def state_dict(self): return {"at": self.at}
+    def load_state_dict(self, state): self.at = state["at"]
+def seed(number):
+    torch.manual_seed(number)
+    np.random.seed(number)
+    random.seed(number)
+def begin(number=0):
+    seed(number)
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    return dict(model=model, optimizer=optimizer, scheduler=scheduler, sampler=Position())
+def train(run, steps, save=lambda step: None, start=0):
+    losses = []
+    for step in range(start, steps):
+        run["sampler"].at += 1
+        x = torch.tensor(np.random.rand(4, 2) + random.random(), dtype=torch.float32) + run["sampler"].at
+        run["optimizer"].zero_grad()
+        loss = run["model"](x).square().mean()
+        loss.backward()
+        run["optimizer"].step()
+        run["scheduler"].step()
+        losses.append(loss.item())
+        save(step + 1)
+    return losses
+"""
+
+
+def write(path: str | Path, step: int, **parts: Any) -> None:
+    """A file in the format above, written as it comes: who is killed meanwhile has half of it."""
+    name, keys, *rest = np.random.get_state()
+    rng = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    rng["numpy"] = (name, torch.from_numpy(keys), *rest)
+    torch.save({"step": step, "parts": {k: p.state_dict() for k, p in parts.items()}, "rng": rng}, path)
+
+
+def states() -> tuple[list[int], list[int], tuple[Any, ...]]:
+    """Where the three generators stand."""
+    _, keys, *rest = np.random.get_state()
+    return torch.get_rng_state().tolist(), [*keys.tolist(), *rest], random.getstate()
+
+
+def in_process(job: Callable[[], Any], *, at_byte: int | None = None, at_name: int | None = None) -> Any:
+    """What `job` returns in a process of its own, through JSON; "killed" where that was.
+
+    `at_byte`: it is, when a file of its grows beyond so many bytes. `at_name`: just before it renames, links
+    or removes something for the n-th time. What `job` raises is raised as a `RuntimeError`.
+    """
+    ours, theirs = os.pipe()
+    process = os.fork()
+    if process == 0:
+        said: dict[str, Any] = {}
+        try:
+            torch.set_num_threads(1)  # those of this process are gone
+            if at_byte is not None:
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (at_byte, at_byte))
+            if at_name is not None:
+                sys.addaudithook(_kill_at(at_name))
+            said["value"] = job()
+        except BaseException as error:
+            said["error"] = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(theirs, json.dumps(said).encode())
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status):
+        return "killed"
+    said = json.loads(text)
+    if "error" in said:
+        raise RuntimeError(said["error"])
+    return said["value"]
+
+
+def _kill_at(number: int) -> Callable[[str, Any], None]:
+    left = number
+
+    def hook(event: str, _: Any) -> None:
+        nonlocal left
+        left -= event in _NAMES_CHANGE
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
