@@ -115,7 +115,9 @@ def _kill_at(number: int) -> Callable[[str, Any], None]:
 
     def hook(event: str, _: Any) -> None:
         nonlocal left
-        left -= event in _NAMES_CHANGE
+        if event not in _NAMES_CHANGE:
+            return
+        left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
