@@ -54,7 +54,8 @@ class Data(Dataset):
     def __getitem__(self, i):
         return torch.tensor([i, torch.rand(()), np.random.rand(), random.random()], dtype=torch.float64)
 def load(generator, workers=0):
-    return [batch.tolist() for batch in DataLoader(Data(), 1, shuffle=True, num_workers=workers, generator=generator)]
+    loader = DataLoader(Data(), 1, shuffle=True, num_workers=workers, generator=generator)
+    return [batch.tolist() for batch in loader]
 """
 
 
