@@ -24,7 +24,7 @@ from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import saved_runs
 
 exercise = Exercise(
-    minutes=12,
+    minutes=9,
     core=True,
     hints=[
         "When is the old file gone, if you write to `path`? Where else could the new one grow?",
