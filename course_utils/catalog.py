@@ -210,11 +210,11 @@ def anchor(heading: str) -> str:
 
 
 def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
-    """What to say after "there is no such name": the one that is nearest, or all."""
-    names = list(names)
-    if close := difflib.get_close_matches(word, names, n=1):
-        return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(names)}" if all_of_them else ""
+    """What to say after "there is no such name": the one that is nearest, in either case, or all."""
+    lower = {name.lower(): name for name in names}
+    if close := difflib.get_close_matches(word.lower(), lower, n=1):
+        return f"; did you mean {lower[close[0]]}?"
+    return f"; there are {', '.join(lower.values())}" if all_of_them and lower else ""
 
 
 def load_exercise(path: Path, topic: str) -> Exercise:

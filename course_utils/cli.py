@@ -20,17 +20,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(HELP)
         return 0
     if command not in COMMANDS:
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
-        print(
-            f"course has no command {command!r}. "
-            + (f"Type: course {close[0]}" if close else "Type: course --help")
-        )
+        print(f"course has no command {command!r}{_instead_of(command)}")
         return 2
     given = _parser(command).parse_args(rest)
     try:
         return _RUN[command](given)
     except KeyboardInterrupt:
         return 130
+
+
+def _instead_of(command: str) -> str:
+    """What to say to a command that there is not."""
+    if command in IN_NOTEBOOKS:
+        return f"; it's called in a notebook: {command}(sliding_windows)"
+    if close := difflib.get_close_matches(command, COMMANDS, n=1):
+        return f". Type: course {close[0]}"
+    return f"; there are {', '.join(COMMANDS)}. Type: course --help"
 
 
 HELP = """\
@@ -54,6 +59,7 @@ to write
 course COMMAND --help tells more about one of them."""
 
 COMMANDS = ("lab", "progress", "check", "doctor", "build", "prove")
+IN_NOTEBOOKS = ("hint", "solution")
 
 
 class _Parser(argparse.ArgumentParser):

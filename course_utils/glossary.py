@@ -16,6 +16,8 @@ _ABOUT = (
     "place. If the lesson wasn't open yet, JupyterLab shows its beginning; a second click goes to the place."
 )
 
+NAMES = {"Dynamo", "Inductor"}  # that sentences begin with; those with more capitals need no list
+
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _HEADING = re.compile(r"^(#{1,3}) +(.+?)[ \t]*$", re.MULTILINE)
@@ -55,8 +57,16 @@ def _terms_of(lesson: Lesson) -> list[Term]:
             bare = _CODE.sub(lambda code: "x" * len(code[0]), sentence)
             for match in _ITALIC.finditer(bare):
                 word = sentence[match.start(1) : match.end(1)]
+                if not sentence[: match.start()].strip("> -"):
+                    word = _in_the_middle(word)
                 found.append(Term(word, sentence.strip("> -").removesuffix(":"), lesson, heading))
     return found
+
+
+def _in_the_middle(word: str) -> str:
+    """A term that begins a sentence, as it is written elsewhere: small, unless it is a name."""
+    name = word.split()[0]
+    return word if name in NAMES or not name[1:].islower() else word[0].lower() + word[1:]
 
 
 def text_of(course: Course) -> str:

@@ -217,12 +217,22 @@ def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
     for word in words:
         if word and (name := course.name_for(word)):
             return course.exercise(name)
-    called = f"called `{words[0]}`" if words[0] else "for a value without a name"
     return Note(
-        f"There is no exercise {called}.",
+        f"There is no exercise {_called(words[0])}",
         "Pass the function or the class that the exercise asks for, under the name that it asks for: "
         "`check(warm_up)`. `progress()` lists all names.",
     )
+
+
+def _called(word: str) -> str:
+    """How the sentence ends that there is no such exercise."""
+    from course_utils.catalog import nearest
+
+    if not word:
+        return "for a value without a name."
+    names = [_course().card(name).answer_name for name in _course().exercise_names]
+    close = nearest(word, names)
+    return f"called `{word}`{close}" if close else f"called `{word}`."
 
 
 def _nothing_to_check(exercise: Exercise) -> Note:

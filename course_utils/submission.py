@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from course_utils.catalog import Course, Lesson
+from course_utils.catalog import Course, Lesson, nearest
 from course_utils.exercise import snake_case
 
 # Cell magics whose body is Python of this notebook.
@@ -200,12 +200,26 @@ def lessons_of(submission: Submission, course: Course) -> list[Lesson]:
     return [lesson for lesson in course.lessons if defined & set(lesson.exercise_names)]
 
 
+MOST_NAMED = 20
+
+
+def _beside(path: Path) -> str:
+    """The notebook in the same folder that may be meant, or all where they are few, by their stems."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"; there is no folder {folder}"
+    names = sorted(one.stem for one in folder.glob("*.ipynb"))
+    if not names:
+        return "; this folder holds no notebook"
+    return nearest(path.stem, names, all_of_them=len(names) <= MOST_NAMED)
+
+
 def _cells(path: Path) -> tuple[list[tuple[int, tuple[str, Any, Any]]], Any]:
     """The code cells as (number among all cells, (source, exercise, role)), and the notebook's metadata."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise UnreadableError("there is no such file") from None
+        raise UnreadableError(f"there is no such file{_beside(path)}") from None
     except IsADirectoryError:
         raise UnreadableError("this is a folder, not a notebook") from None
     except OSError as error:

@@ -211,7 +211,7 @@ def test_what_is_not_a_notebook_is_said_and_the_others_are_graded(tmp_path):
         "this is not a notebook: it is not JSON",
         None,
         "this notebook is not of this course: it holds no answer to any exercise",
-        "there is no such file",
+        "there is no such file; there are other, right, text",
     ]
     assert states(graded[1]) == ALL_PASSED
     assert graded[0]["exercises"] == []

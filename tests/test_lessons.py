@@ -440,7 +440,10 @@ def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkey
         "# Shapes\n\n## The `row`\n\nNot this. A *view* shares a storage: `a * b * c`. **No** term.\n\n"
         "```{code-cell}\nx = 'a *word* in code'\n```\n"
     )
-    (source / "02_more.md").write_text("# More\n\n> The *storage* is a row.\n\nA *view* again.\n")
+    (source / "02_more.md").write_text(
+        "# More\n\n> The *storage* is a row.\n\nA *view* again.\n\n"
+        "*Sharing* is cheap. *FX graphs* and *Dynamo* are names. *Dynamo* is one. *Loss scaling* is none.\n"
+    )
     monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
     course = catalog.load(tmp_path)
     assert glossary.is_stale(course) and glossary.write(course) and not glossary.is_stale(course)
@@ -450,6 +453,8 @@ def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkey
     )
     assert "**storage**: The *storage* is a row. [02 More](<02_more.ipynb#More>)" in text
     assert text.index("storage") < text.index("view") and "word" not in text and text.count("**view**") == 1
+    words = [term.word for term in glossary.terms(course)]
+    assert words == ["Dynamo", "FX graphs", "loss scaling", "sharing", "storage", "view"]
     glossary.path_of(course).write_text("{}")
     assert run_build([], check=True, force=False, solved=None) == 1
     assert "the glossary is older than the lessons" in capsys.readouterr().out

@@ -147,7 +147,8 @@ def test_a_lambda_is_known_by_the_name_it_is_bound_to(kernel):
 def test_what_is_no_exercise_is_said_plainly(kernel):
     assert "There is no exercise called `len`" in kernel.run("check(len)")
     assert "There is no exercise" in kernel.run("check(3)")
-    assert "There is no exercise called `nothing`" in kernel.run("hint('nothing')")
+    assert "There is no exercise called `nothing`." in kernel.run("hint('nothing')")
+    assert "called `Interleaf`; did you mean interleave?" in kernel.run("solution('Interleaf')")
 
 
 def test_an_error_is_shown_at_the_readers_line_and_left_to_the_debugger(kernel):

@@ -105,7 +105,9 @@ def test_the_command_imports_no_torch(tmp_path):
     ("given", "said"),
     [
         (["progess"], "Type: course progress"),
-        (["xyz"], "Type: course --help"),
+        (["xyz"], "'xyz'; there are lab, progress, check, doctor, build, prove. Type: course --help"),
+        (["solution", "xyz"], "it's called in a notebook: solution(sliding_windows)"),
+        (["progress", "zzz"], "'zzz'; there are 00_start_here, 01_tensors, "),
         (["progress", "tensor"], "did you mean 01_tensors?"),
         (["build", "autogradd"], "did you mean 02_autograd?"),
         (["prove", "sliding_window"], "did you mean sliding_windows?"),

@@ -116,6 +116,23 @@ def test_changes_around_a_function_and_around_the_methods_of_a_class():
     assert not [d for d in found if "__init__" in d]
 
 
+@pytest.mark.parametrize(
+    ("argument", "result", "there"),
+    [
+        ("Tensor", "Tensor", (True, True)),
+        ("torch.Tensor | None", "tuple[nn.Module, Tensor]", (True, True)),
+        ("nn.Parameter", "list", (True, True)),
+        ("Any", "dict[str, Any]", (True, True)),
+        ("nn.Module", "nn.Module", (False, False)),
+        ("list[Tensor]", "torch.export.ExportedProgram", (False, False)),
+        ("Callable[[Tensor], Tensor]", "tuple[nn.Module, list[float]]", (False, False)),
+    ],
+)
+def test_what_holds_no_tensor_is_left_as_it_is(argument, result, there):
+    found = described(f"def f(x: {argument}) -> {result}:\n    return x\n", "f")
+    assert ("`x` changed in `f`" in found, "the result of `f` cloned" in found) == there
+
+
 def test_a_change_that_compiles_to_the_same_is_none():
     found = described("def f(x):\n    if 2 + 2 == 4:\n        return x\n")
     assert not [d for d in found if "`2 + 2` -> `2 * 2`" in d]

@@ -392,6 +392,20 @@ def test_what_is_not_a_notebook(tmp_path, content, sentence):
         submission.read(path)
 
 
+def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
+    def said(name):
+        with pytest.raises(UnreadableError) as raised:
+            submission.read(tmp_path / name)
+        return str(raised.value)
+
+    assert said("nope.ipynb").endswith("; this folder holds no notebook")
+    for name in ("01_tensors", "12_compile"):
+        (tmp_path / f"{name}.ipynb").touch()
+    assert said("01_tensor.ipynb").endswith("; did you mean 01_tensors?")
+    assert said("zz").endswith("; there are 01_tensors, 12_compile")
+    assert said("no/zz").endswith(f"; there is no folder {tmp_path / 'no'}")
+
+
 def test_a_folder_is_not_a_notebook(tmp_path):
     with pytest.raises(UnreadableError, match="folder"):
         submission.read(tmp_path)

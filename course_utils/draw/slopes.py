@@ -1,4 +1,4 @@
-"""A function and its backward, side by side: the value, the true slope, and the slope that is handed back."""
+"""A function and its backward, side by side: the value, the true slope, and the one that backward returns."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Slopes:
     """A function of one number at evenly spaced points.
 
     `true` is its slope by central differences in float64, times `arriving`; `handed` is what its backward
-    hands back when `arriving` arrives, nan everywhere where there is no graph. `stretches`: where they part.
+    returns when `arriving` arrives, nan everywhere where there is no graph. `stretches`: where they part.
     """
 
     points: tuple[float, ...]
@@ -82,7 +82,7 @@ def compare(
     if not start < stop:
         raise ValueError(f"no range: it starts at {start:g} and stops at {stop:g}")
     if not arriving:
-        raise ValueError("where 0 arrives, 0 is handed back by every backward")
+        raise ValueError("where 0 arrives, every backward returns 0")
     width = (stop - start) / points
     # The middles of equal cells: a kink or a step at a round number falls between two of them.
     xs = (start + width * (torch.arange(points, dtype=torch.float64) + 0.5)).to(dtype)
@@ -196,7 +196,7 @@ def slopes(
     dtype: torch.dtype = torch.float64,
 ) -> Picture:
     """A function of one number and its backward side by side: at the left the value, at the right the true
-    slope and the one that is handed back. Where the two part is marked, and said in words.
+    slope and the one that backward returns. Where the two part is marked, and said in words.
 
     Arguments as in `compare`. With `arriving` other than 1 both slopes are multiplied by it, which is right
     for the true one, and shows whether a backward does the same.
@@ -220,7 +220,7 @@ def slopes(
     _room(value, data.values)
     _room(slope, (*data.true, *data.handed))
     factor = "" if arriving == 1 else f"{arriving:.3g} × "
-    _at_the_ends(slope, [(f"{factor}true slope", data.true, False), ("handed back", data.handed, True)])
+    _at_the_ends(slope, [(f"{factor}true slope", data.true, False), ("backward returns", data.handed, True)])
     for number, line in enumerate(lines):
         y = (bottom - 42 - LINE * number) / height
         style = {"fontsize": 10, "color": palette.TEXT, "family": palette.PROSE, "va": "center"}

@@ -10,6 +10,7 @@ import ast
 import functools
 import hashlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,9 @@ _RESULTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[..., 
     "made contiguous": (lambda t: t.contiguous(), lambda t, given: not t.is_contiguous() and t.numel() > 1),
     "of another dtype": (lambda t: _other_dtype(t), lambda t, given: t.dtype in _OTHER),
 }
-# What is annotated so never holds a tensor.
-_NO_TENSORS = ("bool", "float", "int", "str", "tuple[int, ...]", "torch.dtype", "Path")
+# What an annotation says of something that may be, or may hold, a tensor.
+_TENSOR = {"Tensor", "Parameter", "Any", "object"}
+_BARE = ("", "list", "tuple", "dict")
 _OTHER = {
     torch.float32: torch.float64,
     torch.float64: torch.float32,
@@ -51,19 +53,32 @@ def around(source: str, answer_name: str) -> list[Mutant]:
         methods = methods[:1]
     found = []
     for method in methods:
-        if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(method)):
+        returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(method))
+        if returns and _may_hold_tensors(_kind(method.returns)):
             for change in _RESULTS:
                 if change == "of another dtype" and method.name == "backward":
                     continue  # the engine casts gradients back
                 what = f"the result of `{method.name}` {change}"
                 found.append(Mutant(what, source, ("result", method.name, change), True))
         for arg in method.args.posonlyargs + method.args.args:
-            name, kind = arg.arg, ast.unparse(arg.annotation) if arg.annotation else ""
-            if name not in ("self", "ctx", "cls") and kind not in _NO_TENSORS:
+            if arg.arg not in ("self", "ctx", "cls") and _may_be_tensor(_kind(arg.annotation)):
                 for change in ("cloned at entry", "changed"):
-                    what = f"`{name}` {change} in `{method.name}`"
-                    found.append(Mutant(what, source, (change, method.name, name), True))
+                    what = f"`{arg.arg}` {change} in `{method.name}`"
+                    found.append(Mutant(what, source, (change, method.name, arg.arg), True))
     return found
+
+
+def _kind(annotation: ast.expr | None) -> str:
+    return ast.unparse(annotation) if annotation else ""
+
+
+def _may_be_tensor(kind: str) -> bool:
+    """Of an argument: only a tensor is changed at entry, not what a list or a module holds."""
+    return not kind or any(part.rpartition(".")[2] in _TENSOR for part in kind.split(" | "))
+
+
+def _may_hold_tensors(kind: str) -> bool:
+    return kind in _BARE or any(word in _TENSOR for word in re.findall(r"\w+", kind))
 
 
 def _is_public(name: str) -> bool:

@@ -231,5 +231,6 @@ def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple
     yield "form", list(form(exercise, solution))
     yield "starter", list(starter(exercise))
     yield "right answers", list(right_answers(exercise, solution))
+    bench.warm_up()
     yield "mistakes", list(mistakes(course, name, rejecting))
     yield "mutations", list(mutations(course, name, rejecting, count))

@@ -42,7 +42,7 @@ def repair_dead_relus(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[
     losses = []
     for _ in range(8):
         for batch in torch.randperm(len(x)).split(32):
-            scores = model(x[batch])[:, 0]
+            scores = model(x[batch]).flatten()
             loss = F.binary_cross_entropy_with_logits(scores, y[batch])
             optimizer.zero_grad()
             loss.backward()

@@ -20,9 +20,9 @@ def migrate(old: torch.jit.ScriptModule) -> torch.export.ExportedProgram:
     class Router(nn.Module):
         def __init__(self):
             super().__init__()
-            self.near = nn.Linear(width, width, dtype=dtype)
-            self.far = nn.Linear(width, width, dtype=dtype)
-            self.register_buffer("mean", torch.zeros(width, dtype=dtype))
+            self.near = nn.Linear(width, width)
+            self.far = nn.Linear(width, width)
+            self.register_buffer("mean", torch.zeros(width))
 
         def stepped(self, x):
             for _ in range(steps):
@@ -34,7 +34,7 @@ def migrate(old: torch.jit.ScriptModule) -> torch.export.ExportedProgram:
             x = torch.cond(x.norm() > threshold, self.stepped, torch.clone, (x,))
             return self.near(x)
 
-    router = Router()
+    router = Router().to(dtype)
     router.load_state_dict(state)
     example = torch.stack([old.mean, old.mean])
     return torch.export.export(router, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
@@ -141,5 +141,5 @@ mistakes = [
         "threshold, steps = 2.5, 2",
         told_by="another_file",
     ),
-    Edit("forgets the dtype", 'state["mean"].dtype', "torch.float32", told_by="another_file"),
+    Edit("forgets the dtype", "Router().to(dtype)", "Router()", told_by="another_file"),
 ]
