@@ -128,6 +128,7 @@ def live_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **
 
     Sees what saved-tensor hooks cannot: tensors kept as attributes of a `ctx`, in lists, in cycles. A
     forward without leaks leaves nothing once its result is dropped; gradients that it left in `.grad` count.
+    Copies that `copy.deepcopy` makes of storages are not seen: no operator makes them.
     """
     ledger = _Ledger(device)
     with _collector_off():

@@ -3,8 +3,8 @@
 Build what stands between torch and `cudaMalloc`.
 
 - Requests are rounded up to 512 bytes. Up to 1 MiB they are *small*. Small blocks come from segments of
-  2 MiB, large ones from segments of 20 MiB, or from 10 MiB on of the request in steps of 2 MiB. The two
-  never mix.
+  2 MiB, large ones from segments of 20 MiB; a request from 10 MiB on gets its own, rounded up to 2 MiB.
+  The two never mix.
 - `malloc` takes the smallest free block that fits, or else a new segment. The rest is split off, in a large
   segment only if it is more than 1 MiB.
 - `free` takes what `malloc` returned, and merges it with free neighbours in its segment. `empty_cache` gives
@@ -14,7 +14,6 @@ Build what stands between torch and `cudaMalloc`.
 oldest first; a block in use is `"active_allocated"`.
 """
 
-import random
 import re
 from typing import Any
 
@@ -50,10 +49,7 @@ class CachingAllocator:
         """Bytes of all segments"""
 
 
-_SETUP = """
-KiB, MiB = 2**10, 2**20
-allocator = CachingAllocator()
-"""
+_SETUP = "KiB, MiB = 2**10, 2**20\nallocator = CachingAllocator()\n"
 
 
 def _strips(allocator) -> list[str]:
@@ -66,19 +62,20 @@ def _strips(allocator) -> list[str]:
 
 
 def _follow(CachingAllocator, scripts):
-    """Each script has lines of code, and after an arrow the segments that are there then."""
+    """Scripts, parted by `--`: lines of code, most with the segments after it behind an arrow."""
     with Rows() as rows:
         for script in scripts.split("--"):
-            lines = [line.split(" -> ") for line in script.strip().splitlines()]
+            lines = [line.strip().split(" -> ") for line in script.strip().splitlines()]
             with rows.of(f"`{lines[-1][0]}`"):
                 t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
-                for code, wanted in lines:
+                for code, *after in lines:
                     t.run(code)
-                    expect.equal(_strips(t.allocator), wanted.split(" | "), what="the segments, in KiB,")
-                    used = sum(float(n) for n in re.findall(r"(\S+) used", wanted))
-                    reserved = sum(float(n) for n in re.findall(r"(\S+):", wanted))
-                    expect.equal(t.allocator.allocated, int(used * 1024), what="`allocated`")
-                    expect.equal(t.allocator.reserved, int(reserved * 1024), what="`reserved`")
+                    for strips in after:
+                        came = _strips(t.allocator)
+                        expect.equal(came, strips.split(" | "), what="the list of segments, in KiB,")
+                        for name, pattern in (("allocated", r"(\S+) used"), ("reserved", r"(\S+):")):
+                            total = sum(float(n) for n in re.findall(pattern, strips)) * 1024
+                            expect.equal(getattr(t.allocator, name), int(total), what=f"`{name}`")
 
 
 @exercise.check
@@ -87,14 +84,12 @@ def rounding(CachingAllocator):
 
     A tensor of one element takes 512 bytes of the device. What is left of the segment serves the next ones.
     """
-    _follow(
-        CachingAllocator,
-        """a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
+    scripts = """a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
         --a = allocator.malloc(512) -> 2048: 0.5 used, 2047.5 free
         --a = allocator.malloc(513) -> 2048: 1 used, 2047 free
         --a, b = allocator.malloc(MiB), allocator.malloc(MiB) -> 2048: 1024 used, 1024 used
-        c = allocator.malloc(1) -> 2048: 1024 used, 1024 used | 2048: 0.5 used, 2047.5 free""",
-    )
+        c = allocator.malloc(1) -> 2048: 1024 used, 1024 used | 2048: 0.5 used, 2047.5 free"""
+    _follow(CachingAllocator, scripts)
 
 
 @exercise.check
@@ -104,15 +99,13 @@ def pools(CachingAllocator):
     20 MiB serve several large requests. From 10 MiB on, a segment would hold little else, so it has the size
     of the request, in steps of 2 MiB. Small blocks would break up large segments, so the two don't mix.
     """
-    _follow(
-        CachingAllocator,
-        """a = allocator.malloc(MiB + 1) -> 20480: 1024.5 used, 19455.5 free
+    scripts = """a = allocator.malloc(MiB + 1) -> 20480: 1024.5 used, 19455.5 free
         --a = allocator.malloc(10 * MiB - 512) -> 20480: 10239.5 used, 10240.5 free
         --a = allocator.malloc(10 * MiB) -> 10240: 10240 used
         --a = allocator.malloc(12 * MiB + 1) -> 14336: 12288.5 used, 2047.5 free
         --a = allocator.malloc(2 * MiB) -> 20480: 2048 used, 18432 free
-        b = allocator.malloc(1) -> 20480: 2048 used, 18432 free | 2048: 0.5 used, 2047.5 free""",
-    )
+        b = allocator.malloc(1) -> 20480: 2048 used, 18432 free | 2048: 0.5 used, 2047.5 free"""
+    _follow(CachingAllocator, scripts)
 
 
 @exercise.check
@@ -121,59 +114,46 @@ def splitting(CachingAllocator):
 
     A rest of at most 1 MiB could serve no large request. It stays with the block, and counts as allocated.
     """
-    _follow(
-        CachingAllocator,
-        """a = allocator.malloc(11 * MiB) -> 12288: 12288 used
+    scripts = """a = allocator.malloc(11 * MiB) -> 12288: 12288 used
         --a = allocator.malloc(11 * MiB - 512) -> 12288: 11263.5 used, 1024.5 free
-        --a, b = map(allocator.malloc, (MiB, MiB - 512)) -> 2048: 1024 used, 1023.5 used, 0.5 free""",
-    )
+        --a, b = map(allocator.malloc, (MiB, MiB - 512)) -> 2048: 1024 used, 1023.5 used, 0.5 free"""
+    _follow(CachingAllocator, scripts)
 
 
 @exercise.check
 def best_fit(CachingAllocator):
-    """The smallest free block that fits is taken
+    """The smallest free block that fits is taken, from whichever segment
 
     The first that fits may be the large one that the next request needs.
     """
-    with Rows() as rows:
-        for size, hole in ((64, "512 free, 1 used, 64 used"), (63, "512 free, 1 used, 63 used, 1 free"),
-                           (65, "65 used, 447 free, 1 used, 64 free")):  # fmt: skip
-            with rows.of(f"{size} KiB"):
-                t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
-                t.run("a, b, c, d, e = (allocator.malloc(n * KiB) for n in (512, 1, 64, 1, 1))")
-                t.run(f"allocator.free(a); allocator.free(c)\nf = allocator.malloc({size} * KiB)")
-                wanted = [f"2048: {hole}, 1 used, 1 used, 1469 free"]
-                expect.equal(_strips(t.allocator), wanted, what="the segments, in KiB,")
+    holes = "a, b, c, d = (allocator.malloc(n * KiB) for n in (512, 1, 64, 1))\n"
+    holes += "allocator.free(a); allocator.free(c)\ne = allocator.malloc"
+    scripts = f"""{holes}(64 * KiB) -> 2048: 512 free, 1 used, 64 used, 1 used, 1470 free
+        --{holes}(63 * KiB) -> 2048: 512 free, 1 used, 63 used, 1 free, 1 used, 1470 free
+        --{holes}(65 * KiB) -> 2048: 65 used, 447 free, 1 used, 64 free, 1 used, 1470 free
+        --a, b = map(allocator.malloc, (18 * MiB, 16 * MiB))
+        allocator.free(a); allocator.free(b)
+        c = allocator.malloc(2 * MiB) -> 18432: 18432 free | 16384: 2048 used, 14336 free
+        --a, b, c = (allocator.malloc(MiB) for _ in range(3))
+        allocator.free(a) -> 2048: 1024 free, 1024 used | 2048: 1024 used, 1024 free
+        d, e = map(allocator.malloc, (MiB, MiB)) -> 2048: 1024 used, 1024 used | 2048: 1024 used, 1024 used"""
+    _follow(CachingAllocator, scripts)
 
 
 @exercise.check
 def merging(CachingAllocator):
     """A freed block merges with free neighbours on both sides
 
-    Otherwise the holes would get smaller with every request, and none would be large enough in the end. After
-    hundreds of requests no two holes are neighbours, and the blocks of a segment add up to it.
+    Otherwise the holes would get smaller with every request, and none would be large enough in the end. Two
+    segments don't merge, even if one ends where the next begins.
     """
-    start = "a, b, c = (allocator.malloc(512 * KiB) for _ in range(3)) -> "
-    start += "2048: 512 used, 512 used, 512 used, 512 free\n"
-    _follow(
-        CachingAllocator,
-        f"""{start}allocator.free(c) -> 2048: 512 used, 512 used, 1024 free
+    start = "a, b, c = (allocator.malloc(512 * KiB) for _ in range(3))\n"
+    scripts = f"""{start}allocator.free(c) -> 2048: 512 used, 512 used, 1024 free
         --{start}allocator.free(a); allocator.free(b) -> 2048: 1024 free, 512 used, 512 free
-        --{start}allocator.free(a); allocator.free(c); allocator.free(b) -> 2048: 2048 free""",
-    )
-    t, draw, held = expect.given(_SETUP, CachingAllocator=CachingAllocator), random.Random(0), []
-    for _ in range(300):
-        if held and draw.random() < 0.5:
-            t.allocator.free(held.pop(draw.randrange(len(held))))
-        else:
-            held.append(t.allocator.malloc(draw.choice((1, 700, 2**16, 2**20, 2**21, 3 * 2**20, 11 * 2**20))))
-        for segment in t.allocator.segments():
-            sizes, states = zip(*((b["size"], b["state"]) for b in segment["blocks"]), strict=True)
-            expect.equal(sum(sizes), segment["total_size"], what="the sum of the blocks of a segment")
-            pairs = list(zip(states, states[1:], strict=False))
-            expect.true(
-                ("inactive", "inactive") not in pairs, "two holes are neighbours", "expected: one hole"
-            )
+        --{start}allocator.free(a); allocator.free(c); allocator.free(b) -> 2048: 2048 free
+        --a, b, c = (allocator.malloc(MiB) for _ in range(3))
+        allocator.free(b); allocator.free(c) -> 2048: 1024 used, 1024 free | 2048: 2048 free"""
+    _follow(CachingAllocator, scripts)
 
 
 @exercise.check
@@ -183,18 +163,14 @@ def cache(CachingAllocator):
     A segment with one block in use stays. Freed blocks are used again, so emptying the cache helps other
     programs, not yours.
     """
-    two, c = "14336: 14336 used | 2048: 0.5 used, 2047.5 free", "c = allocator.malloc(1)"
-    _follow(
-        CachingAllocator,
-        f"""a, b = map(allocator.malloc, (12 * MiB, 14 * MiB)) -> 12288: 12288 used | 14336: 14336 used
-        {c} -> 12288: 12288 used | {two}
-        allocator.free(a); allocator.empty_cache() -> {two}
-        d = allocator.malloc(12 * MiB) -> {two} | 12288: 12288 used
-        allocator.free(b); allocator.free(c); allocator.empty_cache() -> 12288: 12288 used""",
-    )
-    t = expect.given(
-        _SETUP + "held = [allocator.malloc(n * MiB) for n in (1, 11, 30)]", CachingAllocator=CachingAllocator
-    )
-    places = [(s["address"], s["address"] + s["total_size"]) for s in t.allocator.segments()]
-    apart = all(b <= c or d <= a for i, (a, b) in enumerate(places) for c, d in places[:i])
-    expect.true(apart, f"segments lie on each other: {places}", "expected: addresses apart")
+    scripts = """a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 1))
+        allocator.free(a); allocator.empty_cache() -> 14336: 14336 used | 2048: 0.5 used, 2047.5 free
+        allocator.free(b); allocator.empty_cache() -> 2048: 0.5 used, 2047.5 free
+        --a, b = map(allocator.malloc, (MiB, MiB))
+        allocator.free(a); allocator.empty_cache() -> 2048: 1024 free, 1024 used"""
+    _follow(CachingAllocator, scripts)
+    t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
+    t.run("a, b = map(allocator.malloc, (12 * MiB, 14 * MiB))")
+    t.run("allocator.free(a); allocator.empty_cache()\nc = allocator.malloc(16 * MiB)")
+    (a, b), (c, d) = ((s["address"], s["address"] + s["total_size"]) for s in t.allocator.segments())
+    expect.true(b <= c or d <= a, f"segments overlap: {a} to {b}, {c} to {d}", "expected: they don't")

@@ -166,8 +166,15 @@ def settings(set_seed):
             not torch.backends.cudnn.benchmark, "`torch.backends.cudnn.benchmark` is on", "expected: off"
         )
         for state in (True, False):
-            torch.use_deterministic_algorithms(state)
-            torch.backends.cudnn.benchmark = state
+            torch.use_deterministic_algorithms(state, warn_only=state)
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = state, not state
             t = expect.given("set_seed(3)", set_seed=set_seed)
-            found = [torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark]
-            expect.equal(found, [state, state], what="both settings after `set_seed(3)`")
+            found = {
+                "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+                "warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
+                "cudnn.benchmark": torch.backends.cudnn.benchmark,
+                "cudnn.deterministic": torch.backends.cudnn.deterministic,
+            }
+            for name, came in found.items():
+                wanted = state != (name == "cudnn.deterministic")
+                expect.equal(came, wanted, what=f"{name} after `set_seed(3)`, which was {wanted}")

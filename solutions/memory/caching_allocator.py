@@ -54,8 +54,7 @@ class CachingAllocator:
         self.lists = [s for s in self.lists if any(b["state"] != "inactive" for b in s["blocks"])]
 
     def segments(self) -> list[dict[str, Any]]:
-        names = ("address", "total_size", "blocks")
-        return [{name: segment[name] for name in names} for segment in self.lists]
+        return [{name: s[name] for name in ("address", "total_size", "blocks")} for s in self.lists]
 
     @property
     def allocated(self) -> int:
@@ -68,108 +67,40 @@ class CachingAllocator:
 
 # Other right answers
 
-import copy
-
 from course_utils.exercise import Edit
 
 
-class _ByAddress:
-    """Blocks are numbers: address -> [size, used]. A segment is a range of addresses."""
-
-    def __init__(self):
-        self.map, self.ranges, self.top = {}, [], 1 << 30
-
+class _Wraps(CachingAllocator):
     def malloc(self, size):
-        size = (size + 511) // 512 * 512
-        small = size <= MiB
-        fits = sorted(
-            (n, at)
-            for at, (n, used) in self.map.items()
-            if not used and n >= size and self._of(at)[2] == small
-        )
-        if not fits:
-            total = 2 * MiB if small else 20 * MiB
-            if size >= 10 * MiB:
-                total = (size + 2 * MiB - 1) // (2 * MiB) * (2 * MiB)
-            self.ranges.append((self.top, total, small))
-            self.map[self.top] = [total, False]
-            fits = [(total, self.top)]
-            self.top += total
-        n, at = fits[0]
-        if n - size >= (512 if small else MiB + 512):
-            self.map[at + size] = [n - size, False]
-            n = size
-        self.map[at] = [n, True]
-        return at
-
-    def _of(self, at):
-        return next(r for r in self.ranges if r[0] <= at < r[0] + r[1])
-
-    def free(self, at):
-        self.map[at][1] = False
-        start, total, _ = self._of(at)
-        inside = sorted(a for a in self.map if start <= a < start + total)
-        for left, right in reversed(list(zip(inside, inside[1:], strict=False))):
-            if not self.map[left][1] and not self.map[right][1]:
-                self.map[left][0] += self.map.pop(right)[0]
-
-    def empty_cache(self):
-        for r in list(self.ranges):
-            if self.map[r[0]] == [r[1], False]:
-                del self.map[r[0]]
-                self.ranges.remove(r)
-
-    def segments(self):
-        words = ("inactive", "active_allocated")
-        return [
-            {
-                "address": s,
-                "total_size": n,
-                "blocks": [
-                    {"size": self.map[a][0], "state": words[self.map[a][1]]}
-                    for a in sorted(self.map)
-                    if s <= a < s + n
-                ],
-            }
-            for s, n, _ in self.ranges
-        ]
-
-    allocated = property(lambda self: sum(n for n, used in self.map.values() if used))
-    reserved = property(lambda self: sum(n for _, n, _ in self.ranges))
-
-
-class _Copies(CachingAllocator):
-    """Hands out copies in `segments`, and numbers as blocks."""
-
-    def __init__(self):
-        super().__init__()
-        self.held = {}
-
-    def malloc(self, size):
-        self.held[len(self.held)] = super().malloc(size)
-        return len(self.held) - 1
+        return (super().malloc(size),)
 
     def free(self, block):
-        super().free(self.held[block])
-
-    def segments(self):
-        return copy.deepcopy(super().segments())
+        super().free(*block)
 
 
-also_right = [_ByAddress, _Copies]
+class _MergesItself(CachingAllocator):
+    def free(self, block):
+        block["state"] = "inactive"
+        blocks = next(s["blocks"] for s in self.lists if any(b is block for b in s["blocks"]))
+        at = [one is block for one in blocks].index(True)
+        for i in (at + 1, at):
+            if 0 < i < len(blocks) and blocks[i]["state"] == blocks[i - 1]["state"]:
+                blocks[i - 1]["size"] += blocks.pop(i)["size"]
 
+
+also_right = [_Wraps, _MergesItself]
+
+_FITS, _BEST = "min(free, key=lambda one: one[0])", "min((one for one in free if one[2] is free[0][2])"
+_KEEPS = 'any(b["state"] != "inactive" for b in s["blocks"])'
 mistakes = [
     Edit("rounds down", "-(-size // 512) * 512", "max(size // 512, 1) * 512", told_by="rounding"),
     Edit("one pool", 'segment["large"] == large and ', "", told_by="pools"),
-    Edit("first fit", "min(free, key=lambda one: one[0])", "free[0]", told_by="best_fit"),
     Edit("always splits", "rest > large * MiB", "rest", told_by="splitting"),
+    Edit("first fit", _FITS, "free[0]", told_by="best_fit"),
+    Edit("best of one segment", _FITS, f"{_BEST}, key=lambda one: one[0])", told_by="best_fit"),
     Edit("does not merge", 'merged[-1]["state"] == one["state"] == "inactive"', "False", told_by="merging"),
-    Edit(
-        "gives back nothing",
-        "self.lists = [s for s in self.lists if any",
-        "[s for s in self.lists if any",
-        told_by="cache",
-    ),
+    Edit("looks at the first block", _KEEPS, 's["blocks"][0]["state"] != "inactive"', told_by="cache"),
+    Edit("addresses used twice", '"address": self.end', '"address": self.reserved', told_by="cache"),
 ]
 
 equivalent = {

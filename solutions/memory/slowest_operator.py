@@ -71,8 +71,18 @@ def _longest_call(events):
     return name, end - start
 
 
+def _all_inside(events):
+    own = defaultdict(float)
+    for name, thread, start, end in events:
+        inside = [e - s for _, t, s, e in events if t == thread and start <= s and e <= end]
+        own[name] += 2 * (end - start) - sum(inside)  # the call itself is one of them
+    most = max(own, key=own.get)
+    return most, own[most]
+
+
 mistakes = [
     Wrong(_longest_call, told_by="self_time"),
+    Wrong(_all_inside, told_by="self_time"),
     Edit("total time", "own[stack[-1][0]] -= end - start", "pass", told_by="self_time"),
     Edit("the last call", "own[name] += end", "own[name] = end", told_by="sums"),
     Edit("one thread", "stacks[thread]", "stacks[0]", told_by="threads"),
