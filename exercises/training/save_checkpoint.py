@@ -9,7 +9,7 @@ Write to `path` what a run needs to go on, as one file that `torch.load(path)` r
              "python": random.getstate()}}
 
 - A process that is killed at any moment leaves a whole file under `path`: the one from before or the new one.
-- After a success no other file is left in the folder.
+- A success leaves no other file of its own in the folder.
 - No generator draws.
 
 `save_checkpoint("run.pt", 7, model=model, optimizer=optimizer)`
@@ -84,24 +84,25 @@ def content(save_checkpoint):
 def generators(save_checkpoint):
     """All three generators are in the file, and none of them draws
 
-    Dropout draws from torch, an augmentation perhaps from NumPy or Python. The states are to be those with
-    which the next step begins, so saving must not move them.
+    The next step is to begin with the states that the file has, so saving must not move them. NumPy's is five
+    things: a name, the array, where in it the next draw is, and a normal number that it may have left over.
     """
-    t = _given(save_checkpoint)
-    torchs, numpys, pythons = saved_runs.states()
+    t = _given(save_checkpoint, "np.random.randn()")
+    before = saved_runs.states()
     t.run(_SAVE)
-    expect.true(
-        saved_runs.states() == (torchs, numpys, pythons), "a generator has moved", "expected: none has"
-    )
+    expect.equal(saved_runs.moved(before), [], what="the list of generators that have drawn")
     rng = _loaded(t)["rng"]
     expect.equal(sorted(rng), ["numpy", "python", "torch"], what='the keys of `["rng"]`, sorted')
     expect.equal(rng["torch"], torch.get_rng_state(), what="torch's state in the file")
-    expect.equal(rng["python"], pythons, what="Python's state in the file")
+    expect.equal(rng["python"], before["Python"], what="Python's state in the file")
+    told = f"NumPy's state is {expect.show(rng['numpy'])} in the file"
+    five = isinstance(rng["numpy"], (tuple, list)) and len(rng["numpy"]) == 5
+    expect.true(five, told, "expected: a tuple of five, as `np.random.get_state()` has them")
     _, keys, *rest = rng["numpy"]
     told = f"NumPy's array is {expect.show(keys)} in the file, expected a tensor"
     expect.true(isinstance(keys, torch.Tensor), told)
-    expect.true(
-        [*keys.tolist(), *rest] == numpys, "NumPy's state in the file is another one", "expected: its state"
+    expect.equal(
+        [*keys.tolist(), *rest], before["NumPy"], what="NumPy's array and what follows it, as a list"
     )
 
 
@@ -109,14 +110,14 @@ def generators(save_checkpoint):
 def killed_while_writing(save_checkpoint):
     """A process that is killed in the middle of writing leaves the old file
 
-    Opening a file for writing empties it. A killed process runs nothing more: no `except`, no `finally`.
+    Opening a file for writing empties it, so the new one has to grow under another name. A killed process
+    runs nothing more: no `except`, no `finally`.
     """
-    t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)\nsize = path.stat().st_size")
-    t.run("from course_utils.exercise.kits.saved_runs import in_process")
     with Rows() as rows:
         for part in ("0", "size // 2", "size * 9 // 10"):
             with rows.of(f"killed after {part} bytes"):
-                t.call(f"in_process(lambda: {_SAVE}, at_byte={part})")
+                t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)\nsize = path.stat().st_size")
+                t.run(f"in_process(lambda: {_SAVE}, at_byte={part})  # killed when a file would grow longer")
                 expect.true(
                     t.path.exists(), "there is no file under `path` any more", "expected: the old one"
                 )
@@ -127,15 +128,17 @@ def killed_while_writing(save_checkpoint):
 def one_step(save_checkpoint):
     """The new file takes the old one's name in one step
 
-    Between removing the old file and renaming the new one there is none. Whoever copies the new one over the
-    old one writes for a second time. A second name of the old file, a hard link, shows that nobody did.
+    Between removing the old file and renaming the new one there is none. And a copy writes over the old one:
+    its second name, a hard link, shows that. `os.replace` does neither, from the same folder. Another folder
+    may be on another disk: from there `os.replace` fails, and `shutil.move` copies.
     """
     t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)")
-    t.run("from course_utils.exercise.kits.saved_runs import in_process")
     for number in range(1, 6):
         ended = t.call(f"in_process(lambda: {_SAVE}, at_name={number})")
         expect.true(
-            t.path.exists(), "killed between two steps, it leaves no file under `path`", "expected: one"
+            t.path.exists(),
+            f"killed before its change {number} to a name, it leaves no file under `path`",
+            "expected: one",
         )
         expect.true(
             _loaded(t)["step"] in (1, 2), "the file is of neither run", "expected: the old or the new"
@@ -146,9 +149,10 @@ def one_step(save_checkpoint):
         "import os\nsave_checkpoint(path, 1, **run)\nold = Path(folder.name) / 'old.pt'\nos.link(path, old)"
     )
     t = _given(save_checkpoint, setup)
-    t.run(_SAVE)
+    t.run(f"in_process(lambda: {_SAVE}, disk=folder.name)  # as if other folders were on another disk")
     expect.equal(_loaded(t)["step"], 2, what="the step under `path`")
-    expect.equal(t.call("torch.load(old)['step']"), 1, what="the step in the old file, by its second name")
+    told = "the old file was written over: its second name shows the new step"
+    expect.true(t.call("torch.load(old)['step'] == 1"), told, "expected: step 1")
 
 
 @exercise.check(isolated=True)

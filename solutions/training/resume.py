@@ -72,6 +72,7 @@ mistakes = [
     Wrong(_seeds_again, told_by="no_file"),
     Edit("no NumPy", 'np.random.set_state(saved["rng"]["numpy"])', "pass", told_by="generators"),
     Edit("no Python", 'random.setstate(saved["rng"]["python"])', "pass", told_by="generators"),
+    Edit("no leftover", '(saved["rng"]["numpy"])', '(saved["rng"]["numpy"][:3])', told_by="generators"),
     Edit("one step further", 'return saved["step"]', 'return saved["step"] + 1', told_by="parts"),
     Edit("runs code", "torch.load(path)", "torch.load(path, weights_only=False)", told_by="nothing_runs"),
     Edit(

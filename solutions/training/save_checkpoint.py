@@ -33,6 +33,7 @@ def save_checkpoint(path: str | Path, step: int, **parts: Any) -> None:
 
 import io
 import os
+import shutil
 import tempfile
 
 from course_utils.exercise import Edit, Wrong
@@ -73,10 +74,10 @@ def _removes_first(path, step, **parts):
     Path(f"{path}.2").rename(path)
 
 
-def _copies_over(path, step, **parts):
-    save_checkpoint(f"{path}.2", step, **parts)
-    Path(path).write_bytes(Path(f"{path}.2").read_bytes())
-    Path(f"{path}.2").unlink()
+def _from_another_folder(path, step, **parts):
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder) / "new.pt", step, **parts)
+        shutil.move(Path(folder) / "new.pt", path)
 
 
 def _keeps_the_old_one(path, step, **parts):
@@ -88,7 +89,8 @@ def _keeps_the_old_one(path, step, **parts):
 mistakes = [
     Edit("writes over the old file", 'Path(f"{path}.new")', "Path(path)", told_by="killed_while_writing"),
     Wrong(_removes_first, told_by="one_step"),
-    Wrong(_copies_over, told_by="one_step"),
+    Wrong(_from_another_folder, told_by="one_step"),
+    Edit("no leftover", "*rest),", "rest[0], 0, 0.0),", told_by="generators"),
     Edit("no Python", '"python": random.getstate(),', "", told_by="generators"),
     Edit("an array", "torch.from_numpy(keys)", "keys", told_by="content"),
     Edit("whole objects", "part.state_dict()", "part", told_by="content"),
