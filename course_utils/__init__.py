@@ -4,6 +4,7 @@ Importing this costs little over `import torch`: notebooks, figures and processe
 uses them.
 """
 
+import os
 import sys
 
 from course_utils.compiled import watch_compile
@@ -21,6 +22,9 @@ __all__ = [
     "solution",
     "watch_compile",
 ]
+
+# torch's profiler writes of its own start and stop to stderr: below every cell that profiles.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 if "torch" in sys.modules:
     # What decides a check is kept as it is now, before a cell of the reader's can replace it.

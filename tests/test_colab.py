@@ -356,7 +356,7 @@ def test_failed_install_is_one_sentence_and_is_tried_again(colab, small):
 # --- what may have to be installed ----------------------------------------------------------------------
 
 # On Colab with torch (functorch, networkx), with matplotlib (PIL) and with its kernel; never ours to install.
-THERE = {"torch", "functorch", "numpy", "networkx", "PIL", "IPython"}
+THERE = {"torch", "functorch", "numpy", "networkx", "PIL", "IPython", "tqdm"}
 
 
 def test_needs_are_all_that_a_notebook_imports():

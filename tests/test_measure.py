@@ -306,6 +306,12 @@ def test_left_behind_in_lists_and_cycles():
     assert measure.live_bytes(cycle, True).left == 0
 
 
+def test_deep_copies_are_not_seen():
+    x, kept = leaf(10), []
+    assert measure.live_bytes(lambda: kept.append(copy.deepcopy(x))).left == 0
+    assert measure.live_bytes(lambda: kept.append(x.detach().clone())).left == 40
+
+
 def test_gradients_are_left():
     x = leaf(10)
     assert measure.live_bytes(lambda: x.exp().sum().backward()).left == 40

@@ -1,5 +1,6 @@
 """Pictures of live objects: plain functions, data in, matplotlib figure out."""
 
+from course_utils.draw.allocator import allocator
 from course_utils.draw.checkpoints import checkpoints
 from course_utils.draw.compiled import compiled
 from course_utils.draw.floats import floats
@@ -8,13 +9,17 @@ from course_utils.draw.graph import graph
 from course_utils.draw.hooks import hooks
 from course_utils.draw.inplace import inplace_timeline
 from course_utils.draw.lanes import lanes
+from course_utils.draw.memory import memory, memory_timeline
 from course_utils.draw.modules import modules
+from course_utils.draw.roofline import roofline, trace
 from course_utils.draw.run import curves, run
 from course_utils.draw.signal import signal
 from course_utils.draw.slopes import slopes
 from course_utils.draw.strides import strides, tapes, walk
+from course_utils.draw.training import range_test, schedules, training
 
 __all__ = [
+    "allocator",
     "checkpoints",
     "compiled",
     "curves",
@@ -24,11 +29,18 @@ __all__ = [
     "hooks",
     "inplace_timeline",
     "lanes",
+    "memory",
+    "memory_timeline",
     "modules",
+    "range_test",
+    "roofline",
     "run",
+    "schedules",
     "signal",
     "slopes",
     "strides",
     "tapes",
+    "trace",
+    "training",
     "walk",
 ]

@@ -1,6 +1,7 @@
 """Widgets over live objects: controls of ipywidgets, a picture that follows them, a still for places without
 a kernel."""
 
+from course_utils.explore.allocator import allocator
 from course_utils.explore.checkpoints import checkpoints
 from course_utils.explore.compiled import compiled
 from course_utils.explore.floats import floats
@@ -13,6 +14,7 @@ from course_utils.explore.signal import signal
 from course_utils.explore.strides import strides
 
 __all__ = [
+    "allocator",
     "checkpoints",
     "compiled",
     "floats",

@@ -5,6 +5,8 @@
     peak_bytes(fn, *args)       most bytes at one moment, by category
     step_timeline(fn, *args)    bytes alive at each operator of a step, by when they were made
     allocator_peak(fn, *args)   the peak by the allocator's own account, to compare
+    snapshot_timeline(snapshot) what torch.cuda.memory._snapshot() tells, as moments of bytes alive
+    roofline(device)            bytes and floating-point operations a second that this machine reaches
     with operators() as ops     which operators ran, and how often
     with syncs() as found       where a GPU would have made Python wait
     with graphs_compiled() as c graphs, graph breaks, recompilations
@@ -19,8 +21,9 @@ and on a GPU: they are those of the operators, not of an allocator that rounds u
 """
 
 from course_utils.measure.compiling import GraphsCompiled, graphs_compiled
-from course_utils.measure.memory import Live, Peak, live_bytes, peak_bytes
+from course_utils.measure.memory import Live, Moment, Peak, live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators
+from course_utils.measure.roofline import Point, Roofline, roofline
 from course_utils.measure.saved import Saved, saved_bytes
 from course_utils.measure.steps import StepTimeline, Tick, allocator_peak, step_timeline
 from course_utils.measure.storage import same_storage, storage_bytes, version
@@ -32,9 +35,12 @@ from course_utils.measure.training import Run, record_run
 __all__ = [
     "GraphsCompiled",
     "Live",
+    "Moment",
     "Operators",
     "Peak",
+    "Point",
     "Ratio",
+    "Roofline",
     "Run",
     "Saved",
     "StepTimeline",
@@ -49,8 +55,10 @@ __all__ = [
     "operators",
     "peak_bytes",
     "record_run",
+    "roofline",
     "same_storage",
     "saved_bytes",
+    "snapshot_timeline",
     "step_timeline",
     "storage_bytes",
     "syncs",

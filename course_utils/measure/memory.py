@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from course_utils.measure.modes import Watch, caller, in_backward, packet
+from course_utils.measure.modes import Watch, caller, in_backward, packet, readers_line
 from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.traces import is_readers
 
 Category = Literal["parameters", "gradients", "optimizer", "activations", "temporaries"]
 CATEGORIES: tuple[Category, ...] = ("parameters", "gradients", "optimizer", "activations", "temporaries")
@@ -32,11 +33,12 @@ CATEGORIES: tuple[Category, ...] = ("parameters", "gradients", "optimizer", "act
 
 @dataclass(eq=False)
 class Block:
-    """One storage that was allocated during the call. `op` made it."""
+    """One storage that was allocated during the call. `op` made it, in this `line` of the reader's."""
 
     op: str
     bytes: int
     backward: bool
+    line: str = ""
     category: Category | None = None  # known for sure only at the end of the call
 
 
@@ -46,11 +48,12 @@ Event = tuple[str, Block | None, int]
 
 @dataclass(frozen=True)
 class Moment:
-    """The bytes alive right after one storage was allocated (by `op`) or freed (`op` is "" then)."""
+    """The bytes alive after one storage was allocated, by `op` in `line`, or freed (`op` is "" then)."""
 
     op: str
     backward: bool
     live: dict[Category, int]
+    line: str = ""
 
 
 @dataclass
@@ -84,7 +87,7 @@ class Peak:
             if block is not None and block.category is not None:
                 live[block.category] += change
                 op = block.op if kind == "new" else ""
-                moments.append(Moment(op, block.backward, {c: live[c] for c in CATEGORIES}))
+                moments.append(Moment(op, block.backward, {c: live[c] for c in CATEGORIES}, block.line))
         return moments
 
     def __str__(self) -> str:
@@ -125,6 +128,7 @@ def live_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **
 
     Sees what saved-tensor hooks cannot: tensors kept as attributes of a `ctx`, in lists, in cycles. A
     forward without leaks leaves nothing once its result is dropped; gradients that it left in `.grad` count.
+    Copies that `copy.deepcopy` makes of storages are not seen: no operator makes them.
     """
     ledger = _Ledger(device)
     with _collector_off():
@@ -137,6 +141,27 @@ def live_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **
         left = list(ledger.alive.values())
         ledger.forget()
     return Live(held, mine, sum(block.bytes for block in left), left)
+
+
+def snapshot_timeline(snapshot: dict[str, Any], device: int = 0) -> list[Moment]:
+    """What was alive after each allocation and release that `torch.cuda.memory._snapshot()` recorded.
+
+    The allocator knows no categories: all is "temporaries". `line` is the innermost frame outside torch, as
+    `file:number`. Raises `ValueError` where nothing was recorded (`_record_memory_history()` comes first).
+    """
+    traces = snapshot.get("device_traces") or []
+    if device >= len(traces) or not traces[device]:
+        raise ValueError("the snapshot has no trace: call torch.cuda.memory._record_memory_history() before")
+    live, moments = 0, []
+    for entry in traces[device]:
+        sign = {"alloc": 1, "free_completed": -1}.get(entry["action"], 0)
+        live += sign * entry["size"]
+        if sign:
+            frames = [f for f in entry.get("frames", ()) if is_readers(f["filename"])]
+            line = f"{frames[0]['filename']}:{frames[0]['line']}" if frames else ""
+            op = "alloc" if sign > 0 else ""
+            moments.append(Moment(op, False, dict.fromkeys(CATEGORIES, 0) | {"temporaries": live}, line))
+    return moments
 
 
 @contextlib.contextmanager
@@ -235,7 +260,7 @@ class _Ledger(Watch):
     def _enter(self, storage: torch.UntypedStorage, op: str, passing: bool, adds_to: Block | None) -> None:
         if self.device is not None and storage.device.type != self.device:
             return
-        block = Block(op, storage.nbytes(), in_backward())
+        block = Block(op, storage.nbytes(), in_backward(), readers_line())
         number = key(storage)
 
         def died(_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -11,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from course_utils.measure.storage import tensors_in
+from course_utils.traces import is_readers
 
 # The compiler's files are there because `disable` wraps the instruments.
 _OWN = ("course_utils.measure", "torch._dynamo.", "torch._compile")
@@ -83,6 +85,14 @@ def caller() -> FrameType | None:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
         frame = frame.f_back
     return frame
+
+
+def readers_line() -> str:
+    """The text of the reader's innermost line; "" where there is none."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not is_readers(frame.f_code.co_filename):
+        frame = frame.f_back
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() if frame else ""
 
 
 def packet(func: Any) -> str:

@@ -1,0 +1,155 @@
+"""The memory of a training step by category: predicted and measured, and over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from torch import nn
+
+from course_utils.draw import palette
+from course_utils.draw.picture import WIDTH, Picture
+from course_utils.measure.memory import CATEGORIES, Moment, Peak, snapshot_timeline
+
+COLOURS = {
+    "parameters": palette.STORAGE,
+    "gradients": palette.GRADIENT,
+    "optimizer": palette.FLIGHT,
+    "activations": palette.SAVED,
+    "temporaries": palette.VIEW,
+}
+MB = 1e6
+MOST = 1500  # moments that are drawn
+
+
+def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Picture:
+    """Two bars: the reader's prediction in MB by category, and the measured peak with the model's parameters.
+
+    What is predicted as `...` is left out. Raises `TypeError` for a prediction that is neither a number nor
+    `...`, `ValueError` for an unknown category.
+    """
+    for name, value in prediction.items():
+        if name not in CATEGORIES:
+            raise ValueError(f"draw.memory: categories are {', '.join(CATEGORIES)}; given was {name!r}")
+        if value is not ... and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise TypeError(f"draw.memory: {name} is a number of MB or `...`; given was {value!r}")
+    own = sum(p.nbytes for p in model.parameters()) / MB
+    measured = {name: size / MB for name, size in peak.by_category.items()}
+    measured["parameters"] += own
+    guessed = {"parameters": own} | {k: v for k, v in prediction.items() if v is not ...}
+    picture = Picture(figsize=(WIDTH / 100, 1.75), layout="constrained")
+    axes = picture.subplots()
+    _bare(axes)
+    rows = {"you": guessed if len(guessed) > 1 else {}, "measured": measured}
+    width = max(1.0, *(sum(row.values()) for row in rows.values()))
+    for y, (who, row) in enumerate(rows.items()):
+        left = 0.0
+        for name in CATEGORIES:
+            size = row.get(name, 0)
+            axes.barh(y, size, left=left, height=0.6, color=COLOURS[name])
+            if size > 0.1 * width:
+                axes.text(
+                    left + size / 2,
+                    y,
+                    f"{name}\n{size:.0f}",
+                    color=palette.INK,
+                    fontsize=8.5,
+                    ha="center",
+                    va="center",
+                )
+            left += size
+        label = f"{who}: {left:.0f} MB" if row else f"{who}: nothing yet"
+        axes.text(0, y - 0.43, label, color=palette.TEXT, fontsize=9.5, weight="bold")
+    axes.set_ylim(1.4, -0.75)
+    axes.set_xlim(0, width)
+    axes.set_yticks([])
+    axes.set_xlabel("MB at the peak", color=palette.TEXT, fontsize=9)
+    said = ", ".join(f"{name} {size:.0f}" for name, size in measured.items())
+    picture.description = f"Measured at the peak, in MB: {said}."
+    return picture
+
+
+def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
+    """The bytes alive over a step, by category, with the peak and the line of code that was running.
+
+    `recorded`: what `measure.peak_bytes` returned, or `torch.cuda.memory._snapshot()`. Raises `TypeError` for
+    anything else, `ValueError` where nothing was recorded.
+    """
+    if isinstance(recorded, Peak):
+        moments = recorded.timeline
+    elif isinstance(recorded, dict):
+        moments = snapshot_timeline(recorded)
+    else:
+        raise TypeError(
+            "draw.memory_timeline: wanted what measure.peak_bytes returns or torch.cuda.memory._snapshot(); "
+            f"given was {recorded!r}"
+        )
+    if not moments:
+        raise ValueError("draw.memory_timeline: nothing was allocated while this was recorded")
+    top = max(range(len(moments)), key=lambda i: _total(moments[i]))
+    every = -(-len(moments) // MOST)
+    shown = sorted({*range(0, len(moments), every), top, len(moments) - 1})
+    picture = Picture(figsize=(WIDTH / 100, 2.9), layout="constrained")
+    axes = picture.subplots()
+    _bare(axes)
+    named = [name for name in CATEGORIES if any(moments[i].live[name] for i in shown)]
+    below = [0.0] * len(shown)
+    most = _total(moments[top]) / MB
+    for name in named:
+        above = [b + moments[i].live[name] / MB for b, i in zip(below, shown, strict=True)]
+        axes.fill_between(shown, below, above, color=COLOURS[name], linewidth=0, step="post")
+        _name(axes, name, shown, below, above, most)
+        below = above
+    axes.plot([top, top], [0, most], color=palette.ODD, linewidth=1.2)
+    line = moments[top].line or moments[top].op
+    side = "left" if top < 0.6 * len(moments) else "right"
+    note = f" {most:.1f} MB · {line[:60]} "
+    axes.text(
+        top, 1.03 * most, note, color=palette.TEXT, fontsize=9, ha=side, va="bottom", family=palette.CODE
+    )
+    axes.set_ylim(0, 1.2 * most)
+    axes.set_xlim(0, len(moments))
+    axes.set_ylabel("MB alive", color=palette.TEXT, fontsize=9)
+    axes.set_xlabel("allocations and releases", color=palette.TEXT, fontsize=9)
+    picture.description = f"Bytes alive over the step. The peak is {most:.1f} MB, in `{line}`."
+    return picture
+
+
+def _total(moment: Moment) -> int:
+    return sum(moment.live.values())
+
+
+def _name(
+    axes: Any, name: str, shown: list[int], below: list[float], above: list[float], most: float
+) -> None:
+    """The category's name where its band is thick for a while; beside it, with a line, where it never is."""
+    thick = [a - b for a, b in zip(above, below, strict=True)]
+    high = max(thick)
+    run: list[int] = []  # the longest stretch in which the band stays thick
+    for _, stretch in groupby(range(len(thick)), key=lambda i: thick[i] > 0.6 * high):
+        places = list(stretch)
+        if thick[places[0]] > 0.6 * high and len(places) > len(run):
+            run = places
+    at = run[len(run) // 2]
+    if len(run) > 0.06 * len(thick) and high > 0.04 * most:
+        middle = (below[at] + above[at]) / 2
+        axes.text(shown[at], middle, name, color=palette.INK, fontsize=9, ha="center", va="center")
+        return
+    axes.annotate(
+        name,
+        (shown[at], above[at]),
+        (90, -12),
+        textcoords="offset points",
+        color=palette.TEXT,
+        fontsize=9,
+        va="center",
+        arrowprops={"arrowstyle": "-", "color": palette.TEXT, "linewidth": 0.8},
+    )
+
+
+def _bare(axes: Any) -> None:
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(palette.TEXT)
+    axes.tick_params(colors=palette.TEXT, labelsize=8)

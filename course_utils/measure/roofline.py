@@ -1,0 +1,143 @@
+"""How many bytes and floating-point operations a second this machine reaches, and where operators stand."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_utils.measure.modes import Watch
+from course_utils.measure.storage import key, storages, tensors_in
+
+ELEMENTS = 8_000_000  # of the vectors that are copied: more than caches hold
+SIDE = {"cpu": 1024}  # of the matrices that are multiplied; 4096 elsewhere
+REPEATS = 7
+
+# What an operator computes for each element of its result, where it is no product of matrices. A rough count:
+# it only has to tell memory-bound operators from the rest.
+_EACH = {"gelu": 10, "native_layer_norm": 8, "_softmax": 5, "exp": 4, "tanh": 4, "sin": 4, "erf": 8}
+_PRODUCTS = ("mv", "addmv", "dot", "vdot")  # torch's own counter leaves them out
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """`bandwidth` in bytes a second, `peak` in float32 operations a second, both measured."""
+
+    device: str
+    bandwidth: float
+    peak: float
+
+    @property
+    def bend(self) -> float:
+        """The arithmetic intensity at which computing takes as long as moving, in operations a byte."""
+        return self.peak / self.bandwidth
+
+    def limit(self, intensity: float) -> float:
+        """The most operations a second at this intensity: Williams, Waterman and Patterson (2009)."""
+        return min(self.peak, intensity * self.bandwidth)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.device}: {self.bandwidth / 1e9:.1f} GB/s, {self.peak / 1e9:.0f} GFLOP/s, "
+            f"bend at {self.bend:.1f} operations a byte"
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """A call on the roofline: operations, bytes read and written at least, the seconds that it took."""
+
+    flops: int
+    bytes: int
+    seconds: float
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / self.bytes
+
+    @property
+    def rate(self) -> float:
+        return self.flops / self.seconds
+
+
+def roofline(device: str | torch.device = "cpu") -> Roofline:
+    """Measures copying a large vector and multiplying large float32 matrices; takes about a second."""
+    device = torch.device(device)
+    vector, target = torch.ones(ELEMENTS, device=device), torch.empty(ELEMENTS, device=device)
+    side = SIDE.get(device.type, 4096)
+    a, b = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
+    copying = best_seconds(lambda: target.copy_(vector), device)
+    product = best_seconds(lambda: a @ b, device)
+    return Roofline(str(device), 2 * vector.nbytes / copying, 2 * side**3 / product)
+
+
+def place(fn: Callable[[], Any]) -> Point:
+    """Where a call stands: its operations and bytes counted, its time measured.
+
+    Bytes are those of the distinct storages that each operator reads and returns. Raises `ValueError` where
+    it runs no operator that computes.
+    """
+    counter = _Counter()
+    with counter:
+        result = fn()
+    tensors = list(tensors_in(result))
+    if not counter.flops or not tensors:
+        raise ValueError(
+            "wanted: a call that computes with tensors and returns one; this one counts no operation"
+        )
+    return Point(counter.flops, counter.bytes, best_seconds(fn, tensors[0].device))
+
+
+def best_seconds(fn: Callable[[], Any], device: torch.device) -> float:
+    """The least of several times: what disturbs only makes it longer."""
+    wait = getattr(torch, device.type, None)
+    wait = getattr(wait, "synchronize", lambda: None)
+    fn()
+    best = math.inf
+    for _ in range(REPEATS):
+        wait()
+        start = time.perf_counter()
+        fn()
+        wait()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+class _Counter(Watch):
+    """Adds up operations and bytes of the operators that return no view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = self.bytes = 0
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        from torch.utils.flop_counter import flop_registry
+
+        out = run()
+        if getattr(func, "is_view", False):
+            return out
+        made = list(tensors_in(out))
+        formula = flop_registry.get(getattr(func, "overloadpacket", func))
+        name = str(getattr(func, "overloadpacket", func)).removeprefix("aten.")
+        if formula is not None:
+            self.flops += formula(*args, **kwargs, out_val=out)
+        elif name in _PRODUCTS:
+            self.flops += 2 * max(t.numel() for t in tensors_in(args))
+        else:
+            self.flops += _EACH.get(name, 1) * max((t.numel() for t in made), default=0)
+        self.bytes += _bytes([*tensors_in(args), *tensors_in(kwargs), *made])
+        return out
+
+
+def _bytes(tensors: list[Tensor]) -> int:
+    """What of each storage is read or written, at least once: no more than the tensor's own elements."""
+    most: dict[int, int] = {}
+    for t in tensors:
+        for storage in storages(t):
+            most[key(storage)] = max(most.get(key(storage), 0), min(t.nbytes, storage.nbytes()))
+    return sum(most.values())

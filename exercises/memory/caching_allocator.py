@@ -1,0 +1,176 @@
+"""An allocator like torch's
+
+Build what stands between torch and `cudaMalloc`.
+
+- Requests are rounded up to 512 bytes. Up to 1 MiB they are *small*. Small blocks come from segments of
+  2 MiB, large ones from segments of 20 MiB; a request from 10 MiB on gets its own, rounded up to 2 MiB.
+  The two never mix.
+- `malloc` takes the smallest free block that fits, or else a new segment. The rest is split off, in a large
+  segment only if it is more than 1 MiB.
+- `free` takes what `malloc` returned, and merges it with free neighbours in its segment. `empty_cache` gives
+  back segments that are free.
+
+`segments()` → `[{"address": 0, "total_size": 2097152, "blocks": [{"size": 512, "state": "inactive"}, ...]}]`,
+oldest first; a block in use is `"active_allocated"`.
+"""
+
+import re
+from typing import Any
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=25,
+    hints=[
+        "What has to be known of a block so that `free` finds its neighbours, and `malloc` all free ones?",
+        "A list of blocks for each segment, in the order of their addresses, holds it all. Splitting inserts "
+        "into the list, merging removes from it.",
+        "`min(candidates, key=size)` over the free blocks of all segments of the right kind. `reserved` and "
+        "`allocated` are sums over the same lists; addresses begin where the last segment ended.",
+    ],
+)
+
+
+@exercise.starter
+class CachingAllocator:
+    def malloc(self, size: int) -> Any:
+        raise NotImplementedError
+
+    def free(self, block: Any) -> None: ...
+    def empty_cache(self) -> None: ...
+    def segments(self) -> list[dict[str, Any]]: ...
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the blocks in use"""
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of all segments"""
+
+
+_SETUP = "KiB, MiB = 2**10, 2**20\nallocator = CachingAllocator()\n"
+
+
+def _strips(allocator) -> list[str]:
+    """Each segment in KiB, as `2048: 1 used, 2047 free`."""
+    words, strips = {"inactive": "free", "active_allocated": "used"}, []
+    for segment in allocator.segments():
+        blocks = [f"{b['size'] / 1024:g} {words.get(b['state'], b['state'])}" for b in segment["blocks"]]
+        strips.append(f"{segment['total_size'] / 1024:g}: {', '.join(blocks)}")
+    return strips
+
+
+def _follow(CachingAllocator, scripts):
+    """Scripts, parted by `--`: lines of code, most with the segments after it behind an arrow."""
+    with Rows() as rows:
+        for script in scripts.split("--"):
+            lines = [line.strip().split(" -> ") for line in script.strip().splitlines()]
+            with rows.of(f"`{lines[-1][0]}`"):
+                t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
+                for code, *after in lines:
+                    t.run(code)
+                    for strips in after:
+                        came = _strips(t.allocator)
+                        expect.equal(came, strips.split(" | "), what="the list of segments, in KiB,")
+                        for name, pattern in (("allocated", r"(\S+) used"), ("reserved", r"(\S+):")):
+                            total = sum(float(n) for n in re.findall(pattern, strips)) * 1024
+                            expect.equal(getattr(t.allocator, name), int(total), what=f"`{name}`")
+
+
+@exercise.check
+def rounding(CachingAllocator):
+    """Requests are rounded up to 512 bytes, and small segments are 2 MiB
+
+    A tensor of one element takes 512 bytes of the device. What is left of the segment serves the next ones.
+    """
+    scripts = """a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
+        --a = allocator.malloc(512) -> 2048: 0.5 used, 2047.5 free
+        --a = allocator.malloc(513) -> 2048: 1 used, 2047 free
+        --a, b = allocator.malloc(MiB), allocator.malloc(MiB) -> 2048: 1024 used, 1024 used
+        c = allocator.malloc(1) -> 2048: 1024 used, 1024 used | 2048: 0.5 used, 2047.5 free"""
+    _follow(CachingAllocator, scripts)
+
+
+@exercise.check
+def pools(CachingAllocator):
+    """Large requests have segments of their own
+
+    20 MiB serve several large requests. From 10 MiB on, a segment would hold little else, so it has the size
+    of the request, in steps of 2 MiB. Small blocks would break up large segments, so the two don't mix.
+    """
+    scripts = """a = allocator.malloc(MiB + 1) -> 20480: 1024.5 used, 19455.5 free
+        --a = allocator.malloc(10 * MiB - 512) -> 20480: 10239.5 used, 10240.5 free
+        --a = allocator.malloc(10 * MiB) -> 10240: 10240 used
+        --a = allocator.malloc(12 * MiB + 1) -> 14336: 12288.5 used, 2047.5 free
+        --a = allocator.malloc(2 * MiB) -> 20480: 2048 used, 18432 free
+        b = allocator.malloc(1) -> 20480: 2048 used, 18432 free | 2048: 0.5 used, 2047.5 free"""
+    _follow(CachingAllocator, scripts)
+
+
+@exercise.check
+def splitting(CachingAllocator):
+    """The rest of a block is split off, in a large segment if it is more than 1 MiB
+
+    A rest of at most 1 MiB could serve no large request. It stays with the block, and counts as allocated.
+    """
+    scripts = """a = allocator.malloc(11 * MiB) -> 12288: 12288 used
+        --a = allocator.malloc(11 * MiB - 512) -> 12288: 11263.5 used, 1024.5 free
+        --a, b = map(allocator.malloc, (MiB, MiB - 512)) -> 2048: 1024 used, 1023.5 used, 0.5 free"""
+    _follow(CachingAllocator, scripts)
+
+
+@exercise.check
+def best_fit(CachingAllocator):
+    """The smallest free block that fits is taken, from whichever segment
+
+    The first that fits may be the large one that the next request needs.
+    """
+    holes = "a, b, c, d = (allocator.malloc(n * KiB) for n in (512, 1, 64, 1))\n"
+    holes += "allocator.free(a); allocator.free(c)\ne = allocator.malloc"
+    scripts = f"""{holes}(64 * KiB) -> 2048: 512 free, 1 used, 64 used, 1 used, 1470 free
+        --{holes}(63 * KiB) -> 2048: 512 free, 1 used, 63 used, 1 free, 1 used, 1470 free
+        --{holes}(65 * KiB) -> 2048: 65 used, 447 free, 1 used, 64 free, 1 used, 1470 free
+        --a, b = map(allocator.malloc, (18 * MiB, 16 * MiB))
+        allocator.free(a); allocator.free(b)
+        c = allocator.malloc(2 * MiB) -> 18432: 18432 free | 16384: 2048 used, 14336 free
+        --a, b, c = (allocator.malloc(MiB) for _ in range(3))
+        allocator.free(a) -> 2048: 1024 free, 1024 used | 2048: 1024 used, 1024 free
+        d, e = map(allocator.malloc, (MiB, MiB)) -> 2048: 1024 used, 1024 used | 2048: 1024 used, 1024 used"""
+    _follow(CachingAllocator, scripts)
+
+
+@exercise.check
+def merging(CachingAllocator):
+    """A freed block merges with free neighbours on both sides
+
+    Otherwise the holes would get smaller with every request, and none would be large enough in the end. Two
+    segments don't merge, even if one ends where the next begins.
+    """
+    start = "a, b, c = (allocator.malloc(512 * KiB) for _ in range(3))\n"
+    scripts = f"""{start}allocator.free(c) -> 2048: 512 used, 512 used, 1024 free
+        --{start}allocator.free(a); allocator.free(b) -> 2048: 1024 free, 512 used, 512 free
+        --{start}allocator.free(a); allocator.free(c); allocator.free(b) -> 2048: 2048 free
+        --a, b, c = (allocator.malloc(MiB) for _ in range(3))
+        allocator.free(b); allocator.free(c) -> 2048: 1024 used, 1024 free | 2048: 2048 free"""
+    _follow(CachingAllocator, scripts)
+
+
+@exercise.check
+def cache(CachingAllocator):
+    """`empty_cache` gives back what is free as a whole, and nothing else
+
+    A segment with one block in use stays. Freed blocks are used again, so emptying the cache helps other
+    programs, not yours.
+    """
+    scripts = """a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 1))
+        allocator.free(a); allocator.empty_cache() -> 14336: 14336 used | 2048: 0.5 used, 2047.5 free
+        allocator.free(b); allocator.empty_cache() -> 2048: 0.5 used, 2047.5 free
+        --a, b = map(allocator.malloc, (MiB, MiB))
+        allocator.free(a); allocator.empty_cache() -> 2048: 1024 free, 1024 used"""
+    _follow(CachingAllocator, scripts)
+    t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
+    t.run("a, b = map(allocator.malloc, (12 * MiB, 14 * MiB))")
+    t.run("allocator.free(a); allocator.empty_cache()\nc = allocator.malloc(16 * MiB)")
+    (a, b), (c, d) = ((s["address"], s["address"] + s["total_size"]) for s in t.allocator.segments())
+    expect.true(b <= c or d <= a, f"segments overlap: {a} to {b}, {c} to {d}", "expected: they don't")

@@ -1,0 +1,151 @@
+"""The loss without its logits
+
+Return `F.cross_entropy(hidden @ weight.T, target, ignore_index=ignore_index)` without ever having all logits:
+at most `chunk` rows of them at a time, in the forward and in the backward.
+
+- Loss and gradients of `hidden` and `weight` are those of the one large call, up to rounding. The mean is
+  over the rows that count. The last chunk may be smaller.
+- Between forward and backward nothing is kept that grows with rows times classes.
+
+`torch.utils.checkpoint` is allowed, and so is an `autograd.Function` of your own.
+
+`chunked_cross_entropy(torch.zeros(4, 2), torch.zeros(8, 2), torch.arange(4), 3)` → `tensor(2.0794)`
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    core=True,
+    hints=[
+        "The loss is a sum over rows, divided by one number. Which number, and when do you know it?",
+        "A sum of the chunks' losses has a graph that keeps all chunks. What runs a part of the forward "
+        "without keeping anything of it?",
+        "Either `checkpoint` around a function of one chunk that returns its sum. Or a Function whose "
+        "forward adds up each chunk's gradient at once, and whose backward multiplies by what arrives.",
+    ],
+)
+
+
+@exercise.starter
+def chunked_cross_entropy(
+    hidden: Tensor, weight: Tensor, target: Tensor, chunk: int, ignore_index: int = -100
+) -> Tensor:
+    """(rows, width), (classes, width), (rows,) -> ()"""
+    raise NotImplementedError
+
+
+_SETUP = """
+torch.manual_seed(0)
+hidden = torch.randn({rows}, {width}, device=device).requires_grad_({hidden})
+weight = torch.randn({classes}, {width}, device=device).requires_grad_({weight})
+target = torch.randint({classes}, ({rows},), device=device)
+{more}"""
+_CALL = "loss = chunked_cross_entropy(hidden, weight, target, {chunk}{ignore})"
+
+
+def _given(answer, device, rows=10, width=4, classes=7, hidden=True, weight=True, more=""):
+    setup = _SETUP.format(rows=rows, width=width, classes=classes, hidden=hidden, weight=weight, more=more)
+    return expect.given(setup, chunked_cross_entropy=answer, device=device)
+
+
+def _compare(t, chunk, ignore=-100, factor=1.0):
+    """The loss and both gradients against float64."""
+    twins = [x.detach().double().requires_grad_() for x in (t.hidden, t.weight)]
+    logits = twins[0] @ twins[1].T
+    wanted = F.cross_entropy(logits, t.target, ignore_index=ignore)
+    grads = torch.autograd.grad(factor * wanted, twins)
+    with torch.no_grad():
+        chunks = zip(logits.split(chunk), t.target.split(chunk), strict=True)
+        means = torch.stack([F.cross_entropy(a, b, ignore_index=ignore) for a, b in chunks]).mean()
+    before = [x.detach().clone() for x in (t.hidden, t.weight, t.target)]
+    t.run(_CALL.format(chunk=chunk, ignore="" if ignore == -100 else f", {ignore}"))
+    like = {"the mean of the chunks' means": means}
+    expect.close(t.loss.detach(), wanted.detach(), what="the loss", like=like, factor=16)
+    t.run(f"({factor} * loss).backward()" if factor != 1 else "loss.backward()")
+    for name, x in zip(("hidden", "weight", "target"), before, strict=True):
+        expect.unchanged(getattr(t, name).detach(), x, what=f"`{name}`")
+    for name, grad in zip(("hidden", "weight"), grads, strict=True):
+        x = getattr(t, name)
+        if x.requires_grad:
+            expect.true(x.grad is not None, f"`{name}.grad` is None", "expected: a tensor")
+            expect.close(x.grad, grad, what=f"`{name}.grad`", factor=64)
+
+
+@exercise.check
+def values(chunked_cross_entropy, device):
+    """Loss and gradients are those of the one large call
+
+    Each row's loss needs its own logits only. Where the last chunk is smaller, a mean of the chunks' means
+    gives its rows too much weight.
+    """
+    with Rows() as rows:
+        for chunk in (5, 3, 1, 64):
+            with rows.of(f"10 rows, chunk {chunk}"):
+                _compare(_given(chunked_cross_entropy, device), chunk)
+
+
+@exercise.check
+def ignored(chunked_cross_entropy, device):
+    """Rows that don't count are in no sum, and not in the number that divides
+
+    `ignore_index` takes rows out of the mean. A chunk may have few rows that count, or none: its own mean is
+    nan then.
+    """
+    more = "target[:5] = {}"
+    with Rows() as rows:
+        for index in (-100, 2):
+            with rows.of(f"`ignore_index={index}`"):
+                t = _given(chunked_cross_entropy, device, more=more.format(index))
+                _compare(t, 3, index)
+
+
+@exercise.check
+def chain(chunked_cross_entropy, device):
+    """The loss is a part of a larger graph
+
+    Backward multiplies by the gradient that arrives. It is 1 only where the loss itself is what you call
+    `backward` on.
+    """
+    _compare(_given(chunked_cross_entropy, device), 4, factor=3.0)
+    for hidden, weight in ((True, False), (False, True)):
+        t = _given(chunked_cross_entropy, device, hidden=hidden, weight=weight)
+        _compare(t, 4)
+        frozen = t.weight if hidden else t.hidden
+        expect.true(frozen.grad is None, "a tensor that needs no gradient has one", "expected: None")
+
+
+@exercise.check
+def peak(chunked_cross_entropy, device):
+    """There are never more logits than those of a chunk
+
+    The logits have rows times classes elements, and their log-softmax and gradient as many again. In chunks,
+    the peak grows with the rows no faster than `hidden` does.
+    """
+    found = {}
+    for rows in (64, 256):
+        t = _given(chunked_cross_entropy, device, rows=rows, width=8, classes=500)
+        run = _CALL.format(chunk=16, ignore="") + "; loss.backward()"
+        found[rows] = measure.peak_bytes(t.run, run).total
+    chunk, own = 16 * 500 * 4, 500 * 8 * 4
+    expect.at_most(found[64], 5 * chunk + 4 * own + 3 * 64 * 8 * 4, "the peak for 64 rows", unit="bytes")
+    grown = found[256] - found[64]
+    expect.at_most(grown, 6 * 192 * 8 * 4, "what 192 more rows add to the peak", unit="bytes")
+
+
+@exercise.check
+def kept(chunked_cross_entropy, device):
+    """Nothing of the chunks is kept for backward
+
+    Log-softmax keeps its result for its derivative. A loss that is added up over chunks in the ordinary way
+    keeps that of every chunk.
+    """
+    t = _given(chunked_cross_entropy, device, rows=128, width=8, classes=500)
+    held = measure.live_bytes(lambda: t.chunked_cross_entropy(t.hidden, t.weight, t.target, 16)).held
+    own = 4 * 8 * (500 + 128)
+    expect.at_most(held, 2 * own + 4096, "what the loss keeps for backward", unit="bytes")

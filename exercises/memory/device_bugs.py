@@ -1,0 +1,129 @@
+"""Repair: tensors on the wrong device
+
+The module below scores tokens against their position and a mask, and has a loss with a weight for each class.
+It works on the CPU. After `.to(device)` it fails, or its tensors travel in each forward. Mend it.
+
+- After `module.to(device)` every tensor of the forward and of the loss is on that device. Nothing is copied
+  from device to device in a call.
+- `class_weights` is saved with the module. `positions` and `mask` can be computed again, and aren't saved.
+- Results, parameters and their names stay as they are. Nothing names a device.
+
+`DeviceBugs(8, 4, 3).to("meta")(torch.ones(2, 8, dtype=int, device="meta")).device` → `device(type='meta')`
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils import measure
+from course_utils.exercise import Exercise, expect
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "`module.to` moves parameters and buffers. Which of the tensors below are neither?",
+        "`register_buffer(name, tensor)` makes a tensor move with the module. Which argument keeps it out of "
+        "the `state_dict`? And which tensor is made anew in each forward?",
+        "Three buffers, two of them with `persistent=False`. `torch.arange` in the forward becomes a slice "
+        "of one of them, or gets the device of `tokens`.",
+    ],
+)
+
+
+@exercise.starter
+class DeviceBugs(nn.Module):
+    def __init__(self, length: int, width: int, classes: int):
+        super().__init__()
+        self.embed = nn.Embedding(classes, width)
+        self.head = nn.Linear(width, classes)
+        self.positions = torch.linspace(-1, 1, length)[:, None]
+        self.mask = torch.ones(length, length).tril().bool()
+        self.class_weights = torch.arange(1.0, classes + 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, time) -> (batch, time, classes)"""
+        time = tokens.shape[1]
+        x = self.embed(tokens) + self.positions[:time].to(tokens.device)
+        scores = x @ x.mT + torch.arange(time) / 10
+        scores = scores.masked_fill(~self.mask[:time, :time], -1e9)
+        return self.head(scores.softmax(-1) @ x)
+
+    def loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        """(batch, time, classes), (batch, time) -> ()"""
+        weights = self.class_weights.to(logits.device)
+        return F.cross_entropy(logits.flatten(0, 1), target.flatten(), weight=weights)
+
+
+_SETUP = """
+torch.manual_seed(0)
+model = DeviceBugs(8, 4, 3)
+tokens, target = torch.randint(3, (2, 6)), torch.randint(3, (2, 6))
+"""
+
+
+@exercise.check
+def moves(DeviceBugs):
+    """Everything is on the module's device
+
+    `module.to` moves parameters and buffers. A tensor in a plain attribute stays where it was made, and what
+    a forward makes without `device=` is on the CPU.
+    """
+    t = expect.given(_SETUP + "model = model.to('meta')", DeviceBugs=DeviceBugs)
+    t.run("logits = model(tokens.to('meta'))")
+    expect.equal(t.logits.device.type, "meta", what="the device of `logits`")
+    t.run("loss = model.loss(logits, target.to('meta'))")
+    expect.equal(t.loss.device.type, "meta", what="the device of `loss`")
+
+
+@exercise.check
+def no_copies(DeviceBugs):
+    """No tensor travels in a call
+
+    `.to(device)` in a forward copies in each call. On a GPU that is a transfer for every step, of numbers
+    that don't change.
+    """
+    t = expect.given(_SETUP + "model = model.to('meta')\ntokens = tokens.to('meta')", DeviceBugs=DeviceBugs)
+    with measure.operators() as ops:
+        t.run("loss = model.loss(model(tokens), target.to('meta'))")
+    copies = ops.count("aten._to_copy") - 1  # the target's
+    expect.equal(copies, 0, what="the number of tensors that are copied to a device in the call")
+
+
+@exercise.check
+def saved(DeviceBugs):
+    """The weights of the classes are saved, the rest is not
+
+    `persistent=False` keeps a buffer out of the `state_dict`. What can be computed again only makes files
+    larger, and ties them to one length.
+    """
+    t = expect.given(_SETUP, DeviceBugs=DeviceBugs)
+    names = ["class_weights", "embed.weight", "head.bias", "head.weight"]
+    expect.equal(sorted(t.call("model.state_dict()")), names, what="the sorted names in the `state_dict`")
+    trained = sorted(name for name, _ in t.model.named_parameters())
+    expect.equal(trained, names[1:], what="the sorted names of the parameters")
+
+
+@exercise.check
+def same(DeviceBugs):
+    """The results are the same
+
+    A loaded module computes with the weights of the file.
+    """
+    t = expect.given(_SETUP, DeviceBugs=DeviceBugs)
+    twin = exercise.starter_object(8, 4, 3)
+    twin.load_state_dict({k: v for k, v in t.model.state_dict().items() if k != "class_weights"})
+    with expect.left_alone(t.tokens, what="`tokens`"), expect.left_alone(t.target, what="`target`"):
+        t.run("logits = model(tokens)")
+        with expect.left_alone(t.logits, what="`logits`"):
+            t.run("loss = model.loss(logits, target)")
+    logits = twin(t.tokens)
+    loss = twin.loss(logits, t.target)
+    expect.equal(t.logits.detach(), logits.detach(), what="`logits`")
+    expect.equal(t.loss.detach(), loss.detach(), what="`loss`")
+    loss.backward()
+    t.run("loss.backward()")
+    expect.equal(t.model.embed.weight.grad, twin.embed.weight.grad, what="`model.embed.weight.grad`")
+    t.run("model.load_state_dict(dict(model.state_dict(), class_weights=torch.tensor([5.0, 1.0, 2.0])))")
+    twin.class_weights = torch.tensor([5.0, 1.0, 2.0])
+    came = t.call("model.loss(logits.detach(), target)")
+    expect.equal(came, twin.loss(logits.detach(), t.target), what="the loss with loaded weights")

@@ -1,0 +1,156 @@
+"""A metric that doesn't wait
+
+The function below computes the mean cross-entropy and the accuracy over the rows whose target isn't -1, and
+keeps the best accuracy so far in `best`. On a GPU Python waits several times in each call. Rewrite it so that
+Python never waits.
+
+- Both results, the gradients and `best` (the same tensor, written in place) are as before.
+- A row with target -1 counts for nothing, even if its logits are inf or nan. Its gradient is zero.
+- Where no row counts, both results are 0, and `best` stays.
+
+`no_hidden_syncs(torch.zeros(2, 3), torch.tensor([0, -1]), best)` → `(tensor(1.0986), tensor(1.))`
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "Which lines need a value, or a number of elements, before Python can go on? `measure.syncs` names "
+        "them.",
+        "`logits[keep]` has as many rows as `keep` has `True`s. What holds the same and has the shape of "
+        "`logits`? And which function chooses between two tensors without an `if`?",
+        "`torch.where` puts zeros into the rows that don't count, before the loss. Sum, and divide by a "
+        "count that is at least 1. `torch.maximum` and `copy_` stand in for the last `if`.",
+    ],
+)
+
+
+@exercise.starter
+def no_hidden_syncs(logits: Tensor, target: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, classes), (n,), () -> mean loss (), accuracy ()"""
+    keep = target != -1
+    if not keep.any():
+        return logits.new_zeros(()), logits.new_zeros(())
+    loss = F.cross_entropy(logits[keep], target[keep])
+    right = 0
+    for row in keep.nonzero():
+        right += (logits[row].argmax() == target[row]).item()
+    accuracy = right / keep.sum().item()
+    if accuracy > best:
+        best.fill_(accuracy)
+    return loss, torch.tensor(accuracy, device=logits.device)
+
+
+_SETUP = """
+torch.manual_seed({seed})
+logits = torch.randn(6, 4, device=device).requires_grad_()
+target = torch.tensor({target}, device=device)
+best = torch.tensor({best}, device=device)
+"""
+_CALL = "loss, accuracy = no_hidden_syncs(logits, target, best)"
+SOME = "[1, -1, 3, 0, -1, 2]"
+
+
+def _given(no_hidden_syncs, device, target=SOME, best=0.0, seed=0, more=""):
+    setup = _SETUP.format(target=target, best=best, seed=seed) + more
+    return expect.given(setup, no_hidden_syncs=no_hidden_syncs, device=device)
+
+
+def _truth(t):
+    """Loss, gradient and accuracy over the rows that count, each row by itself, in float64."""
+    rows = [i for i, one in enumerate(t.target.tolist()) if one >= 0]
+    twin = t.logits.detach().double().cpu()[rows].requires_grad_()
+    wanted = t.target.cpu()[rows]
+    grad = torch.zeros(t.logits.shape, dtype=torch.float64)
+    if not rows:
+        return 0.0, grad, 0.0
+    loss = F.cross_entropy(twin, wanted)
+    loss.backward()
+    grad[rows] = twin.grad
+    return loss.item(), grad, (twin.argmax(1) == wanted).double().mean().item()
+
+
+def _same(t, best_before):
+    loss, grad, accuracy = _truth(t)
+    with expect.left_alone(t.logits, what="`logits`"):
+        t.run(_CALL)
+    like = t.logits.new_tensor
+    expect.equal(t.loss.detach(), like(loss), what="`loss`", factors={"the rows": 6.0})
+    expect.equal(t.accuracy, like(accuracy), what="`accuracy`", factors={"the rows": 6.0})
+    expect.equal(t.best, like(max(accuracy, best_before)), what="`best`")
+    if t.loss.requires_grad:
+        t.run("loss.backward()")
+    came = t.logits.grad if t.logits.grad is not None else torch.zeros_like(t.logits)
+    expect.equal(came.cpu(), grad.float(), what="`logits.grad`")
+
+
+@exercise.check
+def waits(no_hidden_syncs, device):
+    """Python doesn't wait
+
+    `if`, `.item()`, `.any()` in a condition need a value. A boolean mask and `nonzero` need to know how many
+    elements come out before their memory can be allocated.
+    """
+    t = _given(no_hidden_syncs, device)
+    with measure.syncs() as found:
+        t.run(_CALL)
+    told = f"Python waited {found.count()} times, expected: 0"
+    expect.true(found.count() == 0, told, *(f"  {line}" for line in found.where[:4]))
+
+
+@exercise.check
+def results(no_hidden_syncs, device):
+    """Loss, gradients, accuracy and `best` are as before
+
+    A row that doesn't count is in no sum and in no count. The mean divides by the rows that count.
+    """
+    with Rows() as rows:
+        for seed, target, best in (
+            (0, SOME, 0.0),
+            (1, SOME, 0.9),
+            (2, "[0, 1, 2, 3, 0, 1]", 0.1),
+            (3, "[-1] * 5 + [2]", 0.0),
+        ):
+            with rows.of(f"seed {seed}, targets {target}, best {best}"):
+                _same(_given(no_hidden_syncs, device, target, best, seed), best)
+
+
+@exercise.check
+def odd_rows(no_hidden_syncs, device):
+    """Rows that don't count may hold inf or nan
+
+    Zero times inf is nan, so multiplying by a mask doesn't switch a row off, neither forward nor backward.
+    `torch.where` before the loss does.
+    """
+    odd = "with torch.no_grad():\n    logits[1] = float('nan')\n    logits[4, 2] = float('inf')\n"
+    _same(_given(no_hidden_syncs, device, more=odd), 0.0)
+
+
+@exercise.check
+def none_counts(no_hidden_syncs, device):
+    """Where no row counts, the results are 0
+
+    A mean over nothing is 0 / 0, which is nan. One nan in a sum over batches spoils the whole epoch.
+    """
+    _same(_given(no_hidden_syncs, device, "[-1] * 6", 0.5), 0.5)
+
+
+@exercise.check
+def same_best(no_hidden_syncs, device):
+    """`best` is the same tensor, and keeps no graph
+
+    Whoever calls holds `best` and reads it at the end of the epoch. A new tensor doesn't reach them.
+    """
+    t = _given(no_hidden_syncs, device)
+    before, address = t.best, t.best.data_ptr()
+    t.run(_CALL)
+    expect.equal(before.data_ptr(), address, what="the address of `best`")
+    expect.true(not (before.requires_grad or t.accuracy.requires_grad), "`best` or `accuracy` has a graph")
+    expect.equal(before, t.accuracy, what="`best` after the first batch")

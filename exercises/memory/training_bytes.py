@@ -1,0 +1,146 @@
+"""Bytes before the first batch
+
+Return how many bytes training holds between `optimizer.step()` and the next `zero_grad()`, activations
+apart: a dictionary with the keys `"model"` (parameters and buffers), `"gradients"` and `"optimizer"`. `kind`
+is one of
+
+- `"sgd"`; `"momentum"`, SGD with momentum; `"adam"`, whose step counts take 4 bytes for each tensor;
+- `"masters"`: Adam on float32 copies of the trained parameters. Copies and state belong to the optimizer; the
+  model keeps its dtypes.
+
+A parameter with two names is one tensor. A frozen one gets no gradient. Work it out from shapes and dtypes:
+the model may be on `meta`.
+
+`training_bytes(nn.Linear(2, 3), "adam")` → `{"model": 36, "gradients": 36, "optimizer": 80}`
+"""
+
+import torch
+from torch import nn
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "Which tensors does the optimizer keep for one parameter, of which shape and dtype?",
+        "`model.parameters()` gives each tensor once. Which of them get a gradient?",
+        "`t.nbytes` for parameters, buffers and gradients. Adam keeps two tensors like the parameter and a "
+        "count of 4 bytes. Masters: 4 bytes an element three times, and the counts.",
+    ],
+)
+
+
+@exercise.starter
+def training_bytes(model: nn.Module, kind: str) -> dict[str, int]:
+    """Bytes of the model, of its gradients, of the optimizer's state"""
+    raise NotImplementedError
+
+
+def _measured(model: nn.Module, kind: str) -> dict[str, int]:
+    """By training for one step and adding up the storages that are there."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained:
+        p.grad = torch.ones_like(p)
+    masters = [nn.Parameter(p.detach().float()) for p in trained] if kind == "masters" else []
+    for master, p in zip(masters, trained, strict=False):
+        master.grad = p.grad.float()
+    how = {"sgd": (torch.optim.SGD, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9})}
+    make, settings = how.get(kind, (torch.optim.Adam, {}))
+    optimizer = make(masters or trained, lr=0.1, **settings)
+    optimizer.step()
+    state = [t for entry in optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
+    found = {
+        "model": _bytes([*model.parameters(), *model.buffers()]),
+        "gradients": _bytes([p.grad for p in trained]),
+        "optimizer": _bytes([*state, *masters]),
+    }
+    model.zero_grad()
+    return found
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(t.untyped_storage().nbytes() for t in tensors)
+
+
+_MODELS = {
+    "one layer": "model = nn.Linear(2, 3)",
+    "a buffer": "model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))",
+}
+
+
+def _compare(training_bytes, models, kinds):
+    with Rows() as rows:
+        for label, setup in models.items():
+            for kind in kinds:
+                with rows.of(f"{label}, {kind}"):
+                    t = expect.given(setup, training_bytes=training_bytes)
+                    came = t.call(f"training_bytes(model, {kind!r})")
+                    expect.equal(came, _measured(t.model, kind))
+
+
+@exercise.check
+def states(training_bytes):
+    """Each optimizer keeps its own state
+
+    Plain SGD keeps nothing. Momentum is one tensor for each parameter, Adam keeps two and a count.
+    """
+    _compare(training_bytes, _MODELS, ["sgd", "momentum", "adam"])
+
+
+@exercise.check
+def trained(training_bytes):
+    """Frozen parameters have no gradient and no state, tied ones count once
+
+    An optimizer makes state for a parameter when it steps it, and it skips parameters without a gradient.
+    """
+    tied = "model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))\nmodel[1].weight = model[0].weight"
+    frozen = "model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\nmodel[0].requires_grad_(False)"
+    _compare(training_bytes, {"a tied weight": tied, "a frozen layer": frozen}, ["sgd", "momentum", "adam"])
+
+
+@exercise.check
+def dtypes(training_bytes):
+    """Gradients and state have the dtype of their parameter
+
+    `model.bfloat16()` halves all of them. The step counts stay float32.
+    """
+    mixed = "model = nn.Sequential(nn.Linear(3, 4).bfloat16(), nn.Linear(4, 2).double())"
+    models = {"bfloat16": "model = nn.Linear(6, 5).bfloat16()", "bfloat16 and float64": mixed}
+    _compare(training_bytes, models, ["momentum", "adam"])
+
+
+@exercise.check
+def masters(training_bytes):
+    """Masters are float32 whatever the model is
+
+    The optimizer steps the copies, so its state is float32 too. The gradients that backward leaves are the
+    model's.
+    """
+    frozen = (
+        "model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).bfloat16()\nmodel[0].requires_grad_(False)"
+    )
+    models = {"bfloat16": "model = nn.Linear(6, 5).bfloat16()", "bfloat16, a frozen layer": frozen}
+    _compare(training_bytes, models, ["masters"])
+
+
+@exercise.check
+def counted(training_bytes):
+    """It is worked out, not tried
+
+    7 billion parameters have a shape and a dtype on `meta`, and take no memory there.
+    """
+    t = expect.given(
+        "model = nn.Linear(100_000, 70_000, bias=False, device='meta')", training_bytes=training_bytes
+    )
+    n = 7_000_000_000
+    wanted = {"model": 4 * n, "gradients": 4 * n, "optimizer": 8 * n + 4}
+    expect.equal(t.call("training_bytes(model, 'adam')"), wanted)
+    t = expect.given("model = nn.Linear(300, 300)", training_bytes=training_bytes)
+    with expect.left_alone(t.model.weight, what="`model.weight`"):
+        peak = measure.peak_bytes(t.call, "training_bytes(model, 'masters')", device="cpu")
+    expect.at_most(peak.total, 1000, "what the call allocates", unit="bytes")
+    expect.true(
+        t.model.weight.grad is None, "`model.weight.grad` is a tensor after the call", "expected: None"
+    )

@@ -1,0 +1,155 @@
+"""One step from many small batches
+
+Make one step of `optimizer`. `micro_batches` is a list of pairs `(x, y)` of unequal sizes. `model(x)` gives
+logits `(examples, tokens, classes)`; `y`, `(examples, tokens)`, holds classes, and -100 at tokens that don't
+count. The loss is the mean cross-entropy over the tokens that count, in **all** micro-batches together.
+Return it, as a 0-d tensor without a graph.
+
+- The step uses the gradient of that loss, and no older ones.
+- Memory holds the graph of one micro-batch at a time.
+
+A micro-batch may have no token that counts. Some parameters may be frozen.
+
+`accumulate_step(model, [(x[:2], y[:2]), (x[2:], y[2:])], optimizer)` → `tensor(1.0986)`
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "Two micro-batches have 3 and 40 tokens that count. How much does a token weigh in the mean of 43?",
+        "`cross_entropy` divides by the tokens of its own call, unless you ask for the sum. Which number do "
+        "you need before the first `backward`?",
+        "Count the places where `y` isn't -100, over all micro-batches. Clear the gradients once. For each "
+        'micro-batch: the loss with `reduction="sum"`, divided by that count, and `backward`. Then one step.',
+    ],
+)
+
+
+@exercise.starter
+def accumulate_step(
+    model: nn.Module, micro_batches: Sequence[tuple[Tensor, Tensor]], optimizer: torch.optim.Optimizer
+) -> Tensor:
+    """() -> the mean loss over all tokens that count"""
+    raise NotImplementedError
+
+
+_SETUP = """
+torch.manual_seed(0)
+x, y = torch.randn(7, 5, 4, device=device), torch.randint(3, (7, 5), device=device)
+y[0, 2:], y[2, 1:], y[3, 4:] = -100, -100, -100
+model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+parts = [(x[i:j], y[i:j]) for i, j in {cuts}]
+"""
+_UNEQUAL = [(0, 1), (1, 3), (3, 7)]
+_OLD = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n"
+_CALL = "accumulate_step(model, parts, optimizer)"
+
+
+def _given(accumulate_step, device, more="", cuts=_UNEQUAL):
+    return expect.given(_SETUP.format(cuts=cuts) + more, accumulate_step=accumulate_step, device=device)
+
+
+def _loss(model, parts):
+    """The loss of one large batch."""
+    x, y = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+def _compare(accumulate_step, device, more="", cuts=_UNEQUAL):
+    """Makes the call; the optimizer steps once, and finds the gradient of one large batch."""
+    t = _given(accumulate_step, device, more, cuts)
+    weights = {name: p for name, p in t.model.named_parameters() if p.requires_grad}
+    wanted = torch.autograd.grad(_loss(t.model, t.parts), list(weights.values()))
+    tokens = sum((y != -100).sum().item() for _, y in t.parts)
+    steps = []
+    t.optimizer.register_step_pre_hook(
+        lambda *_: steps.append([None if p.grad is None else p.grad.clone() for p in weights.values()])
+    )
+    t.run(_CALL)
+    expect.equal(len(steps), 1, what="the number of steps of the optimizer")
+    factors = {"the micro-batches": len(t.parts), "the tokens that count": tokens}
+    for name, grad, right in zip(weights, steps[0], wanted, strict=True):
+        what = f"the gradient of `{name}` at the step"
+        expect.equal(grad, right, what=what, rtol=1e-4, atol=1e-6, factors=factors)
+
+
+@exercise.check
+def gradient(accumulate_step, device):
+    """The gradient is that of one large batch, in one step
+
+    Each token that counts has the same weight in the mean over all micro-batches. A mean of means gives the
+    tokens of a micro-batch with few of them more weight.
+    """
+    with Rows() as rows:
+        for label, more, cuts in [
+            ("one micro-batch", "", [(0, 7)]),
+            ("equal sizes, unequal numbers of tokens", "", [(0, 2), (2, 4), (4, 6)]),
+            ("micro-batches of 1, 2 and 4 examples", "", _UNEQUAL),
+            ("five micro-batches", "", [(0, 1), (1, 2), (2, 3), (3, 4), (4, 7)]),
+            ("a micro-batch without a token that counts", "parts[0][1].fill_(-100)", _UNEQUAL),
+            ("a frozen weight", "model[0].weight.requires_grad_(False)", _UNEQUAL),
+        ]:
+            with rows.of(label):
+                _compare(accumulate_step, device, more, cuts)
+
+
+@exercise.check
+def old(accumulate_step, device):
+    """Older gradients don't count
+
+    `backward` adds to `.grad`, whoever filled it. Before the first `backward` of a step it has to be cleared,
+    and between the micro-batches it must not be.
+    """
+    with Rows() as rows:
+        for label, more in {"gradients from elsewhere": _OLD, "a second call": _CALL}.items():
+            with rows.of(label):
+                _compare(accumulate_step, device, more)
+
+
+@exercise.check
+def result(accumulate_step, device):
+    """The result is the mean loss over the tokens that count, without a graph
+
+    It is the loss that one large batch would have had. `cross_entropy` gives NaN for a micro-batch without
+    a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0.
+    """
+    with Rows() as rows:
+        for label, more in {
+            "each micro-batch has tokens that count": "",
+            "the second has none": "parts[1][1].fill_(-100)",
+        }.items():
+            with rows.of(label):
+                t = _given(accumulate_step, device, more)
+                with torch.no_grad():
+                    wanted, last = _loss(t.model, t.parts), _loss(t.model, t.parts[-1:])
+                came = expect.a_tensor(t.call(_CALL))
+                expect.true(not came.requires_grad, "the result has a graph", "expected: none")
+                like = {"that of the last micro-batch": last}
+                expect.equal(came, wanted, rtol=1e-5, like=like, factors={"the micro-batches": 3})
+
+
+@exercise.check
+def one_at_a_time(accumulate_step, device):
+    """One graph at a time: more micro-batches need no more memory
+
+    `backward` frees what the forward has saved. A sum of losses keeps the graphs of all micro-batches until
+    one `backward` at the end, and then memory is that of the large batch.
+    """
+    peaks = {}
+    for number in (2, 12):
+        t = _given(accumulate_step, device, f"parts = [(x, y)] * {number}")
+        t.run(_CALL)  # the optimizer has its state now
+        peaks[number] = measure.peak_bytes(t.call, _CALL).total
+    told = f"peak with 2 micro-batches: {peaks[2]:,} bytes, with 12 of the same size: {peaks[12]:,}"
+    expect.true(peaks[12] <= 1.5 * peaks[2], told, "expected: no more than half again as much")

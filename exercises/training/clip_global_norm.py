@@ -1,0 +1,164 @@
+"""One norm for all gradients
+
+Do what `nn.utils.clip_grad_norm_(parameters, max_norm, error_if_nonfinite=True)` does, without calling it.
+All gradients together are one long vector. If it is longer than `max_norm`, scale it down to that length.
+Return the length that it had, as a 0-d tensor.
+
+`parameters` may be a generator. A `.grad` may be `None`, non-contiguous or float16.
+
+- The gradients are scaled in place.
+- An infinite or NaN length raises a `RuntimeError`, and no gradient has changed.
+- Python waits for the device at most once, however many gradients there are.
+
+`clip_global_norm(model.parameters(), 1.0)` → `tensor(5.)`
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "Two gradients have the lengths 3 and 4. How long is the vector made of both?",
+        "The square of 300 is more than float16 can hold. `torch.linalg.vector_norm` adds up the squares of "
+        "float16 in float32. How do you put its results for the gradients together?",
+        "List the gradients that aren't `None`. The total is the norm of the stacked norms. Raise if it "
+        "isn't finite. Then multiply each gradient in place by `max_norm / total`, clamped to at most 1.",
+    ],
+)
+
+
+@exercise.starter
+def clip_global_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    """() -> the norm before"""
+    raise NotImplementedError
+
+
+_SETUP = """
+torch.manual_seed(0)
+parameters = [nn.Parameter(torch.zeros(n, 3, device=device)) for n in (1, 4, 2)]
+for p in parameters:
+    p.grad = torch.randn_like(p)
+"""
+_CALL = "clip_global_norm(parameters, max_norm)"
+_CASES = {
+    "longer than `max_norm`": "max_norm = 0.5",
+    "shorter than `max_norm`": "max_norm = 50.0",
+    "one long gradient, two short ones": "parameters[1].grad *= 100\nmax_norm = 2.0",
+    "a gradient that is `None`": "parameters[0].grad = None\nmax_norm = 0.5",
+    "no gradient at all": "parameters[:] = [nn.Parameter(torch.ones(2, device=device))]\nmax_norm = 1.0",
+    "all gradients are 0": "for p in parameters:\n    p.grad.zero_()\nmax_norm = 1.0",
+    "a transposed gradient": "parameters[1].grad = torch.randn(3, 4, device=device).t()\nmax_norm = 0.5",
+    "float16": "for p in parameters:\n    p.data = p.data.half()\n"
+    "    p.grad = torch.full_like(p, 300)\nmax_norm = 8.0",
+}
+
+
+def _given(clip_global_norm, device, more):
+    return expect.given(_SETUP + more, clip_global_norm=clip_global_norm, device=device)
+
+
+def _grads(t):
+    return [p.grad for p in t.parameters]
+
+
+def _norm(grads):
+    """The length of all gradients, in float64."""
+    whole = [grad.cpu().double().flatten() for grad in grads if grad is not None]
+    return torch.cat(whole).norm() if whole else torch.tensor(0.0, dtype=torch.float64)
+
+
+@exercise.check
+def norm(clip_global_norm, device):
+    """The norm before is returned
+
+    All gradients are one vector: its length is the root of the sum of **all** squares. In float16 a square
+    beyond 65,504 is infinite, so squares are added up in float32.
+    """
+    with Rows() as rows:
+        for label, more in _CASES.items():
+            with rows.of(label):
+                t = _given(clip_global_norm, device, more)
+                wanted = _norm(_grads(t))
+                longest = max((_norm([g]) for g in _grads(t)), default=wanted)
+                came = expect.a_tensor(t.call(_CALL))
+                like = {
+                    "the longest gradient alone": longest.float(),
+                    "the square of the norm": (wanted**2).float(),
+                }
+                came, rtol = (came.float(), 2e-3) if label == "float16" else (came, 1e-5)
+                expect.equal(came.detach().cpu(), wanted.float(), like=like, rtol=rtol)
+
+
+@exercise.check
+def clipped(clip_global_norm, device):
+    """Afterwards the norm is at most `max_norm`, and the direction as before
+
+    One factor for all gradients keeps the direction of the whole vector. Clipping each gradient by itself, or
+    each element, turns it. A factor above 1 would make short gradients longer.
+    """
+    with Rows() as rows:
+        for label, more in _CASES.items():
+            with rows.of(label):
+                t = _given(clip_global_norm, device, more)
+                factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
+                wanted = [None if g is None else g * factor for g in _grads(t)]
+                t.run("clip_global_norm((p for p in parameters), max_norm)")
+                for i, (came, right) in enumerate(zip(_grads(t), wanted, strict=True)):
+                    rtol = 2e-3 if label == "float16" else 1e-5
+                    expect.equal(came, right, what=f"`parameters[{i}].grad`", rtol=rtol, atol=1e-7)
+
+
+@exercise.check
+def in_place(clip_global_norm, device):
+    """The gradients are scaled in place
+
+    Others may hold the same tensors: `DistributedDataParallel` keeps gradients as views of its buckets, and
+    a captured CUDA graph reads from fixed addresses.
+    """
+    bucket = "bucket = torch.ones(6, device=device)\nparameters[2].grad = bucket.view(2, 3)\n"
+    t = _given(clip_global_norm, device, bucket + "max_norm = 0.5")
+    before = _grads(t)
+    t.run("clip_global_norm(iter(parameters), max_norm)")
+    for i, (grad, old) in enumerate(zip(_grads(t), before, strict=True)):
+        expect.true(grad is old, f"`parameters[{i}].grad` is another tensor now", "expected: the same one")
+    expect.equal(t.bucket, t.parameters[2].grad.flatten(), what="`bucket`")
+
+
+@exercise.check
+def not_finite(clip_global_norm, device):
+    """An infinite or NaN norm raises, and no gradient has changed
+
+    A finite number divided by infinity is 0, and infinity times 0 is NaN. Scaling by such a norm would hide
+    which gradient was bad, and spoil the good ones.
+    """
+    with Rows() as rows:
+        for value in ("inf", "-inf", "nan"):
+            for i in (0, 2):
+                with rows.of(f"`{value}` in `parameters[{i}].grad`"):
+                    bad = f"parameters[{i}].grad[0, 1] = float('{value}')\nmax_norm = 0.5"
+                    t = _given(clip_global_norm, device, bad)
+                    before = [grad.clone() for grad in _grads(t)]
+                    expect.raises(RuntimeError, lambda t=t: t.call(_CALL))
+                    for j, (grad, old) in enumerate(zip(_grads(t), before, strict=True)):
+                        expect.unchanged(grad, old, what=f"`parameters[{j}].grad`")
+
+
+@exercise.check
+def waits(clip_global_norm, device):
+    """Python waits at most once
+
+    `.item()` and `if norm > max_norm` wait for the device. One look, whether the norm is finite, is needed to
+    raise an error.
+    """
+    for more in ("max_norm = 0.5", "max_norm = 50.0"):
+        t = _given(clip_global_norm, device, more)
+        with measure.syncs() as found:
+            t.run(_CALL)
+        told = f"Python waited {found.count()} times for {len(t.parameters)} gradients, expected: at most 1"
+        expect.true(found.count() <= 1, told, *(f"  {line}" for line in found.where[:3]))

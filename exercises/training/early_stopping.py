@@ -1,0 +1,189 @@
+"""Early stopping that keeps the best
+
+Build `EarlyStopping`. `step(value, model)` takes the loss of an evaluation, a float. It says whether to stop:
+`True` after `patience` evaluations in a row without an improvement.
+
+- A value is an improvement if it is below the best so far by more than `min_delta`. The first one is, unless
+  it is NaN. NaN never is. The best is the value of the last improvement.
+- The state of `model` is kept at each improvement: one copy, and no other is made.
+- `restore(model)` puts the kept state into the tensors of `model`, as often as it is called.
+
+`patience=2`: the values 3.0, 2.0, 2.5, 2.0 give `False`, `False`, `False`, `True`.
+"""
+
+import gc
+import math
+
+import torch
+from torch import nn
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "What does `state_dict()` hold: values, or the living tensors?",
+        "Comparing with infinity makes the first value an improvement, and NaN none. Which value do you "
+        "compare with after a step that was too small to count?",
+        "Keep `best`, a count, and `{name: t.clone()}` of the `state_dict()`. An improvement sets all, "
+        "anything else adds 1 to the count. `load_state_dict` copies into the tensors that are there.",
+    ],
+)
+
+
+@exercise.starter
+class EarlyStopping:
+    def __init__(self, patience: int, min_delta: float = 0.0):
+        raise NotImplementedError
+
+    def step(self, value: float, model: nn.Module) -> bool: ...
+    def restore(self, model: nn.Module) -> None: ...
+
+
+_SETUP = """
+model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(device)
+model[0].half()
+
+def fill(number):
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            tensor.fill_(number)
+
+"""
+_SERIES = {
+    "it falls": (2, 0.0, [5.0, 4.0, 3.0, 2.0, 1.0]),
+    "it rises": (2, 0.0, [1.0, 2.0, 3.0]),
+    "up, down to a new best, up": (2, 0.0, [3.0, 4.0, 2.0, 5.0, 5.0]),
+    "the same value again": (3, 0.0, [1.0, 1.0, 1.0, 1.0]),
+    "below 0": (1, 0.0, [-1.0, -2.0, -1.5]),
+    "an improvement after the stop": (1, 0.0, [2.0, 3.0, 1.0, 2.0]),
+}
+_SMALL = {
+    "each step too small": (2, 0.5, [3.0, 2.75, 2.625]),
+    "two small steps make a large one": (3, 0.5, [3.0, 2.75, 2.25, 2.0, 1.875]),
+    "exactly `min_delta`": (1, 0.5, [3.0, 2.5]),
+}
+_NAN = {
+    "NaN after the best": (2, 0.0, [1.0, float("nan"), float("nan")]),
+    "NaN twice, then a number": (2, 0.0, [float("nan"), float("nan"), 1.0]),
+    "NaN first": (3, 0.0, [float("nan"), 2.0, 3.0, 1.0]),
+    "NaN between": (2, 0.0, [2.0, float("nan"), 1.0, float("nan"), 3.0]),
+    "infinity, then NaN": (2, 0.0, [2.0, float("inf"), float("nan")]),
+}
+
+
+def _truth(patience, min_delta, values):
+    """Whether to stop, and the number of the evaluation that is kept, after each value."""
+    best, stops = None, []
+    for i, value in enumerate(values):
+        if value == value and (best is None or values[best] - value > min_delta):
+            best = i
+        stops.append(i - (-1 if best is None else best) >= patience)
+    return stops, best
+
+
+def _given(EarlyStopping, device, patience=3, min_delta=0.0):
+    t = expect.given(_SETUP, EarlyStopping=EarlyStopping, device=device)
+    t.run(f"stopping = EarlyStopping({patience}" + (f", {min_delta})" if min_delta else ")"))
+    return t
+
+
+def _compare(EarlyStopping, device, series):
+    """What `step` returns, and the number of the evaluation that `restore` brings back."""
+    with Rows() as rows:
+        for label, (patience, min_delta, values) in series.items():
+            with rows.of(label):
+                t = _given(EarlyStopping, device, patience, min_delta)
+                written = ", ".join(repr(v) if math.isfinite(v) else f"float('{v}')" for v in values)
+                t.run(f"""
+                    stops = []
+                    for i, value in enumerate([{written}]):
+                        fill(i)
+                        stops.append(stopping.step(value, model))
+                """)
+                stops, best = _truth(patience, min_delta, values)
+                expect.equal([bool(stop) for stop in t.stops], stops, what="`stops`")
+                t.run("fill(100)\nstopping.restore(model)")
+                kept = t.model[0].weight[0, 0].item()
+                told = f"`restore` brings back evaluation {kept:g}, expected: {best}, counted from 0"
+                expect.true(kept == best, told)
+
+
+@exercise.check
+def copies(EarlyStopping, device):
+    """What is kept doesn't change with the model, and `restore` writes into its tensors
+
+    `state_dict()` holds the living tensors. The optimizer holds the parameters, so `restore` must not replace
+    them, nor hand out the tensors that it keeps.
+    """
+    t = _given(EarlyStopping, device)
+    fields = dict(t.model.state_dict())
+    t.run("fill(1)\nstopping.step(1.0, model)\nfill(2)")
+    for _ in range(2):
+        t.run("stopping.restore(model)")
+        for name, tensor in t.model.state_dict().items():
+            expect.equal(tensor, torch.ones_like(fields[name]), what=f'`model.state_dict()["{name}"]`')
+            expect.same_storage(
+                tensor, fields[name], what=f'`model.state_dict()["{name}"]`', of="the same before"
+            )
+        trained = all(p.requires_grad for p in t.model.parameters())
+        expect.true(trained, "a parameter requires no gradient after `restore`", "expected: all do")
+        t.run("fill(3)")
+
+
+@exercise.check
+def counts(EarlyStopping, device):
+    """It stops after `patience` evaluations in a row without an improvement, and keeps the best
+
+    A lower loss is better. An improvement sets the count back to 0. The last evaluation is worse than the
+    best, or there would be no reason to stop.
+    """
+    _compare(EarlyStopping, device, _SERIES)
+
+
+@exercise.check
+def small(EarlyStopping, device):
+    """What is not below the best by more than `min_delta` doesn't count
+
+    The best is the value of the last improvement. If small steps moved it too, a loss that falls slowly would
+    never improve.
+    """
+    _compare(EarlyStopping, device, _SMALL)
+
+
+@exercise.check
+def nan(EarlyStopping, device):
+    """NaN is no improvement
+
+    Every comparison with NaN is false. `value < best` says no, `not value >= best` says yes; and once NaN is
+    the best, nothing is below it.
+    """
+    _compare(EarlyStopping, device, _NAN)
+
+
+def _held():
+    """The bytes of all tensors that Python knows. A deep copy is made without an operator."""
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, nn.Parameter)]
+    storages = [t.untyped_storage() for t in tensors if t.layout == torch.strided]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+@exercise.check
+def memory(EarlyStopping, device):
+    """There is one copy, made at an improvement
+
+    A copy of a large model takes time and memory. The old one is of no use when there is a better one.
+    """
+    t = _given(EarlyStopping, device)
+    size, before = sum(tensor.nbytes for tensor in t.model.state_dict().values()), _held()
+    for times, values in (
+        ("three improvements", (4.0, 3.0, 2.0)),
+        ("three more evaluations", (3.0, 2.5, 2.0)),
+    ):
+        t.run("\n".join(f"stopping.step({value}, model)" for value in values))
+        held = _held() - before
+        expect.at_most(held, 1.5 * size, f"bytes kept after {times}, of a model of {size} bytes")
+    more = measure.peak_bytes(t.call, "stopping.step(2.5, model)").total
+    expect.at_most(more, size // 2, "bytes allocated by an evaluation without an improvement")

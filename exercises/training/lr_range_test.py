@@ -1,0 +1,203 @@
+"""The learning-rate range test
+
+Train `model` on `batches`, a list of pairs `(x, y)`, with a rate for each: `low` for the first, `high` for
+the last, each the same multiple of the one before. All groups of `optimizer` get it. Return two lists of
+floats: the rates, and the loss of each batch before its step, `loss_fn(model(x), y)`, in training mode.
+
+- A loss that is not finite, or above 4 times the lowest before it, is the last. The test ends there, without
+  a step.
+- Afterwards, also when something raises, `model` has its parameters, buffers and modes back, and `optimizer`
+  its state and settings.
+- No gradients are left, and older ones don't count.
+
+`lr_range_test(model, optimizer, batches, F.mse_loss, 1e-4, 1.0)` → `([0.0001, …], [0.93, …])`
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Three rates from 0.01 to 1: the one in the middle is 0.1. Which power of `high / low` belongs to "
+        "batch `i` of `n`?",
+        "`state_dict()` holds the living tensors, of the model and of the optimizer, and leaves out buffers "
+        "that aren't persistent. How do you keep what is there now?",
+        "Keep clones of all parameters and buffers, each module's `training`, and a `copy.deepcopy` of the "
+        "optimizer's `state_dict()`. Put them back in a `finally`: `copy_` into the tensors under "
+        "`torch.no_grad()`, and `load_state_dict` for the optimizer.",
+    ],
+)
+
+
+@exercise.starter
+def lr_range_test(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    low: float,
+    high: float,
+) -> tuple[list[float], list[float]]:
+    """() -> rates, losses"""
+    raise NotImplementedError
+
+
+_SETUP = """
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+torch.manual_seed(0)
+x = torch.randn(30, 3, device=device)
+y = x[:, :1] + 3
+batches = [(x[i : i + 3], y[i : i + 3]) for i in range(0, 30, 3)]
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), Counts(), nn.Tanh(), nn.Linear(4, 1)).to(device)
+groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1:].parameters()}]
+optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+loss_fn = F.mse_loss
+"""
+_TRAINED = """
+F.mse_loss(model(x), y).backward()
+optimizer.step()
+model.eval()
+"""
+_LEVELS = """
+loss_fn = lambda out, y: (out - out.detach() + y).mean()  # the mean of y
+batches = [(x[:3], torch.full((3, 1), level, device=device)) for level in {}]
+"""
+_CALL = "lr_range_test(model, optimizer, batches, loss_fn, low, high)"
+
+
+def _given(lr_range_test, device, more="", low=1e-3, high=0.1):
+    return expect.given(_SETUP + more, lr_range_test=lr_range_test, device=device, low=low, high=high)
+
+
+def _truth(t):
+    """Rates and losses by the book, on copies."""
+    model, optimizer = copy.deepcopy((t.model, t.optimizer))
+    model.train()
+    rates, losses, number = [], [], len(t.batches)
+    for i, (x, y) in enumerate(t.batches):
+        rates.append(math.exp(math.log(t.low) + (math.log(t.high) - math.log(t.low)) * i / (number - 1)))
+        optimizer.zero_grad()
+        loss = t.loss_fn(model(x), y)
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]) or losses[-1] > 4 * min(losses):
+            break
+        loss.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = rates[-1]
+        optimizer.step()
+    return rates, losses
+
+
+def _state(t):
+    """All that has to be as it was."""
+    tensors = [*t.model.named_parameters(), *t.model.named_buffers()]
+    found = {f"`{name}`": tensor.detach().clone() for name, tensor in tensors}
+    found |= {f"`training` of {n or 'the model'}": module.training for n, module in t.model.named_modules()}
+    found["the optimizer's groups"] = [
+        {key: value for key, value in group.items() if key != "params"} for group in t.optimizer.param_groups
+    ]
+    found["the optimizer's state"] = copy.deepcopy(t.optimizer.state_dict()["state"])
+    return found
+
+
+def _put_back(t, before, places):
+    for what, now in _state(t).items():
+        expect.equal(now, before[what], what=f"{what} afterwards", rtol=0, atol=0)
+    held = [p for group in t.optimizer.param_groups for p in group["params"]]
+    expect.true(
+        [id(p) for p in held] == places == [id(p) for p in t.model.parameters()],
+        "the parameters of the model and the optimizer are other tensors now",
+        "expected: the same ones",
+    )
+    expect.equal([p.grad for p in held], [None] * len(held), what="`[p.grad for p in model.parameters()]`")
+
+
+def _compare(t):
+    rates, losses = _truth(t)
+    came = t.call(_CALL)
+    expect.equal(len(came), 2, what="the number of things returned")
+    for what, found, wanted in (("rates", came[0], rates), ("losses", came[1], losses)):
+        expect.equal(len(found), len(wanted), what=f"the number of {what}")
+        for i, (one, right) in enumerate(zip(found, wanted, strict=True)):
+            expect.true(isinstance(one, float), f"`{what}[{i}]` is {expect.show(one)}", "expected: a float")
+            expect.equal(one, right, what=f"`{what}[{i}]`", rtol=1e-4)
+
+
+@exercise.check
+def rises(lr_range_test, device):
+    """Rates rise by equal factors, and each batch is trained with its own
+
+    The test looks at several orders of magnitude. Equal steps would spend nearly all batches near `high`.
+    """
+    with Rows() as rows:
+        for low, high in ((1e-3, 0.1), (1e-4, 0.01)):
+            with rows.of(f"`low={low}, high={high}`, a new optimizer"):
+                _compare(_given(lr_range_test, device, low=low, high=high))
+        with rows.of("a model in evaluation mode, with old gradients and momentum"):
+            _compare(_given(lr_range_test, device, _TRAINED))
+
+
+@exercise.check
+def diverges(lr_range_test, device):
+    """It ends at a loss that is not finite, or above 4 times the lowest
+
+    Beyond that the weights are ruined, and the losses say nothing of the rate. Every comparison with NaN is
+    false, so it has to be asked for by itself.
+    """
+    with Rows() as rows:
+        for levels in (
+            "(1.0, 3.75, 4.0, 4.25, 1.0)",
+            "(8.0, 2.0, 7.5, 8.5, 1.0)",
+            "(1.0, 2.0, float('nan'), 1.0)",
+            "(1.0, float('-inf'), 1.0)",
+            "(float('inf'), 1.0)",
+        ):
+            with rows.of(f"losses of {levels}"):
+                _compare(_given(lr_range_test, device, _LEVELS.format(levels)))
+
+
+@exercise.check
+def restored(lr_range_test, device):
+    """Model and optimizer are as they were
+
+    A step changes parameters and the optimizer's state, a forward in training mode the buffers of batch norm.
+    The optimizer holds the parameters themselves: new tensors in the model would train no more.
+    """
+    with Rows() as rows:
+        for label, more in {
+            "new": "",
+            "trained before, a part in training mode": _TRAINED + "model[1].train()",
+            "a test that ends early": "batches[2] = x[:3], 100 * y[:3]",
+        }.items():
+            with rows.of(label):
+                t = _given(lr_range_test, device, more)
+                before, places = _state(t), [id(p) for p in t.model.parameters()]
+                t.call(_CALL)
+                _put_back(t, before, places)
+
+
+@exercise.check
+def raises(lr_range_test, device):
+    """Everything is put back when something raises
+
+    A batch of the wrong shape, memory that runs out, a reader who interrupts: what stands after the loop
+    doesn't run then. `finally` does.
+    """
+    t = _given(lr_range_test, device, _TRAINED + "batches[5] = x[:3, :2], y[:3]")
+    before, places = _state(t), [id(p) for p in t.model.parameters()]
+    expect.raises(RuntimeError, lambda: t.call(_CALL))
+    _put_back(t, before, places)

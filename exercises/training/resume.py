@@ -1,0 +1,173 @@
+"""Back to where the run was
+
+Read a file that `save_checkpoint` wrote, put everything back, and return the step to go on with. The file is
+
+    {"step": step,
+     "parts": {name: state dict, ...},
+     "rng": {"torch": torch.get_rng_state(),
+             "numpy": np.random.get_state(), with its array as a tensor,
+             "python": random.getstate()}}
+
+- The next step is, bit for bit, that of a run that was never interrupted.
+- Without a file, return 0 and change nothing.
+- A part that the file doesn't have raises `KeyError`.
+
+`resume("run.pt", model=model, optimizer=optimizer)` → `7`
+"""
+
+from pathlib import Path
+from typing import Any
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import saved_runs
+
+exercise = Exercise(
+    minutes=9,
+    core=True,
+    hints=[
+        "Everything that `save_checkpoint` took has a call that puts it back. What if putting back draws?",
+        "`load_state_dict`, `torch.set_rng_state`, `np.random.set_state` and "
+        "`random.setstate`. NumPy takes the tensor too.",
+        "Load the parts first, set the generators last: a part may draw while it is loaded.",
+    ],
+)
+
+
+@exercise.starter
+def resume(path: str | Path, **parts: Any) -> int:
+    """Restores `parts` and the generators; returns the number of steps that are done"""
+    raise NotImplementedError
+
+
+def _given(resume, more):
+    return expect.given(f"{saved_runs.RUN}{more}", resume=resume)
+
+
+@exercise.check(isolated=True)
+def no_file(resume):
+    """Without a file the run begins at 0, as it is
+
+    The first start of a job has no file, and its script is the same as that of the tenth.
+    """
+    t = _given(resume, "run = begin()\nbefore = {k: str(part.state_dict()) for k, part in run.items()}")
+    generators = saved_runs.states()
+    for name in ("path", "str(path)"):
+        expect.equal(t.call(f"resume({name}, **run)"), 0, what="the result without a file")
+    after = t.call("{k: str(part.state_dict()) for k, part in run.items()}")
+    expect.equal(after, t.before, what="the states afterwards")
+    moved = saved_runs.moved(generators)
+    expect.equal(moved, [], what="the list of generators that have drawn or were seeded")
+
+
+@exercise.check(isolated=True)
+def parts(resume):
+    """Each part has its state back, and the step is returned
+
+    Parts are found by their names: the order may be another one, and a run may ask for some of them. An
+    optimizer without its state starts its means at zero, a scheduler without it at the first rate.
+    """
+    t = _given(resume, "old = begin()\ntrain(old, 3)\nwrite(path, 3, **old)\nnew = begin(1)")
+    t.run(
+        "step = resume(path, sampler=new['sampler'], scheduler=new['scheduler'],"
+        " optimizer=new['optimizer'], model=new['model'])"
+    )
+    expect.equal(t.step, 3, what="the step")
+    for name, part in t.old.items():
+        expect.equal(t.new[name].state_dict(), part.state_dict(), what=f"the state of `{name}`")
+    t.run("some = begin(2)\nresume(str(path), model=some['model'])")
+    expect.equal(t.some["model"].state_dict(), t.old["model"].state_dict(), what="the state of `model` alone")
+    t = _given(resume, "old = begin()\nwrite(path, 1, model=old['model'])")
+    expect.raises(KeyError, lambda: t.call("resume(path, **old)"), what="a part that the file doesn't have")
+
+
+@exercise.check(isolated=True)
+def generators(resume):
+    """The three generators draw what the saved run would have drawn next
+
+    torch, NumPy and Python have one generator each. What is loaded may draw as well, so the generators come
+    last. NumPy draws normal numbers in pairs: the last two of its five things hold the one that is left over.
+    """
+    setup = """
+class Draws(Position):
+    def load_state_dict(self, state):
+        torch.rand(3), np.random.rand(3), random.random()
+run = begin()
+np.random.randn({count})
+write(path, 0, model=run["model"], other=Draws())
+next_draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()
+seed(5)
+resume(path, model=run["model"]{other})
+draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()"""
+    with Rows() as rows:
+        for label, other, count in (
+            ("a part that draws nothing", "", 2),
+            ("a part that draws", ", other=Draws()", 2),
+            ("an odd number of NumPy's normal numbers before", "", 1),
+        ):
+            with rows.of(label):
+                t = _given(resume, setup.replace("{other}", other).replace("{count}", str(count)))
+                for name, came, wanted in zip(
+                    ("torch", "NumPy", "Python"), t.draws, t.next_draws, strict=True
+                ):
+                    expect.equal(came, wanted, what=f"the next draws of {name}")
+
+
+@exercise.check(isolated=True)
+def goes_on(resume):
+    """A run that was killed goes on bit for bit
+
+    Each loss depends on all that came before: weights, means, rate, batch and dropout. One that was forgotten
+    shows in the first loss or in a later one.
+    """
+    with Rows() as rows:
+        for step in (1, 3, 5):
+            with rows.of(f"killed in step {step + 1}"):
+                t = _given(
+                    resume,
+                    f"""
+import os, signal
+def first():
+    run = begin()
+    def save(step):
+        if step > {step}: os.kill(os.getpid(), signal.SIGKILL)
+        write(path, step, **run)
+    train(run, 6, save)
+def second():
+    run = begin(9)
+    start = resume(path, **run)
+    return [start, train(run, 6, start=start), str(run["model"].state_dict())]
+def through():
+    run = begin()
+    return [{step}, train(run, 6)[{step}:], str(run["model"].state_dict())]
+in_process(first)
+again, wanted = in_process(second), in_process(through)""",
+                )
+                names = (
+                    "the step that `resume` returned",
+                    "the losses of the steps that were left",
+                    "the weights in the end",
+                )
+                for name, came, right in zip(names, t.again, t.wanted, strict=True):
+                    expect.equal(came, right, what=name)
+
+
+@exercise.check(isolated=True)
+def nothing_runs(resume):
+    """A file that would run code is refused
+
+    A pickle can call any function while it is loaded. `torch.load` refuses that unless it is told not to.
+    """
+    t = _given(
+        resume,
+        """
+class Trap:
+    def __reduce__(self): return Path.touch, (path.with_name("ran"),)
+run = begin()
+torch.save({"step": 1, "parts": {"model": Trap()}, "rng": {}}, path)""",
+    )
+    try:
+        t.call("resume(path, model=run['model'])")
+    except Exception:
+        expect.true(not t.call("path.with_name('ran').exists()"), "the code in the file ran", "expected: not")
+    else:
+        expect.true(False, "a file with code in it was read", "expected: the error of `torch.load`")

@@ -1,0 +1,169 @@
+"""A checkpoint that survives a kill
+
+Write to `path` what a run needs to go on, as one file that `torch.load(path)` reads:
+
+    {"step": step,
+     "parts": {name: part.state_dict(), ...},
+     "rng": {"torch": torch.get_rng_state(),
+             "numpy": np.random.get_state(), with its array as a tensor,
+             "python": random.getstate()}}
+
+- A process that is killed at any moment leaves a whole file under `path`: the one from before or the new one.
+- A success leaves no other file of its own in the folder.
+- No generator draws.
+
+`save_checkpoint("run.pt", 7, model=model, optimizer=optimizer)`
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import saved_runs
+
+exercise = Exercise(
+    minutes=9,
+    core=True,
+    hints=[
+        "When is the old file gone, if you write to `path`? Where else could the new one grow?",
+        "`os.replace` puts a file in the place of another in one step, within one folder. And "
+        "`torch.from_numpy` makes a tensor of NumPy's array.",
+        "Write to a name of your own in the same folder, then replace. NumPy's state is a tuple of five; its "
+        "second element is the array.",
+    ],
+)
+
+
+@exercise.starter
+def save_checkpoint(path: str | Path, step: int, **parts: Any) -> None:
+    """Writes the file; `parts` have a `state_dict`"""
+    raise NotImplementedError
+
+
+_SAVE = "save_checkpoint(path, 2, **run)"
+
+
+def _given(save_checkpoint, more=""):
+    return expect.given(
+        f"{saved_runs.RUN}run = begin()\ntrain(run, 2)\n{more}", save_checkpoint=save_checkpoint
+    )
+
+
+def _loaded(t):
+    try:
+        return t.call("torch.load(path)")
+    except Exception as error:
+        said = str(error).partition("WeightsUnpickler error: ")[2] or str(error) or type(error).__name__
+        expect.true(
+            False, f"`torch.load(path)` can't read the file: {said.splitlines()[0]}", "expected: it can"
+        )
+
+
+@exercise.check(isolated=True)
+def content(save_checkpoint):
+    """The file holds the step and the state dict of each part
+
+    A run that has only its weights back has lost the optimizer's means, and its learning rate starts over.
+    `torch.load` reads tensors, numbers, strings and plain containers; whole objects it refuses.
+    """
+    for name in ("path", "str(path)"):
+        t = _given(save_checkpoint)
+        t.run(_SAVE.replace("path", name))
+        file = _loaded(t)
+        expect.true(isinstance(file, dict), f"the file holds {expect.show(file)}, expected a dictionary")
+        expect.equal(sorted(file), ["parts", "rng", "step"], what="the keys of the file, sorted")
+        expect.equal(file["step"], 2, what="the step in the file")
+        expect.equal(list(file["parts"]), list(t.call("run")), what="the parts in the file")
+        for part, thing in t.call("run").items():
+            expect.equal(file["parts"][part], thing.state_dict(), what=f"the state of `{part}`")
+
+
+@exercise.check(isolated=True)
+def generators(save_checkpoint):
+    """All three generators are in the file, and none of them draws
+
+    The next step is to begin with the states that the file has, so saving must not move them. NumPy's is five
+    things: a name, the array, where in it the next draw is, and a normal number that it may have left over.
+    """
+    t = _given(save_checkpoint, "np.random.randn()")
+    before = saved_runs.states()
+    t.run(_SAVE)
+    expect.equal(saved_runs.moved(before), [], what="the list of generators that have drawn")
+    rng = _loaded(t)["rng"]
+    expect.equal(sorted(rng), ["numpy", "python", "torch"], what='the keys of `["rng"]`, sorted')
+    expect.equal(rng["torch"], torch.get_rng_state(), what="torch's state in the file")
+    expect.equal(rng["python"], before["Python"], what="Python's state in the file")
+    told = f"NumPy's state is {expect.show(rng['numpy'])} in the file"
+    five = isinstance(rng["numpy"], (tuple, list)) and len(rng["numpy"]) == 5
+    expect.true(five, told, "expected: a tuple of five, as `np.random.get_state()` has them")
+    _, keys, *rest = rng["numpy"]
+    told = f"NumPy's array is {expect.show(keys)} in the file, expected a tensor"
+    expect.true(isinstance(keys, torch.Tensor), told)
+    expect.equal(
+        [*keys.tolist(), *rest], before["NumPy"], what="NumPy's array and what follows it, as a list"
+    )
+
+
+@exercise.check(isolated=True)
+def killed_while_writing(save_checkpoint):
+    """A process that is killed in the middle of writing leaves the old file
+
+    Opening a file for writing empties it, so the new one has to grow under another name. A killed process
+    runs nothing more: no `except`, no `finally`.
+    """
+    with Rows() as rows:
+        for part in ("0", "size // 2", "size * 9 // 10"):
+            with rows.of(f"killed after {part} bytes"):
+                t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)\nsize = path.stat().st_size")
+                t.run(f"in_process(lambda: {_SAVE}, at_byte={part})  # killed when a file would grow longer")
+                expect.true(
+                    t.path.exists(), "there is no file under `path` any more", "expected: the old one"
+                )
+                expect.equal(_loaded(t)["step"], 1, what="the step in the file")
+
+
+@exercise.check(isolated=True)
+def one_step(save_checkpoint):
+    """The new file takes the old one's name in one step
+
+    Between removing the old file and renaming the new one there is none. And a copy writes over the old one:
+    its second name, a hard link, shows that. `os.replace` does neither, from the same folder. Another folder
+    may be on another disk: from there `os.replace` fails, and `shutil.move` copies.
+    """
+    t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)")
+    for number in range(1, 6):
+        ended = t.call(f"in_process(lambda: {_SAVE}, at_name={number})")
+        expect.true(
+            t.path.exists(),
+            f"killed before its change {number} to a name, it leaves no file under `path`",
+            "expected: one",
+        )
+        expect.true(
+            _loaded(t)["step"] in (1, 2), "the file is of neither run", "expected: the old or the new"
+        )
+        if ended != "killed":
+            break
+    setup = (
+        "import os\nsave_checkpoint(path, 1, **run)\nold = Path(folder.name) / 'old.pt'\nos.link(path, old)"
+    )
+    t = _given(save_checkpoint, setup)
+    t.run(f"in_process(lambda: {_SAVE}, disk=folder.name)  # as if other folders were on another disk")
+    expect.equal(_loaded(t)["step"], 2, what="the step under `path`")
+    told = "the old file was written over: its second name shows the new step"
+    expect.true(t.call("torch.load(old)['step'] == 1"), told, "expected: step 1")
+
+
+@exercise.check(isolated=True)
+def folder_is_clean(save_checkpoint):
+    """One file is left, whatever was there before
+
+    A checkpoint each hour fills a disk if each leaves a copy behind. Other files of the folder aren't yours.
+    """
+    t = _given(save_checkpoint, "(Path(folder.name) / 'notes.txt').write_text('mine')")
+    for _ in range(2):
+        t.run(_SAVE)
+        names = sorted(p.name for p in Path(t.folder.name).iterdir())
+        expect.equal(names, ["notes.txt", "run.pt"], what="the files in the folder")
+    expect.equal(t.call("(Path(folder.name) / 'notes.txt').read_text()"), "mine", what="`notes.txt`")

@@ -1,0 +1,180 @@
+"""The same run twice
+
+Seed everything that a run draws from: Python's `random`, NumPy's global generator and torch. Two runs with
+one seed then draw the same numbers; two seeds don't.
+
+- Return a new `torch.Generator`, seeded too, for `DataLoader(..., generator=...)`. The order of the data and
+  the draws of its workers then depend on the seed alone, whatever the model has drawn.
+- With `deterministic=True`, torch raises where it knows no deterministic way, and cuDNN doesn't choose its
+  algorithms by a race. Otherwise leave these settings as they are.
+
+`seed` is a whole number below 2³².
+
+`set_seed(0).initial_seed()` → `0`
+"""
+
+import contextlib
+
+import torch
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "How many generators does a training script draw from? torch's operators and the loader share one, "
+        "unless you give the loader its own.",
+        "Each of the three has a call that seeds it. A generator of your own: `torch.Generator()`, then its "
+        "method `manual_seed`.",
+        "For the flag: `torch.use_deterministic_algorithms`, and `torch.backends.cudnn.benchmark`, which is "
+        "to be off. Touch neither without the flag.",
+    ],
+)
+
+
+@exercise.starter
+def set_seed(seed: int, deterministic: bool = False) -> torch.Generator:
+    """Seeds all, and returns a generator for a loader"""
+    raise NotImplementedError
+
+
+_DRAW = """
+import random
+import numpy as np
+def draw():
+    return {"torch": torch.rand(2).tolist(), "NumPy": np.random.rand(2).tolist(), "Python": random.random()}
+"""
+
+_LOAD = """
+import random
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self): return 6
+    def __getitem__(self, i):
+        return torch.tensor([i, torch.rand(()), np.random.rand(), random.random()], dtype=torch.float64)
+def load(generator, workers=0):
+    loader = DataLoader(Data(), 1, shuffle=True, num_workers=workers, generator=generator)
+    return [batch.tolist() for batch in loader]
+"""
+
+
+@contextlib.contextmanager
+def _settings_back():
+    """The settings are process-wide: the next check finds them as they were."""
+    enabled, warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    race, always = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = race, always
+
+
+@exercise.check
+def three_generators(set_seed):
+    """torch, NumPy and Python draw the same again, and something else with another seed
+
+    Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's.
+    """
+    with _settings_back(), Rows() as rows:
+        for name in ("torch", "NumPy", "Python"):
+            with rows.of(name):
+                t = expect.given(_DRAW, set_seed=set_seed)
+                t.run("set_seed(3)\nfirst = draw()\nset_seed(3)\nagain = draw()\nset_seed(4)\nother = draw()")
+                expect.equal(t.again[name], t.first[name], what=f"the second draw of {name}")
+                told = f"seeds 3 and 4 draw the same from {name}: {t.first[name]}"
+                expect.true(t.first[name] != t.other[name], told, "expected: something else")
+
+
+@exercise.check
+def a_generator_of_its_own(set_seed):
+    """The generator is a new one, at the beginning of its sequence
+
+    `torch.default_generator` is the one that dropout draws from: with it the order of the data would depend
+    on how often the model has drawn.
+    """
+    with _settings_back():
+        t = expect.given(_LOAD, set_seed=set_seed)
+        t.run("generator = set_seed(3)")
+        kind = type(t.generator).__name__
+        expect.true(
+            isinstance(t.generator, torch.Generator), f"the result is a {kind}", "expected: a generator"
+        )
+        expect.true(
+            t.generator is not torch.default_generator,
+            "it is torch's default generator",
+            "expected: a new one",
+        )
+        expect.true(
+            t.call("set_seed(3)") is not t.generator, "two calls return one generator", "expected: two"
+        )
+        fresh = t.call("torch.Generator().manual_seed(3)").get_state()
+        expect.equal(t.call("set_seed(3)").get_state(), fresh, what="the generator's state")
+
+
+@exercise.check
+def order(set_seed):
+    """The order depends on the seed, not on what the model draws
+
+    A loader with a generator of its own draws its permutation there. A model that has one more dropout still
+    gets the same batches.
+    """
+    with _settings_back():
+        t = expect.given(_LOAD, set_seed=set_seed)
+        t.run("first = [batch[0][0] for batch in load(set_seed(3))]")
+        t.run("generator = set_seed(3)\ntorch.rand(5)\nagain = [batch[0][0] for batch in load(generator)]")
+        expect.equal(t.again, t.first, what="the order, after torch has drawn five numbers")
+
+
+@exercise.check(isolated=True)
+def workers(set_seed):
+    """Workers draw the same again, and not the same as each other
+
+    The loader draws one number from its generator and adds each worker's own number to it: from that the
+    worker seeds torch, NumPy and Python.
+    """
+    with _settings_back():
+        t = expect.given(_LOAD, set_seed=set_seed)
+        t.run("first = load(set_seed(3), workers=2)")
+        t.run("generator = set_seed(3)\ntorch.rand(5)\nagain = load(generator, workers=2)")
+        expect.equal(t.again, t.first, what="the batches of two workers, the second time")
+        (_, *one), (_, *two) = t.first[0][0], t.first[1][0]
+        shared = [name for name, a, b in zip(("torch", "NumPy", "Python"), one, two, strict=True) if a == b]
+        expect.equal(shared, [], what="generators that draw the same in both workers")
+
+
+@exercise.check
+def settings(set_seed):
+    """`deterministic` sets two settings, and without it nothing is set
+
+    Some kernels add in an order that changes from run to run; the others may be slower, or there may be none.
+    Who asks for it wants the error. Who doesn't may have set these for a reason.
+    """
+    setup = "set_seed(3, deterministic=True)\non = torch.are_deterministic_algorithms_enabled()"
+    with _settings_back():
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = True
+        t = expect.given(setup, set_seed=set_seed)
+        expect.true(t.on, "deterministic algorithms are off", "expected: on")
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        expect.true(not warns, "torch only warns of the others", "expected: it raises")
+        expect.true(
+            not torch.backends.cudnn.benchmark, "`torch.backends.cudnn.benchmark` is on", "expected: off"
+        )
+        for state in (True, False):
+            torch.use_deterministic_algorithms(state, warn_only=state)
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = state, not state
+            t = expect.given("set_seed(3)", set_seed=set_seed)
+            found = {
+                "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+                "warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
+                "cudnn.benchmark": torch.backends.cudnn.benchmark,
+                "cudnn.deterministic": torch.backends.cudnn.deterministic,
+            }
+            for name, came in found.items():
+                wanted = state != (name == "cudnn.deterministic")
+                expect.equal(came, wanted, what=f"{name} after `set_seed(3)`, which was {wanted}")

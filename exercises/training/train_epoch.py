@@ -1,0 +1,173 @@
+"""One epoch, and its mean
+
+Train `model` on each batch `(x, y)` of `loader`, once and in order. Return the mean loss over all
+**examples**, a 0-d tensor without a graph. Batches differ in size; `loss_fn(model(x), y)` is the mean over
+one batch.
+
+- The model is in training mode, whatever it was before. Gradients that are there before don't count.
+- Python never waits for the device: no synchronization from the first batch to the last.
+- No loss is kept with its graph for longer than its own batch.
+
+`loader` is anything that a `for` loop takes. Its batches are on the model's device.
+
+`train_epoch(model, loader, optimizer, F.mse_loss)` → `tensor(0.4821)`
+"""
+
+import weakref
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from course_utils import measure
+from course_utils.exercise import Exercise, expect
+
+exercise = Exercise(
+    minutes=12,
+    core=True,
+    hints=[
+        "A batch of 2 and a batch of 4: how much does each loss count in the mean over 6 examples?",
+        "The sum can be a tensor on the device. What must be cut off before you add a loss to it?",
+        "For each batch: zero_grad, forward, loss, backward, step. Add the detached loss times the number of "
+        "examples to one sum, and that number to another. Divide at the end.",
+    ],
+)
+
+
+@exercise.starter
+def train_epoch(
+    model: nn.Module,
+    loader: Iterable[tuple[Tensor, Tensor]],
+    optimizer: torch.optim.Optimizer,
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """() -> the mean loss over all examples"""
+    raise NotImplementedError
+
+
+_SETUP = """
+torch.manual_seed(0)
+x = torch.randn(10, 3, device=device)
+y = torch.tensor([[0.0], [1.0]] * 4 + [[1.0]] * 2, device=device)
+loader = [(x[:4], y[:4]), (x[4:8], y[4:8]), (4 * x[8:], y[8:])]
+model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+"""
+_CALL = "train_epoch(model, iter(loader), optimizer, F.binary_cross_entropy_with_logits)"
+
+
+class _Mark(torch.autograd.Function):
+    """Changes nothing. Its node can be referred to weakly, as torch's own can not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def _truth(setup: str, device: str) -> tuple[list[float], dict[str, Tensor]]:
+    """The loss of each batch, and the state of the model afterwards, by five calls in a row."""
+    names = {"torch": torch, "nn": nn, "device": device}
+    exec(setup, names)
+    losses = []
+    names["model"].train()
+    for x, y in names["loader"]:
+        names["optimizer"].zero_grad()
+        loss = F.binary_cross_entropy_with_logits(names["model"](x), y)
+        loss.backward()
+        names["optimizer"].step()
+        losses.append(loss.item())
+    return losses, names["model"].state_dict()
+
+
+def _trains(train_epoch, device, setup):
+    _, state = _truth(setup, device)
+    t = expect.given(setup, train_epoch=train_epoch, device=device)
+    t.run(_CALL)
+    for name, wanted in state.items():
+        expect.equal(t.model.state_dict()[name], wanted, what=f"`{name}` after the epoch")
+    return t
+
+
+@exercise.check
+def trained(train_epoch, device):
+    """Each batch is one step with its own gradient
+
+    `backward` adds to `.grad`, so old gradients have to go before it. They must not go between `backward` and
+    `step`: the optimizer skips parameters whose gradient is `None`.
+    """
+    _trains(train_epoch, device, _SETUP)
+    _trains(train_epoch, device, _SETUP + "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n")
+
+
+@exercise.check
+def mode(train_epoch, device):
+    """The model trains in training mode
+
+    A new module is in training mode, but evaluation switches it off. Batch norm then normalizes by its
+    running statistics and stops updating them.
+    """
+    norm = "model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).to(device)\n"
+    norm += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel.eval()\n"
+    t = _trains(train_epoch, device, _SETUP + norm)
+    expect.equal(t.model.training, True, what="`model.training` after the epoch")
+
+
+@exercise.check
+def waits(train_epoch, device):
+    """Python doesn't wait for the device
+
+    `.item()`, `float(loss)` and `if loss > 0` need a value, so they wait until the device has computed it.
+    """
+    t = expect.given(_SETUP, train_epoch=train_epoch, device=device)
+    with measure.syncs() as found:
+        t.run(_CALL)
+    told = [f"  {line}" for line in found.where[:3]]
+    expect.true(found.count() == 0, f"Python waited {found.count()} times, expected: 0", *told)
+
+
+@exercise.check
+def mean(train_epoch, device):
+    """The mean is over examples, of the losses as they were in training
+
+    A mean of batch means gives the last, smaller batch the weight of a full one.
+    """
+    losses, _ = _truth(_SETUP, device)
+    weighted = sum(n * loss for n, loss in zip((4, 4, 2), losses, strict=True))
+    like = {
+        "the mean of the batch means": torch.tensor(sum(losses) / 3),
+        "the loss of the last batch": torch.tensor(losses[-1]),
+    }
+    t = expect.given(_SETUP, train_epoch=train_epoch, device=device)
+    came = expect.a_tensor(t.call(_CALL))
+    wanted = torch.tensor(weighted / 10, device=came.device)
+    expect.equal(came.detach(), wanted, rtol=1e-5, like=like, factors={"the examples": 10, "the batches": 3})
+
+
+@exercise.check
+def graphs(train_epoch, device):
+    """No loss outlives its batch with its graph
+
+    A tensor with a `grad_fn` keeps its graph. A sum of such losses has a graph that reaches through all
+    batches.
+    """
+    t = expect.given(_SETUP, train_epoch=train_epoch, device=device)
+    seen: list[weakref.ref[Tensor]] = []
+    most = 0
+
+    def loss_fn(out, y):
+        nonlocal most
+        most = max(most, sum(one() is not None for one in seen[:-1]))
+        loss = _Mark.apply(F.binary_cross_entropy_with_logits(out, y))
+        seen.append(weakref.ref(loss.grad_fn))
+        return loss
+
+    came = train_epoch(t.model, t.loader, t.optimizer, loss_fn)
+    expect.true(not came.requires_grad, "the result has a graph", "expected: none")
+    expect.true(
+        most == 0, f"graphs of earlier batches that are still there in the third: {most}", "expected: 0"
+    )

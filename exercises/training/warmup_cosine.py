@@ -1,0 +1,146 @@
+"""Warm-up, then a cosine
+
+Return a `LambdaLR` for `optimizer` that multiplies the rate of each group by a factor:
+
+- from 0 at step 0 it rises in a straight line to 1 at step `warmup`,
+- then it falls along half a cosine wave, `(1 + cos(pi * t)) / 2` with `t` from 0 to 1, to 0 at step `total`,
+- and it stays at 0.
+
+`warmup` may be 0: then step 0 has the full rate. `warmup < total`.
+
+A new scheduler that loads the `state_dict()` of another goes on where that one stood.
+
+With a rate of 0.1, `warmup_cosine(optimizer, 2, 6)` sets 0, 0.05, 0.1, 0.0854, 0.05, 0.0146, then 0.
+"""
+
+import math
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=8,
+    hints=[
+        "`LambdaLR` multiplies the rate that each group began with. What does your function return "
+        "at the steps 0, `warmup` and `total`?",
+        "How far is a step on its way from `warmup` to `total`, as a number from 0 to 1? And past the end?",
+        "Three cases: `step / warmup` before `warmup`; 0 from `total` on; between them the cosine of "
+        "`(step - warmup) / (total - warmup)`. Count nothing yourself: the step is the argument.",
+    ],
+)
+
+
+@exercise.starter
+def warmup_cosine(optimizer: torch.optim.Optimizer, warmup: int, total: int) -> LambdaLR:
+    raise NotImplementedError
+
+
+_SETUP = """
+parameters = [nn.Parameter(torch.zeros(2)) for _ in range(2)]
+optimizer = torch.optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 2.0}], lr=0.5)
+"""
+_READ = """
+rates = []
+for step in range(steps):
+    rates.append([group["lr"] for group in optimizer.param_groups])
+    optimizer.step()
+    scheduler.step()
+"""
+_CASES = [(2, 6), (1, 2), (5, 6), (4, 20), (10, 13)]
+
+
+def _factor(step, warmup, total):
+    """The same curve, written in another way."""
+    rise = min(step / warmup, 1.0) if warmup else 1.0
+    fallen = min(max((step - warmup) / (total - warmup), 0.0), 1.0)
+    return rise * math.cos(math.pi / 2 * fallen) ** 2
+
+
+def _rates(warmup_cosine, warmup, total):
+    """The rates that the optimizer had, over `total + 4` steps, for each of its groups."""
+    t = expect.given(_SETUP, warmup_cosine=warmup_cosine, warmup=warmup, total=total, steps=total + 4)
+    t.run("scheduler = warmup_cosine(optimizer, warmup, total)" + _READ)
+    return t.rates
+
+
+def _check(warmup_cosine, cases, steps, group=0):
+    base = (0.5, 2.0)[group]
+    with Rows() as rows:
+        for warmup, total in cases:
+            with rows.of(f"`warmup={warmup}, total={total}`"):
+                rates = _rates(warmup_cosine, warmup, total)
+                for step in steps(warmup, total):
+                    wanted, what = base * _factor(step, warmup, total), f"the rate at step {step}"
+                    came = float(rates[step][group])
+                    told = f"{what} is {came:.6g}, expected {wanted:.6g}"
+                    expect.true(math.isclose(came, wanted, rel_tol=1e-6, abs_tol=1e-9), told)
+
+
+@exercise.check
+def rises(warmup_cosine):
+    """The rate rises in equal parts, from 0 to its full height at step `warmup`
+
+    `LambdaLR` calls the function with 0 when it is made, before any step. So the first step of the optimizer
+    has the factor of step 0, and the one after `warmup` calls of `scheduler.step()` that of `warmup`.
+    """
+    _check(warmup_cosine, _CASES, lambda warmup, total: range(warmup + 1))
+
+
+@exercise.check
+def falls(warmup_cosine):
+    """Then it falls along half a cosine wave, and reaches 0 at step `total`
+
+    The wave begins at `warmup` and has `total - warmup` steps. Measured from step 0 it would start below its
+    height, with a jump.
+    """
+    _check(warmup_cosine, _CASES, lambda warmup, total: range(warmup, total + 1))
+
+
+@exercise.check
+def stays(warmup_cosine):
+    """Past the end it stays at 0
+
+    A cosine goes up again after half a wave. A loop that runs a few steps longer would train at rates that
+    nobody planned.
+    """
+    _check(warmup_cosine, _CASES, lambda warmup, total: range(total, total + 4))
+
+
+@exercise.check
+def without(warmup_cosine):
+    """Without a warm-up it begins at the full rate
+
+    With `warmup=0` no step is a part of the warm-up, so nothing is divided by 0.
+    """
+    _check(warmup_cosine, [(0, 1), (0, 5)], lambda warmup, total: range(total + 2))
+
+
+@exercise.check
+def groups(warmup_cosine):
+    """Each group keeps its own rate, times the factor
+
+    `LambdaLR` keeps the rate that each group began with, and multiplies it by what the function returns. So
+    the function returns a factor, and needs to know nothing of rates.
+    """
+    _check(warmup_cosine, [(2, 6)], lambda warmup, total: range(total + 1), group=1)
+
+
+@exercise.check
+def resumes(warmup_cosine):
+    """A new scheduler goes on from the `state_dict` of another
+
+    `LambdaLR` saves the number of its step, and gives it to your function. It doesn't save the function: what
+    that counts by itself is lost, and differs between two schedulers.
+    """
+    t = expect.given(_SETUP + "old, steps = optimizer, 3", warmup_cosine=warmup_cosine)
+    t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
+    expect.true(
+        isinstance(t.scheduler, LambdaLR), f"it returns {expect.show(t.scheduler)}", "expected: a LambdaLR"
+    )
+    t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")
+    t.run("optimizer.load_state_dict(old.state_dict())\nscheduler.load_state_dict(saved)" + _READ)
+    for step in range(3):
+        wanted = [rate * _factor(step + 3, 4, 10) for rate in (0.5, 2.0)]
+        expect.equal(t.rates[step], wanted, what=f"the rates at step {step + 3}")

@@ -1,0 +1,140 @@
+"""The steps are real, so all that they touch is kept first: clones of parameters and buffers, the modes, and
+a deep copy of the optimizer's state, because `state_dict()` holds the living tensors. `finally` puts it back.
+
+The comparison reads each loss, so Python waits for the device once a batch. Here that is the point.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def lr_range_test(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    low: float,
+    high: float,
+) -> tuple[list[float], list[float]]:
+    tensors = [*model.parameters(), *model.buffers()]
+    kept = [tensor.detach().clone() for tensor in tensors]
+    modes = [(module, module.training) for module in model.modules()]
+    state = copy.deepcopy(optimizer.state_dict())
+    rates, losses = [], []
+    try:
+        model.train()
+        for i, (x, y) in enumerate(batches):
+            rates.append(low * (high / low) ** (i / (len(batches) - 1)))
+            loss = loss_fn(model(x), y)
+            losses.append(loss.item())
+            if not math.isfinite(losses[-1]) or losses[-1] > 4 * min(losses):
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            for group in optimizer.param_groups:
+                group["lr"] = rates[-1]
+            optimizer.step()
+    finally:
+        optimizer.zero_grad()
+        optimizer.load_state_dict(state)
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for tensor, before in zip(tensors, kept, strict=True):
+                tensor.copy_(before)
+    return rates, losses
+
+
+# Other right answers
+
+from course_utils.exercise import Edit
+
+
+def _on_copies(model, optimizer, batches, loss_fn, low, high):
+    model.zero_grad()
+    model, optimizer = copy.deepcopy((model, optimizer))
+    model.train()
+    losses = []
+    rates = torch.logspace(math.log10(low), math.log10(high), len(batches), dtype=torch.float64).tolist()
+    for rate, (x, y) in zip(rates, batches, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        model.zero_grad()
+        loss = loss_fn(model(x), y)
+        lowest = min(losses, default=math.inf)
+        losses.append(float(loss))
+        if loss.isnan() or loss.isinf() or losses[-1] > 4 * lowest:
+            break
+        loss.backward()
+        optimizer.step()
+    return rates[: len(losses)], losses
+
+
+def _copies_back(model, optimizer, batches, loss_fn, low, high):
+    before = copy.deepcopy(model)
+    saved = copy.deepcopy(optimizer.state_dict())
+    rates, losses, rate = [], [], low
+    try:
+        for x, y in batches:
+            [group.update(lr=rate) for group in optimizer.param_groups]
+            optimizer.zero_grad(set_to_none=True)
+            loss = loss_fn(model.train()(x), y)
+            rates.append(rate)
+            losses.append(float(loss.detach()))
+            if not losses[-1] <= 4 * min(losses) or abs(losses[-1]) == math.inf:
+                return rates, losses
+            loss.backward()
+            optimizer.step()
+            rate *= (high / low) ** (1 / (len(batches) - 1))
+        return rates, losses
+    finally:
+        model.zero_grad()
+        for mine, old in zip(model.modules(), before.modules(), strict=True):
+            mine.training = old.training
+            for kind in ("_parameters", "_buffers"):
+                for name, tensor in getattr(old, kind).items():
+                    getattr(mine, kind)[name].data.copy_(tensor.data)
+        optimizer.load_state_dict(saved)
+
+
+also_right = [_on_copies, _copies_back]
+
+mistakes = [
+    Edit(
+        "equal steps",
+        "low * (high / low) ** (i / (len(batches) - 1))",
+        "low + (high - low) * i / (len(batches) - 1)",
+        told_by="rises",
+    ),
+    Edit("never reaches `high`", "(len(batches) - 1)", "len(batches)", told_by="rises"),
+    Edit("NaN goes on", "not math.isfinite(losses[-1]) or ", "", told_by="diverges"),
+    Edit("4 times the first", "4 * min(losses)", "4 * losses[0]", told_by="diverges"),
+    Edit(
+        "keeps the living state",
+        "copy.deepcopy(optimizer.state_dict())",
+        "optimizer.state_dict()",
+        told_by="restored",
+    ),
+    Edit(
+        "forgets the buffers",
+        "[*model.parameters(), *model.buffers()]",
+        "list(model.parameters())",
+        told_by="restored",
+    ),
+    Edit(
+        "no finally",
+        "    finally:\n",
+        "    except ZeroDivisionError:\n        pass\n    if True:\n",
+        told_by="raises",
+    ),
+]
+
+equivalent = {
+    "line 18: `tensor.detach()` -> `tensor`": "the clones have a graph that nobody uses",
+    "line 41: `zip(tensors, kept, strict=True)` -> `zip(tensors, kept)`": "they are equally many",
+    "line 41: `True` -> `False`": "they are equally many",
+}

@@ -1,0 +1,54 @@
+"""Rates, range tests and live figures: what they show is what was recorded."""
+
+import math
+import sys
+
+import pytest
+import torch
+
+from course_utils import draw, measure
+
+
+def test_rates_are_drawn_as_the_optimizer_had_them():
+    rates = {"StepLR": [0.1] * 3 + [0.01] * 3, "flat": [0.2] * 4}
+    picture = draw.schedules(rates)
+    assert [list(panel.lines[0].get_ydata()) for panel in picture.axes] == list(rates.values())
+    assert "StepLR from 0.1 to 0.01" in repr(picture)
+
+
+def test_a_range_test_marks_where_the_loss_falls_fastest():
+    rates = [10 ** (i / 10) for i in range(30)]
+    losses = [1.0] * 14 + [0.2] * 10 + [1.0, 50.0, math.inf, math.nan, 1.0, 1.0]
+    picture = draw.range_test(rates, losses)
+    (mark,) = [line for line in picture.axes[0].lines if len(set(line.get_xdata())) == 1]
+    assert mark.get_xdata()[0] == rates[14] and f"{rates[14]:.2g}" in repr(picture)
+
+
+def test_a_live_figure_is_drawn_at_most_five_times_a_second_and_waits_for_nothing_between(monkeypatch):
+    now, drawn = [0.0], []
+    training = sys.modules[type(draw.training()).__module__]
+    monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(training.Training, "_draw", lambda live: drawn.append(now[0]))
+    live = draw.training()
+    with measure.syncs() as found:
+        for step in range(100):
+            now[0] = step / 100
+            live.add(loss=torch.tensor(1.0 / (step + 1)))
+    assert len(drawn) == 5 and found.count() == 0
+    live.close()
+    assert live.values("loss") == [pytest.approx(1.0 / (step + 1)) for step in range(100)]
+    assert list(live.picture().axes[0].lines[0].get_ydata()) == live.values("loss")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: draw.schedules([0.1]), TypeError, "wanted a dictionary"),
+        (lambda: draw.schedules({}), ValueError, "at least one schedule"),
+        (lambda: draw.range_test([1, 2], [1, 2, 3]), ValueError, "given 2 rates and 3 losses"),
+        (lambda: draw.training().add(loss=torch.ones(2)), TypeError, "loss is a number or a 0-d tensor"),
+    ],
+)
+def test_bad_input_is_said_with_what_is_wanted(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call()
