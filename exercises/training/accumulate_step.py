@@ -37,7 +37,9 @@ exercise = Exercise(
 
 @exercise.starter
 def accumulate_step(
-    model: nn.Module, micro_batches: Sequence[tuple[Tensor, Tensor]], optimizer: torch.optim.Optimizer
+    model: nn.Module,
+    micro_batches: Sequence[tuple[Tensor, Tensor]],
+    optimizer: torch.optim.Optimizer,
 ) -> Tensor:
     """() -> the mean loss over all tokens that count"""
     raise NotImplementedError

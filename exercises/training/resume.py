@@ -40,7 +40,7 @@ def resume(path: str | Path, **parts: Any) -> int:
 
 
 def _given(resume, more):
-    return expect.given(f"{saved_runs.RUN}{more}", resume=resume)
+    return expect.given(f"{saved_runs.RUN}{more.strip()}", resume=resume)
 
 
 @exercise.check(isolated=True)
@@ -63,8 +63,9 @@ def no_file(resume):
 def parts(resume):
     """Each part has its state back, and the step is returned
 
-    Parts are found by their names: the order may be another one, and a run may ask for some of them. An
-    optimizer without its state starts its means at zero, a scheduler without it at the first rate.
+    Parts are found by their names: the order may be another one, and a run may ask for some of them. One that
+    the file lacks would begin anew, and nobody would know: hence the error. The saved step is the number of
+    steps that are done, and so the index of the next.
     """
     t = _given(resume, "old = begin()\ntrain(old, 3)\nwrite(path, 3, **old)\nnew = begin(1)")
     t.run(

@@ -161,7 +161,7 @@ def settings(set_seed):
         t = expect.given(setup, set_seed=set_seed)
         expect.true(t.on, "deterministic algorithms are off", "expected: on")
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
-        expect.true(not warns, "torch only warns of the others", "expected: it raises")
+        expect.true(not warns, "torch only warns where it knows no deterministic way", "expected: it raises")
         expect.true(
             not torch.backends.cudnn.benchmark, "`torch.backends.cudnn.benchmark` is on", "expected: off"
         )
