@@ -3,12 +3,15 @@
 from course_utils.draw.allocator import allocator
 from course_utils.draw.checkpoints import checkpoints
 from course_utils.draw.compiled import compiled
+from course_utils.draw.exports import exports
 from course_utils.draw.floats import floats
 from course_utils.draw.forms import forms
 from course_utils.draw.graph import graph
 from course_utils.draw.hooks import hooks
 from course_utils.draw.inplace import inplace_timeline
 from course_utils.draw.lanes import lanes
+from course_utils.draw.latency import latency
+from course_utils.draw.loading import loading
 from course_utils.draw.memory import memory, memory_timeline
 from course_utils.draw.modules import modules
 from course_utils.draw.roofline import roofline, trace
@@ -23,12 +26,15 @@ __all__ = [
     "checkpoints",
     "compiled",
     "curves",
+    "exports",
     "floats",
     "forms",
     "graph",
     "hooks",
     "inplace_timeline",
     "lanes",
+    "latency",
+    "loading",
     "memory",
     "memory_timeline",
     "modules",

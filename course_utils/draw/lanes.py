@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture
-from course_utils.draw.words import LETTER, Words
+from course_utils.draw.shapes import Box, Line, Scene, to_picture
+from course_utils.draw.time_axis import LEFT, SMALL, TINY, Axis, bar, ticks
+from course_utils.draw.words import Words
 from course_utils.lanes import Flight, Lane, Recording, Span
 
 # Sizes in pixels of the page.
-LEFT, RIGHT = 62, 10
 COMPUTE, FILLING, FLIGHT, GAP, BETWEEN = 24.0, 20.0, 17.0, 4.0, 14.0
-TINY, SMALL = 10.5, 11.5
 FILLS = {"forward": "rank", "other": "rank", "backward": "gradient", "step": "storage"}  # of what ended
 NAMES = {"other": "computes", "waiting": "waits", "stuck": "never returns"}
 # How much longer than all that has happened the picture is where something never ends.
@@ -45,14 +43,14 @@ def compose(
     stop = whole(recording) if stop is None else stop
     if not start < stop:
         raise ValueError(f"no time to show: from {start * 1e3:g} to {stop * 1e3:g} ms")
-    axis = _Axis(start, stop)
+    axis = Axis(start, stop)
     told = "; ".join(str(recording).splitlines())
     ranks = f"{len(recording.lanes)} rank{'s' * (len(recording.lanes) > 1)}"
     scene = Scene(f"{ranks} on one time axis: {told}")
     y = 6.0
     for lane in recording.lanes:
         y = _lane(scene, axis, lane, y) + BETWEEN
-    _ticks(scene, axis, y - BETWEEN + 4)
+    ticks(scene, axis, y - BETWEEN + 4)
     scene.height = y + 14
     if cursor is not None and start <= cursor <= stop:
         x = axis.x(cursor)
@@ -60,19 +58,7 @@ def compose(
     return scene
 
 
-class _Axis:
-    def __init__(self, start: float, stop: float) -> None:
-        self.start, self.stop = start, stop
-        self.scale = (WIDTH - LEFT - RIGHT) / (stop - start)
-
-    def x(self, time: float) -> float:
-        return LEFT + (min(max(time, self.start), self.stop) - self.start) * self.scale
-
-    def shows(self, begin: float, end: float) -> bool:
-        return end >= self.start and begin <= self.stop
-
-
-def _lane(scene: Scene, axis: _Axis, lane: Lane, y: float) -> float:
+def _lane(scene: Scene, axis: Axis, lane: Lane, y: float) -> float:
     """Draws one rank from `y` on; returns where it ends."""
     scene.words.append(Words(1, y + COMPUTE / 2, f"rank {lane.rank}", 13, bold=True))
     for number, span in enumerate(lane.spans):
@@ -104,7 +90,7 @@ def _lane(scene: Scene, axis: _Axis, lane: Lane, y: float) -> float:
     return y
 
 
-def _span(axis: _Axis, lane: Lane, span: Span, number: int, y: float) -> Box:
+def _span(axis: Axis, lane: Lane, span: Span, number: int, y: float) -> Box:
     for_ever = math.isinf(span.end)
     name = NAMES.get(span.kind, span.kind)
     if span.kind == "waiting" and for_ever:
@@ -114,29 +100,10 @@ def _span(axis: _Axis, lane: Lane, span: Span, number: int, y: float) -> Box:
     more = f"rank {lane.rank}, {name}: from {span.begin * 1e3:.2f} ms, {ended}"
     key = f"{lane.rank}.{number}"
     how = dict(fill=fill, more=more, dashed=span.kind == "waiting", part=span.kind, key=key)
-    return _bar(axis, span.begin, span.end, y, COMPUTE, (name,), SMALL, **how)
+    return bar(axis, span.begin, span.end, y, COMPUTE, (name,), SMALL, **how)
 
 
-def _bar(
-    axis: _Axis,
-    begin: float,
-    end: float,
-    y: float,
-    height: float,
-    texts: Sequence[str] = (),
-    pixels: float = TINY,
-    **how: Any,
-) -> Box:
-    """A box from `begin` to `end`, with the first of `texts` that fits into it."""
-    left, right = axis.x(begin), axis.x(end)
-    width = max(right - left, 1.0)
-    text = next((text for text in texts if LETTER * pixels * len(text) + 10 <= width), "")
-    words = (Words(left + width / 2, y + height / 2, text, pixels, "middle"),) if text else ()
-    thin = 0.9 if texts and width >= 4 else 0.4
-    return Box(left, y, width, height, words=words, line=thin, **how)
-
-
-def _buckets(scene: Scene, axis: _Axis, lane: Lane, y: float) -> None:
+def _buckets(scene: Scene, axis: Axis, lane: Lane, y: float) -> None:
     """Each bucket as stairs: a step up for each gradient, by its bytes, as high as the row when launched."""
     launched = {flight.number: flight for flight in lane.flights}
     for gradient in lane.gradients:
@@ -154,10 +121,10 @@ def _buckets(scene: Scene, axis: _Axis, lane: Lane, y: float) -> None:
             more = f"rank {lane.rank}: the gradient of {gradient.name} has arrived, {said}"
             key = f"{lane.rank}.{gradient.bucket}.{gradient.name}"
             how = dict(fill="gradient", more=more, dashed=gradient.bucket is None, part="bucket", key=key)
-            scene.boxes.append(_bar(axis, gradient.time, end, y + FILLING - height, height, **how))
+            scene.boxes.append(bar(axis, gradient.time, end, y + FILLING - height, height, **how))
 
 
-def _in_rows(axis: _Axis, flights: Sequence[Flight]) -> list[list[Flight]]:
+def _in_rows(axis: Axis, flights: Sequence[Flight]) -> list[list[Flight]]:
     """Flights that overlap in different rows, as few as possible."""
     rows: list[list[Flight]] = []
     for flight in sorted(flights, key=lambda f: (f.begin, f.number)):
@@ -172,7 +139,7 @@ def _in_rows(axis: _Axis, flights: Sequence[Flight]) -> list[list[Flight]]:
     return rows
 
 
-def _flight(axis: _Axis, lane: Lane, flight: Flight, y: float) -> Box:
+def _flight(axis: Axis, lane: Lane, flight: Flight, y: float) -> Box:
     full = f"{flight.name} {flight.number}"
     if flight.peer is not None:
         full = f"{flight.name} {'to' if flight.name == 'send' else 'from'} {flight.peer}"
@@ -184,28 +151,7 @@ def _flight(axis: _Axis, lane: Lane, flight: Flight, y: float) -> Box:
     more = f"rank {lane.rank}: {full}, {flight.bytes:,} bytes, launched {at}, {ended}"
     key = f"{lane.rank}.{flight.number}"
     how = dict(fill="flight", more=more, dashed=math.isinf(flight.end), part="flight", key=key)
-    return _bar(axis, flight.begin, flight.end, y, FLIGHT, texts, **how)
-
-
-def _ticks(scene: Scene, axis: _Axis, y: float) -> None:
-    right = WIDTH - RIGHT
-    scene.lines.append(Line(((LEFT, y), (right, y)), 0.9, arrow=False))
-    step = _round_step((axis.stop - axis.start) * 1e3 / 6)
-    at = math.ceil(axis.start * 1e3 / step - 1e-9) * step
-    digits = max(0, -math.floor(math.log10(step)))
-    while at <= axis.stop * 1e3 + 1e-9:
-        x = axis.x(at / 1e3)
-        scene.lines.append(Line(((x, y), (x, y + 4)), 0.9, arrow=False))
-        if x < right - 26:
-            scene.words.append(Words(x, y + 12, f"{at:.{digits}f}", TINY, "middle"))
-        at += step
-    scene.words.append(Words(right, y + 12, "ms", TINY, "end"))
-
-
-def _round_step(step: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(n * power for n in (1, 2, 5, 10) if n * power >= step * 0.999)
+    return bar(axis, flight.begin, flight.end, y, FLIGHT, texts, **how)
 
 
 def _size(count: int) -> str:

@@ -8,6 +8,7 @@ from course_utils.explore.floats import floats
 from course_utils.explore.graph import graph
 from course_utils.explore.inplace import inplace
 from course_utils.explore.lanes import lanes
+from course_utils.explore.loading import loading
 from course_utils.explore.modules import modules
 from course_utils.explore.run import run
 from course_utils.explore.signal import signal
@@ -21,6 +22,7 @@ __all__ = [
     "graph",
     "inplace",
     "lanes",
+    "loading",
     "modules",
     "run",
     "signal",

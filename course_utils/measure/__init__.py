@@ -11,6 +11,7 @@
     with syncs() as found       where a GPU would have made Python wait
     with graphs_compiled() as c graphs, graph breaks, recompilations
     with traffic() as t         what this rank sent, received and waited for
+    loading(loader, step)       when each batch was fetched, collated, waited for and stepped on
     record_run(fn, *args)       losses, gradient norms, rates and modes of a training run
     flops(fn, *args)            floating-point operations of the matrix products
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
@@ -21,6 +22,7 @@ and on a GPU: they are those of the operators, not of an allocator that rounds u
 """
 
 from course_utils.measure.compiling import GraphsCompiled, graphs_compiled
+from course_utils.measure.loading import Fed, Loading, loading
 from course_utils.measure.memory import Live, Moment, Peak, live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators
 from course_utils.measure.roofline import Point, Roofline, roofline
@@ -33,8 +35,10 @@ from course_utils.measure.traffic import Traffic, traffic
 from course_utils.measure.training import Run, record_run
 
 __all__ = [
+    "Fed",
     "GraphsCompiled",
     "Live",
+    "Loading",
     "Moment",
     "Operators",
     "Peak",
@@ -52,6 +56,7 @@ __all__ = [
     "flops",
     "graphs_compiled",
     "live_bytes",
+    "loading",
     "operators",
     "peak_bytes",
     "record_run",

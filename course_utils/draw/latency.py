@@ -1,0 +1,53 @@
+"""How long calls took: every one of them, and the percentiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from course_utils.draw import palette
+from course_utils.draw.picture import WIDTH, Picture
+
+PERCENTS = (50, 90, 99)
+
+
+def latency(times: Mapping[str, Sequence[float]]) -> Picture:
+    """A row for each name: every call as a dot at its time, and marks at the 50th, 90th and 99th percentile
+    (nearest rank). `times`: seconds. Raises `TypeError` for anything but a dictionary, `ValueError` where a
+    name has no times.
+    """
+    if not isinstance(times, Mapping):
+        kind = type(times).__name__
+        raise TypeError(f'draw.latency: wanted {{"eager": [seconds, ...]}}; given was a {kind}')
+    if not times or not all(len(seconds) for seconds in times.values()):
+        raise ValueError("draw.latency: wanted at least one name, each with at least one time")
+    picture = Picture(figsize=(WIDTH / 100, 0.62 * len(times) + 0.65), layout="constrained")
+    panel = picture.subplots()
+    panel.set_facecolor("none")
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.spines["bottom"].set_color(palette.TEXT)
+    panel.tick_params(colors=palette.TEXT, labelsize=9)
+    panel.set_xscale("log")
+    said = []
+    for row, (name, seconds) in enumerate(times.items()):
+        ordered = sorted(1e3 * second for second in seconds)
+        # The same place for the same call on every drawing: a golden-ratio step spreads the dots.
+        heights = [row + 0.36 * ((i * 0.618) % 1 - 0.5) for i in range(len(seconds))]
+        panel.plot([1e3 * s for s in seconds], heights, "o", color=palette.VIEW, markersize=2.5, alpha=0.5)
+        found = {percent: ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in PERCENTS}
+        for percent, value in found.items():
+            panel.plot([value] * 2, [row - 0.3, row + 0.3], color=palette.ODD, linewidth=2)
+            panel.annotate(
+                f"p{percent}",
+                (value, row - 0.32),
+                ha="center",
+                va="bottom",
+                fontsize=7.5,
+                color=palette.TEXT,
+            )
+        said.append(f"{name} " + ", ".join(f"p{percent} {value:.3g} ms" for percent, value in found.items()))
+    panel.set_yticks(range(len(times)), list(times), fontsize=10)
+    panel.set_ylim(len(times) - 0.4, -0.6)
+    panel.set_xlabel("milliseconds", fontsize=9.5, color=palette.TEXT)
+    picture.description = f"Times of calls: {'; '.join(said)}."
+    return picture

@@ -1,0 +1,105 @@
+"""A watched loader: what is said of it is what it did, with items and steps of known times."""
+
+import multiprocessing
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from course_utils import draw, explore, measure
+from course_utils.measure.loading import length
+
+ITEM, STEP = 0.004, 0.02
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        time.sleep(ITEM)
+        return torch.tensor(i)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(10))
+
+
+def loader(workers=0, ahead=None, **how):
+    return DataLoader(Slow(), batch_size=4, num_workers=workers, prefetch_factor=ahead, **how)
+
+
+@pytest.fixture(scope="module")
+def found():
+    seen = []
+    recording = measure.loading(loader(2), lambda batch: (seen.append(batch.tolist()), time.sleep(STEP)))
+    assert seen == [list(range(i, i + 4)) for i in range(0, 24, 4)]
+    return recording
+
+
+def test_known_times_are_found_again(found):
+    assert [batch.worker for batch in found.batches] == [0, 1, 0, 1, 0, 1]
+    for batch in found.batches:
+        assert length(batch.fetched) >= 4 * ITEM and length(batch.step) >= STEP
+        assert batch.fetched[1] == batch.collated[0] and batch.collated[1] <= batch.waited[1]
+        assert batch.waited[1] == batch.moved[0] and batch.moved[1] == batch.step[0]
+    assert found.stepped == pytest.approx(sum(length(batch.step) for batch in found.batches))
+    assert found.step_waited + found.stepped <= found.seconds
+    assert not multiprocessing.active_children()
+
+
+def test_without_workers_the_loop_reads_the_items_itself():
+    found = measure.loading(loader(), lambda batch: None, batches=3)
+    assert len(found.batches) == 3 and found.workers == 0 and found.workers_waited == 0
+    for batch in found.batches:
+        assert batch.worker == -1
+        assert batch.waited[0] <= batch.fetched[0] and batch.collated[1] <= batch.waited[1]
+
+
+def test_the_loader_is_left_as_it_was():
+    started = []
+    own = loader(1, persistent_workers=True, worker_init_fn=started.append)
+    before = dict(vars(own))
+    measure.loading(own, lambda batch: None, batches=2)
+    assert vars(own) == before and isinstance(next(iter(own)), torch.Tensor)
+
+
+def test_streams_batches_that_are_dicts_and_errors():
+    found = measure.loading(DataLoader(Stream(), batch_size=4, num_workers=1), lambda batch: None)
+    assert len(found.batches) == 3
+    dicts = DataLoader([{"a": 1}] * 3, batch_size=2)
+    assert len(measure.loading(dicts, lambda batch: batch["a"]).batches) == 2
+    with pytest.raises(ZeroDivisionError):
+        measure.loading(loader(1), lambda batch: 1 / 0)
+    assert not multiprocessing.active_children()
+    with pytest.raises(TypeError, match="wanted a DataLoader; given was a list"):
+        measure.loading([1], print)
+    with pytest.raises(ValueError, match="no batch"):
+        measure.loading(DataLoader([]), print)
+
+
+def test_the_chart_has_a_row_for_each_worker_and_what_they_did(found):
+    scene = explore.loading.__globals__["compose"](found)
+    parts = {box.part for box in scene.boxes}
+    assert {"fetched", "collated", "waited", "step", "queued"} <= parts
+    said = {words.text for words in scene.words}
+    assert {"worker 0", "worker 1", "the loop"} <= said
+    steps = [box for box in scene.boxes if box.part == "step"]
+    widths = [box.width / length(batch.step) for box, batch in zip(steps, found.batches, strict=True)]
+    assert max(widths) == pytest.approx(min(widths))
+    assert "6 batches, 2 workers" in repr(draw.loading(found))
+    with pytest.raises(TypeError, match="measure.loading"):
+        draw.loading([1, 2])
+    with pytest.raises(ValueError, match="no time to show"):
+        draw.loading(found, 5, 5)
+
+
+def test_the_explorer_watches_again_at_every_move():
+    explorer = explore.loading(loader, lambda batch: None, batches=3)
+    assert explorer.found.workers == 2 and "worker 1" in explorer.picture.value
+    explorer.workers.value = 0
+    assert explorer.found.workers == 0 and explorer.ahead.disabled
+    assert "worker 1" not in explorer.picture.value and len(explorer.found.batches) == 3
+    assert not multiprocessing.active_children()
