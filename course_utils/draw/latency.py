@@ -26,8 +26,10 @@ def latency(times: Mapping[str, Sequence[float]]) -> Picture:
     panel.set_facecolor("none")
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.spines["bottom"].set_color(palette.TEXT)
-    panel.tick_params(colors=palette.TEXT, labelsize=9)
     panel.set_xscale("log")
+    panel.tick_params(which="both", colors=palette.TEXT, labelsize=9)
+    for which in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+        which(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "125" else "")
     said = []
     for row, (name, seconds) in enumerate(times.items()):
         ordered = sorted(1e3 * second for second in seconds)
