@@ -19,7 +19,14 @@ from course_utils.report import Report
 from course_utils.states import COULD_NOT_CHECK, DIED, FAILED, PASSED, RAISED, TIMED_OUT, WRONG
 
 # What a check may need, in the words of a report.
-NEED = {"cuda": "CUDA device", "mps": "Apple GPU", "compiler": "C++ compiler", "cmake": "cmake"}
+NEED = {
+    "cuda": "CUDA device",
+    "mps": "Apple GPU",
+    "compiler": "C++ compiler",
+    "cmake": "cmake",
+    "onnxruntime": "ONNX Runtime with onnx and onnxscript; `pip install -e '.[deploy]'` installs them",
+    "safetensors": "safetensors; `pip install -e '.[deploy]'` installs it",
+}
 
 
 class Runner(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import math
 import os
 import platform
@@ -18,6 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+
+# What must be there to import, by need: torch.onnx.export calls onnx and onnxscript.
+MODULES = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "safetensors": ("safetensors",)}
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def describe() -> Machine:
 
 
 def has(need: str) -> bool:
-    """Whether a check that needs "cuda", "mps", "compiler" or "cmake" can run here.
+    """Whether a check that needs "cuda", "mps", "compiler", "cmake" or one of `MODULES` can run here.
 
     Raises `ValueError` for any other need.
     """
@@ -103,6 +108,8 @@ def has(need: str) -> bool:
         return compiler is not None and _compiler_trouble(compiler) is None
     if need == "cmake":
         return shutil.which("cmake") is not None and _build_tool() is not None
+    if need in MODULES:
+        return all(importlib.util.find_spec(module) is not None for module in MODULES[need])
     raise ValueError(f"no such need: {need}")
 
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from course_utils import grader, machine, traces, workers
 from course_utils.conduct import Outcome, Place, conduct
 from course_utils.exercise import Check, Exercise, Table, Trait, expect
+from course_utils.exercise.form import NEEDS
 from course_utils.exercise.kits import ranks
 from course_utils.report import Report
 from course_utils.states import COULD_NOT_CHECK, DIED, NOT_ATTEMPTED, PASSED, RAISED, TIMED_OUT, WRONG
@@ -63,6 +64,30 @@ def typed(source, **names):
     namespace = {"torch": torch, "time": time, "os": os, "__name__": "__main__", **names}
     exec(compile(source, file, "exec"), namespace)
     return namespace["answer"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise expect.CannotCheck('no luck')",
+        "raise expect.Mismatch('as expected')",
+        "expect.true(False, 'as expected')",
+        "return expect.raises(KeyError, lambda: 1)",
+    ],
+)
+def test_only_the_course_says_that_an_answer_is_wrong_or_cannot_be_checked(source):
+    answer = typed(f"def answer(x):\n    {source}", expect=expect)
+    outcome = conduct(an_exercise(right).checks[0], answer)
+    assert outcome.state == RAISED and not outcome.symptom
+
+
+def test_a_check_that_the_answer_calls_back_is_the_check():
+    def calls_back(answer):
+        answer(lambda: expect.true(False, "seen from inside"))
+
+    answer = typed("def answer(look):\n    look()")
+    outcome = conduct(an_exercise(calls_back).checks[0], answer)
+    assert (outcome.state, outcome.message) == (WRONG, ["seen from inside"])
 
 
 def good(x):
@@ -399,6 +424,20 @@ def test_what_a_machine_lacks_is_named():
     assert (report.state, report.outcomes[1].state) == (PASSED, COULD_NOT_CHECK)
     words = {"mps": "Apple GPU", "cuda": "NVIDIA GPU"}
     assert report.outcomes[1].message == [f"this machine has no {words[lacking]}"]
+
+
+def test_a_package_that_is_missing_comes_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setattr(machine, "has", lambda need: False)
+    exercise = an_exercise(right)
+
+    @exercise.check(needs="safetensors")
+    def reads(mean):
+        """It reads the file"""
+        raise AssertionError("this must not run")
+
+    (said,) = grader.grade(exercise, good).outcomes[1].message
+    assert said == "this machine has no safetensors; `pip install -e '.[deploy]'` installs it"
+    assert set(grader.NEED) == set(NEEDS)
 
 
 def test_a_device_check_runs_once_for_each_device():

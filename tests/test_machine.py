@@ -196,6 +196,19 @@ def test_cmake_needs_something_to_build_with(tmp_path: Path) -> None:
     assert in_child(code, PATH=str(folder), CMAKE_GENERATOR="") is True
 
 
+def test_a_package_counts_when_all_that_it_takes_can_be_imported() -> None:
+    hidden = """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: find(name) if name not in {hidden} else None
+print(json.dumps([machine.has("onnxruntime"), machine.has("safetensors")]))
+"""
+    assert in_child(hidden.format(hidden=[])) == [True, True]
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        assert in_child(hidden.format(hidden=[module])) == [False, True]
+    assert in_child(hidden.format(hidden=["safetensors"])) == [True, False]
+
+
 def test_an_unknown_need_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="no such need: tpu"):
         machine.has("tpu")

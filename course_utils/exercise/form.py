@@ -19,7 +19,7 @@ PLAIN_DEADLINE = 10.0
 ISOLATED_DEADLINE = 30.0
 
 FIXTURES = ("device", "tmp_path", "rank", "world_size")
-NEEDS = ("cuda", "mps", "compiler", "cmake")
+NEEDS = ("cuda", "mps", "compiler", "cmake", "onnxruntime", "safetensors")
 
 
 @dataclass(frozen=True)
