@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,11 +105,15 @@ def conduct(
                     answer = answer.make()
                 check.function(answer, **given)
             outcome.state = PASSED
-        except expect.Mismatch as error:
-            outcome.state, outcome.message = WRONG, [steady(line) for line in getattr(error, "lines", [])]
-            outcome.symptom = getattr(error, "symptom", "")
-        except expect.CannotCheck as error:
-            outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
+        except (expect.Mismatch, expect.CannotCheck) as error:
+            if _by_the_answer(error, check):
+                outcome.state, outcome.error = RAISED, error
+                outcome.message = describe_error(error, check, expect.example())
+            elif isinstance(error, expect.Mismatch):
+                outcome.state, outcome.message = WRONG, [steady(line) for line in error.lines]
+                outcome.symptom = error.symptom
+            else:
+                outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
         except DeadlinePassed as error:
             outcome.state = TIMED_OUT
             outcome.message = [still_running(deadline, traces.Position(readers_frames(error, check)))]
@@ -125,6 +130,18 @@ def conduct(
         outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
     outcome.looks = len(looks)
     return outcome
+
+
+def _by_the_answer(error: BaseException, check: Check) -> bool:
+    """Whether the answer raised it, itself or through the course's assertions: only a check may say that an
+    answer is wrong, or that it could not be checked. A check that the answer calls back is the check."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = check.function.__code__.co_filename
+    own = (i for i, file in enumerate(files) if file != ours and traces.is_readers(file))
+    last = max(own, default=None)
+    if last is None:
+        return False
+    return last == len(files) - 1 or Path(expect.__file__).parent in Path(files[last + 1]).parents
 
 
 def _put_back(disturbed: list[str]) -> str:
