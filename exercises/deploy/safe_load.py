@@ -1,0 +1,172 @@
+"""Load a stranger's file
+
+Somebody sends you weights, and you don't know what else is in the file. Return its tensors, a dict by name.
+It's a torch file or a safetensors file, and its name may end in anything. So go by how it begins: a torch
+file with `PK`, a safetensors file with 8 bytes and then `{`. You may refuse all others.
+
+- No code from the file runs.
+- Refuse what isn't a dict with tensors alone as values: raise an error of your choice.
+- The tensors are on the CPU, wherever they were saved.
+
+`safe_load("weights.bin")["bias"].device` → `device(type='cpu')`
+"""
+
+import importlib.util
+from pathlib import Path
+
+from torch import Tensor
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "Which of the two formats can hold code, and what keeps torch from running it?",
+        "`torch.load` looks at the end of a name, but an open file has none. What does its result have to be?",
+        "Read nine bytes and go back to the beginning. Then one call for each format, with the device said "
+        "where torch would go by the file. In the end look at the type of the result and of each value.",
+    ],
+)
+
+
+@exercise.starter
+def safe_load(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a torch file or a safetensors file that may be hostile"""
+    raise NotImplementedError
+
+
+_FOLDER = """
+import pickle, tempfile
+from pathlib import Path
+folder = tempfile.TemporaryDirectory()
+path = Path(folder.name) / "{name}"
+"""
+
+_STATE = """
+torch.manual_seed(0)
+state = {"weight": torch.randn(2, 3), "steps": torch.tensor(7), "half": torch.ones(3).bfloat16()}
+"""
+
+_TRAP = """
+class Trap:
+    def __reduce__(self): return Path.touch, (path.with_name("ran"),)
+data = {"weight": torch.ones(2), "extra": Trap()}
+"""
+
+
+def _given(safe_load, name, setup):
+    return expect.given(_FOLDER.replace("{name}", name) + setup.strip(), safe_load=safe_load)
+
+
+def _reads(safe_load, save):
+    """It returns the tensors that were saved, under every name."""
+    with Rows() as rows:
+        for name in ("weights.safetensors", "weights.pt", "weights.bin"):
+            with rows.of(f"`{name}`"):
+                t = _given(safe_load, name, f"{_STATE.lstrip()}{save}")
+                for path in ("path", "str(path)"):
+                    came = t.call(f"safe_load({path})")
+                    expect.true(isinstance(came, dict), f"the result is {expect.show(came)}, expected a dict")
+                    expect.equal(dict(came), t.state)
+
+
+@exercise.check
+def torch_files(safe_load):
+    """A torch file is read, whatever its name
+
+    A torch file is a zip, and a zip begins with `PK`. The end of a name is for people, but where it is
+    `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending.
+    """
+    _reads(safe_load, "torch.save(state, path)")
+
+
+@exercise.check
+def nothing_runs(safe_load):
+    """No code from the file runs
+
+    A pickle can name any function and its arguments, and loading calls it: one look is too late.
+    `torch.load(..., weights_only=True)` calls a short list of harmless ones and raises at the first other. A
+    second try without it runs what the first try refused.
+    """
+    with Rows() as rows:
+        for label, name, save in (
+            ("a torch file", "weights.pt", "torch.save(data, path)"),
+            ("a torch file named `.safetensors`", "weights.safetensors", "torch.save(data, path)"),
+            (
+                "a torch file as before 1.6",
+                "weights.pt",
+                "torch.save(data, path, _use_new_zipfile_serialization=False)",
+            ),
+            ("a bare pickle", "weights.pt", "path.write_bytes(pickle.dumps(data))"),
+            (
+                "a bare pickle named `.safetensors`",
+                "weights.safetensors",
+                "path.write_bytes(pickle.dumps(data))",
+            ),
+        ):
+            with rows.of(label):
+                t = _given(safe_load, name, _TRAP.lstrip() + save)
+                _refused(t)
+
+
+def _refused(t):
+    """The file is refused, and no code in it ran."""
+    came = error = None
+    try:
+        came = t.call("safe_load(path)")
+    except Exception as raised:
+        error = raised
+    ran = (Path(t.path).parent / "ran").exists()
+    called = "a function that the file names was called"
+    expect.true(not ran, called, "expected: an error, and the function isn't called")
+    expect.true(error is not None, f"the result is {expect.show(came)}, expected an error")
+
+
+@exercise.check
+def tensors_alone(safe_load):
+    """What isn't a dict of tensors is refused
+
+    `weights_only=True` also lets through lists, dicts in dicts, strings, numbers and `None`. It keeps code
+    out, and says nothing about what the data are.
+    """
+    with Rows() as rows:
+        for label, data in (
+            ("a number beside the tensors", '{"weight": torch.ones(2), "epoch": 3}'),
+            ("a dict in the dict", '{"weight": torch.ones(2), "optimizer": {"step": torch.tensor(1)}}'),
+            ("`None` as a value", '{"weight": None}'),
+            ("a tensor alone", "torch.ones(2)"),
+            ("a sparse tensor, which has `values` too", "torch.eye(2).to_sparse()"),
+            ("pairs in a list", '[("weight", torch.ones(2))]'),
+        ):
+            with rows.of(label):
+                t = _given(safe_load, "weights.pt", f"data = {data}\ntorch.save(data, path)")
+                _refused(t)
+
+
+@exercise.check
+def on_the_cpu(safe_load):
+    """Weights that were saved on another device come to the CPU
+
+    A torch file holds the device of each tensor. `torch.load` puts it there again, or raises where there is
+    no such device; a `map_location` goes before what the file says.
+    """
+    save = """
+torch.save(state, path)
+as_from_gpu = path.read_bytes().replace(b"\\3\\0\\0\\0cpu", b"\\3\\0\\0\\0xpu")  # an Intel GPU
+path.write_bytes(as_from_gpu)"""
+    t = _given(safe_load, "weights.pt", f"{_STATE.lstrip()}{save.strip()}")
+    expect.true(b"xpu" in t.as_from_gpu, "this torch writes the device in another way")
+    expect.equal(dict(t.call("safe_load(path)")), t.state)
+
+
+@exercise.check
+def safetensors_files(safe_load):
+    """A safetensors file is read, whatever its name
+
+    It begins with the length of its header, in 8 bytes, and the header is JSON: `{` comes ninth. `torch.load`
+    knows the format by the end of the name only, and takes any other such file for a pickle.
+    """
+    if importlib.util.find_spec("safetensors") is None:
+        raise expect.CannotCheck("safetensors is not installed")
+    _reads(safe_load, "from safetensors.torch import save_file\nsave_file(state, path)")
