@@ -11,7 +11,6 @@ file with `PK`, a safetensors file with 8 bytes and then `{`. You may refuse all
 `safe_load("weights.bin")["bias"].device` → `device(type='cpu')`
 """
 
-import importlib.util
 from pathlib import Path
 
 from torch import Tensor
@@ -160,13 +159,11 @@ path.write_bytes(as_from_gpu)"""
     expect.equal(dict(t.call("safe_load(path)")), t.state)
 
 
-@exercise.check
+@exercise.check(needs="safetensors")
 def safetensors_files(safe_load):
     """A safetensors file is read, whatever its name
 
     It begins with the length of its header, in 8 bytes, and the header is JSON: `{` comes ninth. `torch.load`
     knows the format by the end of the name only, and takes any other such file for a pickle.
     """
-    if importlib.util.find_spec("safetensors") is None:
-        raise expect.CannotCheck("safetensors is not installed")
     _reads(safe_load, "from safetensors.torch import save_file\nsave_file(state, path)")
