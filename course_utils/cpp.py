@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,18 +78,30 @@ def build(source: str, name: str) -> Path:
     """
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
         raise ValueError(f"{name!r} is no name for a program: letters, digits and underscores")
-    folder = cache_folder() / f"{name}-{_key(source, name)}"
-    program = folder / name
-    if program.is_file():
-        return program
+    return keep(name, source, lambda place: _build_in(place, source, name))
+
+
+def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
+    """The file of that name, from the cache where it was made before, from the same source.
+
+    `make` gets an empty folder and returns the file that it wrote there. Raises `BuildError` where the cache
+    cannot be written to.
+    """
+    folder = cache_folder() / f"{Path(name).stem}-{_key(source, name)}"
+    kept = folder / name
+    if kept.is_file():
+        return kept
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            if not program.is_file():  # another process may have built it meanwhile
-                _build_in(folder, source, name)
+            if not kept.is_file():  # another process may have made it meanwhile
+                # A compiler that was interrupted may still be writing here.
+                place = tempfile.TemporaryDirectory(prefix="build-", dir=folder, ignore_cleanup_errors=True)
+                with place as made:
+                    make(Path(made)).replace(kept)
     except OSError as error:
         raise BuildError(f"{type(error).__name__}: {error}") from error
-    return program
+    return kept
 
 
 def run(program: Path, *args: object, timeout: float = 60.0) -> Ran:
@@ -147,18 +159,17 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _build_in(folder: Path, source: str, name: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="build-", dir=folder, ignore_cleanup_errors=True) as place:
-        (Path(place) / "main.cpp").write_text(source, encoding="utf-8")
-        (Path(place) / "CMakeLists.txt").write_text(cmake_text(name), encoding="utf-8")
-        made = Path(place) / "made"
-        prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-        configure = ["cmake", "-S", place, "-B", str(made), "-DCMAKE_BUILD_TYPE=Release", prefix]
-        if shutil.which("ninja") and "CMAKE_GENERATOR" not in os.environ:
-            configure += ["-G", "Ninja"]
-        _call(configure)
-        _call(["cmake", "--build", str(made)])
-        (made / name).replace(folder / name)
+def _build_in(place: Path, source: str, name: str) -> Path:
+    (place / "main.cpp").write_text(source, encoding="utf-8")
+    (place / "CMakeLists.txt").write_text(cmake_text(name), encoding="utf-8")
+    made = place / "made"
+    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    configure = ["cmake", "-S", str(place), "-B", str(made), "-DCMAKE_BUILD_TYPE=Release", prefix]
+    if shutil.which("ninja") and "CMAKE_GENERATOR" not in os.environ:
+        configure += ["-G", "Ninja"]
+    _call(configure)
+    _call(["cmake", "--build", str(made)])
+    return made / name
 
 
 def _call(command: list[str]) -> None:
