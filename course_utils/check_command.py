@@ -132,7 +132,7 @@ def _check_as_data(outcome: Outcome) -> dict[str, Any]:
 
 
 def _as_table(one: Graded) -> str:
-    lines = [str(one.path)]
+    lines = [_on_one_line(one.path)]
     if one.error:
         return f"{lines[0]}\n  ✗ {one.error}"
     widths = max(len(r.exercise) for r in one.reports), max(len(r.state) for r in one.reports)
@@ -142,6 +142,12 @@ def _as_table(one: Graded) -> str:
         row = f"  {symbol(report.state)} {name}  {state}  {counted:>5}  {_in_a_sentence(report)}"
         lines.append(row.rstrip())
     return "\n".join(lines)
+
+
+def _on_one_line(path: Path) -> str:
+    """The path as it can be printed anywhere: no name forges a line of the table."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(path))
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _in_a_sentence(report: Report) -> str:

@@ -61,6 +61,8 @@ def read(path: Path, course: Course) -> Submitted:
         notebook = submission.read(path)
     except UnreadableError as error:
         return Submitted(path, str(error))
+    except RecursionError:
+        return Submitted(path, "this notebook cannot be read: something in it is nested too deeply")
     lessons = submission.lessons_of(notebook, course)
     if not lessons:
         return Submitted(path, "this notebook is not of this course: it holds no answer to any exercise")
@@ -92,12 +94,20 @@ def grade_all(
         for one in submitted:
             futures.append(pool.submit(grading.grade, one))
             futures[-1].add_done_callback(lambda _, path=one.path: on_done(path))
-        return [future.result() for future in futures]
+        return [_result(future, one.path) for future, one in zip(futures, submitted, strict=True)]
     finally:
         # Also on an interrupt: what still runs is ended, and what waits is not begun.
         pool.shutdown(wait=False, cancel_futures=True)
         grading.stop()
         pool.shutdown()
+
+
+def _result(future: Future[Graded], path: Path) -> Graded:
+    """What came of a notebook; its trouble is its own, and costs no other its results."""
+    try:
+        return future.result()
+    except Exception as error:
+        return Graded(path, f"it could not be graded: {type(error).__name__}: {error}")
 
 
 class _Grading:
@@ -115,7 +125,7 @@ class _Grading:
         graded = Graded(one.path, one.error)
         given = [(exercise, recipe) for exercise, _, recipe in one.answers if recipe is not None]
         scripts = [self.scripts[exercise.name] for exercise, _ in given]
-        setting = Setting(tuple(scripts), self._names, str(one.path.resolve().parent))
+        setting = Setting(tuple(scripts), self._names, str(one.path.absolute().parent))
         runner = _AnswerRunner(self.processes, setting)
         try:
             for exercise, lesson, recipe in one.answers:

@@ -37,8 +37,8 @@ from course_utils.exercise import snake_case
 
 # Cell magics whose body is Python of this notebook.
 CODE_MAGICS = ("time", "timeit", "capture", "prun", "debug")
-_IPYTHON = re.compile(r"^\s*(?:[%!?]|>>> |In \[\d*\]:)|\?\s*$|=\s*[%!]", re.MULTILINE)
-_LINE_TIME = re.compile(r"^(\s*)%time[ \t]+(?=\S)", re.MULTILINE)
+_IPYTHON = re.compile(r"^[ \t]*(?:[%!?]|>>> |In \[\d*\]:)|\?[ \t]*$|=[ \t]*[%!]", re.MULTILINE)
+_LINE_TIME = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.MULTILINE)
 _DEFINITION = re.compile(
     r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE
 )
@@ -216,6 +216,8 @@ def _beside(path: Path) -> str:
 
 def _cells(path: Path) -> tuple[list[tuple[int, tuple[str, Any, Any]]], Any]:
     """The code cells as (number among all cells, (source, exercise, role)), and the notebook's metadata."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UnreadableError("this is a pipe or a device, not a notebook")  # it may never end
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -518,16 +520,23 @@ class _Selection:
         order: list[Unit] = []
         placed: set[Unit] = set()
 
-        def place(unit: Unit) -> None:
-            if unit in placed:
-                return
-            placed.add(unit)
-            for earlier in sorted(self.moved_up.get(unit.position, ()), key=_position):
-                place(earlier)
-            order.append(unit)
+        def before(unit: Unit) -> Iterator[Unit]:
+            return iter(sorted(self.moved_up.get(unit.position, ()), key=_position))
 
-        for unit in sorted(self.taken, key=_position):
-            place(unit)
+        # Without recursion: a notebook may be written from its end to its beginning.
+        waiting: list[tuple[Unit, Iterator[Unit]]] = []
+        for first in sorted(self.taken, key=_position):
+            if first not in placed:
+                placed.add(first)
+                waiting.append((first, before(first)))
+            while waiting:
+                unit, earlier = waiting[-1]
+                needed = next((one for one in earlier if one not in placed), None)
+                if needed is None:
+                    order.append(waiting.pop()[0])
+                else:
+                    placed.add(needed)
+                    waiting.append((needed, before(needed)))
         return order
 
 

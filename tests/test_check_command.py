@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -218,6 +219,31 @@ def test_what_is_not_a_notebook_is_said_and_the_others_are_graded(tmp_path):
     text = table(text, right)
     assert "✗ this is not a notebook: it is not JSON" in text
     assert "2 notebooks: 3 of 3 exercises passed; 1 could not be graded" in text
+
+
+def test_an_odd_file_costs_no_other_its_results(tmp_path):
+    """Each of these has ended a run, or kept it from ending."""
+    odd = {name: tmp_path / f"{name}.ipynb" for name in ("pipe", "loop")}
+    os.mkfifo(odd["pipe"])
+    odd["loop"].symlink_to(odd["loop"])
+    right = [IMPORTS, *RIGHT.values()]
+    not_text = notebook(tmp_path / os.fsdecode(b"caf\xe9.ipynb"), *right)
+    forged = notebook(tmp_path / "a\n  ✓ centre passed.ipynb", *right)
+    upwards = [f"class C{i}(C{i + 1}): pass" for i in range(1500)]
+    last = "def centre(x):\n    return C0"
+    deep = notebook(tmp_path / "deep.ipynb", *right, last, *upwards, "C1500 = object")
+    blank = notebook(tmp_path / "blank.ipynb", *right, "def centre(x:" + "\n" * 60_000 + "x")
+    given = [*odd.values(), not_text, forged, deep, blank]
+    exit_code, graded = grade(*given)
+    assert exit_code == 2 and [one["notebook"] for one in graded] == list(map(str, given))
+    assert [one["error"] for one in graded[:2]] == [
+        "this is a pipe or a device, not a notebook",
+        "it cannot be read: Too many levels of symbolic links",
+    ]
+    assert states(graded[2]) == states(graded[3]) == ALL_PASSED
+    assert all(states(one)["plus_one"] == "passed" for one in graded[4:])
+    lines = table(not_text, forged).splitlines()
+    assert sum(line.startswith("  ✓") for line in lines) == 6 and lines[0].isprintable()
 
 
 def test_a_process_that_does_not_answer_costs_one_exercise_and_is_asked_twice(tmp_path, monkeypatch):
