@@ -1,0 +1,128 @@
+"""A table without a copy
+
+Write a map-style dataset over two NumPy arrays: `features` (rows, columns) and `labels` (rows,).
+
+- Item `i` is a pair: row `i` of the features as a float32 tensor, and its label as a 0-d int64 tensor. -1 is
+  the last item. An index past either end raises `IndexError`.
+- Nothing is copied when the dataset is made. A write to an array shows in items that are read later.
+- Features that are float32 already are not copied either when an item is read: the item is a view of the array.
+  Other dtypes are converted then, that row alone.
+
+`TabularDataset(np.ones((5, 2)), np.arange(5))[3]` → `(tensor([1., 1.]), tensor(3))`
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "Which call makes a tensor over the memory of an array? And what does indexing a tensor give?",
+        "`tensor.to(dtype)` returns the tensor itself if it has that dtype. Apply it to the row, not to the table.",
+        "Keep two tensors made by `torch.from_numpy`. `__len__` is the number of rows, and an item is an indexed "
+        "row and an indexed label, each taken to its dtype.",
+    ],
+)
+
+
+@exercise.starter
+class TabularDataset(Dataset):
+    """Rows of `features` (rows, columns) with `labels` (rows,)"""
+
+    def __init__(self, features: np.ndarray, labels: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+_TABLE = """import numpy as np
+features = np.arange(12, dtype={!r}).reshape(4, 3)
+labels = np.array([7, 5, 3, 1], dtype={!r})
+data = TabularDataset(features, labels)"""
+
+
+def _table(TabularDataset, features="float32", labels="int64"):
+    return expect.given(_TABLE.format(features, labels), TabularDataset=TabularDataset)
+
+
+@exercise.check
+def items(TabularDataset):
+    """An item is a row as float32 and a label as int64
+
+    Layers compute in float32 by default, and NumPy makes float64. Class numbers are int64 for torch's losses.
+    """
+    with Rows() as rows:
+        for features, labels in (("float32", "int64"), ("float64", "int32"), ("int16", "uint8")):
+            with rows.of(f"features of {features}, labels of {labels}"):
+                t = _table(TabularDataset, features, labels)
+                for i, first, label in ((1, 3.0, 5), (-1, 9.0, 1)):
+                    row = torch.arange(first, first + 3)
+                    expect.equal(t.call(f"data[{i}]"), (row, torch.tensor(label)), what=f"item {i}")
+
+
+@exercise.check
+def has_an_end(TabularDataset):
+    """It has a length, and ends there
+
+    A loader asks for `len`. Python's `for` asks for items until `IndexError`; without it a loop never ends.
+    """
+    t = _table(TabularDataset)
+    expect.equal(t.call("len(data)"), 4, what="the length")
+    for i in (4, -5):
+        expect.raises(IndexError, lambda i=i: t.data[i], what=f"`data[{i}]` of 4 rows")
+
+
+@exercise.check
+def shows_writes(TabularDataset):
+    """What is written to an array later shows in the items
+
+    `torch.tensor(array)` and `astype` copy. `torch.from_numpy` makes a tensor over the memory of the array, and
+    costs nothing however large that is.
+    """
+    with Rows() as rows:
+        for features, labels in (("float32", "int64"), ("float64", "int32")):
+            with rows.of(f"features of {features}, labels of {labels}"):
+                t = _table(TabularDataset, features, labels)
+                t.run("features[2] = 50")
+                t.run("labels[2] = 60")
+                expect.equal(t.call("data[2]"), (torch.full((3,), 50.0), torch.tensor(60)), what="item 2")
+
+
+@exercise.check
+def is_a_view(TabularDataset):
+    """A float32 row is a view of the array
+
+    Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
+    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time.
+    """
+    t = _table(TabularDataset)
+    t.run("x, y = data[1]")
+    expect.same_storage(expect.a_tensor(t.x, what="`x`"), torch.from_numpy(t.features), what="`x`", of="`features`")
+    t.run("features[1, 2] = -8")
+    expect.equal(t.x, torch.tensor([3.0, 4.0, -8.0]), what="`x`, read before")
+
+
+@exercise.check
+def one_row_at_a_time(TabularDataset):
+    """Of other dtypes one row is converted, not the table
+
+    A table on disk (`np.memmap`) may be larger than memory. Converting it, or turning it into a list, reads it
+    whole; a row costs a row.
+    """
+    setup = """import numpy as np
+one = np.arange(3.0)
+features = np.broadcast_to(one, (10**10, 3))  # as large as a table can be, all rows in one place
+labels = np.broadcast_to(np.int32(4), 10**10)
+features, labels = (np.lib.stride_tricks.as_strided(a, writeable=True) for a in (features, labels))
+data = TabularDataset(features, labels)"""
+    t = expect.given(setup, TabularDataset=TabularDataset)
+    wanted = torch.tensor([0.0, 1.0, 2.0]), torch.tensor(4)
+    expect.equal(t.call("data[10**9]"), wanted, what="item 1,000,000,000")
