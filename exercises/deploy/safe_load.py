@@ -22,7 +22,7 @@ exercise = Exercise(
     core=True,
     hints=[
         "Which of the two formats can hold code, and what keeps torch from running it?",
-        "`torch.load` looks at the end of a name, but an open file has none. What does its result have to be?",
+        "`torch.load` looks at the end of a name, an open file has none. What must its result be?",
         "Read nine bytes and go back to the beginning. Then one call for each format, with the device said "
         "where torch would go by the file. In the end look at the type of the result and of each value.",
     ],

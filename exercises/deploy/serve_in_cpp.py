@@ -17,12 +17,13 @@ writes a long log to stderr.
 """
 
 import os
+from pathlib import Path
 
 import psutil
 import torch
 from torch import Tensor
 
-from course_utils import cpp, cpp_server
+from course_utils import cpp
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
@@ -62,7 +63,7 @@ def _given(ServeInCpp, how="", more=""):
 
 def _no_stderr():
     """What this process and those that it starts write there is thrown away."""
-    with open(os.devnull, "w") as nowhere:
+    with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
 
 
@@ -83,8 +84,9 @@ def _asks(t, number, x):
 def requests(ServeInCpp):
     """One server answers all requests
 
-    A server that starts anew loads the model anew. A pipe carries bytes and no dtype: what goes in are
-    float32, row by row, after two int64. What `write` gets may stay in Python's buffer until it's flushed.
+    A server that starts anew loads the model anew. A pipe carries bytes and no dtype: two int64 and float32,
+    row by row. What `write` gets may stay in Python's buffer until it's flushed. What `read` takes is gone
+    from the pipe, whatever it belongs to, and a tensor over a buffer changes with it.
     """
     t = _given(ServeInCpp)
     inputs = (
@@ -99,7 +101,7 @@ def requests(ServeInCpp):
     for number, x in enumerate(inputs, 1):
         _asks(t, number, x)
     first = _answer(1, t.call(inputs[0]))
-    expect.equal(t.call("y1"), first, what="afterwards the first answer, `y1`,")
+    expect.equal(t.call("y1"), first, what="`y1` at the end")
 
 
 @exercise.check(isolated=True, deadline=10)
@@ -135,7 +137,7 @@ def errors(ServeInCpp):
     is in bytes: in UTF-8 a letter may have several.
     """
     t = _given(ServeInCpp, more="good, bad = torch.ones(2, 3), torch.ones(2, 2)")
-    error = expect.raises(RuntimeError, lambda: t.call("model(bad)"), what="a request that the server refuses")
+    error = expect.raises(RuntimeError, lambda: t.call("model(bad)"), what="a refused request")
     text = "2 columns ≠ 3 columns"
     expect.true(text in str(error), f"the error says {str(error)!r}", f"expected: the server's {text!r}")
     t.run("try: model(bad)\nexcept RuntimeError: pass")

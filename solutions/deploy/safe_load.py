@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def safe_load(path: str | Path) -> dict[str, Tensor]:
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         is_safetensors = file.read(9)[8:] == b"{"
         file.seek(0)
         if is_safetensors:
@@ -30,6 +30,7 @@ def safe_load(path: str | Path) -> dict[str, Tensor]:
 
 # Other right answers
 
+import contextlib
 import io
 
 from course_utils.exercise import Edit, Wrong
@@ -83,20 +84,18 @@ def _tries_again_without(path):
     try:
         return safe_load(path)
     except Exception:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             return torch.load(file, map_location="cpu", weights_only=False)
 
 
 def _looks_first(path):
     import pickle
 
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         if file.read(2) != b"PK":
             file.seek(0)
-            try:
+            with contextlib.suppress(Exception):
                 pickle.load(file)
-            except Exception:
-                pass
     return safe_load(path)
 
 

@@ -1,5 +1,5 @@
-"""A server for matrices of three columns, in the place of one in C++: it starts at once, has no model, and does
-what servers do on bad days.
+"""A server for matrices of three columns, in the place of one in C++: it starts at once, has no model, and
+does what servers do on bad days.
 
 An answer has four columns: the number of the request, then the numbers of the request, doubled. The program
 is this file.
@@ -18,12 +18,13 @@ import time
 
 LOG = 70 * (b"served a request".ljust(999) + b"\n")  # more than a pipe holds
 PIECE = 4093
+SENT = {"ends": 0, "ends in the header": 5, "ends in the numbers": 25}  # bytes
 SECONDS = 120  # after which it ends, whatever became of its client
 
 
 def command(how: str = "") -> list[str]:
-    """What starts it. `how`: "in pieces", "logs", or where it ends after the first answer: "ends", "ends in
-    the header", "ends in the numbers"."""
+    """What starts it. `how`: "in pieces", "logs", or how much of the second answer it sends before it ends:
+    "ends", "ends in the header", "ends in the numbers"."""
     return [sys.executable, "-I", "-S", __file__, how]
 
 
@@ -45,12 +46,10 @@ def _serve(how: str) -> None:
         answer = bytearray(struct.pack("<qq", rows, 4))
         for i in range(rows):
             answer += array.array("f", [asked, *(2 * x for x in numbers[3 * i : 3 * i + 3])]).tobytes()
-        if asked == 2 and how.startswith("ends in"):
-            _send(answer[: 5 if how.endswith("header") else 25], how)
+        if asked == 2 and how in SENT:
+            _send(answer[: SENT[how]], how)
             return
         _send(answer, how)
-        if how == "ends":
-            return
 
 
 def _error(text: str) -> bytes:
@@ -65,7 +64,7 @@ def _send(data: bytes, how: str) -> None:
         # The rest goes when these were taken, so nobody can take all at once.
         while any(fcntl.ioctl(1, termios.FIONREAD, bytes(4))):
             time.sleep(0.001)
-    step = PIECE if how == "in pieces" else len(data)
+    step = PIECE if how == "in pieces" else 1 << 30
     for i in range(0, len(data), step):
         sys.stdout.buffer.write(data[i : i + step])
         sys.stdout.buffer.flush()
