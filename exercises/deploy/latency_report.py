@@ -1,0 +1,183 @@
+"""The slow calls too
+
+Time functions side by side. In each of `rounds` rounds every function of `calls` runs once, timed by itself,
+so that whatever disturbs the machine disturbs all of them. Before that each runs `warmup` times, and these
+calls don't count.
+
+- For each name, return the percentiles `"p50"`, `"p90"` and `"p99"`, and the `"slowest"` call.
+- A percentile is the **nearest rank, not interpolated**: the smallest measured time that is at least as long
+  as p percent of all times.
+
+`clock()` gives the time in seconds.
+
+For times of 3, 1, 4 and 2 seconds, `latency_report({"eager": f}, rounds=4)` →
+`{"eager": {"p50": 2.0, "p90": 4.0, "p99": 4.0, "slowest": 4.0}}`
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    core=True,
+    hints=[
+        "Two loops, one inside the other: which of them goes over the rounds? And in which list does a time "
+        "belong?",
+        "Sort a list of n times. How many of them, at least, may a percentile not fall short of? At which "
+        "index does it stand, then? Try n = 4 and p = 50 on paper.",
+        "The rank is p times n over 100, rounded up, and the index is one less. Or let NumPy do it: the "
+        "lesson's quantile has a `method`. Make one new list for each name.",
+    ],
+)
+
+
+@exercise.starter
+def latency_report(
+    calls: Mapping[str, Callable[[], Any]],
+    rounds: int = 100,
+    warmup: int = 10,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, dict[str, float]]:
+    """The percentiles and the slowest call of each, in seconds"""
+    raise NotImplementedError
+
+
+# A machine whose time passes only when something is done on it.
+_MACHINE = """
+class Machine:
+    def __init__(self, **costs):
+        self.now, self.called, self.costs = 0.0, [], costs
+        self.calls = {name: lambda name=name: self.run(name) for name in costs}
+    def run(self, name):
+        costs = self.costs[name]
+        self.now += costs[self.called.count(name) % len(costs)]
+        self.called.append(name)
+    def clock(self):
+        return self.now
+"""
+_PERCENTS = {"p50": 50, "p90": 90, "p99": 99}
+
+
+def _machine(latency_report, costs):
+    return expect.given(f"{_MACHINE}machine = Machine({costs})", latency_report=latency_report)
+
+
+def _report(t, rounds, warmup=0):
+    """What came, and what is expected of these times, by trying each of them."""
+    came = t.call(f"latency_report(machine.calls, {rounds}, {warmup}, machine.clock)")
+    names = [*t.machine.costs]
+    expect.true(isinstance(came, dict), f"the result is {expect.show(came)}, expected a dictionary")
+    expect.equal(sorted(came), sorted(names), what="the list of names in the report")
+    wanted = {}
+    for name in names:
+        keys = sorted([*_PERCENTS, "slowest"])
+        expect.equal(sorted(came[name]), keys, what=f"the list of keys for {name!r}")
+        costs = t.machine.costs[name]
+        times = [costs[i % len(costs)] for i in range(warmup, warmup + rounds)]
+        wanted[name] = {
+            key: min(x for x in times if 100 * sum(y <= x for y in times) >= percent * rounds)
+            for key, percent in _PERCENTS.items()
+        }
+        wanted[name]["slowest"] = max(times)
+    return came, wanted
+
+
+@exercise.check
+def nearest_rank(latency_report):
+    """Each percentile is a time that was measured
+
+    Of n sorted times the one at rank p · n / 100, rounded up and counted from 1, is the smallest that at
+    least p percent don't exceed. Of fewer than 100 times p99 is the slowest. `np.percentile` interpolates
+    unless it's told otherwise.
+    """
+    with Rows() as rows:
+        for costs, rounds in (
+            ("[3.0, 1.0, 4.0, 2.0]", 4),
+            ("[7.0]", 1),
+            ("[2.0, 2.0, 9.0, 2.0, 5.0]", 5),
+            ("[1.0 + i * 7 % 10 for i in range(10)]", 10),
+            ("[1.0 + i * 37 % 100 for i in range(100)]", 100),
+            ("[1.0 + i * 37 % 101 for i in range(101)]", 101),
+            ("[1.0 + i * 37 % 250 for i in range(250)]", 250),
+        ):
+            with rows.of(f"{rounds} rounds"):
+                t = _machine(latency_report, f"f={costs}")
+                came, wanted = _report(t, rounds)
+                for key in _PERCENTS:
+                    expect.equal(came["f"][key], wanted["f"][key], what=f"{key} of {rounds} times")
+
+
+@exercise.check
+def slowest(latency_report):
+    """The slowest call is the slowest, not p99
+
+    Of 1,000 calls ten may be slower than p99, however much. A user meets them as well.
+    """
+    t = _machine(latency_report, "f=[1.0] * 150 + [900.0] + [1.0] * 149")
+    came, wanted = _report(t, 300)
+    expect.equal(came["f"]["p99"], wanted["f"]["p99"], what="p99 of 299 times of 1 and one of 900")
+    expect.equal(came["f"]["slowest"], 900.0, what="the slowest of 299 times of 1 and one of 900")
+
+
+@exercise.check
+def apart(latency_report):
+    """Each function has its own times
+
+    `dict.fromkeys(names, [])` and `[[]] * n` hold one list under several names. And all that runs between two
+    readings of the clock is in the time.
+    """
+    t = _machine(
+        latency_report, "fast=[1.0, 2.0, 3.0, 4.0], slow=[100.0, 300.0, 200.0, 400.0], steady=[10.0]"
+    )
+    came, wanted = _report(t, 4)
+    for name in wanted:
+        expect.equal(came[name], wanted[name], what=f"the report of {name!r}")
+
+
+@exercise.check
+def warm_up(latency_report):
+    """Calls of the warm-up run, and don't count
+
+    The first calls allocate, compile and fill caches. That time is paid once, so it belongs in no percentile.
+    """
+    with Rows() as rows:
+        for warmup, rounds, costs in (
+            (2, 3, "[900.0, 800.0, 3.0, 1.0, 2.0]"),
+            (0, 3, "[900.0, 1.0, 2.0]"),
+            (1, 1, "[900.0, 5.0]"),
+        ):
+            with rows.of(f"`warmup={warmup}`"):
+                t = _machine(latency_report, f"f={costs}, g={costs}")
+                came, wanted = _report(t, rounds, warmup)
+                expect.equal(came, wanted, what="the report")
+                for name in ("f", "g"):
+                    number = t.machine.called.count(name)
+                    expect.equal(number, warmup + rounds, what=f"the number of calls of `{name}`")
+        with rows.of("no numbers given"):
+            t = _machine(latency_report, "f=[1.0]")
+            t.call("latency_report(machine.calls)")
+            number = t.machine.called.count("f")
+            expect.equal(number, 110, what="the number of calls, rounds and warm-up as they are by default,")
+
+
+@exercise.check
+def in_turn(latency_report):
+    """In each round every function runs once
+
+    A machine is slower for a while when something else runs on it, or when it's hot. If the functions run one
+    after the other, that hits one of them and makes it look slow. If they run in turn, it hits them all.
+    """
+    t = _machine(latency_report, "f=[1.0], g=[1.0], h=[1.0]")
+    _report(t, 4, 2)
+    called = t.call("machine.called")
+    counted = called[-12:]
+    rounds = [counted[i : i + 3] for i in range(0, 12, 3)]
+    expect.equal(len(called), 18, what="the number of calls of 3 functions, 2 + 4 times each,")
+    expect.true(
+        all(sorted(one) == ["f", "g", "h"] for one in rounds),
+        f"after the warm-up the order of the calls is {' '.join(counted)}",
+        "expected: in each round f, g and h once",
+    )
