@@ -1,0 +1,183 @@
+"""A batch of your own, pinned and moved
+
+A collate function returns a `PinnableBatch`: `inputs` is a dictionary of tensors, `target` a tensor, and
+`ids` a list of texts. Give it the two methods that a loader and a training loop call:
+
+- `pin_memory()` returns a batch in which every tensor is pinned, by the tensor's own `pin_memory()`.
+- `to(device, non_blocking=False)` returns a batch in which every tensor is on the device. `non_blocking` is
+  passed on.
+- The batch that they are called on stays as it is, its dictionary included. The `ids` go along.
+
+`batch.pin_memory().to("cuda", non_blocking=True).target` is a tensor on the GPU.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    hints=[
+        "The two methods differ in what they do to one tensor. Where are the tensors, and how many?",
+        "`Tensor.pin_memory` and `Tensor.to` return a tensor and leave their own alone. Put what they return "
+        "into a new batch, and into a new dictionary.",
+        "Write a third method that takes a function of one tensor and returns a new `PinnableBatch` of what "
+        "the function made. The other two call it, each with a `lambda`.",
+    ],
+)
+
+
+@exercise.starter
+class PinnableBatch:
+    """What a collate function returns"""
+
+    def __init__(self, inputs: dict[str, Tensor], target: Tensor, ids: list[str]):
+        self.inputs, self.target, self.ids = inputs, target, ids
+
+    def pin_memory(self) -> "PinnableBatch":
+        raise NotImplementedError
+
+    def to(self, device: str | torch.device, non_blocking: bool = False):
+        raise NotImplementedError
+
+
+_BATCH = """
+tokens, mask = torch.arange(6).view(2, 3), torch.ones(2, 3, dtype=torch.bool)
+batch = PinnableBatch({"tokens": tokens, "mask": mask}, torch.tensor([0.5, 1.5]), ["a.txt", "b.txt"])
+"""
+
+
+class _Calls(TorchDispatchMode):
+    """What is done to tensors. Pinning, which takes an accelerator, becomes a copy that counts as pinned."""
+
+    def __init__(self):
+        super().__init__()
+        self.pinned, self.copies = [], []
+
+    def is_pinned(self, tensor):
+        return any(tensor.untyped_storage().data_ptr() == p.untyped_storage().data_ptr() for p in self.pinned)
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if op is torch.ops.aten.is_pinned.default:
+            return self.is_pinned(args[0])
+        if op is torch.ops.aten._pin_memory.default:
+            self.pinned.append(args[0].clone())
+            return self.pinned[-1]
+        if op in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            self.copies.append(kwargs.get("non_blocking", args[2] if len(args) > 2 else False))
+        return op(*args, **kwargs)
+
+
+def _given(PinnableBatch):
+    return expect.given(_BATCH, PinnableBatch=PinnableBatch)
+
+
+def _tensors(PinnableBatch, batch):
+    """The three tensors of a batch that a method returned, by what they are."""
+    expect.true(
+        isinstance(batch, PinnableBatch), f"the result is {expect.show(batch)}, expected a PinnableBatch"
+    )
+    expect.true(
+        isinstance(batch.inputs, dict), f"its `inputs` are {expect.show(batch.inputs)}, expected a dictionary"
+    )
+    expect.equal(sorted(batch.inputs), ["mask", "tokens"], what="the list of keys of its `inputs`")
+    return {f"`inputs[{k!r}]`": x for k, x in batch.inputs.items()} | {"`target`": batch.target}
+
+
+@exercise.check
+def pins(PinnableBatch):
+    """Every tensor is pinned, those in the dictionary too
+
+    The loader looks into tuples, lists and dictionaries, but not into a type of your own: there it calls
+    `pin_memory()` and takes what comes back. A tensor that is left out is copied while Python waits.
+    """
+    t = _given(PinnableBatch)
+    with _Calls() as calls:
+        batch = t.call("batch.pin_memory()")
+    for name, tensor in _tensors(PinnableBatch, batch).items():
+        expect.a_tensor(tensor, what=name)
+        expect.true(
+            calls.is_pinned(tensor), f"{name} isn't pinned", "expected: what its `pin_memory()` returned"
+        )
+    expect.equal(batch.inputs["tokens"], t.tokens, what="`inputs['tokens']`")
+    expect.equal(batch.inputs["mask"], t.mask, what="`inputs['mask']`")
+    expect.equal(batch.target, t.batch.target, what="`target`")
+    expect.equal(batch.ids, ["a.txt", "b.txt"], what="`ids`")
+
+
+@exercise.check
+def moves(PinnableBatch, device):
+    """Every tensor is on the device, and the ids are the same
+
+    `Tensor.to` returns a tensor on the device, and the tensor itself if it is there already. A list of texts
+    has no `to`, and no need of one.
+    """
+    with Rows() as rows:
+        for where in ("meta", device):
+            with rows.of(f"`{where}`"):
+                t = _given(PinnableBatch)
+                batch = t.call(f"batch.to({str(where)!r})")
+                came = _tensors(PinnableBatch, batch)
+                for (name, tensor), old in zip(
+                    came.items(), _tensors(PinnableBatch, t.batch).values(), strict=True
+                ):
+                    expect.equal(tensor, old.to(where), what=name)
+                expect.equal(batch.ids, ["a.txt", "b.txt"], what="`ids`")
+
+
+@exercise.check
+def non_blocking(PinnableBatch):
+    """`non_blocking` is passed on to each tensor
+
+    A copy from pinned memory lets Python go on only if it's told so: `non_blocking` is `False` by default,
+    in `Tensor.to` as well.
+    """
+    with Rows() as rows:
+        for given, wanted in ((", non_blocking=True", True), (", True", True), ("", False)):
+            with rows.of(f"`to('meta'{given})`"), _Calls() as calls:
+                _given(PinnableBatch).call(f"batch.to('meta'{given})")
+                expect.equal(
+                    list(map(bool, calls.copies)), [wanted] * 3, what="`non_blocking` of the tensors' copies"
+                )
+
+
+@exercise.check
+def left_alone(PinnableBatch):
+    """The batch itself stays as it is
+
+    `nn.Module.to` changes the module, `Tensor.to` returns another tensor. A batch is data: somebody else may
+    hold it, or the dictionary in it, and go on to use it on the CPU.
+    """
+    with Rows() as rows:
+        for call in ("batch.pin_memory()", "batch.to('meta')"):
+            with rows.of(f"`{call}`"):
+                t = _given(PinnableBatch)
+                inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
+                with _Calls():
+                    came = t.call(call)
+                expect.true(came is not t.batch, "the result is the batch itself", "expected: a new one")
+                expect.true(t.batch.inputs is inputs, "it has another dictionary now", "expected: its own")
+                for name, tensor in _tensors(PinnableBatch, t.batch).items():
+                    same = tensor is before[name]
+                    expect.true(same, f"its {name} is another tensor now", "expected: the one that it had")
+                expect.true(came.inputs is not inputs, "both have the same dictionary", "expected: a new one")
+                expect.equal(t.batch.ids, ["a.txt", "b.txt"], what="its `ids`")
+
+
+@exercise.check(needs="cuda")
+def through_a_loader(PinnableBatch):
+    """On a GPU, a loader gives it out pinned
+
+    With `pin_memory=True` a loader calls the method of each batch, where there's an accelerator. Here it's
+    real: the tensors are in pinned memory, and arrive on the GPU.
+    """
+    t = _given(PinnableBatch)
+    (batch,) = DataLoader([t.batch], batch_size=None, pin_memory=True)
+    for name, tensor in _tensors(PinnableBatch, batch).items():
+        expect.true(tensor.is_pinned(), f"{name} isn't pinned", "expected: it is")
+    for name, tensor in _tensors(PinnableBatch, batch.to("cuda", non_blocking=True)).items():
+        expect.equal(tensor.device.type, "cuda", what=f"the device of {name}")
