@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-
 # What must be there to import, by need: torch.onnx.export calls onnx and onnxscript.
 MODULES = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "safetensors": ("safetensors",)}
 

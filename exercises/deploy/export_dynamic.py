@@ -1,0 +1,182 @@
+"""One program for every batch
+
+Export a model for a server. `export_dynamic(model, example)` gets a module and a tuple of its inputs, each a
+tensor whose first dimension is the batch. Return a `torch.export.ExportedProgram`.
+
+- It answers batches of every size from 2 up, even if `example` has one row. All other sizes stay constants.
+- It computes what `model` computes in evaluation mode, even if `model` is in training mode.
+- `model` keeps its modes and numbers, also when the export raises.
+
+`export_dynamic(model, (x,)).module()(x)` → the result of `model.eval()(x)`
+"""
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits.exported import expect_left_alone, unlogged
+
+exercise = Exercise(
+    minutes=15,
+    core=True,
+    hints=[
+        "What does `export` write down for a size of the example if you tell it nothing about that size? And "
+        "what for `self.training`?",
+        "`dynamic_shapes` has one entry for each input, such as `{0: ...}` for its first dimension. A size "
+        "of 1 is a constant whatever it says. How do you get an example of two rows or more from one row?",
+        "Note the mode of every module, switch to evaluation, export, and put each mode back in a `finally`. "
+        "`model.train()` would switch all of them.",
+    ],
+)
+
+
+@exercise.starter
+def export_dynamic(
+    model: nn.Module,
+    example: tuple[Tensor, ...],
+) -> torch.export.ExportedProgram:
+    """The model in evaluation mode, as a program for every size of the batch"""
+    raise NotImplementedError
+
+
+_NET = """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)).double()
+model(torch.rand(8, 3).double()).sum().backward()
+"""
+
+_WORDS = """
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vectors = nn.Embedding(10, 4)
+    def forward(self, words, weights):
+        return (self.vectors(words) * weights[..., None]).sum(dim=1)
+
+torch.manual_seed(0)
+model = Words().double().eval()
+"""
+
+_GATE = """
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+    def forward(self, x):
+        from torch import clone, cond, tanh
+        y = self.linear(x)
+        return cond(y.norm() > 9, tanh, clone, (y,))
+
+torch.manual_seed(0)
+model = Gate().double().eval()
+"""
+
+_ROWS = "torch.linspace(-1, 1, 3 * {0}).view({0}, 3).double()"
+_SENTENCES = "torch.arange(5 * {0}).view({0}, 5) % 10, torch.linspace(0, 1, 5 * {0}).view({0}, 5).double()"
+
+
+def _gated(model, x):
+    y = model.linear(x)
+    return y.tanh() if y.norm() > 9 else y
+
+
+def _exported(export_dynamic, model, example):
+    t = expect.given(f"{model}example = ({example},)", export_dynamic=export_dynamic)
+    with unlogged():
+        t.run("program = export_dynamic(model, example)")
+    right = isinstance(t.program, torch.export.ExportedProgram)
+    expect.true(right, f"the result is {expect.show(t.program)}, expected an `ExportedProgram`")
+    return t
+
+
+def _compare(t, inputs, sizes, oracle=None):
+    """For batches of these sizes the program gives what the model gives in evaluation mode."""
+    t.run("run = program.module()")
+    oracle = oracle or (lambda model, *batch: model(*batch))
+    with Rows() as rows, torch.no_grad():
+        for size in sizes:
+            with rows.of(f"{size} rows"):
+                wanted = oracle(t.model.eval(), *eval(f"({inputs.format(size)},)"))
+                expect.equal(t.call(f"run({inputs.format(size)})"), wanted, rtol=1e-9, atol=1e-12)
+
+
+@exercise.check(deadline=60)
+def any_batch(export_dynamic):
+    """It answers batches that it hasn't seen: one input, two inputs, a `torch.cond`
+
+    Every size of the example is a constant of the program, unless `dynamic_shapes` opens that dimension. The
+    program checks the sizes that it gets and refuses others. `torch.cond` keeps its condition and both sides.
+    """
+    with Rows() as rows:
+        for label, model, inputs, oracle in (
+            ("one input", f"{_NET}model.eval()\n", _ROWS, None),
+            ("two inputs", _WORDS, _SENTENCES, None),
+            ("a `torch.cond`", _GATE, _ROWS, _gated),
+        ):
+            with rows.of(label):
+                t = _exported(export_dynamic, model, inputs.format(4))
+                _compare(t, inputs, (4, 2, 3, 1000), oracle)
+
+
+@exercise.check(deadline=60)
+def from_one_row(export_dynamic):
+    """One row is enough of an example
+
+    Export takes a size of 0 or 1 for a constant, since code often treats those two sizes differently. With a
+    `Dim` it raises, with `Dim.AUTO` it makes a program for one row. So export needs an example of two rows or
+    more, of the same dtypes and of values that the model can take.
+    """
+    with Rows() as rows:
+        for label, model, inputs in (
+            ("one input", f"{_NET}model.eval()\n", _ROWS),
+            ("two inputs", _WORDS, _SENTENCES),
+        ):
+            with rows.of(label):
+                _compare(_exported(export_dynamic, model, inputs.format(1)), inputs, (2, 7))
+
+
+@exercise.check(deadline=60)
+def only_the_batch(export_dynamic):
+    """Only the batch is open
+
+    A size that is open has no value when the program is compiled, and is checked less. `Dim.AUTO` leaves a
+    dimension open wherever the model allows it.
+    """
+    t = _exported(export_dynamic, _WORDS, _SENTENCES.format(4))
+    shapes = {n.name: n.meta["val"].shape for n in t.program.graph.nodes if n.op == "placeholder"}
+    for name, rest in zip(t.program.graph_signature.user_inputs, ("words", "weights"), strict=True):
+        sizes = ["open" if isinstance(size, torch.SymInt) else size for size in shapes[name]]
+        expect.equal(sizes, ["open", 5], what=f"the list of sizes of `{rest}` in the program")
+
+
+@exercise.check(deadline=60)
+def evaluates(export_dynamic):
+    """It evaluates, also when the model is in training mode
+
+    Export writes down what `forward` does in the mode of the moment: `self.training` is a constant of the
+    program. `program.module().eval()` raises.
+    """
+    _compare(_exported(export_dynamic, _NET, _ROWS.format(4)), _ROWS, (4, 7))
+
+
+@exercise.check(deadline=60)
+def left_as_it_was(export_dynamic):
+    """The model keeps its modes and numbers, also when the export raises
+
+    A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
+    can't restore modes that differed. What stands after a line that raises doesn't run.
+    """
+    mixed = f"{_NET}model[1].eval()\nexample = ({_ROWS.format(4)},)"
+    t = expect.given(mixed, export_dynamic=export_dynamic)
+    expect_left_alone(t, "export_dynamic(model, example)")
+    setup = """
+import contextlib
+class Picky(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) if x.sum() > 0 else x
+model = nn.Sequential(Picky(3, 3), nn.Dropout(0.5))
+model[0].eval()
+"""
+    t = expect.given(setup, export_dynamic=export_dynamic)
+    call = "with contextlib.suppress(Exception):\n    export_dynamic(model, (torch.ones(4, 3),))"
+    expect_left_alone(t, call)
