@@ -50,30 +50,35 @@ batch = PinnableBatch({"tokens": tokens, "mask": mask}, torch.tensor([0.5, 1.5])
 """
 
 
-class _Calls(TorchDispatchMode):
-    """What is done to tensors. Pinning, which takes an accelerator, becomes a copy that counts as pinned."""
+# Pinning takes an accelerator. For this example a copy does, and is written down.
+_PINS = """
+from torch.utils._python_dispatch import TorchDispatchMode
+class Pins(TorchDispatchMode):
+    pinned = []
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op is torch.ops.aten.is_pinned.default: return any(args[0] is x for x in self.pinned)
+        if op is not torch.ops.aten._pin_memory.default: return op(*args, **kwargs or {})
+        self.pinned.append(args[0].clone())
+        return self.pinned[-1]
+"""
+
+
+class _Copies(TorchDispatchMode):
+    """Writes down the `non_blocking` of each copy."""
 
     def __init__(self):
         super().__init__()
-        self.pinned, self.copies = [], []
-
-    def is_pinned(self, tensor):
-        return any(tensor.untyped_storage().data_ptr() == p.untyped_storage().data_ptr() for p in self.pinned)
+        self.non_blocking = []
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if op is torch.ops.aten.is_pinned.default:
-            return self.is_pinned(args[0])
-        if op is torch.ops.aten._pin_memory.default:
-            self.pinned.append(args[0].clone())
-            return self.pinned[-1]
         if op in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
-            self.copies.append(kwargs.get("non_blocking", args[2] if len(args) > 2 else False))
+            self.non_blocking.append(bool(kwargs.get("non_blocking", args[2] if len(args) > 2 else False)))
         return op(*args, **kwargs)
 
 
-def _given(PinnableBatch):
-    return expect.given(_BATCH, PinnableBatch=PinnableBatch)
+def _given(PinnableBatch, more=""):
+    return expect.given(f"{more}{_BATCH}", PinnableBatch=PinnableBatch)
 
 
 def _tensors(PinnableBatch, batch):
@@ -95,14 +100,13 @@ def pins(PinnableBatch):
     The loader looks into tuples, lists and dictionaries, but not into a type of your own: there it calls
     `pin_memory()` and takes what comes back. A tensor that is left out is copied while Python waits.
     """
-    t = _given(PinnableBatch)
-    with _Calls() as calls:
-        batch = t.call("batch.pin_memory()")
+    t = _given(PinnableBatch, _PINS)
+    t.run("with Pins() as pins: came = batch.pin_memory()")
+    batch = t.came
     for name, tensor in _tensors(PinnableBatch, batch).items():
         expect.a_tensor(tensor, what=name)
-        expect.true(
-            calls.is_pinned(tensor), f"{name} isn't pinned", "expected: what its `pin_memory()` returned"
-        )
+        pinned = any(tensor is x for x in t.pins.pinned)
+        expect.true(pinned, f"{name} isn't pinned", "expected: what its `pin_memory()` returned")
     expect.equal(batch.inputs["tokens"], t.tokens, what="`inputs['tokens']`")
     expect.equal(batch.inputs["mask"], t.mask, what="`inputs['mask']`")
     expect.equal(batch.target, t.batch.target, what="`target`")
@@ -121,11 +125,9 @@ def moves(PinnableBatch, device):
             with rows.of(f"`{where}`"):
                 t = _given(PinnableBatch)
                 batch = t.call(f"batch.to({str(where)!r})")
-                came = _tensors(PinnableBatch, batch)
-                for (name, tensor), old in zip(
-                    came.items(), _tensors(PinnableBatch, t.batch).values(), strict=True
-                ):
-                    expect.equal(tensor, old.to(where), what=name)
+                old = _tensors(PinnableBatch, t.batch)
+                for name, tensor in _tensors(PinnableBatch, batch).items():
+                    expect.equal(tensor, old[name].to(where), what=name)
                 expect.equal(batch.ids, ["a.txt", "b.txt"], what="`ids`")
 
 
@@ -138,11 +140,10 @@ def non_blocking(PinnableBatch):
     """
     with Rows() as rows:
         for given, wanted in ((", non_blocking=True", True), (", True", True), ("", False)):
-            with rows.of(f"`to('meta'{given})`"), _Calls() as calls:
+            with rows.of(f"`to('meta'{given})`"), _Copies() as copies:
                 _given(PinnableBatch).call(f"batch.to('meta'{given})")
-                expect.equal(
-                    list(map(bool, calls.copies)), [wanted] * 3, what="`non_blocking` of the tensors' copies"
-                )
+                came = copies.non_blocking
+                expect.equal(came, [wanted] * 3, what="`non_blocking` of the tensors' copies")
 
 
 @exercise.check
@@ -153,12 +154,16 @@ def left_alone(PinnableBatch):
     hold it, or the dictionary in it, and go on to use it on the CPU.
     """
     with Rows() as rows:
-        for call in ("batch.pin_memory()", "batch.to('meta')"):
-            with rows.of(f"`{call}`"):
-                t = _given(PinnableBatch)
+        for label, more, run in (
+            ("`pin_memory()`", _PINS, "with Pins(): came = batch.pin_memory()"),
+            ("`to('meta')`", "", "came = batch.to('meta')"),
+        ):
+            with rows.of(label):
+                t = _given(PinnableBatch, more)
                 inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
-                with _Calls():
-                    came = t.call(call)
+                t.run(run)
+                came = t.came
+                _tensors(PinnableBatch, came)
                 expect.true(came is not t.batch, "the result is the batch itself", "expected: a new one")
                 expect.true(t.batch.inputs is inputs, "it has another dictionary now", "expected: its own")
                 for name, tensor in _tensors(PinnableBatch, t.batch).items():
