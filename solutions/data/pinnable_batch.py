@@ -1,8 +1,8 @@
 """Both methods do something to every tensor and keep the rest. So what they share is a method of its own: a
 new batch, with a new dictionary, of what a function makes of each tensor.
 
-The loader knows nothing of the type. It sees that there is a `pin_memory`, calls it (with workers, in a thread
-beside the training loop) and takes what comes back for the batch.
+The loader knows nothing of the type. It sees that there is a `pin_memory`, calls it (with workers, in a
+thread beside the training loop) and takes what comes back for the batch.
 """
 
 from collections.abc import Callable
