@@ -1,0 +1,133 @@
+"""Batches of unequal lengths
+
+`samples` is a list of pairs: a 1-D tensor of tokens, and a label, a Python integer. Return a dictionary:
+
+- `tokens`: a row for each sample, filled up at its end with `pad`, as wide as the longest sample of this batch.
+  The dtype is that of the samples.
+- `mask`: the same shape, boolean. `True` where a token of the sample stands, whatever its value.
+- `labels`: an int64 tensor.
+
+A sample may be empty. The result has memory of its own: writing to it changes no sample.
+
+`pad_collate([(torch.tensor([5, 0]), 1), (torch.tensor([7]), 3)])` → tokens `[[5, 0], [7, 0]]`, mask
+`[[True, True], [True, False]]`, labels `[1, 3]`
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "Where can you know from which elements are padding? The values can't tell you.",
+        "Make a tensor that is full of the padding, in the dtype of the samples (`new_full`), and write each "
+        "sample to the beginning of its row.",
+        "The mask is a comparison: column numbers as a row against lengths as a column.",
+    ],
+)
+
+
+@exercise.starter
+def pad_collate(
+    samples: Sequence[tuple[Tensor, int]], pad: int = 0
+) -> dict[str, Tensor]:
+    """n pairs of (length,) and a label -> (n, longest), (n, longest) and (n,)"""
+    raise NotImplementedError
+
+
+def _given(pad_collate, *samples, dtype=""):
+    parts = ", ".join(f"(torch.tensor({list(tokens)}{dtype}), {label})" for tokens, label in samples)
+    return expect.given(f"samples = [{parts}]", pad_collate=pad_collate)
+
+
+def _batch(t, call="pad_collate(samples)"):
+    """The result of a call, a dictionary with the three names."""
+    batch = t.call(call)
+    expect.true(isinstance(batch, dict), f"the result is a {type(batch).__name__}, expected a dictionary")
+    expect.equal(sorted(batch), ["labels", "mask", "tokens"], what="the keys of the result, sorted,")
+    return batch
+
+
+@exercise.check
+def fills_up(pad_collate):
+    """Each row is its sample, filled up at the end
+
+    A batch is one tensor, so all its rows have one length. What is added has a value too: `pad` says which.
+    """
+    t = _given(pad_collate, ([1, 2, 3], 4), ([5], 0), ([6, 7], 2))
+    batch = _batch(t, "pad_collate(samples, pad=9)")
+    expect.equal(batch["tokens"], torch.tensor([[1, 2, 3], [5, 9, 9], [6, 7, 9]]), what='`["tokens"]`')
+    expect.equal(batch["labels"], torch.tensor([4, 0, 2]), what='`["labels"]`')
+    tokens = _batch(t)["tokens"]
+    expect.equal(tokens, torch.tensor([[1, 2, 3], [5, 0, 0], [6, 7, 0]]), what='`["tokens"]`')
+
+
+@exercise.check
+def mask(pad_collate):
+    """The mask says what is real, by length and not by value
+
+    A real token may have the value of the padding. What is compared with `pad` takes it for padding, and the
+    model never sees it. `True` stands for real, as the task says; some of torch's functions want the opposite.
+    """
+    with Rows() as rows:
+        for label, samples in (
+            ("unequal lengths", (([1, 2, 3], 0), ([4], 0))),
+            ("real tokens with the value of the padding", (([0, 1, 0], 0), ([0], 1))),
+            ("an empty sample", (([1, 2], 0), ([], 0))),
+        ):
+            with rows.of(label):
+                batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
+                longest = max(len(tokens) for tokens, _ in samples)
+                wanted = [[i < len(tokens) for i in range(longest)] for tokens, _ in samples]
+                expect.equal(batch["mask"], torch.tensor(wanted), what='`["mask"]`')
+
+
+@exercise.check
+def longest_of_this_batch(pad_collate):
+    """A batch is as wide as its own longest sample
+
+    Every column costs time and memory in each layer, padding too. A width for all batches is the width of the
+    worst one.
+    """
+    with Rows() as rows:
+        for label, lengths in (("up to 6", (6, 2)), ("up to 3, after it", (3, 1)), ("all empty", (0, 0))):
+            with rows.of(label):
+                samples = [([1] * length, 0) for length in lengths]
+                batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
+                for name in ("tokens", "mask"):
+                    expect.equal(tuple(batch[name].shape), (2, max(lengths)), what=f'the shape of `["{name}"]`')
+
+
+@exercise.check
+def dtypes(pad_collate):
+    """The tokens keep their dtype; labels are int64, the mask is boolean
+
+    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. Losses that
+    take class numbers want them as int64.
+    """
+    with Rows() as rows:
+        for dtype in ("torch.int32", "torch.uint8", "torch.float64"):
+            with rows.of(dtype):
+                t = _given(pad_collate, ([1, 2], 1), ([3], 0), dtype=f", dtype={dtype}")
+                batch = _batch(t)
+                found = tuple(str(batch[name].dtype) for name in ("tokens", "mask", "labels"))
+                expect.equal(found, (dtype, "torch.bool", "torch.int64"), what="the dtypes, as listed in the task,")
+
+
+@exercise.check
+def memory_of_its_own(pad_collate):
+    """Writing to the batch changes no sample
+
+    A dataset may hand out views of what it keeps. A batch that is such a view too changes the data set when a
+    model or an augmentation writes in place. One sample alone needs no padding, and is a view all too easily.
+    """
+    for samples in ((([1, 2], 0),), (([1, 2], 0), ([3, 4], 1))):
+        t = _given(pad_collate, *samples)
+        t.run("batch = pad_collate(samples)")
+        t.run('batch["tokens"].fill_(-1)')
+        expect.equal([tokens for tokens, _ in t.samples], [torch.tensor(x) for x, _ in samples], what="`samples`")
