@@ -1,0 +1,142 @@
+"""New numbers in every worker
+
+A dataset draws its augmentations from `self.rng`, a NumPy `Generator` that was made before the workers
+started. So every worker has a copy, in the same state. Write `augmentation_seeds(worker_id)`, the loader's
+`worker_init_fn`: it gives this worker's dataset an `rng` of its own.
+
+- No two workers draw the same numbers, and no two epochs do, with `persistent_workers` or without.
+- The draws follow from `torch.manual_seed` in the main process: the same seed, the same draws.
+- What the loader has seeded itself (`torch`, `random`, `np.random`) stays as it is.
+
+`DataLoader(data, num_workers=2, worker_init_fn=augmentation_seeds)`
+"""
+
+import random
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=10,
+    core=True,
+    hints=[
+        "Which number differs between workers and between epochs, and still follows from the main process's seed?",
+        "The loader gives each worker such a number. Inside the worker `torch.initial_seed()` returns it, and "
+        "it stands in the worker info.",
+        "The worker info holds the worker's own copy of the dataset too. Put a new generator there, made from the "
+        "worker's seed.",
+    ],
+)
+
+
+@exercise.starter
+def augmentation_seeds(worker_id: int) -> None:
+    """Called once in each new worker, before its first item"""
+    raise NotImplementedError
+
+
+class _Draws(Dataset):
+    """Four items, each what the generators of its worker give."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        own = self.rng.integers(2**60).item()
+        return own, (torch.randint(2**60, ()).item(), random.getrandbits(60), np.random.randint(2**60))
+
+
+def _draw(init, epochs=1, seed=0, persistent=False):
+    """What each of two workers drew: epochs -> (worker 0, worker 1) -> [(own, (torch, random, NumPy)), ...]"""
+    torch.manual_seed(seed)
+    loader = DataLoader(
+        _Draws(),
+        batch_size=None,
+        num_workers=2,
+        worker_init_fn=init,
+        persistent_workers=persistent,
+        multiprocessing_context="fork",
+    )
+    found = []
+    for _ in range(epochs):
+        items = list(loader)
+        found.append((items[0::2], items[1::2]))
+    return found
+
+
+def _own(items):
+    return [own for own, _ in items]
+
+
+@exercise.check(isolated=True)
+def workers_differ(augmentation_seeds):
+    """No two workers draw the same
+
+    A forked worker is a copy of its parent, with every generator in the state that it had. The loader seeds
+    those it knows. A `Generator` of your own isn't among them.
+    """
+    ((zero, one),) = _draw(augmentation_seeds)
+    expect.looked()
+    same = set(_own(zero)) & set(_own(one))
+    what = f"worker 0 drew {_own(zero)}, worker 1 {_own(one)} from `rng`"
+    expect.true(not same, what if not same else "both workers drew the same numbers from `rng`", "expected: other ones")
+
+
+@exercise.check(isolated=True)
+def epochs_differ(augmentation_seeds):
+    """No two epochs draw the same
+
+    Without `persistent_workers` new workers start in each epoch, copied from the same parent. The number of a
+    worker is the same again. The loader draws a new base seed for each epoch.
+    """
+    with Rows() as rows:
+        for persistent in (False, True):
+            with rows.of(f"persistent_workers={persistent}"):
+                first, second, third = _draw(augmentation_seeds, epochs=3, persistent=persistent)
+                seen = [own for epoch in (first, second, third) for worker in epoch for own in _own(worker)]
+                expect.looked()
+                expect.true(
+                    len(set(seen)) == len(seen),
+                    f"of {len(seen)} draws in three epochs {len(set(seen))} are different",
+                    "expected: all of them",
+                )
+
+
+@exercise.check(isolated=True)
+def can_be_repeated(augmentation_seeds):
+    """The same seed in the main process, the same draws
+
+    The loader draws its base seed from torch's generator in the main process, so a run can be repeated. A
+    generator that is seeded by the system or by a clock can't.
+    """
+    with Rows() as rows:
+        first, again, other = (_draw(augmentation_seeds, epochs=2, seed=seed) for seed in (5, 5, 6))
+        expect.looked()
+        owns = [[_own(worker) for epoch in run for worker in epoch] for run in (first, again, other)]
+        with rows.of("the same seed twice"):
+            expect.true(owns[0] == owns[1], "the draws differ", "expected: the same draws")
+        with rows.of("another seed"):
+            expect.true(owns[0] != owns[2], "the draws are the same", "expected: other draws")
+
+
+@exercise.check(isolated=True)
+def leaves_the_others(augmentation_seeds):
+    """torch, random and np.random draw what the loader has seeded them for
+
+    The loader has seeded them when `worker_init_fn` is called. Seeding one again, or drawing from it, changes
+    all that others draw from it.
+    """
+    (with_it,), (without,) = _draw(augmentation_seeds), _draw(lambda worker_id: None)
+    with Rows() as rows:
+        for place, name in enumerate(("torch", "random", "np.random")):
+            with rows.of(name):
+                drawn = [[item[1][place] for item in worker] for worker in with_it]
+                wanted = [[item[1][place] for item in worker] for worker in without]
+                expect.looked()
+                expect.true(drawn == wanted, f"the draws of `{name}` are not those of a loader without your function")
