@@ -1,0 +1,150 @@
+"""Batches of similar lengths
+
+Write a batch sampler: iterating over it gives lists of indices into `lengths`. In each epoch it
+
+- shuffles all indices and cuts them into pools of `pool * batch_size`,
+- sorts each pool by length and cuts it into batches of `batch_size`,
+- gives the batches in shuffled order. Every index comes exactly once; the last pool may leave one shorter batch.
+
+`set_epoch(epoch)` says which shuffle is next; it starts with epoch 0. The same `seed` and epoch give the same batches; torch's global
+random state plays no part and stays as it is. `len(sampler)` is the number of batches.
+
+`list(LengthBucketSampler([3, 9, 4, 8], batch_size=2, pool=2, seed=0))` → for example `[[1, 3], [0, 2]]`
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "Three steps in a row: one shuffle of indices, a sort inside each pool, one shuffle of finished batches.",
+        "A `torch.Generator` of your own, seeded from the seed and the epoch, can be handed to `torch.randperm`.",
+        "Sort with the length as the key. Collect the batches of all pools in one list, and shuffle that list as a "
+        "whole at the end.",
+    ],
+)
+
+
+@exercise.starter
+class LengthBucketSampler:
+    """Lists of indices whose lengths are similar"""
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, pool: int, seed: int
+    ) -> None:
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[list[int]]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+_SETUP = """import torch
+lengths = torch.randint(1, 200, ({},), generator=torch.Generator().manual_seed(1)).tolist()
+sampler = LengthBucketSampler(lengths, batch_size=8, pool={}, seed=3)"""
+
+
+def _given(LengthBucketSampler, n=1003, pool=20):
+    return expect.given(_SETUP.format(n, pool), LengthBucketSampler=LengthBucketSampler)
+
+
+def _padding(batches, lengths):
+    """The share of a batch that is padding, over all batches."""
+    padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
+    return 1 - sum(lengths) / padded
+
+
+@exercise.check
+def every_index_once(LengthBucketSampler):
+    """Every index comes once, in full batches and at most one shorter one
+
+    A loader takes each list as one batch. An index that is missing is never trained on, in no epoch that ends
+    the same way.
+    """
+    with Rows() as rows:
+        for n in (1003, 1000, 5):
+            with rows.of(f"{n} lengths"):
+                t = _given(LengthBucketSampler, n)
+                batches = t.call("list(sampler)")
+                indices = sorted(itertools.chain(*batches))
+                expect.equal(indices, list(range(n)), what="all indices, sorted,")
+                short = [len(batch) for batch in batches if len(batch) != 8]
+                expect.equal(short, [n % 8] if n % 8 else [], what="the sizes of batches that have not 8")
+                expect.equal(t.call("len(sampler)"), len(batches), what="`len(sampler)`")
+
+
+@exercise.check
+def little_padding(LengthBucketSampler):
+    """Most of the padding is gone
+
+    A batch is as wide as its longest sample. Sorting 160 shuffled lengths and cutting them into batches of 8
+    leaves a few per cent of padding; batches of shuffled lengths have some 45.
+    """
+    t = _given(LengthBucketSampler)
+    share = _padding(t.call("list(sampler)"), t.lengths)
+    expect.true(share < 0.12, f"{share:.0%} of the batches is padding", "expected: less than 12%")
+
+
+@exercise.check
+def pools(LengthBucketSampler):
+    """Who shares a batch changes from epoch to epoch
+
+    Sorting everything gives the same batches in each epoch, in another order at best. Only inside a pool of
+    shuffled samples are they sorted, so a sample meets others every time.
+    """
+    t = _given(LengthBucketSampler)
+    epochs = [{frozenset(batch) for batch in _order(t, epoch)} for epoch in (0, 1)]
+    same = len(epochs[0] & epochs[1])
+    expect.true(same <= 5, f"{same} batches of epoch 1 had the same members in epoch 0", "expected: hardly any")
+    t = _given(LengthBucketSampler, n=640, pool=2)
+    share = _padding(t.call("list(sampler)"), t.lengths)
+    expect.true(0.15 < share < 0.4, f"with pools of 2 batches {share:.0%} is padding", "expected: 15 to 40%")
+
+
+@exercise.check
+def batches_are_shuffled(LengthBucketSampler):
+    """The batches come in shuffled order, over all pools
+
+    Short batches first and long ones last is a curriculum that nobody asked for: the model ends each epoch on
+    the longest.
+    """
+    t = _given(LengthBucketSampler, n=640, pool=80)
+    longest = [max(t.lengths[i] for i in batch) for batch in t.call("list(sampler)")]
+    rises = sum(a <= b for a, b in itertools.pairwise(longest))
+    said = f"with one pool of 80 batches the longest of a batch rises at {rises} of 79 steps"
+    expect.true(20 <= rises <= 60, said, "expected: at about half of them")
+
+
+def _order(t, epoch):
+    t.run(f"sampler.set_epoch({epoch})")
+    return t.call("list(sampler)")
+
+
+@exercise.check
+def repeatable(LengthBucketSampler):
+    """The seed and the epoch decide, and nothing else
+
+    With several ranks each must come to the same batches by itself. Torch's global state depends on what else
+    has drawn from it, and drawing from it changes what others draw.
+    """
+    t = _given(LengthBucketSampler)
+    zero = t.call("list(sampler)")
+    expect.equal(_order(t, 0), zero, what="the batches after `set_epoch(0)`, against those before it")
+    first = _order(t, 4)
+    torch.rand(3)
+    state = torch.get_rng_state()
+    other = _given(LengthBucketSampler)
+    expect.equal(_order(other, 4), first, what="epoch 4 of a second sampler")
+    expect.true(torch.equal(torch.get_rng_state(), state), "torch's global random state has changed", "expected: not")
+    t.run("sampler = LengthBucketSampler(lengths, batch_size=8, pool=20, seed=9)")
+    expect.true(_order(t, 4) != first, "with another seed the batches are the same", "expected: others")
