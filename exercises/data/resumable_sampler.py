@@ -1,0 +1,177 @@
+"""A sampler that can go on
+
+`ResumableSampler(n, seed)` gives the indices 0 to n-1 in a shuffled order, another one in each epoch. The
+loader's workers run ahead of the loop, so the loop says what it has used: `advance(count)` after each batch.
+When all of an epoch's indices are used, the next epoch begins.
+
+- Iterating gives what is not used yet of the present epoch, in its order. `len(sampler)` is how many that are.
+- `state_dict()` is a dictionary of a few numbers, which `torch.load(..., weights_only=True)` accepts.
+- After `load_state_dict(state)` a new sampler of the same `n` and `seed` goes on exactly where the old one was.
+
+Torch's global random state plays no part.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler
+
+from course_utils.exercise import Exercise, Rows, expect
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "What must be known to draw an epoch's order again? What else, to know where in it you are?",
+        "Two numbers are the whole state. The order follows from the seed and one of them; draw it anew in "
+        "`__iter__`, with a generator of your own.",
+        "Iterating changes nothing. Only `advance` does: it counts, and when the count is n it goes to the next "
+        "epoch and starts from 0.",
+    ],
+)
+
+
+@exercise.starter
+class ResumableSampler(Sampler):
+    """Indices 0 to n-1, shuffled anew in each epoch"""
+
+    def __init__(self, n: int, seed: int) -> None:
+        raise NotImplementedError
+
+    def advance(self, count: int) -> None:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+def _given(ResumableSampler, n=10, seed=0):
+    return expect.given(f"sampler = ResumableSampler({n}, seed={seed})", ResumableSampler=ResumableSampler)
+
+
+def _list(t, name="sampler"):
+    return [int(i) for i in t.call(f"list({name})")]
+
+
+def _epochs(t, count, n=10):
+    """Whole epochs, each used up."""
+    found = []
+    for _ in range(count):
+        found.append(_list(t))
+        t.run(f"sampler.advance({n})")
+    return found
+
+
+@exercise.check
+def shuffles(ResumableSampler):
+    """Each epoch is a new order of all indices
+
+    With one order for all epochs the same samples meet in a batch every time. The seed decides which orders
+    come, and the epoch which of them is due.
+    """
+    epochs = _epochs(_given(ResumableSampler, 40), 3, 40)
+    for number, order in enumerate(epochs):
+        expect.equal(sorted(order), list(range(40)), what=f"the indices of epoch {number}, sorted,")
+        expect.true(order != sorted(order), f"epoch {number} is not shuffled", "expected: a random order")
+    expect.true(len(set(map(tuple, epochs))) == 3, "two of three epochs have the same order", "expected: three orders")
+    expect.equal(_epochs(_given(ResumableSampler, 40), 3, 40), epochs, what="three epochs of a second sampler")
+    other = _list(_given(ResumableSampler, 40, seed=1))
+    expect.true(other != epochs[0], "another seed gives the same order", "expected: another one")
+
+
+@exercise.check
+def gives_the_rest(ResumableSampler):
+    """What is used doesn't come again in this epoch
+
+    `advance` is called from the loop, after a batch was trained on. Iterating again gives the rest of the same
+    order.
+    """
+    t = _given(ResumableSampler)
+    whole = _list(t)
+    t.run("sampler.advance(3)")
+    expect.equal(_list(t), whole[3:], what="the indices after `advance(3)`")
+    expect.equal(t.call("len(sampler)"), 7, what="`len(sampler)`")
+    t.run("sampler.advance(4)")
+    expect.equal(_list(t), whole[7:], what="the indices after `advance(4)` as well")
+
+
+@exercise.check
+def iterating_uses_nothing(ResumableSampler):
+    """To give an index out is not to have used it
+
+    A loader with workers asks for the indices of the next batches while the loop still has the last one. What
+    counts its own indices is ahead by up to `num_workers * prefetch_factor` batches.
+    """
+    t = _given(ResumableSampler)
+    whole = _list(t)
+    t.run("ahead = iter(sampler)")
+    t.run("first = [next(ahead) for _ in range(8)]")
+    t.run("sampler.advance(2)")
+    t.run("other = ResumableSampler(10, seed=0)")
+    t.run("other.load_state_dict(sampler.state_dict())")
+    expect.equal(_list(t, "other"), whole[2:], what="what a sampler gives that goes on from there")
+
+
+@exercise.check
+def goes_on(ResumableSampler):
+    """A new sampler goes on where the old one was, and through the epochs after it
+
+    The position alone is not enough: the order is that of an epoch, and it has to be drawn again.
+    """
+    with Rows() as rows:
+        for used in (4, 10, 13, 29):
+            with rows.of(f"{used} of 10 indices an epoch used"):
+                t = _given(ResumableSampler, seed=5)
+                t.run(f"for _ in range({used}): sampler.advance(1)")
+                t.run("state, rest = sampler.state_dict(), list(sampler)")
+                t.run("other = ResumableSampler(10, seed=5)")
+                t.run("other.load_state_dict(state)")
+                expect.equal(_list(t, "other"), [int(i) for i in t.rest], what="the rest of this epoch")
+                for name in ("sampler", "other"):
+                    t.run(f"{name}.advance(len({name}))")
+                expect.equal(_list(t, "other"), _list(t), what="the epoch after it")
+
+
+@exercise.check
+def small_state(ResumableSampler):
+    """The state is a few numbers
+
+    A checkpoint is written often, and n may be a billion. A permutation can be drawn again; it needn't be
+    kept. `weights_only=True` accepts numbers, and refuses objects of your own.
+    """
+    t = _given(ResumableSampler, 1_000_000)
+    t.run("sampler.advance(123_456)")
+    file = io.BytesIO()
+    torch.save(t.call("sampler.state_dict()"), file)
+    expect.at_most(file.tell(), 4_000, "bytes of the saved state")
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    rest = list(t.sampler)
+    other = ResumableSampler(1_000_000, seed=0)
+    other.load_state_dict(state)
+    expect.equal([int(i) for i in other][:5], [int(i) for i in rest[:5]], what="the first five after loading")
+
+
+@exercise.check
+def own_generator(ResumableSampler):
+    """Torch's global random state plays no part
+
+    Dropout and augmentations draw from it too. Where an order depends on it, it depends on all of them, and a
+    resumed run has another one.
+    """
+    t = _given(ResumableSampler)
+    whole = _list(t)
+    torch.manual_seed(17)
+    state = torch.get_rng_state()
+    expect.equal(_list(_given(ResumableSampler)), whole, what="the order after `torch.manual_seed(17)`")
+    expect.true(torch.equal(torch.get_rng_state(), state), "torch's global random state has changed", "expected: not")
