@@ -160,7 +160,7 @@ def ahead(overlap_loading):
                 before, last = threading.enumerate(), taken - 1 + number
                 t = _given(
                     overlap_loading,
-                    f"source = Source(20)\nitems = overlap_loading(source{given})\n"
+                    f"source = Source(9)\nitems = overlap_loading(source{given})\n"
                     f"held = [next(items) for _ in range({taken})][-1]",
                 )
                 _expect_reached(t.source, last, t.held, before)

@@ -103,7 +103,7 @@ def nearest_rank(latency_report):
             ("[1.0 + i * 37 % 101 for i in range(101)]", 101),
             ("[1.0 + i * 37 % 250 for i in range(250)]", 250),
         ):
-            with rows.of(f"{rounds} rounds"):
+            with rows.of(f"`rounds={rounds}`"):
                 t = _machine(latency_report, f"f={costs}")
                 came, wanted = _report(t, rounds)
                 for key in _PERCENTS:
@@ -134,7 +134,7 @@ def apart(latency_report):
     )
     came, wanted = _report(t, 4)
     for name in wanted:
-        expect.equal(came[name], wanted[name], what=f"the report of {name!r}")
+        expect.equal(came[name], wanted[name], what=f"report[{name!r}]")
 
 
 @exercise.check
@@ -152,7 +152,7 @@ def warm_up(latency_report):
             with rows.of(f"`warmup={warmup}`"):
                 t = _machine(latency_report, f"f={costs}, g={costs}")
                 came, wanted = _report(t, rounds, warmup)
-                expect.equal(came, wanted, what="the report")
+                expect.equal(came, wanted, what="report")
                 for name in ("f", "g"):
                     number = t.machine.called.count(name)
                     expect.equal(number, warmup + rounds, what=f"the number of calls of `{name}`")
