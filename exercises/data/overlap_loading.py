@@ -15,7 +15,9 @@ the same order, while one thread of its own loads the next ones. `ahead` is at l
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from course_utils.exercise import Exercise, Rows, expect
@@ -80,6 +82,20 @@ def _undivided():
 def _new(before):
     """The threads that have started since, and still live."""
     return [thread for thread in threading.enumerate() if thread not in before]
+
+
+def _let_run(threads):
+    """Waits until none of them can go on. Linux says which can; on a busy machine one may not have had its
+    turn."""
+    for thread in threads:
+        for _ in range(1000 * _LIMIT):
+            try:
+                stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
+            except OSError:  # it has ended, or this is no Linux
+                break
+            if stat.rpartition(")")[2].split()[0] != "R":
+                break
+            time.sleep(0.001)
 
 
 def _expect_reached(source, i, held, before):
@@ -165,6 +181,7 @@ def ahead(overlap_loading):
                 )
                 _expect_reached(t.source, last, t.held, before)
                 t.run(f"time.sleep({_MOMENT})")
+                _let_run(_new(before))
                 what = f"the list of items loaded while the consumer holds item {t.held}"
                 expect.equal(t.call("source.loaded"), list(range(last + 1)), what=what)
 
