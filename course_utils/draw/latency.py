@@ -39,14 +39,10 @@ def latency(times: Mapping[str, Sequence[float]]) -> Picture:
         found = {percent: ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in PERCENTS}
         for percent, value in found.items():
             panel.plot([value] * 2, [row - 0.3, row + 0.3], color=palette.ODD, linewidth=2)
-            panel.annotate(
-                f"p{percent}",
-                (value, row - 0.32),
-                ha="center",
-                va="bottom",
-                fontsize=7.5,
-                color=palette.TEXT,
-            )
+        # Beside the outer two; the one between them has no room where they are close.
+        for percent, side in ((50, "right"), (99, "left")):
+            place = found[percent], row - 0.32
+            panel.annotate(f" p{percent} ", place, ha=side, va="bottom", fontsize=7.5, color=palette.TEXT)
         said.append(f"{name} " + ", ".join(f"p{percent} {value:.3g} ms" for percent, value in found.items()))
     panel.set_yticks(range(len(times)), list(times), fontsize=10)
     panel.set_ylim(len(times) - 0.4, -0.6)
