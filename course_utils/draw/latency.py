@@ -37,7 +37,7 @@ def latency(times: Mapping[str, Sequence[float]]) -> Picture:
         heights = [row + 0.36 * ((i * 0.618) % 1 - 0.5) for i in range(len(seconds))]
         panel.plot([1e3 * s for s in seconds], heights, "o", color=palette.VIEW, markersize=2.5, alpha=0.5)
         found = {percent: ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in PERCENTS}
-        for percent, value in found.items():
+        for value in found.values():
             panel.plot([value] * 2, [row - 0.3, row + 0.3], color=palette.ODD, linewidth=2)
         # Beside the outer two; the one between them has no room where they are close.
         for percent, side in ((50, "right"), (99, "left")):
