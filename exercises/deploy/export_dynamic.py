@@ -127,10 +127,7 @@ def from_one_row(export_dynamic):
     more, of the same dtypes and of values that the model can take.
     """
     with Rows() as rows:
-        for label, model, inputs in (
-            ("one input", f"{_NET}model.eval()\n", _ROWS),
-            ("two inputs", _WORDS, _SENTENCES),
-        ):
+        for label, model, inputs in ("one input", _NET, _ROWS), ("two inputs", _WORDS, _SENTENCES):
             with rows.of(label):
                 _compare(_exported(export_dynamic, model, inputs.format(1)), inputs, (2, 7))
 
@@ -168,7 +165,7 @@ def left_as_it_was(export_dynamic):
     """
     mixed = f"{_NET}model[1].eval()\nexample = ({_ROWS.format(4)},)"
     t = expect.given(mixed, export_dynamic=export_dynamic)
-    expect_left_alone(t, "export_dynamic(model, example)")
+    expect_left_alone(t, "export_dynamic(model, example)", "example")
     setup = """
 import contextlib
 class Picky(nn.Linear):

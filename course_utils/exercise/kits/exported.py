@@ -55,10 +55,11 @@ def _tables(made: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return made(*args, **kwargs)
 
 
-def expect_left_alone(t: expect.Given, statement: str) -> None:
-    """Running the statement leaves the modes, the numbers and the gradients of `model` as they were."""
-    before = [copy.deepcopy(t.call(part)) for part in _STATE]
+def expect_left_alone(t: expect.Given, statement: str, *more: str) -> None:
+    """Running the statement leaves the modes, the numbers and the gradients of `model` as they were, and what
+    `more` says."""
+    before = [copy.deepcopy(t.call(part)) for part in (*_STATE, *more)]
     with unlogged():
         t.run(statement)
-    for part, was in zip(_STATE, before, strict=True):
+    for part, was in zip((*_STATE, *more), before, strict=True):
         expect.equal(t.call(part), was, what=f"afterwards `{part}`", rtol=0, atol=0)
