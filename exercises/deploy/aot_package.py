@@ -1,0 +1,195 @@
+"""Compiled before it's shipped
+
+A server has torch, but no compiler and none of your classes. `aot_package(model, example, path)` gets a
+module, an input whose first dimension is the batch, and a path that ends in `.pt2`. Compile the model ahead
+of time and write the package to `path`.
+
+- The server loads it with `torch._inductor.aoti_load_package(path)`. It answers batches of every size from 2
+  up, even if `example` has one row.
+- It computes what `model` computes in evaluation mode, even if `model` is in training mode.
+- `model` keeps its modes and numbers.
+
+`torch._inductor.aoti_load_package(path)(x)` → the result of `model.eval()(x)`
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits.exported import expect_left_alone, unlogged
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "There are two steps: a program, then machine code for it. Which of them decides about the mode and "
+        "about the sizes?",
+        "A package for 1 row answers 1 row, whatever it gets. Export has to open the batch, and needs an "
+        "example of two rows or more. The code is made for the strides of the example, too.",
+        "`torch.cat` makes two rows of one. `torch._inductor.aoti_compile_and_package` takes the program; "
+        "unless you give it a path, it chooses one of its own.",
+    ],
+)
+
+
+@exercise.starter
+def aot_package(model: nn.Module, example: Tensor, path: str) -> None:
+    """Writes the model in evaluation mode, compiled for every size of the batch"""
+    raise NotImplementedError
+
+
+_NET = """
+import pathlib, tempfile
+folder = tempfile.TemporaryDirectory()
+path = str(pathlib.Path(folder.name) / "model.pt2")
+
+class Net(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x).tanh()
+
+torch.manual_seed(0)
+model = Net(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).double()
+model(torch.rand(8, 3).double()).sum().backward()
+"""
+_ROWS = "torch.linspace(-1, 1, 3 * {0}).view({0}, 3).double()"
+_CALL = "aot_package(model, example, path)"
+
+
+def _given(aot_package, rows, more=""):
+    return expect.given(f"{_NET}{more}example = {_ROWS.format(rows)}\n", aot_package=aot_package)
+
+
+@contextlib.contextmanager
+def _not_compiled():
+    """The programs that would be compiled, while nothing is: each compilation takes many seconds."""
+    programs = []
+
+    def stand_in(program, *_, package_path=None, **__):
+        programs.append(program)
+        package_path = package_path or str(Path(elsewhere, "chosen.pt2"))
+        torch.export.save(program, package_path)
+        return package_path
+
+    load = lambda path, *_, **__: torch.export.load(path).module()  # noqa: E731
+    patch = mock.patch.multiple(torch._inductor, aoti_compile_and_package=stand_in, aoti_load_package=load)
+    with tempfile.TemporaryDirectory() as elsewhere, unlogged(), patch:
+        yield programs
+
+
+def _packaged(t):
+    """The program that is in the package; the package itself where the answer has another way to make one."""
+    with _not_compiled() as programs:
+        t.run(_CALL)
+    there = sorted(path.name for path in Path(t.path).parent.iterdir())
+    expect.equal(there, ["model.pt2"], what="the list of files in the folder of `path`")
+    if programs:
+        return programs[-1]
+    names = zipfile.ZipFile(t.path).namelist() if zipfile.is_zipfile(t.path) else []
+    compiled = any("/aotinductor/" in name for name in names)
+    expect.true(compiled, "the file at `path` holds no compiled code", "expected: a package of AOTInductor")
+    return torch._inductor.aoti_load_package(t.path)
+
+
+def _compare(t, run, sizes):
+    run = run.module() if isinstance(run, torch.export.ExportedProgram) else run
+    with Rows() as rows, torch.no_grad():
+        for size in sizes:
+            with rows.of(f"{size} rows"):
+                x = eval(_ROWS.format(size))
+                what = f"the answer to a batch of size {size}"
+                expect.equal(run(x), t.model.eval()(x), what=what, rtol=1e-9, atol=1e-12)
+
+
+@exercise.check(deadline=120)
+def at_path(aot_package):
+    """There is a package at `path`, and nothing beside it
+
+    `torch.export.save` writes a program, which isn't compiled. A package has a library of machine code.
+    Without `package_path` it's written into torch's cache.
+    """
+    _packaged(_given(aot_package, 4))
+
+
+@exercise.check(deadline=120)
+def any_batch(aot_package):
+    """It's compiled for batches of any size, also from an example of one row
+
+    Export takes a size of 1 for a constant, and with `Dim.AUTO` it only logs that. Compiled code checks
+    nothing unless `AOTI_RUNTIME_CHECK_INPUTS=1` is set: made for 1 row it answers 1 row, made for a stride of
+    0 (`expand`) it may read the first row again and again.
+    """
+    with Rows() as rows:
+        for label, count in (("an example of 4 rows", 4), ("an example of 1 row", 1)):
+            with rows.of(label):
+                t = _given(aot_package, count, "model.eval()\n")
+                program = _packaged(t)
+                if isinstance(program, torch.export.ExportedProgram):
+                    nodes = {node.name: node.meta for node in program.graph.nodes}
+                    x = nodes[program.graph_signature.user_inputs[0]]["val"]
+                    sizes = ["open" if isinstance(size, torch.SymInt) else size for size in x.shape]
+                    what = "that the input has in the compiled program"
+                    expect.equal(sizes, ["open", 3], what=f"the list of sizes {what}")
+                    expect.equal(list(x.stride()), [3, 1], what=f"the list of strides {what}")
+                _compare(t, program, (2, 7, 1000))
+
+
+@exercise.check(deadline=120)
+def evaluates(aot_package):
+    """It evaluates, also when the model is in training mode
+
+    Export writes down what `forward` does in the mode of the moment. Compiled code has no mode to switch.
+    """
+    t = _given(aot_package, 4)
+    _compare(t, _packaged(t), (4, 7))
+
+
+@exercise.check(deadline=120)
+def left_as_it_was(aot_package):
+    """The model keeps its modes and numbers
+
+    A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
+    can't restore modes that differed.
+    """
+    t = _given(aot_package, 4, "model[1].eval()\n")
+    with _not_compiled():
+        expect_left_alone(t, _CALL, "example")
+
+
+# What `aoti_load_package` calls; it imports the compiler as well, which takes seconds.
+_SERVER = """
+import sys, torch
+package = torch._C._aoti.AOTIModelPackageLoader(sys.argv[1], "model", False, 1, -1)
+torch.save([package.run([x])[0] for x in torch.load(sys.argv[2])], sys.argv[3])
+"""
+
+
+@exercise.check(needs="compiler", isolated=True, deadline=240)
+def on_the_server(aot_package, tmp_path):
+    """A new process without a compiler loads it and answers
+
+    A package holds a library with the code and the weights. No class is looked up and nothing is compiled
+    when it's loaded.
+    """
+    t = _given(aot_package, 1)
+    _compare(t, _packaged(t), (2,))  # what fails here isn't worth a compilation
+    t = _given(aot_package, 1)
+    t.run(_CALL)
+    package, inputs, outputs = (tmp_path / name for name in ("moved.pt2", "inputs.pt", "outputs.pt"))
+    shutil.move(t.path, package)
+    torch.save([eval(_ROWS.format(rows)) for rows in (2, 5, 300)], inputs)
+    bare = {"PATH": "", "CXX": "no-compiler", "AOTI_RUNTIME_CHECK_INPUTS": "1"}
+    command = [sys.executable, "-c", _SERVER, package, inputs, outputs]
+    ran = subprocess.run(command, env=os.environ | bare, capture_output=True, text=True)
+    said = ran.stderr.strip().splitlines()[-1:]
+    expect.true(ran.returncode == 0, f"the server ended with exit code {ran.returncode}", *said)
+    answers = {len(answer): answer for answer in torch.load(outputs)}
+    _compare(t, lambda x: answers[len(x)], (2, 5, 300))
