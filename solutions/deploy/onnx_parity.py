@@ -9,13 +9,14 @@ import copy
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import torch
 from torch import Tensor, nn
 
 
 def onnx_parity(model: nn.Module, batches: list[Tensor], path: Path) -> list[float]:
     """For each batch, how far the ONNX file's answer is from the model's"""
+    import onnxruntime
+
     model = copy.deepcopy(model).eval()
     torch.onnx.export(
         model,
@@ -41,6 +42,8 @@ from course_utils.exercise import Edit, Wrong
 
 
 def writes_the_bytes(model, batches, path):
+    import onnxruntime
+
     modes = {module: module.training for module in model.modules()}
     x = torch.cat([batches[0], batches[0]])
     try:
@@ -100,5 +103,5 @@ mistakes = [
 ]
 
 equivalent = {
-    "line 26: `answer - model(x).numpy()` -> `model(x).numpy() - answer`": "the sign goes away",
+    "line 27: `answer - model(x).numpy()` -> `model(x).numpy() - answer`": "the sign goes away",
 }
