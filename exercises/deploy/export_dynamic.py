@@ -127,7 +127,10 @@ def from_one_row(export_dynamic):
     more, of the same dtypes and of values that the model can take.
     """
     with Rows() as rows:
-        for label, model, inputs in ("one input", _NET, _ROWS), ("two inputs", _WORDS, _SENTENCES):
+        for label, model, inputs in (
+            ("one input", f"{_NET}model.eval()\n", _ROWS),
+            ("two inputs", _WORDS, _SENTENCES),
+        ):
             with rows.of(label):
                 _compare(_exported(export_dynamic, model, inputs.format(1)), inputs, (2, 7))
 
