@@ -22,6 +22,10 @@ class TabularDataset(Dataset):
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         return self.features[i].to(torch.float32), self.labels[i].to(torch.int64)
 
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, Tensor]]:
+        rows = self.features[indices].to(torch.float32)
+        return list(zip(rows, self.labels[indices].to(torch.int64), strict=True))
+
 
 # Other right answers
 
@@ -39,6 +43,10 @@ class KeepsArrays(Dataset):
         row = np.asarray(self.features[i], dtype=np.float32)
         return torch.from_numpy(row), torch.tensor(int(self.labels[i]))
 
+    def __getitems__(self, indices):
+        rows = torch.from_numpy(self.features[indices].astype(np.float32))
+        return [(row, torch.tensor(int(y))) for row, y in zip(rows, self.labels[indices], strict=True)]
+
 
 class Selects(Dataset):
     def __init__(self, features, labels):
@@ -51,6 +59,10 @@ class Selects(Dataset):
         row, label = (column.select(0, i) for column in self.columns)
         return row.float(), label.long()
 
+    def __getitems__(self, indices):
+        rows, labels = (column.index_select(0, torch.tensor(indices)) for column in self.columns)
+        return list(zip(rows.float().unbind(), labels.long().unbind(), strict=True))
+
 
 also_right = [KeepsArrays, Selects]
 
@@ -58,7 +70,7 @@ also_right = [KeepsArrays, Selects]
 # Mistakes
 
 
-class SlicesPast(TabularDataset):
+class WrapsAround(TabularDataset):
     def __getitem__(self, i):
         i = i % len(self.features)
         return self.features[i].to(torch.float32), self.labels[i].to(torch.int64)
@@ -69,11 +81,28 @@ class ConvertsFirst(TabularDataset):
         return self.features.to(torch.float32)[i], self.labels[i].to(torch.int64)
 
 
+class OneByOne(TabularDataset):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+
+class GivesABatch(TabularDataset):
+    def __getitems__(self, indices):
+        return self.features[indices].to(torch.float32), self.labels[indices].to(torch.int64)
+
+
 mistakes = [
     Edit("keeps float64", "self.features[i].to(torch.float32)", "self.features[i]", told_by="items"),
     Edit("labels as they are", "self.labels[i].to(torch.int64)", "self.labels[i]", told_by="items"),
-    Wrong(SlicesPast, told_by="has_an_end"),
+    Wrong(WrapsAround, told_by="has_an_end"),
     Edit("copies the table", "from_numpy(features)", "tensor(features)", told_by="shows_writes"),
     Edit("copies the row", "[i].to(torch.float32)", "[i].to(torch.float32, copy=True)", told_by="is_a_view"),
     Wrong(ConvertsFirst, told_by="one_row_at_a_time"),
+    Wrong(GivesABatch, told_by="serves_a_batch"),
+    Wrong(OneByOne, told_by="serves_a_batch"),
 ]
+equivalent = {
+    "line 20: `zip(rows, self.labels[indices].to(torch.int64), strict=True)` -> "
+    "`zip(rows, self.labels[indices].to(torch.int64))`": "as many rows as labels were indexed",
+    "line 20: `True` -> `False`": "as many rows as labels were indexed",
+}
