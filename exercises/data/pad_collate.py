@@ -1,16 +1,17 @@
 """Batches of unequal lengths
 
-`samples` is a list of pairs: a 1-D tensor of tokens, and a label, a Python integer. Return a dictionary:
+`samples` is a list of pairs: a 1-D tensor of tokens, and a label, a Python integer. Return a
+dictionary:
 
-- `tokens`: a row for each sample, filled up at its end with `pad`, as wide as the longest sample of this batch.
-  The dtype is that of the samples.
+- `tokens`: a row for each sample, filled up at its end with `pad`, as wide as the longest sample of this
+  batch. The dtype is that of the samples.
 - `mask`: the same shape, boolean. `True` where a token of the sample stands, whatever its value.
-- `labels`: an int64 tensor.
+- `lengths` and `labels`: int64 tensors.
 
 A sample may be empty. The result has memory of its own: writing to it changes no sample.
 
 `pad_collate([(torch.tensor([5, 0]), 1), (torch.tensor([7]), 3)])` → tokens `[[5, 0], [7, 0]]`, mask
-`[[True, True], [True, False]]`, labels `[1, 3]`
+`[[True, True], [True, False]]`, lengths `[2, 1]`, labels `[1, 3]`
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ exercise = Exercise(
 def pad_collate(
     samples: Sequence[tuple[Tensor, int]], pad: int = 0
 ) -> dict[str, Tensor]:
-    """n pairs of (length,) and a label -> (n, longest), (n, longest) and (n,)"""
+    """n pairs of (length,) and a label -> (n, longest) twice, (n,) twice"""
     raise NotImplementedError
 
 
@@ -46,10 +47,11 @@ def _given(pad_collate, *samples, dtype=""):
 
 
 def _batch(t, call="pad_collate(samples)"):
-    """The result of a call, a dictionary with the three names."""
+    """The result of a call, a dictionary with the four names."""
     batch = t.call(call)
     expect.true(isinstance(batch, dict), f"the result is a {type(batch).__name__}, expected a dictionary")
-    expect.equal(sorted(batch), ["labels", "mask", "tokens"], what="the keys of the result, sorted,")
+    keys = ["labels", "lengths", "mask", "tokens"]
+    expect.equal(sorted(batch), keys, what="the keys of the result, sorted,")
     return batch
 
 
@@ -63,6 +65,7 @@ def fills_up(pad_collate):
     batch = _batch(t, "pad_collate(samples, pad=9)")
     expect.equal(batch["tokens"], torch.tensor([[1, 2, 3], [5, 9, 9], [6, 7, 9]]), what='`["tokens"]`')
     expect.equal(batch["labels"], torch.tensor([4, 0, 2]), what='`["labels"]`')
+    expect.equal(batch["lengths"], torch.tensor([3, 1, 2]), what='`["lengths"]`')
     tokens = _batch(t)["tokens"]
     expect.equal(tokens, torch.tensor([[1, 2, 3], [5, 0, 0], [6, 7, 0]]), what='`["tokens"]`')
 
@@ -71,8 +74,9 @@ def fills_up(pad_collate):
 def mask(pad_collate):
     """The mask says what is real, by length and not by value
 
-    A real token may have the value of the padding. What is compared with `pad` takes it for padding, and the
-    model never sees it. `True` stands for real, as the task says; some of torch's functions want the opposite.
+    A real token may have the value of the padding. What is compared with `pad` takes it for padding, and
+    the model never sees it. `True` stands for real, as the task says; some of torch's functions want the
+    opposite.
     """
     with Rows() as rows:
         for label, samples in (
@@ -100,12 +104,14 @@ def longest_of_this_batch(pad_collate):
                 samples = [([1] * length, 0) for length in lengths]
                 batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
                 for name in ("tokens", "mask"):
-                    expect.equal(tuple(batch[name].shape), (2, max(lengths)), what=f'the shape of `["{name}"]`')
+                    shape = tuple(batch[name].shape)
+                    expect.equal(shape, (2, max(lengths)), what=f'the shape of `["{name}"]`')
+                expect.equal(batch["lengths"], torch.tensor(lengths), what='`["lengths"]`')
 
 
 @exercise.check
 def dtypes(pad_collate):
-    """The tokens keep their dtype; labels are int64, the mask is boolean
+    """The tokens keep their dtype; lengths and labels are int64
 
     `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. Losses that
     take class numbers want them as int64.
@@ -115,8 +121,10 @@ def dtypes(pad_collate):
             with rows.of(dtype):
                 t = _given(pad_collate, ([1, 2], 1), ([3], 0), dtype=f", dtype={dtype}")
                 batch = _batch(t)
-                found = tuple(str(batch[name].dtype) for name in ("tokens", "mask", "labels"))
-                expect.equal(found, (dtype, "torch.bool", "torch.int64"), what="the dtypes, as listed in the task,")
+                found = {name: str(batch[name].dtype) for name in sorted(batch)}
+                int64 = {"labels": "torch.int64", "lengths": "torch.int64"}
+                wanted = int64 | {"mask": "torch.bool", "tokens": dtype}
+                expect.equal(found, wanted, what="the dtypes")
 
 
 @exercise.check
@@ -130,4 +138,5 @@ def memory_of_its_own(pad_collate):
         t = _given(pad_collate, *samples)
         t.run("batch = pad_collate(samples)")
         t.run('batch["tokens"].fill_(-1)')
-        expect.equal([tokens for tokens, _ in t.samples], [torch.tensor(x) for x, _ in samples], what="`samples`")
+        found = [tokens for tokens, _ in t.samples]
+        expect.equal(found, [torch.tensor(x) for x, _ in samples], what="the tokens in `samples`")

@@ -21,7 +21,7 @@ def pad_collate(
         tokens[i, : len(sample)] = sample
     mask = torch.arange(longest) < lengths[:, None]
     labels = torch.tensor([label for _, label in samples])
-    return {"tokens": tokens, "mask": mask, "labels": labels}
+    return {"tokens": tokens, "mask": mask, "lengths": lengths, "labels": labels}
 
 
 # Other right answers
@@ -36,6 +36,7 @@ def by_pad_sequence(samples, pad=0):
     return {
         "tokens": pad_sequence(list(sequences), batch_first=True, padding_value=pad).clone(),
         "mask": pad_sequence([torch.ones(len(s), dtype=torch.bool) for s in sequences], batch_first=True),
+        "lengths": torch.tensor([s.numel() for s in sequences]),
         "labels": torch.as_tensor(labels, dtype=torch.long),
     }
 
@@ -45,8 +46,9 @@ def by_lists(samples, pad=0):
     rows = [s.tolist() + [pad] * (width - len(s)) for s, _ in samples]
     real = [[True] * len(s) + [False] * (width - len(s)) for s, _ in samples]
     tokens = torch.tensor(rows, dtype=samples[0][0].dtype).reshape(len(rows), width)
+    mask = torch.tensor(real).bool().reshape(len(rows), width)
     labels = torch.LongTensor([label for _, label in samples])
-    return {"tokens": tokens, "mask": torch.tensor(real).bool().reshape(len(rows), width), "labels": labels}
+    return {"tokens": tokens, "mask": mask, "lengths": mask.sum(1), "labels": labels}
 
 
 also_right = [by_pad_sequence, by_lists]
@@ -61,7 +63,7 @@ def _views_one(samples, pad=0):
 
 
 mistakes = [
-    Edit("pads in front", "tokens[i, : len(sample)]", "tokens[i, longest - len(sample) :]", told_by="fills_up"),
+    Edit("pads in front", "i, : len(sample)]", "i, longest - len(sample) :]", told_by="fills_up"),
     Edit("ignores pad", "longest), pad)", "longest), 0)", told_by="fills_up"),
     Edit("mask from values", "torch.arange(longest) < lengths[:, None]", "tokens != pad", told_by="mask"),
     Edit("mask inverted", "(longest) < lengths", "(longest) >= lengths", told_by="mask"),
