@@ -119,6 +119,23 @@ def is_a_view(TabularDataset):
     expect.equal(t.x, torch.tensor([3.0, 4.0, -8.0]), what="`x`, read before")
 
 
+@exercise.check
+def serves_a_batch(TabularDataset):
+    """`__getitems__` gives a list of items
+
+    A loader calls `__getitems__` with the indices of a batch if the dataset has it, and hands what it returns
+    to the collate function, which makes a batch of a list of items. Indexing with a list reads many rows in
+    one operator; a loop in Python runs several for each row.
+    """
+    t = _table(TabularDataset, "float64", "int32")
+    wanted = [(torch.tensor([9.0, 10, 11]), torch.tensor(1)), (torch.tensor([0.0, 1, 2]), torch.tensor(7))]
+    expect.equal(t.call("data.__getitems__([3, 0])"), wanted, what="the items 3 and 0")
+    with measure.operators() as ops:
+        t.call("data.__getitems__([3, 0, 2, 1] * 10)")
+    reads = ops.count(*(f"aten.{name}" for name in ("select", "slice", "index", "index_select", "gather")))
+    expect.at_most(reads, 4, "indexing operators that ran for 40 items")
+
+
 _LARGE = """import numpy as np
 features = np.ones((100_000, 3))
 labels = np.ones(100_000, dtype=np.int32)"""
@@ -132,14 +149,16 @@ def one_row_at_a_time(TabularDataset):
     it whole; a row costs a row.
     """
     t = expect.given(_LARGE, TabularDataset=TabularDataset)
-    read = "TabularDataset(features, labels)[70_000]"
-    expect.equal(t.call(read), (torch.ones(3), torch.tensor(1)), what="the item")
-    by_torch = measure.peak_bytes(t.call, read).total
-    with _numpy_bytes() as by_numpy:
-        t.call(read)
-    # Python's own objects vary by some hundred bytes, so no number is told.
-    said = "for one item, of 24 bytes in the array, more than 100,000 bytes were allocated"
-    expect.true(max(by_torch, *by_numpy) < 100_000, said, "expected: those of the item")
+    item = torch.ones(3), torch.tensor(1)
+    for read, wanted in (("[70_000]", item), (".__getitems__([70_000])", [item])):
+        read = f"TabularDataset(features, labels){read}"
+        expect.equal(t.call(read), wanted)
+        by_torch = measure.peak_bytes(t.call, read).total
+        with _numpy_bytes() as by_numpy:
+            t.call(read)
+        # Python's own objects vary by some hundred bytes, so no number is told.
+        said = "for one row, of 24 bytes in the array, more than 100,000 bytes were allocated"
+        expect.true(max(by_torch, *by_numpy) < 100_000, said, "expected: a row's")
 
 
 @contextlib.contextmanager
@@ -156,20 +175,3 @@ def _numpy_bytes():
     finally:
         if not tracing:
             tracemalloc.stop()
-
-
-@exercise.check
-def serves_a_batch(TabularDataset):
-    """`__getitems__` gives a list of items
-
-    A loader calls `__getitems__` with the indices of a batch if the dataset has it, and hands what it returns
-    to the collate function, which makes a batch of a list of items. Indexing with a list reads many rows in
-    one operator; a loop in Python runs several for each row.
-    """
-    t = _table(TabularDataset, "float64", "int32")
-    wanted = [(torch.tensor([9.0, 10, 11]), torch.tensor(1)), (torch.tensor([0.0, 1, 2]), torch.tensor(7))]
-    expect.equal(t.call("data.__getitems__([3, 0])"), wanted, what="the items 3 and 0")
-    with measure.operators() as ops:
-        t.call("data.__getitems__([3, 0, 2, 1] * 10)")
-    reads = ops.count(*(f"aten.{name}" for name in ("select", "slice", "index", "index_select", "gather")))
-    expect.at_most(reads, 4, "indexing operators that ran for 40 items")
