@@ -39,7 +39,7 @@ class LengthBucketSampler:
 import math
 import random
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 class ByRandom(LengthBucketSampler):
