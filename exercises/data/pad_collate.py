@@ -52,7 +52,7 @@ def _batch(t, call="pad_collate(samples)"):
     expect.true(isinstance(batch, dict), f"the result is a {type(batch).__name__}, expected a dictionary")
     keys = ["labels", "lengths", "mask", "tokens"]
     expect.equal(sorted(batch), keys, what="the keys of the result, sorted,")
-    return batch
+    return {name: expect.a_tensor(batch[name], what=f'`["{name}"]`') for name in keys}
 
 
 @exercise.check
@@ -64,9 +64,9 @@ def fills_up(pad_collate):
     t = _given(pad_collate, ([1, 2, 3], 4), ([5], 0), ([6, 7], 2))
     batch = _batch(t, "pad_collate(samples, pad=9)")
     expect.equal(batch["tokens"], torch.tensor([[1, 2, 3], [5, 9, 9], [6, 7, 9]]), what='`["tokens"]`')
-    expect.equal(batch["labels"], torch.tensor([4, 0, 2]), what='`["labels"]`')
-    expect.equal(batch["lengths"], torch.tensor([3, 1, 2]), what='`["lengths"]`')
-    tokens = _batch(t)["tokens"]
+    expect.equal(batch["labels"].tolist(), [4, 0, 2], what='`["labels"].tolist()`')
+    expect.equal(batch["lengths"].tolist(), [3, 1, 2], what='`["lengths"].tolist()`')
+    tokens = _batch(_given(pad_collate, ([1, 2, 3], 4), ([5], 0), ([6, 7], 2)))["tokens"]
     expect.equal(tokens, torch.tensor([[1, 2, 3], [5, 0, 0], [6, 7, 0]]), what='`["tokens"]`')
 
 
@@ -106,7 +106,7 @@ def longest_of_this_batch(pad_collate):
                 for name in ("tokens", "mask"):
                     shape = tuple(batch[name].shape)
                     expect.equal(shape, (2, max(lengths)), what=f'the shape of `["{name}"]`')
-                expect.equal(batch["lengths"], torch.tensor(lengths), what='`["lengths"]`')
+                expect.equal(batch["lengths"].tolist(), list(lengths), what='`["lengths"].tolist()`')
 
 
 @exercise.check
@@ -129,14 +129,16 @@ def dtypes(pad_collate):
 
 @exercise.check
 def memory_of_its_own(pad_collate):
-    """Writing to the batch changes no sample
+    """Neither the call nor a write to the batch changes a sample
 
-    A dataset may hand out views of what it keeps. A batch that is such a view too changes the data set when a
-    model or an augmentation writes in place. One sample alone needs no padding, and is a view all too easily.
+    A dataset may hand out views of what it keeps. What pads a sample in place, or makes a batch that is a view,
+    changes the data set, now or when a model writes to the batch. One sample alone needs no padding, and is
+    a view all too easily.
     """
-    for samples in ((([1, 2], 0),), (([1, 2], 0), ([3, 4], 1))):
+    for samples in ((([1, 2], 0),), (([1, 2], 0), ([3, 4], 1)), (([1, 2, 3], 0), ([4], 1))):
         t = _given(pad_collate, *samples)
+        wanted = [torch.tensor(tokens) for tokens, _ in samples]
         t.run("batch = pad_collate(samples)")
+        expect.equal([tokens for tokens, _ in t.samples], wanted, what="the tokens in `samples`")
         t.run('batch["tokens"].fill_(-1)')
-        found = [tokens for tokens, _ in t.samples]
-        expect.equal(found, [torch.tensor(x) for x, _ in samples], what="the tokens in `samples`")
+        expect.equal([tokens for tokens, _ in t.samples], wanted, what="the tokens in `samples`")
