@@ -131,9 +131,9 @@ def dtypes(pad_collate):
 def memory_of_its_own(pad_collate):
     """Neither the call nor a write to the batch changes a sample
 
-    A dataset may hand out views of what it keeps. What pads a sample in place, or makes a batch that is a view,
-    changes the data set, now or when a model writes to the batch. One sample alone needs no padding, and is
-    a view all too easily.
+    A dataset may hand out views of what it keeps. What pads a sample in place changes the data set, and so
+    does a model that writes to a batch that is a view. One sample alone needs no padding, and is a view all
+    too easily.
     """
     for samples in ((([1, 2], 0),), (([1, 2], 0), ([3, 4], 1)), (([1, 2, 3], 0), ([4], 1))):
         t = _given(pad_collate, *samples)
