@@ -23,11 +23,12 @@ exercise = Exercise(
     minutes=10,
     core=True,
     hints=[
-        "Which number differs between workers and between epochs, and still follows from the main process's seed?",
-        "The loader gives each worker such a number. Inside the worker `torch.initial_seed()` returns it, and "
-        "it stands in the worker info.",
-        "The worker info holds the worker's own copy of the dataset too. Put a new generator there, made from the "
-        "worker's seed.",
+        "Which number differs between workers and between epochs, and still follows from the seed of the "
+        "main process?",
+        "The loader gives each worker such a number. Inside the worker `torch.initial_seed()` returns it, "
+        "and it stands in the worker info.",
+        "The worker info holds the worker's own copy of the dataset too. Put a new generator there, made "
+        "from the worker's seed.",
     ],
 )
 
@@ -53,7 +54,7 @@ class _Draws(Dataset):
 
 
 def _draw(init, epochs=1, seed=0, persistent=False):
-    """What each of two workers drew: epochs -> (worker 0, worker 1) -> [(own, (torch, random, NumPy)), ...]"""
+    """For each epoch what worker 0 and what worker 1 drew: [(own, (torch, random, NumPy)), ...]"""
     torch.manual_seed(seed)
     loader = DataLoader(
         _Draws(),
@@ -85,7 +86,11 @@ def workers_differ(augmentation_seeds):
     expect.looked()
     same = set(_own(zero)) & set(_own(one))
     what = f"worker 0 drew {_own(zero)}, worker 1 {_own(one)} from `rng`"
-    expect.true(not same, what if not same else "both workers drew the same numbers from `rng`", "expected: other ones")
+    expect.true(
+        not same,
+        what if not same else "both workers drew the same numbers from `rng`",
+        "expected: other ones",
+    )
 
 
 @exercise.check(isolated=True)
@@ -139,4 +144,6 @@ def leaves_the_others(augmentation_seeds):
                 drawn = [[item[1][place] for item in worker] for worker in with_it]
                 wanted = [[item[1][place] for item in worker] for worker in without]
                 expect.looked()
-                expect.true(drawn == wanted, f"the draws of `{name}` are not those of a loader without your function")
+                expect.true(
+                    drawn == wanted, f"the draws of `{name}` are not those of a loader without your function"
+                )

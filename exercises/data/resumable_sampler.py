@@ -4,9 +4,9 @@
 loader's workers run ahead of the loop, so the loop says what it has used: `advance(count)` after each batch.
 When all of an epoch's indices are used, the next epoch begins.
 
-- Iterating gives what is not used yet of the present epoch, in its order. `len(sampler)` is how many that are.
+- Iterating gives what is not used yet of the present epoch, in its order. `len(sampler)` is how many.
 - `state_dict()` is a dictionary of a few numbers, which `torch.load(..., weights_only=True)` accepts.
-- After `load_state_dict(state)` a new sampler of the same `n` and `seed` goes on exactly where the old one was.
+- After `load_state_dict(state)` a new sampler of the same `n` and `seed` goes on where the old one was.
 
 Torch's global random state plays no part.
 """
@@ -26,8 +26,8 @@ exercise = Exercise(
         "What must be known to draw an epoch's order again? What else, to know where in it you are?",
         "Two numbers are the whole state. The order follows from the seed and one of them; draw it anew in "
         "`__iter__`, with a generator of your own.",
-        "Iterating changes nothing. Only `advance` does: it counts, and when the count is n it goes to the next "
-        "epoch and starts from 0.",
+        "Iterating changes nothing. Only `advance` does: it counts, and when the count is n it goes to the "
+        "next epoch and starts from 0.",
     ],
 )
 
@@ -83,8 +83,12 @@ def shuffles(ResumableSampler):
     for number, order in enumerate(epochs):
         expect.equal(sorted(order), list(range(40)), what=f"the indices of epoch {number}, sorted,")
         expect.true(order != sorted(order), f"epoch {number} is not shuffled", "expected: a random order")
-    expect.true(len(set(map(tuple, epochs))) == 3, "two of three epochs have the same order", "expected: three orders")
-    expect.equal(_epochs(_given(ResumableSampler, 40), 3, 40), epochs, what="three epochs of a second sampler")
+    expect.true(
+        len(set(map(tuple, epochs))) == 3, "two of three epochs have the same order", "expected: three orders"
+    )
+    expect.equal(
+        _epochs(_given(ResumableSampler, 40), 3, 40), epochs, what="three epochs of a second sampler"
+    )
     other = _list(_given(ResumableSampler, 40, seed=1))
     expect.true(other != epochs[0], "another seed gives the same order", "expected: another one")
 
@@ -93,8 +97,8 @@ def shuffles(ResumableSampler):
 def gives_the_rest(ResumableSampler):
     """What is used doesn't come again in this epoch
 
-    `advance` is called from the loop, after a batch was trained on. Iterating again gives the rest of the same
-    order.
+    `advance` is called from the loop, after a batch was trained on. Iterating again gives the rest of the
+    same order.
     """
     t = _given(ResumableSampler)
     whole = _list(t)
@@ -174,4 +178,6 @@ def own_generator(ResumableSampler):
     torch.manual_seed(17)
     state = torch.get_rng_state()
     expect.equal(_list(_given(ResumableSampler)), whole, what="the order after `torch.manual_seed(17)`")
-    expect.true(torch.equal(torch.get_rng_state(), state), "torch's global random state has changed", "expected: not")
+    expect.true(
+        torch.equal(torch.get_rng_state(), state), "torch's global random state has changed", "expected: not"
+    )

@@ -26,18 +26,16 @@ exercise = Exercise(
     core=True,
     hints=[
         "How many readers are there in all, over ranks and workers? Each needs a number of its own.",
-        "Outside a worker there is no worker info: that is one reader, with number 0. Then two numbers say who "
-        "you are, and two how many there are. Make one of each pair.",
-        "`itertools.islice` takes every so-many-th item of anything and reads no further than it must. Start at "
-        "your own number.",
+        "Outside a worker there is no worker info: that is one reader, with number 0. Then two numbers say "
+        "who you are, and two how many there are. Make one of each pair.",
+        "`itertools.islice` takes every so-many-th item of anything and reads no further than it must. Start "
+        "at your own number.",
     ],
 )
 
 
 @exercise.starter
-def shard_stream(
-    items: Iterable[Any], rank: int = 0, world_size: int = 1
-) -> Iterator[Any]:
+def shard_stream(items: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
     """Every item of the stream that is this reader's"""
     raise NotImplementedError
 
@@ -85,7 +83,9 @@ def _expect_once(shares, length):
     given = sorted(item for share in shares for item in share)
     said = f"the shares are {shares}"
     expect.equal(given, list(range(length)), what=f"all items of all shares, sorted ({said}),")
-    expect.true(all(share == sorted(share) for share in shares), said, "expected: each in the order of the stream")
+    expect.true(
+        all(share == sorted(share) for share in shares), said, "expected: each in the order of the stream"
+    )
     sizes = [len(share) for share in shares]
     expect.true(max(sizes) - min(sizes) <= 1, said, "expected: none more than one item longer than another")
 
@@ -143,8 +143,12 @@ def reads_no_further(shard_stream):
                     given = [next(share) for _ in range(3)]
                 expect.looked()
                 most = max(given) + 1
-                expect.true(stream.read <= most, f"{stream.read} items were read for {given}, expected {most}")
-                expect.true(most <= last + 4, f"the share begins with {given}, expected: one item out of every 4")
+                expect.true(
+                    stream.read <= most, f"{stream.read} items were read for {given}, expected {most}"
+                )
+                expect.true(
+                    most <= last + 4, f"the share begins with {given}, expected: one item out of every 4"
+                )
 
 
 @exercise.check(isolated=True)

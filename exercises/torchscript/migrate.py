@@ -138,9 +138,9 @@ def one_side_runs(migrate):
 def any_batch(migrate):
     """It computes the same for one row, for a thousand, and on both sides of the threshold
 
-    A size is a constant for `torch.export` unless `dynamic_shapes` opens it, and a size of 1 in the example is
-    a constant even then. `x.norm()` is one number for the whole batch: many rows that are each near can be
-    far together. Every step of the loop reads the result of the step before.
+    A size is a constant for `torch.export` unless `dynamic_shapes` opens it, and a size of 1 in the example
+    is a constant even then. `x.norm()` is one number for the whole batch: many rows that are each near can
+    be far together. Every step of the loop reads the result of the step before.
     """
     examples = {f"{rows} rows": f"mean + torch.ones({rows}, 7)" for rows in (1000, 1, 2, 5)} | {
         "far": "mean + 10 * torch.linspace(-1, 1, 42).view(6, 7)",

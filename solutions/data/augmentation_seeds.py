@@ -1,6 +1,6 @@
 """The loader draws a base seed from torch's generator at the start of each epoch and gives every worker that
-number plus its own. So it differs between workers and epochs, and follows from `torch.manual_seed`. Inside the
-worker it is `get_worker_info().seed`.
+number plus its own. So it differs between workers and epochs, and follows from `torch.manual_seed`. Inside
+the worker it is `get_worker_info().seed`.
 
 With persistent workers the function runs once, and the generator goes on from where it is. That is a new draw
 in each epoch too.
@@ -53,7 +53,9 @@ def seeds_all(worker_id):
 
 mistakes = [
     Wrong(seeds_the_global, told_by="workers_differ"),
-    Edit("one for all", "default_rng(info.seed)", "default_rng(info.seed - info.id)", told_by="workers_differ"),
+    Edit(
+        "one for all", "default_rng(info.seed)", "default_rng(info.seed - info.id)", told_by="workers_differ"
+    ),
     Edit("by number", "default_rng(info.seed)", "default_rng(worker_id)", told_by="epochs_differ"),
     Edit("by the system", "default_rng(info.seed)", "default_rng()", told_by="can_be_repeated"),
     Wrong(seeds_all, told_by="leaves_the_others"),
