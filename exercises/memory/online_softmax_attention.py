@@ -63,6 +63,10 @@ q, k, v = (torch.randn(2, n, d, device=device) for n, d in ((5, 4), (7, 4), (7, 
 """
 
 
+def _given(online_softmax_attention, device):
+    return expect.given(_TENSORS, online_softmax_attention=online_softmax_attention, device=device)
+
+
 def _expect_right(t, arguments="", **also):
     before = [x.clone() for x in (t.q, t.k, t.v)]
     result = t.call(f"online_softmax_attention(q, k, v{arguments})")
@@ -83,7 +87,7 @@ def values(online_softmax_attention, device):
     with Rows() as rows:
         for block in (1, 2, 3, 7, 64):
             with rows.of(f"blocks of {block}"):
-                t = expect.given(_TENSORS, online_softmax_attention=online_softmax_attention, device=device)
+                t = _given(online_softmax_attention, device)
                 _expect_right(t, f", block={block}")
 
 
@@ -102,7 +106,7 @@ def maximum(online_softmax_attention, device):
             "scores of -1,000": "q, k = q.abs() * 1000, -k.abs()",
         }.items():
             with rows.of(label):
-                t = expect.given(_TENSORS, online_softmax_attention=online_softmax_attention, device=device)
+                t = _given(online_softmax_attention, device)
                 t.run(change)
                 _expect_right(t, ", block=2")
 
@@ -116,7 +120,7 @@ def causal(online_softmax_attention, device):
     with Rows() as rows:
         for block in (1, 2, 3, 64):
             with rows.of(f"blocks of {block}"):
-                t = expect.given(_TENSORS, online_softmax_attention=online_softmax_attention, device=device)
+                t = _given(online_softmax_attention, device)
                 _expect_right(t, f", block={block}, causal=True", causal=True)
 
 
@@ -137,9 +141,7 @@ def nothing_to_see(online_softmax_attention, device):
         }.items():
             for also in (False, True):
                 with rows.of(f"{label}{', causal' if also else ''}"):
-                    t = expect.given(
-                        _TENSORS, online_softmax_attention=online_softmax_attention, device=device
-                    )
+                    t = _given(online_softmax_attention, device)
                     t.run(f"mask = torch.ones(5, 7, dtype=torch.bool, device=device)\n{hide}")
                     _expect_right(t, f", block=2, mask=mask, causal={also}", mask=t.mask, causal=also)
 
@@ -154,18 +156,13 @@ def memory(online_softmax_attention, device):
     for more in ("", ", causal=True"):
         peaks = []
         for length in (128, 256):
-            t = expect.given(
-                f"q, k, v = torch.rand(3, {length}, 8, device=device)",
-                online_softmax_attention=online_softmax_attention,
-                device=device,
-            )
+            t = _given(online_softmax_attention, device)
+            t.run(f"q, k, v = torch.rand(3, {length}, 8, device=device)")
             with torch.no_grad():
                 call = f"online_softmax_attention(q, k, v, block=16{more})"
                 peaks.append(measure.peak_bytes(lambda t=t, call=call: t.call(call)).total)
-        limit = 2.2 * peaks[0]
-        expect.at_most(
-            peaks[1], int(limit), f"bytes at the peak for 256 (for 128: {peaks[0]:,})", unit="bytes"
-        )
+        told = f"bytes at the peak for 256 (for 128: {peaks[0]:,})"
+        expect.at_most(peaks[1], int(2.2 * peaks[0]), told, unit="bytes")
 
 
 @exercise.check
@@ -177,10 +174,6 @@ def dtypes(online_softmax_attention, device):
     with Rows() as rows:
         for shape in ("6, 4", "2, 3, 6, 4"):
             with rows.of(f"`({shape})`"):
-                t = expect.given(
-                    "torch.manual_seed(0)\n"
-                    f"q, k, v = torch.randn(3, {shape}, dtype=torch.float64, device=device)",
-                    online_softmax_attention=online_softmax_attention,
-                    device=device,
-                )
+                t = _given(online_softmax_attention, device)
+                t.run(f"q, k, v = torch.randn(3, {shape}, dtype=torch.float64, device=device)")
                 _expect_right(t, ", block=4, causal=True", causal=True)

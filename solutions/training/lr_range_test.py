@@ -129,7 +129,7 @@ mistakes = [
         "no finally",
         "    finally:\n",
         "    except ZeroDivisionError:\n        pass\n    if True:\n",
-        told_by="raises",
+        told_by="restored",
     ),
 ]
 
