@@ -70,14 +70,17 @@ def _reads(safe_load, save):
                     expect.equal(dict(came), t.state)
 
 
-@exercise.check
-def torch_files(safe_load):
-    """A torch file is read, whatever its name
-
-    A torch file is a zip, and a zip begins with `PK`. The end of a name is for people, but where it is
-    `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending.
-    """
-    _reads(safe_load, "torch.save(state, path)")
+def _refused(t):
+    """The file is refused, and no code in it ran."""
+    came = error = None
+    try:
+        came = t.call("safe_load(path)")
+    except Exception as raised:
+        error = raised
+    ran = (Path(t.path).parent / "ran").exists()
+    called = "a function that the file names was called"
+    expect.true(not ran, called, "expected: an error, and the function isn't called")
+    expect.true(error is not None, f"the result is {expect.show(came)}, expected an error")
 
 
 @exercise.check
@@ -109,17 +112,14 @@ def nothing_runs(safe_load):
                 _refused(t)
 
 
-def _refused(t):
-    """The file is refused, and no code in it ran."""
-    came = error = None
-    try:
-        came = t.call("safe_load(path)")
-    except Exception as raised:
-        error = raised
-    ran = (Path(t.path).parent / "ran").exists()
-    called = "a function that the file names was called"
-    expect.true(not ran, called, "expected: an error, and the function isn't called")
-    expect.true(error is not None, f"the result is {expect.show(came)}, expected an error")
+@exercise.check
+def torch_files(safe_load):
+    """A torch file is read, whatever its name
+
+    A torch file is a zip, and a zip begins with `PK`. The end of a name is for people, but where it is
+    `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending.
+    """
+    _reads(safe_load, "torch.save(state, path)")
 
 
 @exercise.check

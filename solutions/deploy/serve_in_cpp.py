@@ -20,7 +20,7 @@ class ServeInCpp:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe)
 
     def __call__(self, x: Tensor) -> Tensor:
-        numbers = x.detach().float().cpu().numpy()
+        numbers = x.float().cpu().numpy()
         self.process.stdin.write(struct.pack("<2q", *x.shape))
         self.process.stdin.write(numbers.tobytes())
         self.process.stdin.flush()
@@ -144,6 +144,6 @@ mistakes = [
 ]
 
 equivalent = {
-    "line 15: `x.detach().float().cpu()` -> `x.detach().float()`": "all that is sent here is on the CPU",
+    "line 15: `x.float().cpu()` -> `x.float()`": "all that is sent here is on the CPU",
     "line 27: `if len(data) < count:` -> `if False:`": "what takes the bytes raises where they are too few",
 }
