@@ -2,7 +2,8 @@
 
 In evaluation mode a batch norm multiplies each channel by a number and adds another. A convolution can do
 that with another weight and bias. Return an `fx.GraphModule` that computes what `model` computes, with each
-`nn.BatchNorm2d` folded into the `nn.Conv2d` whose result it reads. All batch norms keep running statistics.
+`nn.BatchNorm2d` folded into the `nn.Conv2d` whose result it reads. All batch norms keep running statistics;
+modules may share parameters.
 
 - Don't fold a batch norm in training mode, or where something else reads the convolution's result, or where
   one of the two modules is also called elsewhere.
