@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
-    minutes=10,
+    minutes=15,
     core=True,
     hints=[
         "Which number differs between workers and between epochs, and still follows from the seed of the "
@@ -98,7 +98,7 @@ def epochs_differ(augmentation_seeds):
     """No two epochs draw the same
 
     Without `persistent_workers` new workers start in each epoch, copied from the same parent. The number of a
-    worker is the same again. The loader draws a new base seed for each epoch.
+    worker is the same again. The loader draws a new base seed whenever workers start.
     """
     with Rows() as rows:
         for persistent in (False, True):

@@ -104,6 +104,12 @@ def workers_share(shard_stream):
             for length in (7, 12, 1):
                 with rows.of(f"{workers} workers, a stream of {length}"):
                     _expect_once(_shares(shard_stream, length, workers), length)
+        with rows.of("2 workers, a stream of six times 'a'"):
+            shares = []
+            for number in (0, 1):
+                with _in_worker(number, 2):
+                    shares.append(list(shard_stream("aaaaaa")))
+            expect.equal(shares, [["a"] * 3] * 2, what="the shares (places decide, not items)")
 
 
 @exercise.check

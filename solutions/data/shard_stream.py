@@ -65,7 +65,14 @@ def asks_always(items, rank=0, world_size=1):
     return islice(items, rank * info.num_workers + info.id, None, world_size * info.num_workers)
 
 
+def by_value(items, rank=0, world_size=1):
+    info = get_worker_info()
+    worker, workers = (info.id, info.num_workers) if info else (0, 1)
+    return (item for item in items if hash(item) % (world_size * workers) == rank * workers + worker)
+
+
 mistakes = [
+    Wrong(by_value, told_by="workers_share"),
     Edit("all to every worker", "(info.id, info.num_workers)", "(0, 1)", told_by="workers_share"),
     Wrong(cuts_blocks, told_by="workers_share"),
     Wrong(asks_always, told_by="without_workers"),
