@@ -60,6 +60,7 @@ def fills_up(pad_collate):
     """Each row is its sample, filled up at the end
 
     A batch is one tensor, so all its rows have one length. What is added has a value too: `pad` says which.
+    An empty sample has a row like the others, of padding alone: its label is in the batch too.
     """
     t = _given(pad_collate, ([1, 2, 3], 4), ([5], 0), ([6, 7], 2))
     batch = _batch(t, "pad_collate(samples, pad=9)")
@@ -68,6 +69,8 @@ def fills_up(pad_collate):
     expect.equal(batch["lengths"].tolist(), [3, 1, 2], what='`["lengths"].tolist()`')
     tokens = _batch(_given(pad_collate, ([1, 2, 3], 4), ([5], 0), ([6, 7], 2)))["tokens"]
     expect.equal(tokens, torch.tensor([[1, 2, 3], [5, 0, 0], [6, 7, 0]]), what='`["tokens"]`')
+    batch = _batch(_given(pad_collate, ([1, 2], 3), ([], 4), dtype=", dtype=torch.int64"))
+    expect.equal(batch["tokens"].tolist(), [[1, 2], [0, 0]], what='`["tokens"].tolist()`')
 
 
 @exercise.check
@@ -121,17 +124,16 @@ def dtypes(pad_collate):
             with rows.of(dtype):
                 t = _given(pad_collate, ([1, 2], 1), ([3], 0), dtype=f", dtype={dtype}")
                 batch = _batch(t)
-                found = {name: str(batch[name].dtype) for name in sorted(batch)}
                 int64 = {"labels": "torch.int64", "lengths": "torch.int64"}
-                wanted = int64 | {"mask": "torch.bool", "tokens": dtype}
-                expect.equal(found, wanted, what="the dtypes")
+                for name, wanted in (int64 | {"mask": "torch.bool", "tokens": dtype}).items():
+                    expect.equal(str(batch[name].dtype), wanted, what=f'the dtype of `["{name}"]`')
 
 
 @exercise.check
 def memory_of_its_own(pad_collate):
     """Neither the call nor a write to the batch changes a sample
 
-    A dataset may hand out views of what it keeps. What pads a sample in place changes the data set, and so
+    A dataset may hand out views of what it keeps. What pads a sample in place changes the dataset, and so
     does a model that writes to a batch that is a view. One sample alone needs no padding, and is a view all
     too easily.
     """
