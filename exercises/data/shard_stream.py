@@ -80,10 +80,10 @@ def _shares(shard_stream, length, workers, world_size=1):
     return found
 
 
-def _expect_once(shares, length):
+def _expect_once(shares, length, who):
     """Every item once, in order in each share, shares of nearly one length."""
     given = sorted(item for share in shares for item in share)
-    said = f"the shares are {shares}"
+    said = f"with {who} the shares are {shares}"
     expect.equal(given, list(range(length)), what=f"all items of all shares, sorted ({said}),")
     expect.true(
         all(share == sorted(share) for share in shares), said, "expected: each in the order of the stream"
@@ -97,13 +97,14 @@ def workers_share(shard_stream):
     """Workers share the stream out
 
     Each worker gets a copy of an iterable dataset and runs `__iter__` on it. Nobody shares it out for them:
-    without more, every item comes once from each.
+    without more, every item comes once from each. The end of the stream may come in the middle of a round.
     """
     with Rows() as rows:
         for workers in (2, 3, 5):
             for length in (7, 12, 1):
-                with rows.of(f"{workers} workers, a stream of {length}"):
-                    _expect_once(_shares(shard_stream, length, workers), length)
+                who = f"{workers} workers"
+                with rows.of(f"{who}, a stream of {length}"):
+                    _expect_once(_shares(shard_stream, length, workers), length, who)
         with rows.of("2 workers, a stream of six times 'a'"):
             shares = []
             for number in (0, 1):
@@ -131,8 +132,8 @@ def ranks_share(shard_stream):
     """
     with Rows() as rows:
         for world_size, workers in ((2, 0), (2, 3), (3, 2)):
-            with rows.of(f"{world_size} ranks with {workers} workers each, a stream of 13"):
-                _expect_once(_shares(shard_stream, 13, workers, world_size), 13)
+            with rows.of(who := f"{world_size} ranks of {workers} workers each"):
+                _expect_once(_shares(shard_stream, 13, workers, world_size), 13, who)
 
 
 @exercise.check
