@@ -12,7 +12,6 @@ the same order, while one thread of its own loads the next ones. `ahead` is at l
 `list(overlap_loading("abc"))` → `["a", "b", "c"]`
 """
 
-import contextlib
 import sys
 import threading
 import time
@@ -42,24 +41,20 @@ def overlap_loading(batches: Iterable[Any], ahead: int = 2) -> Iterator[Any]:
     raise NotImplementedError
 
 
-# Seconds. The first turns waiting for ever into a failure: no right answer comes near it. The second gives a
-# thread that has no limit the time to show it.
-_LIMIT, _MOMENT = 4, 0.1
+# Seconds. Turns waiting for ever into a failure: no right answer comes near it.
+_LIMIT = 3
 
 _SOURCE = """
 import threading, time
 class Source:
-    def __init__(self, n, fails_at=None):
-        self.n, self.fails_at, self.error = n, fails_at, OSError("cannot be read")
-        self.loaded, self.threads = [], set()
-        self.reached = [threading.Event() for _ in range(n)]
+    def __init__(self, n, error=None):
+        self.n, self.error, self.loaded, self.threads = n, error, [], set()
     def __iter__(self):
         for i in range(self.n):
             self.threads.add(threading.current_thread())
-            self.reached[i].set()
-            if i == self.fails_at: raise self.error
             self.loaded.append(i)
             yield i
+        if self.error: raise self.error
 """
 
 
@@ -67,28 +62,20 @@ def _given(overlap_loading, more):
     return expect.given(_SOURCE + more, overlap_loading=overlap_loading)
 
 
-@contextlib.contextmanager
-def _undivided():
-    """A thread that runs is not interrupted until it waits: what it can do, it has done when the check runs
-    again."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(5)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
 def _new(before):
     """The threads that have started since, and still live."""
     return [thread for thread in threading.enumerate() if thread not in before]
 
 
-def _let_run(threads):
-    """Waits until none of them can go on. Linux says which can; on a busy machine one may not have had its
-    turn."""
-    for thread in threads:
-        for _ in range(1000 * _LIMIT):
+def _let_run(source, number, before):
+    """Waits until the source has given so many items, and then until no new thread can go on. Linux says
+    which can; on a busy machine one may not have had its turn."""
+    end = time.monotonic() + _LIMIT
+    while len(source.loaded) < number and _new(before) and time.monotonic() < end:
+        time.sleep(0.001)
+    time.sleep(0.05)  # for a thread that waits for the GIL
+    for thread in _new(before):
+        while time.monotonic() < end:
             try:
                 stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
             except OSError:  # it has ended, or this is no Linux
@@ -96,15 +83,6 @@ def _let_run(threads):
             if stat.rpartition(")")[2].split()[0] != "R":
                 break
             time.sleep(0.001)
-
-
-def _expect_reached(source, i, held, before):
-    came = source.reached[i].wait(_LIMIT if _new(before) else 0)
-    expect.true(
-        came,
-        f"item {i} isn't loaded while the consumer holds item {held}; loaded are {source.loaded}",
-        "expected: it is",
-    )
 
 
 @exercise.check(isolated=True, deadline=10)
@@ -142,11 +120,9 @@ def begins_late(overlap_loading):
     nothing, and no thread is left that nobody ends: `close()` runs no `finally` of a body that hasn't begun.
     """
     before = threading.enumerate()
-    with _undivided():
-        t = _given(overlap_loading, "source = Source(9)\nitems = overlap_loading(source, 2)")
-        started = len(_new(before))
-    expect.equal(started, 0, what="the number of threads that have started before the first `next`")
-    expect.equal(t.call("source.loaded"), [], what="the list of items loaded before the first `next`")
+    t = _given(overlap_loading, "source = Source(9)\nitems = overlap_loading(source, 2)")
+    begun = _new(before) or t.source.loaded
+    expect.true(not begun, "nobody has asked for an item, and the loading has begun", "expected: not yet")
 
 
 @exercise.check(isolated=True, deadline=10)
@@ -168,22 +144,21 @@ def ahead(overlap_loading):
     """While item i is held, the items up to i + `ahead` are loaded, and no more
 
     `Queue(maxsize=n)` blocks in `put`: then n items lie in the queue, and the thread holds one more that is
-    loaded already. And a `maxsize` of 0 means no limit.
+    loaded already. And a `maxsize` of 0 means no limit. What stands behind a `yield` runs only when the
+    consumer asks for the next item: a permit given back there comes when item i isn't held any longer.
     """
     with Rows() as rows:
-        for given, number, taken in ((", 1", 1, 1), (", 2", 2, 3), ("", 2, 1), (", 4", 4, 1)):
+        for given, number, taken in ((", 1", 1, 1), ("", 2, 3), (", 4", 4, 1)):
             with rows.of(f"`ahead={number}`" if given else "`ahead` by default"):
-                before, last = threading.enumerate(), taken - 1 + number
+                before, count = threading.enumerate(), taken + number
                 t = _given(
                     overlap_loading,
                     f"source = Source(9)\nitems = overlap_loading(source{given})\n"
-                    f"held = [next(items) for _ in range({taken})][-1]",
+                    f"held = [next(items) for _ in range({taken})][-1]\ntime.sleep(0.1)",
                 )
-                _expect_reached(t.source, last, t.held, before)
-                t.run(f"time.sleep({_MOMENT})")
-                _let_run(_new(before))
+                _let_run(t.source, count, before)
                 what = f"the list of items loaded while the consumer holds item {t.held}"
-                expect.equal(t.call("source.loaded"), list(range(last + 1)), what=what)
+                expect.equal(t.call("source.loaded"), list(range(count)), what=what)
 
 
 @exercise.check(isolated=True, deadline=10)
@@ -194,28 +169,20 @@ def raises_in_place(overlap_loading):
     were loaded and are good, so they come first.
     """
     with Rows() as rows:
-        for fails_at in (0, 2):
-            with rows.of(f"the source fails at item {fails_at}"), _undivided():
+        for n in (0, 2):
+            with rows.of(f"the source fails after {n} items"):
                 before, came, error = threading.enumerate(), [], None
-                setup = f"source = Source(9, fails_at={fails_at})\nitems = overlap_loading(source, 4)"
+                setup = f"source = Source({n}, OSError('no more'))\nitems = overlap_loading(source, 4)"
                 t = _given(overlap_loading, setup)
                 try:
                     for item in t.items:
                         came.append(item)
-                        _expect_reached(t.source, fails_at, item, before)
+                        _let_run(t.source, n, before)
                 except OSError as raised:
                     error = raised
-                expect.equal(came, list(range(fails_at)), what="the list of items before the exception")
-                expect.true(
-                    error is not None,
-                    "the items end, and nothing is raised",
-                    "expected: the source's OSError",
-                )
-                expect.true(
-                    error is t.source.error,
-                    f"what is raised is {expect.show(error)}",
-                    "expected: `source.error` itself",
-                )
+                expect.equal(came, list(range(n)), what="the list of items before the exception")
+                said = "the items end, and nothing is raised" if error is None else "another error is raised"
+                expect.true(error is t.source.error, said, "expected: `source.error` is raised")
 
 
 @exercise.check(isolated=True, deadline=10)
@@ -225,9 +192,8 @@ def ends(overlap_loading):
     `close()`, and a `for` loop that is left, raise `GeneratorExit` at the `yield` where the generator stands,
     and `finally` runs. A thread that waits for room has to be woken first, and then has to notice.
     """
-    waits = "source.reached[3].wait(1)"
-    closes = f"items = overlap_loading(source, 2)\nnext(items), next(items)\n{waits}\nitems.close()"
-    breaks = f"for item in overlap_loading(source, 2):\n    if item == 1:\n        {waits}\n        break"
+    closes = "items = overlap_loading(source, 2)\nnext(items), next(items)\ntime.sleep(0.2)\nitems.close()"
+    breaks = "for item in overlap_loading(source, 2):\n    time.sleep(0.1)\n    if item == 1: break"
     with Rows() as rows:
         for label, n, how in (
             ("`close()`", 20, closes),
@@ -235,9 +201,13 @@ def ends(overlap_loading):
             ("the end of the source", 3, "items = list(overlap_loading(source, 2))"),
         ):
             with rows.of(label):
-                before = threading.enumerate()
-                with _undivided():
+                before, interval = threading.enumerate(), sys.getswitchinterval()
+                # So that a thread that nobody waits for is still there when it is looked for.
+                sys.setswitchinterval(5)
+                try:
                     t = _given(overlap_loading, f"source = Source({n})\n{how}")
                     left = len(_new(before))
+                finally:
+                    sys.setswitchinterval(interval)
                 expect.equal(left, 0, what="the number of threads that are left")
                 expect.at_most(len(t.call("source.loaded")), 4, "the number of items that were loaded")

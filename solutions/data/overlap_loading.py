@@ -47,10 +47,10 @@ def overlap_loading(batches: Iterable[Any], ahead: int = 2) -> Iterator[Any]:
 
 # Other right answers
 
+import itertools
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain, islice, takewhile
 
 from course_utils.exercise import Edit, Wrong
 
@@ -69,38 +69,38 @@ def _with_an_executor(batches, ahead=2):
         pool.shutdown(cancel_futures=True)
 
 
-def _reserves_places(batches, ahead=2):
-    places, ready, closed = queue.Queue(maxsize=ahead), queue.SimpleQueue(), []
-
-    def reserved():
-        while not closed:
-            places.put(None)
-            yield not closed
+def _asks_for_each(batches, ahead=2):
+    asked, ready = queue.SimpleQueue(), queue.SimpleQueue()
 
     def load():
         try:
-            # `zip` asks for a place first, and for an item only if it got one.
-            for _, item in zip(takewhile(bool, reserved()), batches, strict=False):
-                ready.put(("item", item))
-            ready.put(("end", None))
+            source = iter(batches)
+            while asked.get():
+                ready.put(("item", next(source)))
         except Exception as error:
             ready.put(("error", error))
 
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        while (one := (places.get(), ready.get())[1])[0] == "item":
-            yield one[1]
-        if one[0] == "error":
-            raise one[1]
+        for number in itertools.count():
+            for _ in range(ahead + 1 if number == 0 else 1):
+                asked.put(True)
+            kind, value = ready.get()
+            if kind == "error":
+                break
+            yield value
+        if not isinstance(value, StopIteration):
+            raise value
     finally:
-        closed.append(True)
         with suppress(queue.Empty):
-            places.get_nowait()
+            while True:
+                asked.get_nowait()
+        asked.put(False)
         thread.join()
 
 
-also_right = [_with_an_executor, _reserves_places]
+also_right = [_with_an_executor, _asks_for_each]
 
 
 def _none_is_the_end(batches, ahead=2):
@@ -121,7 +121,7 @@ def _no_thread(batches, ahead=2):
 
 def _starts_at_once(batches, ahead=2):
     items = overlap_loading(batches, ahead)
-    return chain(list(islice(items, 1)), items)
+    return itertools.chain(list(itertools.islice(items, 1)), items)
 
 
 mistakes = [
