@@ -4,7 +4,7 @@ Return the mean cross-entropy and the accuracy of `model` over all examples of `
 `model(x)` gives a row of logits for each example, `y` holds the right classes. Batches differ in size.
 
 - The model runs in evaluation mode, without a graph.
-- Afterwards each part of the model is in the mode that it had, also when the model raises.
+- Afterwards each part of the model is in the mode that it had, also when the model raises or you interrupt it.
 - Python waits for the device at most twice, whatever the number of batches.
 
 `evaluate(model, loader)` → `(0.6931, 0.5)`
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
+from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=7,
@@ -44,13 +44,18 @@ _SETUP = """
 torch.manual_seed(0)
 x, y = torch.randn(10, 3, device=device), torch.tensor([0, 1, 2, 1, 0, 2, 1, 1, 0, 2], device=device)
 loader = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
-frozen = nn.BatchNorm1d(3).eval()
-model = nn.Sequential(nn.Linear(3, 3), frozen, nn.Dropout(0.9), nn.Linear(3, 3)).to(device)
+body = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout(0.9))
+model = nn.Sequential(nn.Linear(3, 3), body, nn.Linear(3, 3)).to(device)
 """
 
 
 def _modes(model):
     return {name: module.training for name, module in model.named_modules()}
+
+
+def _as_before(model, before, when):
+    for name, now in _modes(model).items():
+        expect.equal(now, before[name], what=f"`training` of `{name or 'model'}` {when}")
 
 
 @exercise.check
@@ -86,49 +91,52 @@ def values(evaluate, device):
 def modes(evaluate, device):
     """Each part is in the mode that it had before
 
-    `model.train()` sets the mode of **all** parts. A part that somebody has frozen would learn again.
+    `train()` and `train(mode)` set the mode of a module and of **all** parts inside it. A part that somebody
+    has frozen would learn again. `module.training = mode` sets it for that module alone.
     """
-    t = expect.given(_SETUP, evaluate=evaluate, device=device)
-    for state in (True, False):
-        t.model.train(state)
-        t.frozen.eval()
+    for more in ("", "model.eval()", "model.eval()\nbody.train()"):
+        t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
         before = _modes(t.model)
         t.run("evaluate(model, loader)")
-        expect.equal(_modes(t.model), before, what="`training` of each part")
+        _as_before(t.model, before, "after the call")
 
 
 @exercise.check
 def raises(evaluate, device):
     """The modes are put back when the model raises
 
-    What stands after the loop doesn't run when the loop raises. `finally` does.
+    What stands after the loop doesn't run when the loop raises. `finally` does. Stopping a cell raises
+    `KeyboardInterrupt`, which is no `Exception`.
     """
-    t = expect.given(_SETUP, evaluate=evaluate, device=device)
-    before = _modes(t.model)
-    t.loader.append((t.x[:, :2], t.y))
-    try:
-        t.run("evaluate(model, loader)")
-    except RuntimeError:
-        expect.equal(_modes(t.model), before, what="`training` of each part after the error")
-    else:
-        expect.true(False, "a batch of the wrong width raised nothing", "expected: the error of the model")
+    with Rows() as rows:
+        for error in (RuntimeError, KeyboardInterrupt):
+            with rows.of(f"`{error.__name__}`"):
+                stop = f"def stop(module, args):\n    raise {error.__name__}\n\n"
+                stop += "body[1].register_forward_pre_hook(stop)"
+                t = expect.given(_SETUP + stop, evaluate=evaluate, device=device)
+                before = _modes(t.model)
+                expect.raises(error, lambda t=t: t.run("evaluate(model, loader)"))
+                _as_before(t.model, before, f"after the `{error.__name__}`")
 
 
 @exercise.check
 def graph(evaluate, device):
-    """Nothing is recorded, and gradients stay as they were
+    """Nothing is recorded, and afterwards recording is on or off as before
 
-    `eval()` doesn't switch recording off. With a graph each batch keeps its activations.
+    `eval()` doesn't switch recording off. With a graph each batch keeps its activations. After the block of
+    `torch.no_grad()` all is as it was; `set_grad_enabled(False)` lasts until somebody calls it again.
     """
     t = expect.given(_SETUP, evaluate=evaluate, device=device)
     recorded = []
-    t.model[3].register_forward_hook(lambda module, args, out: recorded.append(out.requires_grad))
+    t.model[2].register_forward_hook(lambda module, args, out: recorded.append(out.requires_grad))
     t.run("evaluate(model, loader)")
     expect.equal(len(recorded), 3, what="the number of forwards")
     expect.true(not any(recorded), "the logits have a graph", "expected: none")
     expect.true(
         torch.is_grad_enabled(), "recording is switched off after the call", "expected: on, as before"
     )
+    t.run("with torch.no_grad():\n    evaluate(model, loader)\n    on = torch.is_grad_enabled()")
+    expect.true(not t.on, "recording is on after a call inside `torch.no_grad()`", "expected: off, as before")
 
 
 @exercise.check
@@ -138,7 +146,8 @@ def waits(evaluate, device):
     `.item()` waits for all that is in the queue. Once a batch is too often.
     """
     for times in (1, 5):
-        t = expect.given(_SETUP + f"loader = loader * {times}", evaluate=evaluate, device=device)
+        more = f"loader = loader * {times}" if times > 1 else ""
+        t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
         with measure.syncs() as found:
             t.run("evaluate(model, loader)")
         told = f"Python waited {found.count()} times over {3 * times} batches, expected: at most 2"

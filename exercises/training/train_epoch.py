@@ -1,11 +1,12 @@
 """One epoch, and its mean
 
 Train `model` on each batch `(x, y)` of `loader`, once and in order. Return the mean loss over all
-**examples**, a 0-d tensor without a graph. Batches differ in size; `loss_fn(model(x), y)` is the mean over
-one batch.
+**examples**, a 0-d tensor of the loss's dtype, without a graph. Batches differ in size;
+`loss_fn(model(x), y)` is the mean over one batch.
 
-- The model is in training mode, whatever it was before. Gradients that are there before don't count.
-- Python never waits for the device: no synchronization from the first batch to the last.
+- Each batch is trained in training mode, whatever the mode was before. Gradients that are there before don't
+  count.
+- Python never waits for the device, neither in a batch nor for the result.
 - No loss is kept with its graph for longer than its own batch.
 
 `loader` is anything that a `for` loop takes. Its batches are on the model's device.
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
+from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=12,
@@ -84,15 +85,6 @@ def _truth(setup: str, device: str) -> tuple[list[float], dict[str, Tensor]]:
     return losses, names["model"].state_dict()
 
 
-def _trains(train_epoch, device, setup):
-    _, state = _truth(setup, device)
-    t = expect.given(setup, train_epoch=train_epoch, device=device)
-    t.run(_CALL)
-    for name, wanted in state.items():
-        expect.equal(t.model.state_dict()[name], wanted, what=f"`{name}` after the epoch")
-    return t
-
-
 @exercise.check
 def trained(train_epoch, device):
     """Each batch is one step with its own gradient
@@ -100,8 +92,15 @@ def trained(train_epoch, device):
     `backward` adds to `.grad`, so old gradients have to go before it. They must not go between `backward` and
     `step`: the optimizer skips parameters whose gradient is `None`.
     """
-    _trains(train_epoch, device, _SETUP)
-    _trains(train_epoch, device, _SETUP + "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n")
+    old = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n"
+    with Rows() as rows:
+        for label, setup in {"no gradients before": _SETUP, "old gradients": _SETUP + old}.items():
+            with rows.of(label):
+                _, state = _truth(setup, device)
+                t = expect.given(setup, train_epoch=train_epoch, device=device)
+                t.run(_CALL)
+                for name, wanted in state.items():
+                    expect.equal(t.model.state_dict()[name], wanted, what=f"`{name}` after the epoch")
 
 
 @exercise.check
@@ -109,12 +108,15 @@ def mode(train_epoch, device):
     """The model trains in training mode
 
     A new module is in training mode, but evaluation switches it off. Batch norm then normalizes by its
-    running statistics and stops updating them.
+    running statistics and stops updating them. `train()` switches a module with all its parts.
     """
-    norm = "model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).to(device)\n"
-    norm += "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel.eval()\n"
-    t = _trains(train_epoch, device, _SETUP + norm)
-    expect.equal(t.model.training, True, what="`model.training` after the epoch")
+    norm = "model.insert(1, nn.BatchNorm1d(4).to(device)).eval()"
+    t = expect.given(_SETUP + norm, train_epoch=train_epoch, device=device)
+    modes = []
+    t.model[1].register_forward_pre_hook(lambda module, args: modes.append(module.training))
+    t.run(_CALL)
+    wanted = [True] * max(3, len(modes))
+    expect.equal(modes, wanted, what="`model[1].training` in the three batches")
 
 
 @exercise.check
@@ -162,8 +164,10 @@ def graphs(train_epoch, device):
     def loss_fn(out, y):
         nonlocal most
         most = max(most, sum(one() is not None for one in seen[:-1]))
-        loss = _Mark.apply(F.binary_cross_entropy_with_logits(out, y))
-        seen.append(weakref.ref(loss.grad_fn))
+        loss = F.binary_cross_entropy_with_logits(out, y)
+        if loss.requires_grad:
+            loss = _Mark.apply(loss)
+            seen.append(weakref.ref(loss.grad_fn))
         return loss
 
     came = train_epoch(t.model, t.loader, t.optimizer, loss_fn)

@@ -69,13 +69,15 @@ def _in_inference_mode(model, loader):
 also_right = [_by_stack, _in_inference_mode]
 
 
-def _trains_afterwards(model, loader):
+def _puts_the_children_back(model, loader):
+    modes = [(model, model.training)] + [(part, part.training) for part in model.children()]
     model.eval()
     try:
         with torch.no_grad():
             rows = [(model(x), y) for x, y in loader]
     finally:
-        model.train()
+        for part, mode in modes:
+            part.train(mode)
     logits, y = torch.cat([out for out, _ in rows]), torch.cat([y for _, y in rows])
     return F.cross_entropy(logits, y).item(), (logits.argmax(1) == y).double().mean().item()
 
@@ -83,11 +85,11 @@ def _trains_afterwards(model, loader):
 mistakes = [
     Edit("stays in training mode", "    model.eval()\n", "", told_by="values"),
     Edit("mean of means", ', reduction="sum")', ")", told_by="values"),
-    Wrong(_trains_afterwards, told_by="modes"),
+    Wrong(_puts_the_children_back, told_by="modes"),
     Edit(
-        "no finally",
+        "no finally, and an interrupt is no Exception",
         "    finally:\n",
-        "    except ZeroDivisionError:\n        pass\n    if True:\n",
+        "    except Exception:\n        pass\n    if True:\n",
         told_by="raises",
     ),
     Edit("records", "torch.no_grad()", "torch.enable_grad()", told_by="graph"),

@@ -50,17 +50,18 @@ def _stacks(model, loader, optimizer, loss_fn):
 
 
 def _running_mean(model, loader, optimizer, loss_fn):
+    was = model.training
     model.train()
-    mean, seen = None, 0
+    mean, seen = 0, 0
     for x, y in loader:
         loss = loss_fn(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         seen += len(y)
-        with torch.no_grad():
-            mean = loss * 1.0 if mean is None else mean + (loss - mean) * (len(y) / seen)
-    return mean
+        mean = mean + (loss.detach().double() - mean) * (len(y) / seen)
+    model.train(was)
+    return mean.float()
 
 
 also_right = [_stacks, _running_mean]
@@ -73,7 +74,7 @@ mistakes = [
         "        optimizer.zero_grad()\n        optimizer.step()\n",
         told_by="trained",
     ),
-    Edit("leaves the mode", "    model.train()\n", "", told_by="mode"),
+    Edit("leaves the mode of the parts", "model.train()", "model.training = True", told_by="mode"),
     Edit(
         "mean of means",
         "loss.detach() * len(x)\n        count += len(x)",
