@@ -39,7 +39,7 @@ class LengthBucketSampler:
 import math
 import random
 
-from course_utils.exercise import Edit
+from course_utils.exercise import Edit, Wrong
 
 
 class ByRandom(LengthBucketSampler):
@@ -77,7 +77,30 @@ also_right = [ByRandom, BySplit]
 
 # Mistakes
 
+
+class GoesOn(LengthBucketSampler):
+    """Each iteration draws on from where the last one was."""
+
+    def __iter__(self):
+        yield from list(super().__iter__())
+        self.epoch += 1
+
+
+class PoolByPool(LengthBucketSampler):
+    """Shuffles the batches of each pool."""
+
+    def __iter__(self):
+        own = random.Random(self.seed + self.epoch)
+        order = own.sample(range(len(self.lengths)), len(self.lengths))
+        for start in range(0, len(order), size := self.pool * self.batch_size):
+            pool = sorted(order[start : start + size], key=self.lengths.__getitem__)
+            cuts = range(0, len(pool), self.batch_size)
+            yield from (pool[i : i + self.batch_size] for i in own.sample(cuts, len(cuts)))
+
+
 mistakes = [
+    Wrong(GoesOn, told_by="repeatable"),
+    Wrong(PoolByPool, told_by="batches_are_shuffled"),
     Edit(
         "drops the last",
         "for i in range(0, len(pool), self",
@@ -85,7 +108,6 @@ mistakes = [
         told_by="every_index_once",
     ),
     Edit("no sort", ", key=self.lengths.__getitem__)", ", key=lambda i: 0)", told_by="little_padding"),
-    Edit("sorts by index", ", key=self.lengths.__getitem__)", ")", told_by="little_padding"),
     Edit("one pool", "size, batches = self.pool * self.batch_size", "size, batches = 10**9", told_by="pools"),
     Edit(
         "batches in order",
