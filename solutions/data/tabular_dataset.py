@@ -45,7 +45,8 @@ class KeepsArrays(Dataset):
 
     def __getitems__(self, indices):
         rows = torch.from_numpy(self.features[indices].astype(np.float32))
-        return [(row, torch.tensor(int(y))) for row, y in zip(rows, self.labels[indices], strict=True)]
+        labels = torch.tensor(self.labels[indices], dtype=torch.int64)
+        return [(rows[k], labels[k]) for k in range(len(indices))]
 
 
 class Selects(Dataset):
@@ -86,6 +87,10 @@ class OneByOne(TabularDataset):
         return [self[i] for i in indices]
 
 
+class OneByOneInNumPy(KeepsArrays):
+    __getitems__ = OneByOne.__getitems__
+
+
 class GivesABatch(TabularDataset):
     def __getitems__(self, indices):
         return self.features[indices].to(torch.float32), self.labels[indices].to(torch.int64)
@@ -93,13 +98,13 @@ class GivesABatch(TabularDataset):
 
 mistakes = [
     Edit("keeps float64", "self.features[i].to(torch.float32)", "self.features[i]", told_by="items"),
-    Edit("labels as they are", "self.labels[i].to(torch.int64)", "self.labels[i]", told_by="items"),
     Wrong(WrapsAround, told_by="has_an_end"),
     Edit("copies the table", "from_numpy(features)", "tensor(features)", told_by="shows_writes"),
     Edit("copies the row", "[i].to(torch.float32)", "[i].to(torch.float32, copy=True)", told_by="is_a_view"),
     Wrong(ConvertsFirst, told_by="one_row_at_a_time"),
     Wrong(GivesABatch, told_by="serves_a_batch"),
     Wrong(OneByOne, told_by="serves_a_batch"),
+    Wrong(OneByOneInNumPy, told_by="serves_a_batch"),
 ]
 equivalent = {
     "line 20: `zip(rows, self.labels[indices].to(torch.int64), strict=True)` -> "
