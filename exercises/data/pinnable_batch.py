@@ -49,7 +49,6 @@ tokens, mask = torch.arange(6).view(2, 3), torch.ones(2, 3, dtype=torch.bool)
 batch = PinnableBatch({"tokens": tokens, "mask": mask}, torch.tensor([0.5, 1.5]), ["a.txt", "b.txt"])
 """
 
-
 # Pinning takes an accelerator. For this example a copy does, and is written down.
 _PINS = """
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -71,10 +70,10 @@ class _Copies(TorchDispatchMode):
         self.non_blocking = []
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
         if op in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
-            self.non_blocking.append(bool(kwargs.get("non_blocking", args[2] if len(args) > 2 else False)))
-        return op(*args, **kwargs)
+            given = (kwargs or {}).get("non_blocking", args[2] if len(args) > 2 else False)
+            self.non_blocking.append(bool(given))
+        return op(*args, **kwargs or {})
 
 
 def _given(PinnableBatch, more=""):
@@ -83,12 +82,10 @@ def _given(PinnableBatch, more=""):
 
 def _tensors(PinnableBatch, batch):
     """The three tensors of a batch that a method returned, by what they are."""
-    expect.true(
-        isinstance(batch, PinnableBatch), f"the result is {expect.show(batch)}, expected a PinnableBatch"
-    )
-    expect.true(
-        isinstance(batch.inputs, dict), f"its `inputs` are {expect.show(batch.inputs)}, expected a dictionary"
-    )
+    said = f"the result is {expect.show(batch)}, expected a PinnableBatch"
+    expect.true(isinstance(batch, PinnableBatch), said)
+    said = f"its `inputs` are {expect.show(batch.inputs)}, expected a dictionary"
+    expect.true(isinstance(batch.inputs, dict), said)
     expect.equal(sorted(batch.inputs), ["mask", "tokens"], what="the list of keys of its `inputs`")
     return {f"`inputs[{k!r}]`": x for k, x in batch.inputs.items()} | {"`target`": batch.target}
 
@@ -101,34 +98,30 @@ def pins(PinnableBatch):
     `pin_memory()` and takes what comes back. A tensor that is left out is copied while Python waits.
     """
     t = _given(PinnableBatch, _PINS)
+    old = _tensors(PinnableBatch, t.batch)
     t.run("with Pins() as pins: came = batch.pin_memory()")
-    batch = t.came
-    for name, tensor in _tensors(PinnableBatch, batch).items():
+    for name, tensor in _tensors(PinnableBatch, t.came).items():
         expect.a_tensor(tensor, what=name)
         pinned = any(tensor is x for x in t.pins.pinned)
         expect.true(pinned, f"{name} isn't pinned", "expected: what its `pin_memory()` returned")
-    expect.equal(batch.inputs["tokens"], t.tokens, what="`inputs['tokens']`")
-    expect.equal(batch.inputs["mask"], t.mask, what="`inputs['mask']`")
-    expect.equal(batch.target, t.batch.target, what="`target`")
-    expect.equal(batch.ids, ["a.txt", "b.txt"], what="`ids`")
+        expect.equal(tensor, old[name], what=name)
 
 
 @exercise.check
 def moves(PinnableBatch, device):
-    """Every tensor is on the device, and the ids are the same
+    """Every tensor is on the device
 
-    `Tensor.to` returns a tensor on the device, and the tensor itself if it is there already. A list of texts
-    has no `to`, and no need of one.
+    `Tensor.to` returns a tensor on the device, and the tensor itself if it is there already. A dictionary
+    has no `to`: what it holds is found by going through it.
     """
     with Rows() as rows:
         for where in ("meta", device):
             with rows.of(f"`{where}`"):
                 t = _given(PinnableBatch)
-                batch = t.call(f"batch.to({str(where)!r})")
                 old = _tensors(PinnableBatch, t.batch)
-                for name, tensor in _tensors(PinnableBatch, batch).items():
+                came = _tensors(PinnableBatch, t.call(f"batch.to({str(where)!r})"))
+                for name, tensor in came.items():
                     expect.equal(tensor, old[name].to(where), what=name)
-                expect.equal(batch.ids, ["a.txt", "b.txt"], what="`ids`")
 
 
 @exercise.check
@@ -142,16 +135,15 @@ def non_blocking(PinnableBatch):
         for given, wanted in ((", non_blocking=True", True), (", True", True), ("", False)):
             with rows.of(f"`to('meta'{given})`"), _Copies() as copies:
                 _given(PinnableBatch).call(f"batch.to('meta'{given})")
-                came = copies.non_blocking
-                expect.equal(came, [wanted] * 3, what="`non_blocking` of the tensors' copies")
+                expect.equal(copies.non_blocking, [wanted] * 3, what="`non_blocking` of the tensors' copies")
 
 
 @exercise.check
 def left_alone(PinnableBatch):
-    """The batch itself stays as it is
+    """The batch itself stays as it is, and its ids go along
 
     `nn.Module.to` changes the module, `Tensor.to` returns another tensor. A batch is data: somebody else may
-    hold it, or the dictionary in it, and go on to use it on the CPU.
+    hold it, or the dictionary in it, and go on to use it on the CPU. What isn't a tensor goes along as it is.
     """
     with Rows() as rows:
         for label, more, run in (
@@ -162,15 +154,15 @@ def left_alone(PinnableBatch):
                 t = _given(PinnableBatch, more)
                 inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
                 t.run(run)
-                came = t.came
-                _tensors(PinnableBatch, came)
+                _tensors(PinnableBatch, came := t.came)
                 expect.true(came is not t.batch, "the result is the batch itself", "expected: a new one")
                 expect.true(t.batch.inputs is inputs, "it has another dictionary now", "expected: its own")
-                for name, tensor in _tensors(PinnableBatch, t.batch).items():
-                    same = tensor is before[name]
-                    expect.true(same, f"its {name} is another tensor now", "expected: the one that it had")
+                for name, x in _tensors(PinnableBatch, t.batch).items():
+                    said = f"its {name} is another tensor now"
+                    expect.true(x is before[name], said, "expected: the one that it had")
                 expect.true(came.inputs is not inputs, "both have the same dictionary", "expected: a new one")
-                expect.equal(t.batch.ids, ["a.txt", "b.txt"], what="its `ids`")
+                for ids, whose in ((t.batch.ids, "its"), (came.ids, "the result's")):
+                    expect.equal(ids, ["a.txt", "b.txt"], what=f"{whose} `ids`")
 
 
 @exercise.check(needs="cuda")
