@@ -3,12 +3,12 @@
 Make one step of `optimizer`. `micro_batches` is a list of pairs `(x, y)` of unequal sizes. `model(x)` gives
 logits `(examples, tokens, classes)`; `y`, `(examples, tokens)`, holds classes, and -100 at tokens that don't
 count. The loss is the mean cross-entropy over the tokens that count, in **all** micro-batches together.
-Return it, as a 0-d tensor without a graph.
+Return it, as a 0-d tensor of its own dtype, without a graph.
 
 - The step uses the gradient of that loss, and no older ones.
 - Memory holds the graph of one micro-batch at a time.
 
-A micro-batch may have no token that counts. Some parameters may be frozen.
+A micro-batch may have no token that counts. Parameters may be frozen, also with an old gradient.
 
 `accumulate_step(model, [(x[:2], y[:2]), (x[2:], y[2:])], optimizer)` → `tensor(1.0986)`
 """
@@ -55,6 +55,7 @@ parts = [(x[i:j], y[i:j]) for i, j in {cuts}]
 """
 _UNEQUAL = [(0, 1), (1, 3), (3, 7)]
 _OLD = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n"
+_KEEPS = "model.register_forward_hook(lambda m, a, out: out.grad_fn.metadata.update(kept=out.detach() + 1))"
 _CALL = "accumulate_step(model, parts, optimizer)"
 
 
@@ -72,6 +73,7 @@ def _compare(accumulate_step, device, more="", cuts=_UNEQUAL):
     """Makes the call; the optimizer steps once, and finds the gradient of one large batch."""
     t = _given(accumulate_step, device, more, cuts)
     weights = {name: p for name, p in t.model.named_parameters() if p.requires_grad}
+    frozen = {n: (p, p.detach().clone()) for n, p in t.model.named_parameters() if n not in weights}
     wanted = torch.autograd.grad(_loss(t.model, t.parts), list(weights.values()))
     tokens = sum((y != -100).sum().item() for _, y in t.parts)
     steps = []
@@ -80,10 +82,13 @@ def _compare(accumulate_step, device, more="", cuts=_UNEQUAL):
     )
     t.run(_CALL)
     expect.equal(len(steps), 1, what="the number of steps of the optimizer")
-    factors = {"the micro-batches": len(t.parts), "the tokens that count": tokens}
+    share = tokens / sum(y.numel() for _, y in t.parts)
+    factors = {"the micro-batches": len(t.parts), "the tokens that count": tokens, "their share": share}
     for name, grad, right in zip(weights, steps[0], wanted, strict=True):
         what = f"the gradient of `{name}` at the step"
         expect.equal(grad, right, what=what, rtol=1e-4, atol=1e-6, factors=factors)
+    for name, (p, before) in frozen.items():
+        expect.unchanged(p.detach(), before, what=f"the frozen `{name}`")
 
 
 @exercise.check
@@ -91,7 +96,7 @@ def gradient(accumulate_step, device):
     """The gradient is that of one large batch, in one step
 
     Each token that counts has the same weight in the mean over all micro-batches. A mean of means gives the
-    tokens of a micro-batch with few of them more weight.
+    tokens of a micro-batch with few of them more weight. Class 0 counts like the others.
     """
     with Rows() as rows:
         for label, more, cuts in [
@@ -111,10 +116,12 @@ def old(accumulate_step, device):
     """Older gradients don't count
 
     `backward` adds to `.grad`, whoever filled it. Before the first `backward` of a step it has to be cleared,
-    and between the micro-batches it must not be.
+    and between the micro-batches it must not be. An optimizer moves what has a `.grad`, frozen or not.
     """
+    frozen = _OLD + "model[0].weight.requires_grad_(False)"
+    cases = {"gradients from elsewhere": _OLD, "a second call": _CALL, "one of a frozen weight": frozen}
     with Rows() as rows:
-        for label, more in {"gradients from elsewhere": _OLD, "a second call": _CALL}.items():
+        for label, more in cases.items():
             with rows.of(label):
                 _compare(accumulate_step, device, more)
 
@@ -127,17 +134,15 @@ def result(accumulate_step, device):
     a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0.
     """
     with Rows() as rows:
-        for label, more in {
-            "each micro-batch has tokens that count": "",
-            "the second has none": "parts[1][1].fill_(-100)",
-        }.items():
+        for label, more in {"tokens in all": "", "none in the second": "parts[1][1].fill_(-100)"}.items():
             with rows.of(label):
                 t = _given(accumulate_step, device, more)
                 with torch.no_grad():
                     wanted, last = _loss(t.model, t.parts), _loss(t.model, t.parts[-1:])
+                    n = [(y != -100).sum() for _, y in t.parts]
                 came = expect.a_tensor(t.call(_CALL))
                 expect.true(not came.requires_grad, "the result has a graph", "expected: none")
-                like = {"that of the last micro-batch": last}
+                like = {"that of the last micro-batch": last, "the last one's part": last * n[-1] / sum(n)}
                 expect.equal(came, wanted, rtol=1e-5, like=like, factors={"the micro-batches": 3})
 
 
@@ -145,12 +150,12 @@ def result(accumulate_step, device):
 def one_at_a_time(accumulate_step, device):
     """One graph at a time: more micro-batches need no more memory
 
-    `backward` frees what the forward has saved. A sum of losses keeps the graphs of all micro-batches until
-    one `backward` at the end, and then memory is that of the large batch.
+    `backward` frees what the forward has saved. What else a node keeps, in its `metadata` for example, lives
+    as long as the graph, and a sum of losses refers to all their graphs unless each is detached.
     """
     peaks = {}
     for number in (2, 12):
-        t = _given(accumulate_step, device, f"parts = [(x, y)] * {number}")
+        t = _given(accumulate_step, device, f"parts = [(x, y)] * {number}\n{_KEEPS}")
         t.run(_CALL)  # the optimizer has its state now
         peaks[number] = measure.peak_bytes(t.call, _CALL).total
     told = f"peak with 2 micro-batches: {peaks[2]:,} bytes, with 12 of the same size: {peaks[12]:,}"

@@ -4,7 +4,8 @@ Do what `nn.utils.clip_grad_norm_(parameters, max_norm, error_if_nonfinite=True)
 All gradients together are one long vector. If it is longer than `max_norm`, scale it down to that length.
 Return the length that it had, as a 0-d tensor.
 
-`parameters` may be a generator. A `.grad` may be `None`, non-contiguous or float16.
+`parameters` may be a generator. A `.grad` may be `None` (all of them: the length is 0), non-contiguous or
+float16.
 
 - The gradients are scaled in place.
 - An infinite or NaN length raises a `RuntimeError`, and no gradient has changed.
@@ -78,7 +79,7 @@ def norm(clip_global_norm, device):
     """The norm before is returned
 
     All gradients are one vector: its length is the root of the sum of **all** squares. In float16 a square
-    beyond 65,504 is infinite, so squares are added up in float32.
+    beyond 65,504 is infinite, so squares are added up in float32. Without any gradient the length is 0.
     """
     with Rows() as rows:
         for label, more in _CASES.items():
@@ -87,10 +88,7 @@ def norm(clip_global_norm, device):
                 wanted = _norm(_grads(t))
                 longest = max((_norm([g]) for g in _grads(t)), default=wanted)
                 came = expect.a_tensor(t.call(_CALL))
-                like = {
-                    "the longest gradient alone": longest.float(),
-                    "the square of the norm": (wanted**2).float(),
-                }
+                like = {"the longest gradient alone": longest.float(), "the square": (wanted**2).float()}
                 came, rtol = (came.float(), 2e-3) if label == "float16" else (came, 1e-5)
                 expect.equal(came.detach().cpu(), wanted.float(), like=like, rtol=rtol)
 
@@ -99,27 +97,28 @@ def norm(clip_global_norm, device):
 def clipped(clip_global_norm, device):
     """Afterwards the norm is at most `max_norm`, and the direction as before
 
-    One factor for all gradients keeps the direction of the whole vector. Clipping each gradient by itself, or
-    each element, turns it. A factor above 1 would make short gradients longer.
+    One factor for all gradients keeps the direction; clipping each gradient by itself, or each element, turns
+    it. A generator can be walked once only, and `flatten` copies what is non-contiguous.
     """
     with Rows() as rows:
         for label, more in _CASES.items():
             with rows.of(label):
                 t = _given(clip_global_norm, device, more)
                 factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
-                wanted = [None if g is None else g * factor for g in _grads(t)]
+                before = [None if g is None else g.clone() for g in _grads(t)]
                 t.run("clip_global_norm((p for p in parameters), max_norm)")
-                for i, (came, right) in enumerate(zip(_grads(t), wanted, strict=True)):
-                    rtol = 2e-3 if label == "float16" else 1e-5
-                    expect.equal(came, right, what=f"`parameters[{i}].grad`", rtol=rtol, atol=1e-7)
+                for i, (came, old) in enumerate(zip(_grads(t), before, strict=True)):
+                    rtol, what = 2e-3 if label == "float16" else 1e-5, f"`parameters[{i}].grad`"
+                    wanted, like = None if old is None else old * factor, {"what it was before the call": old}
+                    expect.equal(came, wanted, what=what, rtol=rtol, atol=1e-7, like=like)
 
 
 @exercise.check
 def in_place(clip_global_norm, device):
     """The gradients are scaled in place
 
-    Others may hold the same tensors: `DistributedDataParallel` keeps gradients as views of its buckets, and
-    a captured CUDA graph reads from fixed addresses.
+    Others may hold the same tensors: `DistributedDataParallel(…, gradient_as_bucket_view=True)` makes
+    gradients views of its buckets, and a captured CUDA graph reads from fixed addresses.
     """
     bucket = "bucket = torch.ones(6, device=device)\nparameters[2].grad = bucket.view(2, 3)\n"
     t = _given(clip_global_norm, device, bucket + "max_norm = 0.5")

@@ -4,7 +4,7 @@ Return the mean cross-entropy and the accuracy of `model` over all examples of `
 `model(x)` gives a row of logits for each example, `y` holds the right classes. Batches differ in size.
 
 - The model runs in evaluation mode, without a graph.
-- Afterwards each part of the model is in the mode that it had, also when the model raises or you interrupt it.
+- Afterwards each part of the model is in the mode that it had, also when the model raises or is interrupted.
 - Python waits for the device at most twice, whatever the number of batches.
 
 `evaluate(model, loader)` → `(0.6931, 0.5)`
@@ -72,27 +72,21 @@ def values(evaluate, device):
         loss = F.cross_entropy(logits, twin.y, reduction="none")
         right = (logits.argmax(1) == twin.y).double()
     t.run("loss, accuracy = evaluate(model, iter(loader))")
-    parts = [slice(0, 4), slice(4, 8), slice(8, 10)]
     for name, each in {"loss": loss.double(), "accuracy": right}.items():
         found = getattr(t, name)
         expect.true(isinstance(found, float), f"`{name}` is {expect.show(found)}, expected a float")
-        means = torch.stack([each[part].mean() for part in parts]).mean()
+        means = torch.stack([part.mean() for part in each.split(4)]).mean()
         like = {"the mean of the batch means": means, "that of the last batch": each[8:].mean()}
-        expect.equal(
-            torch.tensor(found, dtype=torch.float64),
-            each.mean().cpu(),
-            what=f"`{name}`",
-            rtol=1e-5,
-            like=like,
-        )
+        came, wanted = torch.tensor(found, dtype=torch.float64), each.mean().cpu()
+        expect.equal(came, wanted, what=f"`{name}`", rtol=1e-5, like=like)
 
 
 @exercise.check
 def modes(evaluate, device):
     """Each part is in the mode that it had before
 
-    `train()` and `train(mode)` set the mode of a module and of **all** parts inside it. A part that somebody
-    has frozen would learn again. `module.training = mode` sets it for that module alone.
+    `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
+    learn again. `module.training = mode` sets it for that module alone.
     """
     for more in ("", "model.eval()", "model.eval()\nbody.train()"):
         t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
@@ -123,8 +117,8 @@ def raises(evaluate, device):
 def graph(evaluate, device):
     """Nothing is recorded, and afterwards recording is on or off as before
 
-    `eval()` doesn't switch recording off. With a graph each batch keeps its activations. After the block of
-    `torch.no_grad()` all is as it was; `set_grad_enabled(False)` lasts until somebody calls it again.
+    `eval()` doesn't switch recording off, and a graph keeps the activations of its batch. After a block of
+    `torch.no_grad()` all is as before; a call of `set_grad_enabled(False)` lasts until the next call.
     """
     t = expect.given(_SETUP, evaluate=evaluate, device=device)
     recorded = []
@@ -132,9 +126,7 @@ def graph(evaluate, device):
     t.run("evaluate(model, loader)")
     expect.equal(len(recorded), 3, what="the number of forwards")
     expect.true(not any(recorded), "the logits have a graph", "expected: none")
-    expect.true(
-        torch.is_grad_enabled(), "recording is switched off after the call", "expected: on, as before"
-    )
+    expect.true(torch.is_grad_enabled(), "recording is off after the call", "expected: on, as before")
     t.run("with torch.no_grad():\n    evaluate(model, loader)\n    on = torch.is_grad_enabled()")
     expect.true(not t.on, "recording is on after a call inside `torch.no_grad()`", "expected: off, as before")
 
@@ -145,9 +137,8 @@ def waits(evaluate, device):
 
     `.item()` waits for all that is in the queue. Once a batch is too often.
     """
-    for times in (1, 5):
-        more = f"loader = loader * {times}" if times > 1 else ""
-        t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
+    for times in (2, 5):
+        t = expect.given(_SETUP + f"loader = loader * {times}", evaluate=evaluate, device=device)
         with measure.syncs() as found:
             t.run("evaluate(model, loader)")
         told = f"Python waited {found.count()} times over {3 * times} batches, expected: at most 2"

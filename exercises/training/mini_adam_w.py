@@ -30,8 +30,7 @@ exercise = Exercise(
         "The state of a parameter begins at its own first gradient. For `state_dict`, number the parameters "
         "through all groups. Which tensors will the next `step` write to after loading?",
         "`self.state` is a dict from parameter to `step`, `exp_avg`, `exp_avg_sq`. Under `torch.no_grad()`: "
-        "`m.lerp_(g, 1 - beta1)`, then the two lines of the task. Load clones of the tensors, and copies of "
-        "the settings, but keep your own parameters.",
+        "`m.lerp_(g, 1 - beta1)`, then the two lines of the task. Load clones, and keep your parameters.",
     ],
 )
 
@@ -56,12 +55,11 @@ class MiniAdamW:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-_PARAMETERS = """
+_GROUPS = "[dict(params=iter(ps[:1]), lr=0.1, weight_decay=0.5, betas=(0.5, 0.6)), dict(params=ps[1:])]"
+_SETUP = """
 torch.manual_seed(0)
 ps = [nn.Parameter(torch.randn(n, 2, device=device)) for n in (1, 2, 3)]
-"""
-_GROUPS = "[dict(params=iter(ps[:1]), lr=0.1, weight_decay=0.5, betas=(0.5, 0.6)), dict(params=ps[1:])]"
-_TRAIN = """
+
 def train(optimizer, ps, seed, steps, without=lambda step, i: False):
     torch.manual_seed(seed)
     for step in range(steps):
@@ -75,9 +73,8 @@ _SKIPS = "lambda step, i: i == 0 or (i == 1 and step % 3 in (0, 2))"
 
 
 def _both(MiniAdamW, device, code):
-    code = _PARAMETERS + _TRAIN + code
-    twin = expect.given(code, MiniAdamW=torch.optim.AdamW, device=device)
-    return expect.given(code, MiniAdamW=MiniAdamW, device=device), twin
+    twin = expect.given(_SETUP + code, MiniAdamW=torch.optim.AdamW, device=device)
+    return expect.given(_SETUP + code, MiniAdamW=MiniAdamW, device=device), twin
 
 
 def _given(MiniAdamW, device, arguments):
@@ -85,24 +82,27 @@ def _given(MiniAdamW, device, arguments):
 
 
 def _same(t, twin, lines):
+    before = [p.detach() for p in t.ps]
     for each in (twin, t):
         each.run(lines)
-    for i, (p, wanted) in enumerate(zip(t.ps, twin.ps, strict=True)):
+    for i, (p, old, wanted) in enumerate(zip(t.ps, before, twin.ps, strict=True)):
+        expect.same_storage(p.detach(), old, what=f"`ps[{i}]` after the steps", of=f"`ps[{i}]` before")
         expect.equal(p.detach(), wanted.detach(), what=f"`ps[{i}]`", rtol=1e-5, atol=1e-6)
 
 
 @exercise.check
 def steps(MiniAdamW, device):
-    """A hundred steps without decay are torch's
+    """A hundred steps without decay are torch's, and in place
 
-    The running means begin at 0. After `t` steps their weights add up to `1 - beta**t`, so dividing by that
-    makes them means. `eps` is added to the root: where the gradient is small, it decides the step.
+    The running means begin at 0. After `t` steps their weights add up to `1 - beta**t`; dividing by it makes
+    them means. `eps` is added to the root: it decides the step where gradients are small. Who shares memory
+    with a parameter sees what is written in place, not what replaces it.
     """
     expect.true(not issubclass(MiniAdamW, torch.optim.Optimizer), "it is torch's own", "expected: your own")
     with Rows() as rows:
         for make in ("ps[:1], weight_decay=0", "iter(ps), 0.1, (0.8, 0.9), 0.01, 0.0"):
             for n in (1, 2, 100):
-                with rows.of(f"`MiniAdamW({make})`, {n} steps"):
+                with rows.of(f"`MiniAdamW({make})`, steps: {n}"):
                     _same(*_given(MiniAdamW, device, make), f"train(optimizer, ps, 1, {n})")
 
 
@@ -111,11 +111,11 @@ def decay(MiniAdamW, device):
     """The decay pulls at the weight, and the running means don't see it
 
     Adam with `weight_decay` adds the decay to the gradient, so it goes through both running means, and
-    weights with large gradients decay less. AdamW shrinks all of them by the same share.
+    weights with large gradients decay less. AdamW shrinks all of them by the same share, before the step.
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.2")
     _same(t, twin, "for p in ps:\n    p.grad = torch.zeros_like(p)\noptimizer.step()")
-    _same(*_given(MiniAdamW, device, "ps, weight_decay=0.3"), "train(optimizer, ps, 1, 20)")
+    _same(*_given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.3"), "train(optimizer, ps, 1, 20)")
     for i, p in enumerate(t.ps):
         expect.equal(p.grad, torch.zeros_like(p), what=f"`ps[{i}].grad` after the step")
 
@@ -136,12 +136,10 @@ def own_counter(MiniAdamW, device):
     """A parameter without a gradient rests, and its step count with it
 
     The correction belongs to the running means of one parameter: it counts how often **they** were updated.
-    A parameter that rests isn't decayed either.
+    What rests isn't decayed either. A gradient of zeros lets nothing rest, so `zero_grad` sets `None`.
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1")
-    places = [p.data_ptr() for p in t.ps]
     _same(t, twin, f"train(optimizer, ps, 1, 8, {_SKIPS})")
-    expect.equal([p.data_ptr() for p in t.ps], places, what="`[p.data_ptr() for p in ps]`")
     t.run("optimizer.zero_grad()")
     expect.equal([p.grad for p in t.ps], [None] * 3, what="`[p.grad for p in ps]` after `zero_grad`")
 
@@ -153,13 +151,19 @@ def exchanged(MiniAdamW, device):
     The state is found by the number of the parameter, counted through all groups. The saved settings replace
     those that the optimizer was made with. A parameter that had no gradient so far has no state.
     """
+    t, _ = _given(MiniAdamW, device, _GROUPS)
+    t.run(f"train(optimizer, ps, 1, 4, {_SKIPS})\nstate = optimizer.state_dict()")
+    numbers, names = [g["params"] for g in t.state["param_groups"]], ["step", "exp_avg", "exp_avg_sq"]
+    expect.equal(numbers, [[0], [1, 2]], what="`[g['params'] for g in state['param_groups']]`")
+    found = {i: [name for name in names if name in entry] for i, entry in t.state["state"].items()}
+    expect.equal(found, {1: names, 2: names}, what="what `state['state']` has of torch's names")
     lines = f"train(first, ps, 1, 4, {_SKIPS})\ntrain(second, ps, 2, 1)\n"
     lines += "second.load_state_dict(first.state_dict())\ntrain(second, ps, 3, 4)"
     mine, torchs = f"MiniAdamW({_GROUPS}", f"torch.optim.AdamW({_GROUPS}"
     with Rows() as rows:
         for first, second in ((torchs, mine), (mine, torchs), (mine, mine)):
             with rows.of(f"from `{first.partition('(')[0]}` to `{second.partition('(')[0]}`"):
-                code = f"first, second = {first}, lr=0.01), {second}, lr=7.0)"
+                code = f"first, second = {first}, 0.01), {second}, 7.0, (0.1, 0.2), 0.5, 3.0)"
                 _same(*_both(MiniAdamW, device, code), lines)
 
 

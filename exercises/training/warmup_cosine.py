@@ -7,7 +7,6 @@ Return a `LambdaLR` for `optimizer` that multiplies the rate of each group by a 
 - and it stays at 0.
 
 `warmup` may be 0: then step 0 has the full rate. `warmup < total`.
-
 A new scheduler that loads the `state_dict()` of another goes on where that one stood.
 
 With a rate of 0.1, `warmup_cosine(optimizer, 2, 6)` sets 0, 0.05, 0.1, 0.0854, 0.05, 0.0146, then 0.
@@ -59,13 +58,16 @@ def _factor(step, warmup, total):
     """The same curve, written in another way."""
     rise = min(step / warmup, 1.0) if warmup else 1.0
     fallen = min(max((step - warmup) / (total - warmup), 0.0), 1.0)
-    return rise * math.cos(math.pi / 2 * fallen) ** 2
+    return rise * math.cos(math.pi / 2 * fallen) ** 2 if fallen < 1 else 0.0
 
 
 def _rates(warmup_cosine, warmup, total):
     """The rates that the optimizer had, over `total + 4` steps, for each of its groups."""
     t = expect.given(_SETUP, warmup_cosine=warmup_cosine, warmup=warmup, total=total, steps=total + 4)
-    t.run("scheduler = warmup_cosine(optimizer, warmup, total)" + _READ)
+    t.run("scheduler = warmup_cosine(optimizer, warmup, total)")
+    told = f"it returns {expect.show(t.scheduler)}"
+    expect.true(isinstance(t.scheduler, LambdaLR), told, "expected: a LambdaLR")
+    t.run(_READ)
     return t.rates
 
 
@@ -84,17 +86,17 @@ def _check(warmup_cosine, cases, steps, group=0):
 
 @exercise.check
 def rises(warmup_cosine):
-    """The rate rises in equal parts, from 0 to its full height at step `warmup`
+    """The rate rises in equal parts from 0, for `warmup` steps
 
-    `LambdaLR` calls the function with 0 when it is made, before any step. So the first step of the optimizer
-    has the factor of step 0, and the one after `warmup` calls of `scheduler.step()` that of `warmup`.
+    `LambdaLR` calls your function with the number of the step: with 0 when it is made, and then in each
+    `scheduler.step()`, once for each group. It multiplies the rate that the group began with by the result.
     """
-    _check(warmup_cosine, _CASES, lambda warmup, total: range(warmup + 1))
+    _check(warmup_cosine, _CASES, lambda warmup, total: range(warmup))
 
 
 @exercise.check
 def falls(warmup_cosine):
-    """Then it falls along half a cosine wave, and reaches 0 at step `total`
+    """At step `warmup` it is full. Half a cosine wave later, at step `total`, it is 0
 
     The wave begins at `warmup` and has `total - warmup` steps. Measured from step 0 it would start below its
     height, with a jump.
@@ -125,8 +127,8 @@ def without(warmup_cosine):
 def groups(warmup_cosine):
     """Each group keeps its own rate, times the factor
 
-    `LambdaLR` keeps the rate that each group began with, and multiplies it by what the function returns. So
-    the function returns a factor, and needs to know nothing of rates.
+    `LambdaLR` knows the rate that each group began with. So your function returns a factor, the same for all
+    groups, and needs to know nothing of rates.
     """
     _check(warmup_cosine, [(2, 6)], lambda warmup, total: range(total + 1), group=1)
 
@@ -135,16 +137,18 @@ def groups(warmup_cosine):
 def resumes(warmup_cosine):
     """A new scheduler goes on from the `state_dict` of another
 
-    `LambdaLR` saves the number of its step, and gives it to your function. It doesn't save the function: what
-    that counts by itself is lost, and differs between two schedulers.
+    `LambdaLR` saves the number of its step, and gives it to your function. Of a function it saves nothing:
+    what that counts or notes by itself is lost.
     """
-    t = expect.given(_SETUP + "old, steps = optimizer, 3", warmup_cosine=warmup_cosine)
-    t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
-    expect.true(
-        isinstance(t.scheduler, LambdaLR), f"it returns {expect.show(t.scheduler)}", "expected: a LambdaLR"
-    )
-    t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")
-    t.run("optimizer.load_state_dict(old.state_dict())\nscheduler.load_state_dict(saved)" + _READ)
-    for step in range(3):
-        wanted = [rate * _factor(step + 3, 4, 10) for rate in (0.5, 2.0)]
-        expect.equal(t.rates[step], wanted, what=f"the rates at step {step + 3}")
+    with Rows() as rows:
+        for steps in (3, 12):
+            with rows.of(f"saved after {steps} of 10 steps"):
+                t = expect.given(_SETUP + "old = optimizer", warmup_cosine=warmup_cosine, steps=steps)
+                t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
+                t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")
+                t.run("optimizer.load_state_dict(old.state_dict())\nscheduler.load_state_dict(saved)")
+                t.run(_READ)
+                for step, rates in enumerate(t.rates, steps):
+                    for i, (came, rate) in enumerate(zip(rates, (0.5, 2.0), strict=True)):
+                        what = f"the rate of group {i} at step {step}"
+                        expect.equal(came, rate * _factor(step, 4, 10), what=what, atol=1e-9)

@@ -66,16 +66,6 @@ def _selects(model, micro_batches, optimizer):
 also_right = [_divides_the_gradients, _selects]
 
 
-def _one_backward(model, micro_batches, optimizer):
-    count = sum((y != -100).sum() for _, y in micro_batches)
-    optimizer.zero_grad()
-    losses = [F.cross_entropy(model(x).mT, y, reduction="sum") for x, y in micro_batches]
-    loss = sum(losses) / count
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
 def _weighs_means(model, micro_batches, optimizer):
     count = sum((y != -100).sum() for _, y in micro_batches)
     optimizer.zero_grad()
@@ -89,7 +79,6 @@ def _weighs_means(model, micro_batches, optimizer):
 
 
 mistakes = [
-    Edit("sums", ") / count", ")", told_by="gradient"),
     Edit("mean of means", ', reduction="sum") / count', ") / len(micro_batches)", told_by="gradient"),
     Edit("counts padding", "(y != -100).sum()", "y.numel()", told_by="gradient"),
     Edit(
@@ -99,9 +88,20 @@ mistakes = [
         told_by="gradient",
     ),
     Wrong(_weighs_means, told_by="result"),
+    Edit(
+        "clears what trains",
+        "    optimizer.zero_grad()\n",
+        "    for p in model.parameters():\n        p.grad = None if p.requires_grad else p.grad\n",
+        told_by="old",
+    ),
     Edit("never clears", "    optimizer.zero_grad()\n", "", told_by="old"),
     Edit("returns the last loss", "return total", "return loss.detach()", told_by="result"),
-    Wrong(_one_backward, told_by="one_at_a_time"),
+    Edit(
+        "sums the graphs",
+        " + loss.detach()\n    optimizer.step()\n    return total",
+        " + loss\n    optimizer.step()\n    return total.detach()",
+        told_by="one_at_a_time",
+    ),
 ]
 
 equivalent = {

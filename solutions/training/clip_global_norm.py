@@ -84,6 +84,7 @@ mistakes = [
     Wrong(_each_by_itself, told_by="clipped"),
     Edit("makes short gradients longer", ".clamp(max=1.0)", "", told_by="clipped"),
     Wrong(_new_gradients, told_by="in_place"),
+    Edit("scales copies", "grads = [p.grad for", "grads = [p.grad.flatten() for", told_by="clipped"),
     Edit("hides NaN", "not total.isfinite()", "total.isinf()", told_by="not_finite"),
     Edit(
         "asks for the value",

@@ -110,12 +110,8 @@ mistakes = [
         't, m, v = int(max(s["step"] for s in self.state.values()))',
         told_by="own_counter",
     ),
-    Edit(
-        "the saved rate is lost",
-        "group.update({**saved,",
-        "group.update({**saved, **group,",
-        told_by="exchanged",
-    ),
+    Edit("the saved eps is lost", "**saved, ", '**saved, "eps": group["eps"], ', told_by="exchanged"),
+    Edit("replaces the data", "p -= lr * group", "p.data = p - lr * group", told_by="steps"),
     Edit("loads the tensors themselves", "v.clone()", "v", told_by="copied"),
 ]
 

@@ -74,7 +74,7 @@ def _counts_itself(optimizer, warmup, total):
 
 mistakes = [
     Edit("one step early", "return step / warmup", "return (step + 1) / warmup", told_by="rises"),
-    Edit("the wave begins at step 0", "(step - warmup) / (total - warmup)", "step / total", told_by="rises"),
+    Edit("the wave begins at step 0", "(step - warmup) / (total - warmup)", "step / total", told_by="falls"),
     Edit(
         "the wave has `total` steps",
         "(step - warmup) / (total - warmup)",
