@@ -85,7 +85,7 @@ def _let_run(source, number, before):
             time.sleep(0.001)
 
 
-@exercise.check(isolated=True, deadline=10)
+@exercise.check(isolated=True, deadline=5)
 def same_objects(overlap_loading):
     """The same objects come out, in their order, whatever they are
 
@@ -112,7 +112,7 @@ def same_objects(overlap_loading):
                     )
 
 
-@exercise.check(isolated=True, deadline=10)
+@exercise.check(isolated=True, deadline=5)
 def begins_late(overlap_loading):
     """No thread starts, and nothing is read, before the first `next`
 
@@ -125,7 +125,7 @@ def begins_late(overlap_loading):
     expect.true(not begun, "nobody has asked for an item, and the loading has begun", "expected: not yet")
 
 
-@exercise.check(isolated=True, deadline=10)
+@exercise.check(isolated=True, deadline=5)
 def one_thread(overlap_loading):
     """One thread reads the source, and it isn't the consumer's
 
@@ -139,7 +139,7 @@ def one_thread(overlap_loading):
     expect.equal(len(threads), 1, what="the number of threads that read the source")
 
 
-@exercise.check(isolated=True, deadline=20)
+@exercise.check(isolated=True, deadline=12)
 def ahead(overlap_loading):
     """While item i is held, the items up to i + `ahead` are loaded, and no more
 
@@ -161,7 +161,7 @@ def ahead(overlap_loading):
                 expect.equal(t.call("source.loaded"), list(range(count)), what=what)
 
 
-@exercise.check(isolated=True, deadline=10)
+@exercise.check(isolated=True, deadline=8)
 def raises_in_place(overlap_loading):
     """An exception arrives after the items before it, and as it was raised
 
@@ -185,7 +185,7 @@ def raises_in_place(overlap_loading):
                 expect.true(error is t.source.error, said, "expected: `source.error` is raised")
 
 
-@exercise.check(isolated=True, deadline=10)
+@exercise.check(isolated=True, deadline=5)
 def ends(overlap_loading):
     """The thread ends with its consumer, and reads nothing more
 

@@ -82,8 +82,7 @@ def _compare(accumulate_step, device, more="", cuts=_UNEQUAL):
     )
     t.run(_CALL)
     expect.equal(len(steps), 1, what="the number of steps of the optimizer")
-    share = tokens / sum(y.numel() for _, y in t.parts)
-    factors = {"the micro-batches": len(t.parts), "the tokens that count": tokens, "their share": share}
+    factors = {"the micro-batches": len(t.parts), "the tokens that count": tokens}
     for name, grad, right in zip(weights, steps[0], wanted, strict=True):
         what = f"the gradient of `{name}` at the step"
         expect.equal(grad, right, what=what, rtol=1e-4, atol=1e-6, factors=factors)
@@ -96,7 +95,7 @@ def gradient(accumulate_step, device):
     """The gradient is that of one large batch, in one step
 
     Each token that counts has the same weight in the mean over all micro-batches. A mean of means gives the
-    tokens of a micro-batch with few of them more weight. Class 0 counts like the others.
+    tokens of a micro-batch with few of them more weight. Class 0 counts, -100 doesn't.
     """
     with Rows() as rows:
         for label, more, cuts in [
@@ -134,7 +133,7 @@ def result(accumulate_step, device):
     a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0.
     """
     with Rows() as rows:
-        for label, more in {"tokens in all": "", "none in the second": "parts[1][1].fill_(-100)"}.items():
+        for label, more in {"tokens in each": "", "no token in one": "parts[1][1].fill_(-100)"}.items():
             with rows.of(label):
                 t = _given(accumulate_step, device, more)
                 with torch.no_grad():
@@ -142,7 +141,7 @@ def result(accumulate_step, device):
                     n = [(y != -100).sum() for _, y in t.parts]
                 came = expect.a_tensor(t.call(_CALL))
                 expect.true(not came.requires_grad, "the result has a graph", "expected: none")
-                like = {"that of the last micro-batch": last, "the last one's part": last * n[-1] / sum(n)}
+                like = {"that of the last micro-batch": last, "the last one's share": last * n[-1] / sum(n)}
                 expect.equal(came, wanted, rtol=1e-5, like=like, factors={"the micro-batches": 3})
 
 

@@ -105,9 +105,8 @@ def raises(evaluate, device):
     with Rows() as rows:
         for error in (RuntimeError, KeyboardInterrupt):
             with rows.of(f"`{error.__name__}`"):
-                stop = f"def stop(module, args):\n    raise {error.__name__}\n\n"
-                stop += "body[1].register_forward_pre_hook(stop)"
-                t = expect.given(_SETUP + stop, evaluate=evaluate, device=device)
+                end = f"def end(m, args):\n    raise {error.__name__}\n\nbody.register_forward_pre_hook(end)"
+                t = expect.given(_SETUP + end, evaluate=evaluate, device=device)
                 before = _modes(t.model)
                 expect.raises(error, lambda t=t: t.run("evaluate(model, loader)"))
                 _as_before(t.model, before, f"after the `{error.__name__}`")

@@ -142,7 +142,7 @@ def resumes(warmup_cosine):
     """
     with Rows() as rows:
         for steps in (3, 12):
-            with rows.of(f"saved after {steps} of 10 steps"):
+            with rows.of(f"saved at step {steps}"):
                 t = expect.given(_SETUP + "old = optimizer", warmup_cosine=warmup_cosine, steps=steps)
                 t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
                 t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")

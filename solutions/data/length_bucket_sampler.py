@@ -36,7 +36,6 @@ class LengthBucketSampler:
 
 # Other right answers
 
-import math
 import random
 
 from course_utils.exercise import Edit, Wrong
@@ -57,9 +56,6 @@ class ByRandom(LengthBucketSampler):
         own.shuffle(batches)
         return iter(batches)
 
-    def __len__(self):
-        return math.ceil(len(self.lengths) / self.batch_size)
-
 
 class BySplit(LengthBucketSampler):
     def __iter__(self):
@@ -75,20 +71,13 @@ class BySplit(LengthBucketSampler):
 also_right = [ByRandom, BySplit]
 
 
-# Mistakes
-
-
 class GoesOn(LengthBucketSampler):
-    """Each iteration draws on from where the last one was."""
-
     def __iter__(self):
         yield from list(super().__iter__())
         self.epoch += 1
 
 
 class PoolByPool(LengthBucketSampler):
-    """Shuffles the batches of each pool."""
-
     def __iter__(self):
         own = random.Random(self.seed + self.epoch)
         order = own.sample(range(len(self.lengths)), len(self.lengths))
@@ -109,12 +98,6 @@ mistakes = [
     ),
     Edit("no sort", ", key=self.lengths.__getitem__)", ", key=lambda i: 0)", told_by="little_padding"),
     Edit("one pool", "size, batches = self.pool * self.batch_size", "size, batches = 10**9", told_by="pools"),
-    Edit(
-        "batches in order",
-        "torch.randperm(len(batches), generator=generator).tolist()",
-        "range(len(batches))",
-        told_by="batches_are_shuffled",
-    ),
     Edit("global state", "(len(batches), generator=generator)", "(len(batches))", told_by="repeatable"),
     Edit("same every epoch", "self.seed + self.epoch", "self.seed", told_by="pools"),
 ]

@@ -39,8 +39,6 @@ from course_utils.exercise import Edit, Wrong
 
 @dataclass
 class Replaced:
-    """A dataclass; written out, by `replace`."""
-
     inputs: dict[str, Tensor]
     target: Tensor
     ids: list[str]
@@ -58,8 +56,6 @@ class Replaced:
 
 
 class Copied(PinnableBatch):
-    """A copy that is changed."""
-
     def pin_memory(self):
         return self._copy("pin_memory")
 
@@ -73,7 +69,6 @@ class Copied(PinnableBatch):
         for name in other.inputs:
             other.inputs[name] = getattr(other.inputs[name], method)(**how)
         other.target = getattr(other.target, method)(**how)
-        other.ids = list(self.ids)
         return other
 
 
@@ -81,8 +76,6 @@ also_right = [Replaced, Copied]
 
 
 class InPlace(PinnableBatch):
-    """As a module does it."""
-
     def _map(self, change):
         self.inputs = {name: change(x) for name, x in self.inputs.items()}
         self.target = change(self.target)
@@ -90,8 +83,6 @@ class InPlace(PinnableBatch):
 
 
 class SameDictionary(PinnableBatch):
-    """A new batch over a dictionary that is changed."""
-
     def _map(self, change):
         for name, x in self.inputs.items():
             self.inputs[name] = change(x)

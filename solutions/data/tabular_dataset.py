@@ -82,13 +82,9 @@ class ConvertsFirst(TabularDataset):
         return self.features.to(torch.float32)[i], self.labels[i].to(torch.int64)
 
 
-class OneByOne(TabularDataset):
+class OneByOne(KeepsArrays):
     def __getitems__(self, indices):
         return [self[i] for i in indices]
-
-
-class OneByOneInNumPy(KeepsArrays):
-    __getitems__ = OneByOne.__getitems__
 
 
 class GivesABatch(TabularDataset):
@@ -104,7 +100,7 @@ mistakes = [
     Wrong(ConvertsFirst, told_by="one_row_at_a_time"),
     Wrong(GivesABatch, told_by="serves_a_batch"),
     Wrong(OneByOne, told_by="serves_a_batch"),
-    Wrong(OneByOneInNumPy, told_by="serves_a_batch"),
+    Edit("by row", "return list", "return [self[i] for i in indices] or list", told_by="serves_a_batch"),
 ]
 equivalent = {
     "line 20: `zip(rows, self.labels[indices].to(torch.int64), strict=True)` -> "
