@@ -5,8 +5,8 @@ apart: a dictionary with the keys `"model"` (parameters and buffers), `"gradient
 is one of
 
 - `"sgd"`; `"momentum"`, SGD with momentum; `"adam"`, whose step counts take 4 bytes for each tensor;
-- `"masters"`: Adam on float32 copies of the trained parameters. Copies and state belong to the optimizer; the
-  model keeps its dtypes.
+- `"masters"`: Adam on float32 copies of all trained parameters, float32 ones too. Copies and state belong to
+  the optimizer; the model keeps its dtypes.
 
 A parameter with two names is one tensor. A frozen one gets no gradient. Work it out from shapes and dtypes:
 the model may be on `meta`.
@@ -51,53 +51,60 @@ def _measured(model: nn.Module, kind: str) -> dict[str, int]:
     optimizer = make(masters or trained, lr=0.1, **settings)
     optimizer.step()
     state = [t for entry in optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
-    found = {
-        "model": _bytes([*model.parameters(), *model.buffers()]),
-        "gradients": _bytes([p.grad for p in trained]),
-        "optimizer": _bytes([*state, *masters]),
-    }
+    held = {"model": [*model.parameters(), *model.buffers()], "gradients": [p.grad for p in trained]}
+    held["optimizer"] = [*state, *masters]
     model.zero_grad()
-    return found
-
-
-def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(t.untyped_storage().nbytes() for t in tensors)
-
-
-_MODELS = {
-    "one layer": "model = nn.Linear(2, 3)",
-    "a buffer": "model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))",
-}
+    return {part: sum(t.untyped_storage().nbytes() for t in tensors) for part, tensors in held.items()}
 
 
 def _compare(training_bytes, models, kinds):
     with Rows() as rows:
         for label, setup in models.items():
             for kind in kinds:
-                with rows.of(f"{label}, {kind}"):
+                with rows.of(f"`{kind}` with {label}"):
                     t = expect.given(setup, training_bytes=training_bytes)
                     came = t.call(f"training_bytes(model, {kind!r})")
                     expect.equal(came, _measured(t.model, kind))
+
+
+_TIED = "model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))\nmodel[1].weight = model[0].weight"
+_FROZEN = "model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\nmodel[0].requires_grad_(False)"
 
 
 @exercise.check
 def states(training_bytes):
     """Each optimizer keeps its own state
 
-    Plain SGD keeps nothing. Momentum is one tensor for each parameter, Adam keeps two and a count.
+    Plain SGD keeps nothing. Momentum is one tensor for each parameter. Adam keeps two for each, and for each
+    a step count of its own.
     """
-    _compare(training_bytes, _MODELS, ["sgd", "momentum", "adam"])
+    models = {"one layer": "model = nn.Linear(2, 3)", "one parameter": "model = nn.PReLU(7)"}
+    _compare(training_bytes, models, ["sgd", "momentum", "adam"])
+
+
+@exercise.check
+def once(training_bytes):
+    """The model is every parameter and every buffer, once
+
+    `parameters()` and `buffers()` give each tensor once. `state_dict()` gives a tied weight under each of its
+    names, and leaves out a buffer that isn't saved.
+    """
+    models = {
+        "buffers": "model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))",
+        "a buffer that isn't saved": "model = nn.Linear(2, 3)\n"
+        "model.register_buffer('positions', torch.arange(9), persistent=False)",
+        "a tied weight": _TIED,
+    }
+    _compare(training_bytes, models, ["sgd"])
 
 
 @exercise.check
 def trained(training_bytes):
-    """Frozen parameters have no gradient and no state, tied ones count once
+    """A frozen parameter has no gradient and no state, a tied one has them once
 
     An optimizer makes state for a parameter when it steps it, and it skips parameters without a gradient.
     """
-    tied = "model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))\nmodel[1].weight = model[0].weight"
-    frozen = "model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\nmodel[0].requires_grad_(False)"
-    _compare(training_bytes, {"a tied weight": tied, "a frozen layer": frozen}, ["sgd", "momentum", "adam"])
+    _compare(training_bytes, {"a tied weight": _TIED, "a frozen layer": _FROZEN}, ["sgd", "momentum", "adam"])
 
 
 @exercise.check
@@ -115,13 +122,14 @@ def dtypes(training_bytes):
 def masters(training_bytes):
     """Masters are float32 whatever the model is
 
-    The optimizer steps the copies, so its state is float32 too. The gradients that backward leaves are the
-    model's.
+    The optimizer has a copy of each trained parameter, of a float32 one too. It steps the copies, so its
+    state is float32, with a count for each. The gradients that backward leaves are the model's.
     """
-    frozen = (
-        "model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).bfloat16()\nmodel[0].requires_grad_(False)"
-    )
-    models = {"bfloat16": "model = nn.Linear(6, 5).bfloat16()", "bfloat16, a frozen layer": frozen}
+    models = {
+        "bfloat16": "model = nn.Linear(6, 5).bfloat16()",
+        "bfloat16 and float32": "model = nn.Sequential(nn.Linear(3, 4).bfloat16(), nn.LayerNorm(4))",
+        "a frozen layer": f"{_FROZEN}\nmodel.bfloat16()",
+    }
     _compare(training_bytes, models, ["masters"])
 
 

@@ -60,16 +60,20 @@ def _on_meta(model, kind):
 also_right = [_by_one_loop, _on_meta]
 
 mistakes = [
-    Edit("one mean for Adam", "2 * p.nbytes + 4", "p.nbytes + 4", told_by="states"),
-    Edit("no buffers", ", *model.buffers()", "", told_by="states"),
+    Edit("one count in all", "sum(2 * p.nbytes + 4 for p in trained)", "2 * gradients + 4", told_by="states"),
+    Edit("no buffers", ", *model.buffers()", "", told_by="once"),
     Edit("frozen ones too", " if p.requires_grad]", "]", told_by="trained"),
     Edit(
         "tied ones twice",
         "[*model.parameters(), *model.buffers()]",
         "model.state_dict().values()",
-        told_by="trained",
+        told_by="once",
     ),
     Edit("Adam in float32", "2 * p.nbytes + 4", "8 * p.numel() + 4", told_by="dtypes"),
-    Edit("masters like the model", "12 * p.numel() + 4", "3 * p.nbytes + 4", told_by="masters"),
-    Edit("forgets the copies", "12 * p.numel() + 4", "8 * p.numel() + 4", told_by="masters"),
+    Edit(
+        "copies where needed",
+        "12 * p.numel() + 4",
+        "(8 + 4 * (p.element_size() != 4)) * p.numel() + 4",
+        told_by="masters",
+    ),
 ]
