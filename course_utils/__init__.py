@@ -7,9 +7,9 @@ uses them.
 import os
 import sys
 
-from course_utils.compiled import watch_compile
-from course_utils.folded import reveal
 from course_utils.notebook import check, device, hint, progress, run_ranks, show_error, solution
+from course_utils.reader.folded import reveal
+from course_utils.watching.compiled import watch_compile
 
 __all__ = [
     "check",
@@ -28,4 +28,4 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 if "torch" in sys.modules:
     # What decides a check is kept as it is now, before a cell of the reader's can replace it.
-    from course_utils import originals  # noqa: F401
+    from course_utils.grading import tampering  # noqa: F401

@@ -120,7 +120,7 @@ def _positive(text: str) -> int:
 
 
 def _lab(given: argparse.Namespace) -> int:
-    from course_utils import lab
+    from course_utils.reader import lab
 
     if given.fresh is not None:
         return lab.put_beside(given.fresh)
@@ -128,15 +128,15 @@ def _lab(given: argparse.Namespace) -> int:
 
 
 def _check(given: argparse.Namespace) -> int:
-    from course_utils import check_command
+    from course_utils.grading import command
 
-    return check_command.run(given.notebooks, given.json, given.jobs, keep_record=given.record)
+    return command.run(given.notebooks, given.json, given.jobs, keep_record=given.record)
 
 
 def _progress(given: argparse.Namespace) -> int:
-    from course_utils import catalog
-    from course_utils.overview import Progress
-    from course_utils.record import open_record
+    from course_utils.lessons import catalog
+    from course_utils.reader.progress import Progress
+    from course_utils.reader.record import open_record
 
     course = catalog.load()
     try:
@@ -149,9 +149,9 @@ def _progress(given: argparse.Namespace) -> int:
 
 
 def _build(given: argparse.Namespace) -> int:
-    from course_utils import lessons
+    from course_utils.lessons import build
 
-    return lessons.run_build(given.names, check=given.check, force=given.force, solved=given.solved)
+    return build.run_build(given.names, check=given.check, force=given.force, solved=given.solved)
 
 
 def _prove(given: argparse.Namespace) -> int:
@@ -161,7 +161,7 @@ def _prove(given: argparse.Namespace) -> int:
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    from course_utils import doctor
+    from course_utils.reader import doctor
 
     return doctor.run()
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should not wait for all of this
     import torch
 
-    from course_utils.catalog import Lesson
     from course_utils.exercise import Exercise
-    from course_utils.overview import Progress
-    from course_utils.record import Record
-    from course_utils.report import Note, Report
+    from course_utils.grading.report import Note, Report
+    from course_utils.lessons.catalog import Lesson
+    from course_utils.reader.progress import Progress
+    from course_utils.reader.record import Record
 
 # After this many attempts the solution is shown without asking twice.
 ATTEMPTS_BEFORE_SOLUTION = 3
@@ -28,8 +28,8 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
 
     `record=False` shows the report without counting an attempt. After a pass none is counted either.
     """
-    from course_utils import grader
-    from course_utils.states import FAILED, PASSED
+    from course_utils.exercise.states import FAILED, PASSED
+    from course_utils.grading import attempt
 
     names = sys._getframe(1).f_globals
     exercise = _find(answer, names)
@@ -40,11 +40,11 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
             return _nothing_to_check(exercise)
         answer = names[exercise.answer_name]
     _warm_up_for(exercise)
-    if grader.is_starter(exercise, answer):
-        return grader.Report(
+    if attempt.is_starter(exercise, answer):
+        return attempt.Report(
             exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True
         )
-    report = grader.grade(exercise, answer)
+    report = attempt.grade(exercise, answer)
     _keep_first_error(report, exercise)
     if report.state == PASSED:
         report.solution = _course().solution(exercise.name)
@@ -68,7 +68,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
 
 def hint(answer: Any) -> Note:
     """Reveals the next hint of an exercise, and repeats those already seen."""
-    from course_utils.report import Note
+    from course_utils.grading.report import Note
 
     exercise = _find(answer, sys._getframe(1).f_globals)
     if not _is_exercise(exercise):
@@ -84,7 +84,7 @@ def hint(answer: Any) -> Note:
 def solution(answer: Any) -> Note:
     """Shows why an exercise's solution works, and its code: after passing, after three attempts, or
     when asked twice."""
-    from course_utils.report import Note
+    from course_utils.grading.report import Note
 
     exercise = _find(answer, sys._getframe(1).f_globals)
     if not _is_exercise(exercise):
@@ -108,7 +108,7 @@ def progress(*, all: bool = False) -> Progress:
 
     `all=True`, and where no lesson is open: the map of the whole course.
     """
-    from course_utils.overview import Progress
+    from course_utils.reader.progress import Progress
 
     here = None if all else _lesson_here(sys._getframe(1).f_globals)
     return Progress(_course(), _record(), here)
@@ -133,10 +133,10 @@ def run_ranks(
     process is left running.
 
     `record=True` returns a recording of what each rank did when, whatever became of them: `draw.lanes` draws
-    it, `explore.lanes` steps through it, and `course_utils.lanes.record_from_here()`, called in `fn`, leaves
-    out what came before.
+    it, `explore.lanes` steps through it, and `watching.lanes.record_from_here()`, called in `fn`, leaves out
+    what came before.
     """
-    from course_utils import ranks
+    from course_utils.processes import ranks
 
     return ranks.run_ranks(fn, world_size, *args, deadline=deadline, record=record)
 
@@ -148,7 +148,7 @@ def show_error(statement: Callable[[], Any]) -> None:
 
     Raises `AssertionError` where nothing was raised: the lesson then claims something false.
     """
-    from course_utils.conduct import steady
+    from course_utils.grading.check_run import steady
 
     try:
         statement()
@@ -169,7 +169,7 @@ def show_error(statement: Callable[[], Any]) -> None:
 
 @functools.cache
 def _course_at(root: str | None) -> Any:
-    from course_utils import catalog
+    from course_utils.lessons import catalog
 
     return catalog.load()
 
@@ -180,7 +180,7 @@ def _course() -> Any:
 
 @functools.cache
 def _record_at(path: str | None) -> Record:
-    from course_utils.record import open_record
+    from course_utils.reader.record import open_record
 
     return open_record()
 
@@ -207,7 +207,7 @@ def _lesson_here(names: dict[str, Any]) -> Lesson | None:
 
 def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
     """The exercise that an answer (or its name) belongs to, or a note that says why there is none."""
-    from course_utils.report import Note
+    from course_utils.grading.report import Note
 
     course = _course()
     words = [answer] if isinstance(answer, str) else [getattr(answer, "__name__", "")]
@@ -226,7 +226,7 @@ def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
 
 def _called(word: str) -> str:
     """How the sentence ends that there is no such exercise."""
-    from course_utils.catalog import nearest
+    from course_utils.lessons.catalog import nearest
 
     if not word:
         return "for a value without a name."
@@ -236,7 +236,7 @@ def _called(word: str) -> str:
 
 
 def _nothing_to_check(exercise: Exercise) -> Note:
-    from course_utils.report import Note
+    from course_utils.grading.report import Note
 
     name = exercise.answer_name
     return Note(
@@ -254,13 +254,13 @@ def _warm_up_for(exercise: Exercise) -> None:
     course = _course()
     siblings = [course.exercise(name) for name in course.lesson_of(exercise.name).exercise_names]
     if any(one.isolated or one.ranks for sibling in siblings for one in sibling.checks):
-        from course_utils import workers
+        from course_utils.processes import workers
 
         workers.warm_up()
 
 
 def _keep_first_error(report: Report, exercise: Exercise) -> None:
-    from course_utils.conduct import keep_for_debugger
+    from course_utils.grading.check_run import keep_for_debugger
 
     checks = {one.name: one for one in exercise.checks}
     for outcome in report.outcomes:

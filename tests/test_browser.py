@@ -14,8 +14,8 @@ import torch
 from browser import CONTRASTS, DARK, LIGHT, Notebook, assert_drawn_well, assert_readable, press, widget
 from playwright.sync_api import expect
 
-from course_utils import catalog
-from course_utils.record import open_record
+from course_utils.lessons import catalog
+from course_utils.reader.record import open_record
 
 pytest_plugins = ["browser_fixtures"]
 

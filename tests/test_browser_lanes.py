@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from course_utils import draw, explore, run_ranks
-from course_utils.lanes import record_from_here
+from course_utils.watching.lanes import record_from_here
 
 def step(rank, world_size):
     torch.manual_seed(rank)

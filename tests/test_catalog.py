@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from course_utils import catalog
-from course_utils.catalog import CourseError
+from course_utils.lessons import catalog
+from course_utils.lessons.catalog import CourseError
 
 TOY = Path(__file__).parent / "toy_course"
 
@@ -100,7 +100,7 @@ def test_listing_a_course_imports_no_exercise():
     code = f"""
 import sys
 from pathlib import Path
-from course_utils import catalog
+from course_utils.lessons import catalog
 catalog.load(Path({str(TOY)!r})).exercise_names
 found = [n for n in sys.modules if n.startswith(("exercises", "solutions"))]
 assert not found, found

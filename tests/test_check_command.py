@@ -13,14 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_utils import catalog, check_command, check_grading, check_process, workers
-from course_utils.conduct import conduct
 from course_utils.exercise import Check
-from course_utils.states import PASSED, WRONG
+from course_utils.exercise.states import PASSED, WRONG
+from course_utils.grading import check_process, command, notebooks
+from course_utils.grading.check_run import conduct
+from course_utils.lessons import catalog
+from course_utils.processes import workers
 from tests.hostile.answers import HOSTILE
 from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
 
-SCHEMA = json.loads((Path(check_command.__file__).parent / "check_schema.json").read_text())
+SCHEMA = json.loads((Path(command.__file__).parent / "check_schema.json").read_text())
 STARTERS = {
     "centre": 'def centre(x: Tensor) -> Tensor:\n    """(n,) -> (n,)"""\n    raise NotImplementedError',
     "plus_one": "def plus_one(x: Tensor) -> Tensor:\n    raise NotImplementedError  # to do",
@@ -42,7 +44,7 @@ def grade(*paths, jobs=1):
     """The exit code and the parsed output of `course check --json`."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exit_code = check_command.run(list(paths), True, jobs)
+        exit_code = command.run(list(paths), True, jobs)
     result = json.loads(out.getvalue())
     validate(result, SCHEMA)
     return exit_code, result["notebooks"]
@@ -51,7 +53,7 @@ def grade(*paths, jobs=1):
 def table(*paths):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        check_command.run(list(paths), False, 1)
+        command.run(list(paths), False, 1)
     return out.getvalue()
 
 
@@ -247,7 +249,7 @@ def test_an_odd_file_costs_no_other_its_results(tmp_path):
 
 
 def test_a_process_that_does_not_answer_costs_one_exercise_and_is_asked_twice(tmp_path, monkeypatch):
-    begin, asked = check_grading._AnswerRunner.begin, []
+    begin, asked = notebooks._AnswerRunner.begin, []
 
     def silent(self, given):
         if given[0][0].name == "plus_one":
@@ -255,7 +257,7 @@ def test_a_process_that_does_not_answer_costs_one_exercise_and_is_asked_twice(tm
             raise workers.WorkersError("the warm server did not answer")
         return begin(self, given)
 
-    monkeypatch.setattr(check_grading._AnswerRunner, "begin", silent)
+    monkeypatch.setattr(notebooks._AnswerRunner, "begin", silent)
     exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
     assert (exit_code, graded["error"], len(asked)) == (1, None, 2)
     assert states(graded) == ALL_PASSED | {"plus_one": "could not check"}
@@ -337,7 +339,7 @@ def test_getting_ready_does_what_a_check_does():
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_the_next_process_is_ready_and_one_that_died_is_replaced(dies):
-    processes = check_grading._Processes([], frozenset({"arange"}), spare=True)
+    processes = notebooks._Processes([], frozenset({"arange"}), spare=True)
     try:
         processes.provide()
         spare = processes._spare
@@ -438,7 +440,7 @@ def test_nothing_that_an_answer_prints_reaches_the_output(tmp_path):
     path = notebook(tmp_path / "a.ipynb", IMPORTS, forged, prints, RIGHT["scale"])
     program = (
         "import sys, pathlib\nfrom course_utils import check_command\n"
-        f"sys.exit(check_command.run([pathlib.Path({str(path)!r})], True, 1))"
+        f"sys.exit(command.run([pathlib.Path({str(path)!r})], True, 1))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and done.stderr == ""
@@ -507,7 +509,7 @@ def test_an_interrupt_ends_everything(tmp_path):
     program = (
         "import sys, pathlib\nfrom course_utils import check_command, workers\n"
         "print('ready', flush=True)\n"
-        f"sys.exit(check_command.run([pathlib.Path({str(path)!r})] * 6, True, 2))"
+        f"sys.exit(command.run([pathlib.Path({str(path)!r})] * 6, True, 2))"
     )
     running = subprocess.Popen(
         [sys.executable, "-c", program],

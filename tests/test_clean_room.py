@@ -17,8 +17,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from course_utils.clean_room import clean_room
 from course_utils.exercise import expect, mismatch
+from course_utils.grading.clean_room import clean_room
 
 hooks = nn.modules.module
 
@@ -338,7 +338,7 @@ COMPILES = """
 import sys
 import torch
 assert "torch._dynamo" not in sys.modules
-from course_utils.clean_room import clean_room
+from course_utils.grading.clean_room import clean_room
 for use in (
     lambda: torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(3)),
     lambda: __import__("torch._dynamo")._dynamo.reset(),

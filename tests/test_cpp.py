@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_utils import catalog, cpp, machine
+from course_utils import cpp, machine
+from course_utils.lessons import catalog
 
 ROOT = Path(__file__).parent.parent
 SH = Path("/bin/sh")

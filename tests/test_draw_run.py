@@ -8,11 +8,12 @@ from drawn import assert_no_text_is_cut_off_or_covers_another
 from torch import nn
 from torch.nn import functional as F
 
-from course_utils import catalog, clinic, draw, explore, measure
+from course_utils import clinic, draw, explore, measure
 from course_utils.draw.run import compose
 from course_utils.draw.run_rows import Compared
 from course_utils.exercise import Check
 from course_utils.exercise.kits import runs
+from course_utils.lessons import catalog
 
 X, Y = runs.shapes(64)
 

@@ -19,7 +19,7 @@ from matplotlib.image import imread
 from course_utils import explore
 from course_utils.explore import operations
 from course_utils.explore.goal import Goal, same_elements, same_values
-from course_utils.explore.journey import Journey
+from course_utils.explore.history import History
 from course_utils.explore.layout import Layout, bounds, same_storage
 from course_utils.explore.reasons import why_no_view
 from course_utils.explore.render import to_picture, to_svg
@@ -35,7 +35,7 @@ from course_utils.explore.scene import (
     window,
     windows,
 )
-from course_utils.notebook_files import make_steady
+from course_utils.lessons.notebook_files import make_steady
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -252,7 +252,7 @@ def test_a_shape_that_is_wrong_by_itself_is_called_so(shape, says):
     assert says in reason.text and reason.apart is None
 
 
-# --- operations and the journey ------------------------------------------------------------------------
+# --- operations and the history ------------------------------------------------------------------------
 
 
 def test_operations_are_written_as_a_reader_would():
@@ -272,9 +272,9 @@ def test_operations_are_written_as_a_reader_would():
 def test_the_code_is_what_made_the_tensor():
     dice = random.Random(7)
     for t in views(150, seed=8):
-        journey = Journey(t, "y")
+        history = History(t, "y")
         for _ in range(4):
-            now = journey.tensor
+            now = history.tensor
             n = now.dim()
             choices = [operations.shaped("reshape", random_shape(dice, now.numel()))]
             choices.append(operations.shaped("expand", [2, *now.shape]))
@@ -284,52 +284,52 @@ def test_the_code_is_what_made_the_tensor():
                 choices.append(operations.transpose(n, d, dice.randrange(n)))
                 choices.append(operations.slice_of(d, dice.randint(0, 2), 3, 2, now.size(d)))
                 choices.append(operations.narrow(d, dice.randint(0, 2), dice.randint(0, 2)))
-            code, before = dice.choice(choices), list(journey.steps)
+            code, before = dice.choice(choices), list(history.steps)
             try:
-                journey.apply(code)
+                history.apply(code)
             except (RuntimeError, IndexError, ValueError):
-                assert journey.steps == before
-        again = eval(journey.code, {"y": t})
+                assert history.steps == before
+        again = eval(history.code, {"y": t})
         assert (again.size(), again.stride(), again.storage_offset()) == (
-            journey.tensor.size(),
-            journey.tensor.stride(),
-            journey.tensor.storage_offset(),
+            history.tensor.size(),
+            history.tensor.stride(),
+            history.tensor.storage_offset(),
         )
-        assert same_values(again, journey.tensor)
-        assert same_storage(again, journey.tensor) == (journey.copied_at is None)
+        assert same_values(again, history.tensor)
+        assert same_storage(again, history.tensor) == (history.copied_at is None)
 
 
 def test_steps_share_the_tensor_itself():
     x = torch.zeros(3, 4)
-    journey = Journey(x)
-    journey.apply(".t()")
-    journey.apply("[1:]")
-    journey.tensor[0, 2] = 7
-    assert x[2, 1] == 7 and journey.code == "x.t()[1:]" and journey.copied_at is None
+    history = History(x)
+    history.apply(".t()")
+    history.apply("[1:]")
+    history.tensor[0, 2] = 7
+    assert x[2, 1] == 7 and history.code == "x.t()[1:]" and history.copied_at is None
 
 
 def test_one_as_strided_takes_the_place_of_the_last():
-    journey = Journey(torch.arange(12))
-    journey.apply("[2:]")
-    journey.apply(".as_strided((3,), (2,), 0)")
-    journey.apply(".as_strided((2, 2), (1, 1), 5)")
-    assert journey.code == "x[2:].as_strided((2, 2), (1, 1), 5)"
-    assert journey.tensor.tolist() == [[5, 6], [6, 7]]
-    journey.undo()
-    assert journey.code == "x[2:]"
-    journey.reset()
-    assert journey.tensor is journey.start
+    history = History(torch.arange(12))
+    history.apply("[2:]")
+    history.apply(".as_strided((3,), (2,), 0)")
+    history.apply(".as_strided((2, 2), (1, 1), 5)")
+    assert history.code == "x[2:].as_strided((2, 2), (1, 1), 5)"
+    assert history.tensor.tolist() == [[5, 6], [6, 7]]
+    history.undo()
+    assert history.code == "x[2:]"
+    history.reset()
+    assert history.tensor is history.start
 
 
 def test_what_copied_is_named():
-    journey = Journey(torch.arange(6).reshape(2, 3))
-    journey.apply(".t()")
-    journey.apply(".flip(0)")
-    journey.apply("[1:]")
-    assert journey.copied_at.code == ".flip(0)"
-    journey.undo()
-    journey.undo()
-    assert journey.copied_at is None
+    history = History(torch.arange(6).reshape(2, 3))
+    history.apply(".t()")
+    history.apply(".flip(0)")
+    history.apply("[1:]")
+    assert history.copied_at.code == ".flip(0)"
+    history.undo()
+    history.undo()
+    assert history.copied_at is None
 
 
 def quantized() -> torch.Tensor:
@@ -737,7 +737,7 @@ def test_a_view_that_fails_says_why_and_changes_nothing():
 def test_what_fails_is_said_and_left_alone(code, says):
     e = explorer_of(3, 4)
     assert not e.do(code)
-    assert says in e.message.value and e.code == "x" and not e.journey.steps
+    assert says in e.message.value and e.code == "x" and not e.history.steps
 
 
 def test_sliders_are_an_as_strided_that_never_leaves_the_storage():
@@ -753,7 +753,7 @@ def test_sliders_are_an_as_strided_that_never_leaves_the_storage():
         assert [s.value for s in panel.strides[:2]] == list(e.tensor.stride())
         assert panel.offset.value == e.tensor.storage_offset()
         assert all(0 <= a < 20 for a in brute_addresses(e.tensor).values())
-        assert len(e.journey.steps) <= 1 and same_storage(e.tensor, e.journey.start)
+        assert len(e.history.steps) <= 1 and same_storage(e.tensor, e.history.start)
         if e.index is not None:
             assert lit_address(e) == brute_addresses(e.tensor)[e.index]
         for s in sliders:
@@ -768,7 +768,7 @@ def test_the_lit_place_stays_lit_while_it_is_read():
     e.do("[1:]")
     assert e.index == (1, 1) and lit_address(e) == 6
     e.do(".reshape(9)")  # a copy: the element has another address there
-    assert not same_storage(e.tensor, e.journey.start) and "has copied" in said(e.picture.value)
+    assert not same_storage(e.tensor, e.history.start) and "has copied" in said(e.picture.value)
     e.undo()
     assert e.code == "x.t()[1:]"
     e.reset()
@@ -784,7 +784,7 @@ def test_undo_and_reset_buttons():
     e.do("[:0]")
     assert e.index is None and e.index_sliders[0].disabled and "no elements" in said(e.picture.value)
     e.reset_button.click()
-    assert e.tensor is e.journey.start and e.index == (2, 3) and not e.index_sliders[0].disabled
+    assert e.tensor is e.history.start and e.index == (2, 3) and not e.index_sliders[0].disabled
 
 
 def test_a_goal_is_recognised_by_clicks():

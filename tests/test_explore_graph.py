@@ -14,7 +14,7 @@ from torch import nn
 
 from course_utils import explore
 from course_utils.explore.graph import WINDOW
-from course_utils.notebook_files import make_steady
+from course_utils.lessons.notebook_files import make_steady
 
 SVG = "{http://www.w3.org/2000/svg}"
 

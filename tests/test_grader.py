@@ -16,13 +16,23 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils import grader, machine, traces, workers
-from course_utils.conduct import Outcome, Place, conduct
+from course_utils import machine
 from course_utils.exercise import Check, Exercise, Table, Trait, expect
 from course_utils.exercise.form import NEEDS
 from course_utils.exercise.kits import ranks
-from course_utils.report import Report
-from course_utils.states import COULD_NOT_CHECK, DIED, NOT_ATTEMPTED, PASSED, RAISED, TIMED_OUT, WRONG
+from course_utils.exercise.states import (
+    COULD_NOT_CHECK,
+    DIED,
+    NOT_ATTEMPTED,
+    PASSED,
+    RAISED,
+    TIMED_OUT,
+    WRONG,
+)
+from course_utils.grading import attempt
+from course_utils.grading.check_run import Outcome, Place, conduct
+from course_utils.grading.report import Report
+from course_utils.processes import stacks, workers
 
 TOY = Path(__file__).parent / "toy_course"
 
@@ -103,17 +113,17 @@ def only(outcomes):
 
 
 def test_an_answer_that_is_right():
-    report = grader.grade(an_exercise(*CHECKS), good)
+    report = attempt.grade(an_exercise(*CHECKS), good)
     assert (report.state, report.passed, report.total) == (PASSED, 3, 3)
     assert [o.title for o in report.outcomes] == ["right", "of_integers", "of_a_matrix"]
     assert all(o.message == [] and o.looks for o in report.outcomes)
 
 
 def test_the_state_is_that_of_the_first_failing_check():
-    report = grader.grade(an_exercise(*CHECKS), lambda x: x.mean())
+    report = attempt.grade(an_exercise(*CHECKS), lambda x: x.mean())
     assert [o.state for o in report.outcomes] == [PASSED, RAISED, PASSED]
     assert (report.state, report.passed) == (RAISED, 2)
-    report = grader.grade(an_exercise(*CHECKS), lambda x: x.mean() + 1)
+    report = attempt.grade(an_exercise(*CHECKS), lambda x: x.mean() + 1)
     assert (report.state, [o.state for o in report.outcomes]) == (WRONG, [WRONG, RAISED, WRONG])
 
 
@@ -121,7 +131,7 @@ def test_the_state_is_that_of_the_first_failing_check():
     "answer", [lambda x: None, lambda x: 3.0, lambda x: "3", lambda x: [3.0], 7, None, "x"]
 )
 def test_what_is_no_answer_at_all(answer):
-    report = grader.grade(an_exercise(*CHECKS), answer)
+    report = attempt.grade(an_exercise(*CHECKS), answer)
     assert report.state in (WRONG, RAISED)
     assert report.outcomes[0].message
 
@@ -150,7 +160,7 @@ def test_what_is_no_answer_at_all(answer):
 )
 def test_an_answer_that_raises(error, line):
     answer = typed("def answer(x):\n    y = x\n    raise error  # here\n", error=error)
-    report = grader.grade(an_exercise(right, of_integers), answer)
+    report = attempt.grade(an_exercise(right, of_integers), answer)
     assert [o.state for o in report.outcomes] == [RAISED, RAISED]
     assert report.outcomes[0].message[0] == line
     assert report.outcomes[0].message[1] == "at your line 3 (`raise error  # here`)"
@@ -166,7 +176,7 @@ def test_a_line_that_fx_has_generated_is_not_the_readers():
         expect.equal(mean()(torch.ones(3)), torch.ones(7))
 
     with contextlib.redirect_stderr(io.StringIO()):  # torch prints what it generated
-        report = grader.grade(an_exercise(calls), lambda: torch.fx.symbolic_trace(Seven()))
+        report = attempt.grade(an_exercise(calls), lambda: torch.fx.symbolic_trace(Seven()))
     assert report.outcomes[0].state == RAISED
     assert "your line" not in str(report)
 
@@ -176,12 +186,12 @@ def test_an_interrupt_is_not_swallowed():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        grader.grade(an_exercise(right), answer)
+        attempt.grade(an_exercise(right), answer)
 
 
 def test_an_answer_that_does_not_end():
     answer = typed("def answer(x):\n    while True:\n        time.sleep(0.01)\n")
-    report = grader.grade(an_exercise(right, of_integers, deadline=1.5), answer)
+    report = attempt.grade(an_exercise(right, of_integers, deadline=1.5), answer)
     assert report.state == TIMED_OUT
     assert report.outcomes[0].message == [
         "still running after 1.5 seconds; it is in the loop at your line 2 (`while True:`)"
@@ -194,8 +204,8 @@ def test_an_instruction_without_a_line_has_that_of_the_one_before():
     code = (lambda: None).__code__
     lines = [(0, 2, 10), (2, 4, None)]
     without = SimpleNamespace(co_lines=lambda: lines, co_firstlineno=9)
-    assert traces._line_before(without, 3) == 10
-    assert traces._line_before(code, 0) == code.co_firstlineno
+    assert stacks._line_before(without, 3) == 10
+    assert stacks._line_before(code, 0) == code.co_firstlineno
 
 
 def test_an_answer_that_swallows_its_deadline_has_not_passed():
@@ -209,14 +219,14 @@ def test_an_answer_that_swallows_its_deadline_has_not_passed():
                 swallowed = True
         return x.mean()
 
-    assert grader.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
+    assert attempt.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
 
 
 def test_an_answer_that_ends_its_process():
     def answer(x):
         os._exit(3)
 
-    outcome = only(grader.grade(an_exercise(right, isolated=True), answer).outcomes)
+    outcome = only(attempt.grade(an_exercise(right, isolated=True), answer).outcomes)
     assert (outcome.state, outcome.message) == (DIED, ["its process ended: exit code 3"])
 
 
@@ -229,13 +239,13 @@ def test_an_isolated_answer_that_does_not_end():
             except BaseException:
                 pass
 
-    report = grader.grade(an_exercise(right, of_integers, isolated=True, deadline=0.5), answer)
+    report = attempt.grade(an_exercise(right, of_integers, isolated=True, deadline=0.5), answer)
     assert [o.state for o in report.outcomes] == [TIMED_OUT, COULD_NOT_CHECK]
 
 
 def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
     def compiled(mean):
-        there = grader.READY_TO_COMPILE in sys.modules
+        there = attempt.READY_TO_COMPILE in sys.modules
         names = [thread.name for thread in threading.enumerate()]
         expect.equal(names, ["MainThread"], what="threads")
         torch.compile(mean, backend="eager")(torch.ones(3))
@@ -243,8 +253,8 @@ def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
 
     workers.shut_down()  # a new server has imported nothing that it was not asked for
     exercise = an_exercise(compiled, isolated=True)
-    grader.grade(exercise, torch.mean)
-    assert grader.grade(exercise, torch.mean).state == PASSED
+    attempt.grade(exercise, torch.mean)
+    assert attempt.grade(exercise, torch.mean).state == PASSED
 
 
 def test_what_inductor_asks_of_the_machine_is_known_before_a_check_that_needs_a_compiler():
@@ -253,7 +263,7 @@ def test_what_inductor_asks_of_the_machine_is_known_before_a_check_that_needs_a_
 
         expect.equal(cpu_vec_isa.valid_vec_isa_list.cache_info().currsize, 1, what="answers")
 
-    outcome = only(grader.grade(an_exercise(compiled, isolated=True, needs="compiler"), torch.mean).outcomes)
+    outcome = only(attempt.grade(an_exercise(compiled, isolated=True, needs="compiler"), torch.mean).outcomes)
     assert outcome.state == (PASSED if machine.has("compiler") else COULD_NOT_CHECK)
 
 
@@ -261,7 +271,7 @@ def test_what_cannot_be_sent_to_another_process_is_said_in_the_report():
     lock = threading.Lock()
 
     exercise = an_exercise(right, isolated=True)
-    report = grader.grade(exercise, lambda x: x.mean() if lock else None)
+    report = attempt.grade(exercise, lambda x: x.mean() if lock else None)
     assert report.outcomes[0].state == RAISED
     assert "cannot be sent" in str(report) and "lock" in str(report)
 
@@ -272,8 +282,8 @@ def test_an_isolated_check_says_the_same_as_a_plain_one():
             raise ValueError("whole numbers")
         return x.mean() + (x.dim() > 1)
 
-    plain = grader.grade(an_exercise(*CHECKS), answer)
-    isolated = grader.grade(an_exercise(*CHECKS, isolated=True), answer)
+    plain = attempt.grade(an_exercise(*CHECKS), answer)
+    isolated = attempt.grade(an_exercise(*CHECKS, isolated=True), answer)
     assert [o.state for o in plain.outcomes] == [PASSED, RAISED, WRONG]
     for a, b in zip(plain.outcomes, isolated.outcomes, strict=True):
         assert (a.state, a.message) == (b.state, b.message)
@@ -287,9 +297,9 @@ def test_ranks_are_combined():
         return x.mean() + (x.item() == 1)
 
     exercise = an_exercise(on_each, ranks=2)
-    outcome = only(grader.grade(exercise, answer).outcomes)
+    outcome = only(attempt.grade(exercise, answer).outcomes)
     assert (outcome.state, outcome.message[0]) == (WRONG, "rank 1: the result is 2, expected 1")
-    assert grader.grade(exercise, good).state == PASSED
+    assert attempt.grade(exercise, good).state == PASSED
 
 
 def on_two(mean, rank, world_size):
@@ -317,8 +327,8 @@ def dies_on_one_rank(x):
 def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
     # Long enough for two ranks to come to the loop, on a busy machine too.
     exercise, patient = an_exercise(on_two, ranks=2, deadline=5.0), an_exercise(on_two, ranks=2)
-    looping = only(grader.grade(exercise, loops).outcomes)
-    stuck = only(grader.grade(patient, deadlocks).outcomes)
+    looping = only(attempt.grade(exercise, loops).outcomes)
+    stuck = only(attempt.grade(patient, deadlocks).outcomes)
     assert (stuck.state, looping.state) == (TIMED_OUT, TIMED_OUT)
     assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
     assert looping.message[0].startswith("ranks 0 and 1: still running after 5 seconds; it is in the loop at")
@@ -335,14 +345,14 @@ def waits_for_rank_1(x):
 
 
 def test_a_rank_that_waits_in_a_kit_has_returned():
-    outcome = only(grader.grade(an_exercise(on_two_with_a_kit, ranks=2), waits_for_rank_1).outcomes)
+    outcome = only(attempt.grade(an_exercise(on_two_with_a_kit, ranks=2), waits_for_rank_1).outcomes)
     assert outcome.state == TIMED_OUT
     assert outcome.message[0].startswith("rank 0: it would never have ended; it waits in recv at your line")
     assert outcome.message[1:] == ["rank 1: has returned"]
 
 
 def test_a_rank_that_died_is_named_before_those_it_cut_off():
-    outcome = only(grader.grade(an_exercise(on_two, ranks=2), dies_on_one_rank).outcomes)
+    outcome = only(attempt.grade(an_exercise(on_two, ranks=2), dies_on_one_rank).outcomes)
     assert (outcome.state, outcome.message[0]) == (DIED, "rank 1: its process ended: exit code 3")
 
 
@@ -351,7 +361,7 @@ def test_an_example_is_shown_once_for_all_ranks():
         with expect.situation("mean(x)"):
             expect.equal(mean(torch.tensor([2.0])), torch.tensor(rank + 3.0))
 
-    (outcome,) = grader.grade(an_exercise(same, ranks=2), good).outcomes
+    (outcome,) = attempt.grade(an_exercise(same, ranks=2), good).outcomes
     assert outcome.message == [
         "for `mean(x)`",
         "rank 0: the result is 2, expected 3",
@@ -394,7 +404,7 @@ def test_a_check_that_looks_at_nothing_is_no_pass():
     def looks_away(mean):
         mean(torch.ones(2))
 
-    outcome = only(grader.grade(an_exercise(looks_away), good).outcomes)
+    outcome = only(attempt.grade(an_exercise(looks_away), good).outcomes)
     assert (outcome.state, outcome.message) == (COULD_NOT_CHECK, ["the check looked at nothing"])
 
 
@@ -403,7 +413,7 @@ def test_a_check_that_cannot_decide_says_so():
         expect.equal(mean(torch.ones(2)), torch.tensor(1.0))
         raise expect.CannotCheck("two runs differed by more than the gain")
 
-    report = grader.grade(an_exercise(noisy), good)
+    report = attempt.grade(an_exercise(noisy), good)
     assert (report.state, report.outcomes[0].message) == (
         COULD_NOT_CHECK,
         ["two runs differed by more than the gain"],
@@ -420,7 +430,7 @@ def test_what_a_machine_lacks_is_named():
         """On a device"""
         raise AssertionError("this must not run")
 
-    report = grader.grade(exercise, good)
+    report = attempt.grade(exercise, good)
     assert (report.state, report.outcomes[1].state) == (PASSED, COULD_NOT_CHECK)
     words = {"mps": "Apple GPU", "cuda": "NVIDIA GPU"}
     assert report.outcomes[1].message == [f"this machine has no {words[lacking]}"]
@@ -435,9 +445,9 @@ def test_a_package_that_is_missing_comes_with_the_command_that_installs_it(monke
         """It reads the file"""
         raise AssertionError("this must not run")
 
-    (said,) = grader.grade(exercise, good).outcomes[1].message
+    (said,) = attempt.grade(exercise, good).outcomes[1].message
     assert said == "this machine has no safetensors; `pip install -e '.[deploy]'` installs it"
-    assert set(grader.NEED) == set(NEEDS)
+    assert set(attempt.NEED) == set(NEEDS)
 
 
 def test_a_device_check_runs_once_for_each_device():
@@ -448,9 +458,9 @@ def test_a_device_check_runs_once_for_each_device():
         expect.true(True)
 
     exercise = an_exercise(everywhere)
-    report = grader.grade(exercise, good, devices=["cpu", "meta"])
+    report = attempt.grade(exercise, good, devices=["cpu", "meta"])
     assert (seen, [o.device for o in report.outcomes]) == (["cpu", "meta"], ["cpu", "meta"])
-    grader.grade(exercise, good)
+    attempt.grade(exercise, good)
     assert seen[2:] == machine.devices()
 
 
@@ -459,7 +469,7 @@ def test_a_check_on_ranks_uses_a_device_of_which_each_has_one(monkeypatch):
         """Never run"""
 
     def places(*devices):
-        return [place.device for _, place in grader.visits(an_exercise(on_ranks, ranks=2), devices)]
+        return [place.device for _, place in attempt.visits(an_exercise(on_ranks, ranks=2), devices)]
 
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     for gpus, served in ((1, ["cpu"]), (2, ["cpu", "cuda"])):
@@ -476,13 +486,13 @@ def test_a_folder_is_there_for_the_check_and_gone_afterwards():
         torch.save(mean(torch.ones(2)), tmp_path / "mean.pt")
         expect.equal(torch.load(tmp_path / "mean.pt"), torch.tensor(1.0))
 
-    assert grader.grade(an_exercise(writes), good).state == PASSED
+    assert attempt.grade(an_exercise(writes), good).state == PASSED
     assert not folders[0].exists()
 
 
 def test_outcomes_are_told_as_they_come():
     told = []
-    report = grader.grade(an_exercise(*CHECKS), good, on_outcome=told.append)
+    report = attempt.grade(an_exercise(*CHECKS), good, on_outcome=told.append)
     assert told == report.outcomes
 
 
@@ -503,7 +513,7 @@ def test_an_error_outside_the_readers_lines_is_placed():
         """While the example is made"""
         expect.given("y = answer(1)", answer=answer)
 
-    report = grader.grade(an_exercise(in_the_call, in_a_helper, in_the_setup), torch.sigmoid)
+    report = attempt.grade(an_exercise(in_the_call, in_a_helper, in_the_setup), torch.sigmoid)
     call, helper, setup = [outcome.message for outcome in report.outcomes]
     assert call[0] == f"for `{code}`" and report.outcomes[0].state == WRONG
     assert (helper[0], len(helper)) == (f"for\n{code}\nsum", 3)
@@ -519,7 +529,7 @@ def test_an_answer_that_replaces_what_checks_it(isolated):
 
     original = torch.isclose
     try:
-        report = grader.grade(an_exercise(right, of_a_matrix, isolated=isolated), answer)
+        report = attempt.grade(an_exercise(right, of_a_matrix, isolated=isolated), answer)
         assert torch.isclose is original
     finally:
         torch.isclose = original
@@ -535,7 +545,7 @@ def test_a_result_that_agrees_with_everything():
         def __bool__(self):
             return True
 
-    assert grader.grade(an_exercise(*CHECKS), lambda x: Agrees()).state == WRONG
+    assert attempt.grade(an_exercise(*CHECKS), lambda x: Agrees()).state == WRONG
 
 
 def test_each_check_starts_from_the_same_numbers():
@@ -547,7 +557,7 @@ def test_each_check_starts_from_the_same_numbers():
         first(mean)
 
     numbers = []
-    grader.grade(an_exercise(first, second), good)
+    attempt.grade(an_exercise(first, second), good)
     assert numbers[0] == numbers[1]
 
 
@@ -556,9 +566,9 @@ def test_what_an_answer_prints_is_seen(capsys):
         print("here")
         return x.float().mean()
 
-    grader.grade(an_exercise(right), answer)
+    attempt.grade(an_exercise(right), answer)
     assert capsys.readouterr().out == "here\n"
-    grader.grade(an_exercise(right, isolated=True), answer)
+    attempt.grade(an_exercise(right, isolated=True), answer)
     assert capsys.readouterr().out == "here\n"
 
 
@@ -583,7 +593,7 @@ def of_rows(mean):
 
 def test_the_why_and_the_symptom_are_those_of_the_first_check_that_fails():
     exercise = an_exercise(right, of_a_factor, of_rows)
-    report = grader.grade(exercise, lambda x: x.float().mean() * (1 if x.is_floating_point() else 2))
+    report = attempt.grade(exercise, lambda x: x.float().mean() * (1 if x.is_floating_point() else 2))
     assert report.told_by == "of_a_factor"
     assert report.why == "A sum is divided by how many there are."
     assert report.symptom == "The result is 2 times what was expected."
@@ -600,24 +610,24 @@ def test_where_the_first_has_no_symptom_that_of_a_table_is_told_and_no_other():
     def answer(x):
         return None if x.dim() == 2 or x.dtype == torch.int64 and x[0] % 2 == 0 else x.float().mean()
 
-    report = grader.grade(an_exercise(of_rows, every_number), answer)
+    report = attempt.grade(an_exercise(of_rows, every_number), answer)
     assert report.told_by == "of_rows"
     assert report.symptom.startswith("You are wrong wherever `n` is even, and nowhere else")
-    report = grader.grade(
+    report = attempt.grade(
         an_exercise(of_rows, of_a_factor), lambda x: None if x.dim() == 2 else 2 * x.float().mean()
     )
     assert (report.told_by, report.symptom) == ("of_rows", "")
 
 
 def test_what_is_right_is_told_nothing():
-    report = grader.grade(an_exercise(*CHECKS), good)
+    report = attempt.grade(an_exercise(*CHECKS), good)
     assert (report.told_by, report.symptom, report.why) == (None, "", "")
 
 
 def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
-    report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: eval("undefined"))
+    report = attempt.grade(an_exercise(of_a_factor, of_rows), lambda x: eval("undefined"))
     assert (report.state, report.told_by, report.why) == (RAISED, "of_a_factor", "")
-    report = grader.grade(an_exercise(of_a_factor, of_rows), lambda x: x.view(7))
+    report = attempt.grade(an_exercise(of_a_factor, of_rows), lambda x: x.view(7))
     assert (report.state, report.why) == (RAISED, "A sum is divided by how many there are.")
 
 
@@ -631,7 +641,7 @@ def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):
             pass
 
     try:
-        assert grader.grade(an_exercise(right, deadline=1.0), answer).state == TIMED_OUT
+        assert attempt.grade(an_exercise(right, deadline=1.0), answer).state == TIMED_OUT
         assert sys.modules["slow_to_import"].whole
     finally:
         del sys.modules["slow_to_import"]
@@ -687,10 +697,10 @@ CHANGES = [
 def test_an_untouched_starter_is_recognised(source, name):
     exercise = Exercise(minutes=1, hints=[])
     exercise.starter(make(source, name))
-    assert grader.is_starter(exercise, make(source, name))
+    assert attempt.is_starter(exercise, make(source, name))
     first, *rest = source.splitlines(keepends=True)
     commented = "# mine\n\n" + first + "".join(rest).rstrip() + "  # to do\n"
-    assert grader.is_starter(exercise, make(commented, name))
+    assert attempt.is_starter(exercise, make(commented, name))
 
 
 def test_a_starter_from_a_file_that_imports_what_it_calls_is_recognised():
@@ -701,9 +711,9 @@ def test_a_starter_from_a_file_that_imports_what_it_calls_is_recognised():
     )
     exercise = Exercise(minutes=1, hints=[])
     exercise.starter(make(f"import torch\nfrom torch import nn\n\n{source}", "f"))
-    assert grader.is_starter(exercise, make(source, "f"))
+    assert attempt.is_starter(exercise, make(source, "f"))
     for old, new in (("torch.tanh", "torch.sinh"), ("i > 1", "i > 2"), ("    return", "        return")):
-        assert not grader.is_starter(exercise, make(source.replace(old, new), "f")), new
+        assert not attempt.is_starter(exercise, make(source.replace(old, new), "f")), new
 
 
 @pytest.mark.parametrize(("number", "old", "new"), CHANGES)
@@ -712,7 +722,7 @@ def test_a_changed_starter_is_an_attempt(number, old, new):
     assert old in source
     exercise = Exercise(minutes=1, hints=[])
     exercise.starter(make(source, name))
-    assert not grader.is_starter(exercise, make(source.replace(old, new), name))
+    assert not attempt.is_starter(exercise, make(source.replace(old, new), name))
 
 
 def test_long_jumps_do_not_make_an_answer_another_one():
@@ -725,7 +735,7 @@ def test_long_jumps_do_not_make_an_answer_another_one():
         namespace = {}
         exec(from_a_file, namespace)
         typed_in = typed(source, math=math)
-        assert grader.fingerprint(typed_in) == grader.fingerprint(namespace["answer"])
+        assert attempt.fingerprint(typed_in) == attempt.fingerprint(namespace["answer"])
 
 
 # --- one check, conducted --------------------------------------------------------------------------

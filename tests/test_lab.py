@@ -18,7 +18,7 @@ from jupyter_client import BlockingKernelClient
 from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_utils import lab, workspace
+from course_utils.reader import lab, workspace
 
 LESSONS = ("00_start_here", "01_tensors")
 

@@ -17,19 +17,20 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from course_utils import draw, explore, lane_watch
+from course_utils import draw, explore
 from course_utils.draw.lanes import compose
 from course_utils.draw.picture import Picture
-from course_utils.lanes import Recording, read, record_from_here
-from course_utils.ranks import run_ranks
-from course_utils.workers import Result, Worker
+from course_utils.processes.ranks import run_ranks
+from course_utils.processes.workers import Result, Worker
+from course_utils.watching import lane_watch
+from course_utils.watching.lanes import Recording, read, record_from_here
 
 LONG = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm():
-    modules = ("pytest", "course_utils.draw", "course_utils.explore", "course_utils.lane_watch")
+    modules = ("pytest", "course_utils.draw", "course_utils.explore", "course_utils.watching.lane_watch")
     with Worker(preload=modules) as worker:
         yield worker.pid
 

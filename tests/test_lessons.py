@@ -16,13 +16,21 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from course_utils import catalog, freshness, glossary, lessons
-from course_utils.catalog import CourseError
-from course_utils.lesson_source import colab_badge, colab_cell, notebook_of
-from course_utils.lessons import run_build
-from course_utils.notebook_files import MOST_BYTES, STEADY, WIDGET, make_steady, steady, write_notebook
+from course_utils.lessons import catalog, freshness, glossary
+from course_utils.lessons import build
+from course_utils.lessons.build import run_build
+from course_utils.lessons.catalog import CourseError
+from course_utils.lessons.notebook_files import (
+    MOST_BYTES,
+    STEADY,
+    WIDGET,
+    make_steady,
+    steady,
+    write_notebook,
+)
+from course_utils.lessons.source import colab_badge, colab_cell, notebook_of
 
-PACKAGE = Path(freshness.__file__).parent
+PACKAGE = Path(freshness.__file__).parent.parent
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
 
 EXERCISE = '''"""Rows upside down
@@ -288,7 +296,7 @@ def test_forced_rebuild_from_elsewhere_differs_only_where_tagged(built, tmp_path
     before = notebook.stat().st_mtime_ns
     environment = {name: value for name, value in os.environ.items() if name != "COURSE_ROOT"}
     environment |= {"PYTHONPATH": str(root), "PYTHONHASHSEED": "7", "COLUMNS": "40"}
-    command = "from course_utils.lessons import run_build; raise SystemExit(run_build([], False, True, None))"
+    command = "from course_utils.lessons import build\nraise SystemExit(build.run_build([], False, True, None))"
     subprocess.run([sys.executable, "-c", command], cwd=tmp_path, env=environment, check=True)
     assert notebook.stat().st_mtime_ns > before
     shipped = built / "notebooks" / "01_shapes.ipynb"
@@ -515,7 +523,7 @@ def test_what_draws(tmp_path, monkeypatch):
 
 def test_check_imports_nothing_heavy(copy_of_built):
     command = (
-        "import sys; from course_utils.lessons import run_build; code = run_build([], True, False, None);"
+        "import sys; from course_utils.lessons import build; code = build.run_build([], True, False, None);"
         "print(sorted({'torch', 'jupytext', 'nbformat', 'nbclient', 'matplotlib'} & set(sys.modules)), code)"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
@@ -545,7 +553,7 @@ def test_unknown_lesson_and_no_lessons(copy_of_built, tmp_path, monkeypatch, cap
 )
 def test_failing_cell_is_named_and_the_notebook_kept(course_at, capsys, monkeypatch, cell, told):
     if cell == "while True: pass":
-        monkeypatch.setattr(lessons, "CELL_TIMEOUT", 10)
+        monkeypatch.setattr(build, "CELL_TIMEOUT", 10)
     root = course_at(f"# Shapes\n\n```{{code-cell}}\n{cell}\n```\n")
     notebook = root / "notebooks" / "01_shapes.ipynb"
     notebook.write_text("what was there")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_utils import doctor, machine
+from course_utils import machine
+from course_utils.reader import doctor
 
 ROOT = Path(__file__).parent.parent
 

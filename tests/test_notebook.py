@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from jupyter_client import KernelManager
 
-from course_utils import catalog
+from course_utils.lessons import catalog
 
 TOY = Path(__file__).parent / "toy_course"
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from course_utils import catalog
-from course_utils.catalog import Course, Lesson
-from course_utils.freshness import strays, why_stale
-from course_utils.lesson_source import CHECK, role
-from course_utils.lessons import build, kernel_environment, write_solved
-from course_utils.notebook_files import MOST_BYTES
-from course_utils.record import open_record
+from course_utils.lessons import catalog
+from course_utils.lessons.build import build, kernel_environment, write_solved
+from course_utils.lessons.catalog import Course, Lesson
+from course_utils.lessons.freshness import strays, why_stale
+from course_utils.lessons.notebook_files import MOST_BYTES
+from course_utils.lessons.source import CHECK, role
+from course_utils.reader.record import open_record
 
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
 COURSE = catalog.load(Path(__file__).resolve().parent.parent)

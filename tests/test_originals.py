@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from course_utils import conduct, exercise, originals
-from course_utils.conduct import Place
+from course_utils import exercise
 from course_utils.exercise import compare, expect, mismatch
+from course_utils.grading import check_run, tampering
+from course_utils.grading.check_run import Place
 
 
 def look(answer):
@@ -75,12 +76,12 @@ def with_other_code():
     ids=lambda answer: answer.__name__,
 )
 def test_no_pass_by_changing_what_decides_and_all_is_put_back(answer):
-    outcome = conduct.conduct(CHECK, answer, Place())
+    outcome = check_run.conduct(CHECK, answer, Place())
     assert outcome.state == "wrong" and "has been undone" in outcome.message[0], outcome
-    assert originals.changes() == []
-    outcome = conduct.conduct(CHECK, lambda: torch.ones(2), Place())
+    assert tampering.changes() == []
+    outcome = check_run.conduct(CHECK, lambda: torch.ones(2), Place())
     assert (outcome.state, outcome.message) == ("passed", [])
-    assert conduct.conduct(CHECK, lambda: torch.zeros(2), Place()).state == "wrong"
+    assert check_run.conduct(CHECK, lambda: torch.zeros(2), Place()).state == "wrong"
 
 
 def test_what_the_reader_changed_before_is_theirs_again_afterwards():
@@ -88,7 +89,7 @@ def test_what_the_reader_changed_before_is_theirs_again_afterwards():
     theirs = SimpleNamespace(__call__=mine)
     torch.equal = theirs
     try:
-        assert conduct.conduct(CHECK, lambda: torch.ones(2), Place()).state == "passed"
+        assert check_run.conduct(CHECK, lambda: torch.ones(2), Place()).state == "passed"
         assert torch.equal is theirs
     finally:
         torch.equal = mine
@@ -101,7 +102,7 @@ torch.Tensor.is_contiguous = lambda self: True
 torch.Tensor.data_ptr = torch.UntypedStorage.data_ptr = torch.Tensor.mul = lambda *_: 1
 torch.equal = len
 
-from course_utils import clean_room
+from course_utils.grading import clean_room
 x = torch.zeros(2, 3).t()
 with clean_room.clean_room() as room:
     print(x.is_contiguous(), x.data_ptr() > 1, x.untyped_storage().data_ptr() > 1, (x * 2).shape)
@@ -122,7 +123,7 @@ def test_what_was_changed_before_the_first_check_is_put_away_for_it():
 def test_names_that_hide_nothing_are_no_change():
     torch.Tensor.of_my_own, torch.of_my_own = len, len
     try:
-        assert conduct.conduct(CHECK, lambda: torch.ones(2), Place()).state == "passed"
+        assert check_run.conduct(CHECK, lambda: torch.ones(2), Place()).state == "passed"
     finally:
         del torch.Tensor.of_my_own, torch.of_my_own
 
@@ -131,5 +132,5 @@ def test_torch_changes_nothing_by_compiling():
     compiled = torch.compile(lambda x: x * 2, backend="eager")
     assert compiled(torch.ones(2)).tolist() == [2, 2]
     torch.nn.Linear(2, 2).compile(backend="eager")
-    assert originals.changes() == []
+    assert tampering.changes() == []
     torch.compiler.reset()

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
-from course_utils import catalog, cli, lab, notebook
+from course_utils import cli, notebook
 from course_utils.draw.course_map import Stop, course_map
-from course_utils.overview import Progress
-from course_utils.record import open_record
+from course_utils.lessons import catalog
+from course_utils.reader import lab
+from course_utils.reader.progress import Progress
+from course_utils.reader.record import open_record
 
 COURSE = catalog.load()
 

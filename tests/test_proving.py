@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_utils import catalog, cli
+from course_utils import cli
+from course_utils.lessons import catalog
 from course_utils.proving import around, bench, laws, mutants
 
 TOY = Path(__file__).parent / "toy_course"

@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import course_utils.ranks
-from course_utils.ranks import STUCK, RankError, describe, ranks, run_ranks
-from course_utils.traces import place
-from course_utils.workers import Worker
+import course_utils.processes.ranks
+from course_utils.processes.ranks import STUCK, RankError, describe, ranks, run_ranks
+from course_utils.processes.stacks import place
+from course_utils.processes.workers import Worker
 
 ROOT = Path(__file__).parent.parent
 SOON = 5.0  # a deadline for what never ends
@@ -278,8 +278,8 @@ def test_a_wait_in_the_readers_own_line_is_seen():
 
 def test_ranks_that_all_wait_at_the_deadline_are_looked_at_to_the_end(monkeypatch):
     # Four looks take longer than the deadline.
-    monkeypatch.setattr(course_utils.ranks, "LOOK_EVERY", SOON / 3)
-    monkeypatch.setattr(course_utils.ranks, "LOOK_ON", LONG)
+    monkeypatch.setattr(course_utils.processes.ranks, "LOOK_EVERY", SOON / 3)
+    monkeypatch.setattr(course_utils.processes.ranks, "LOOK_ON", LONG)
     assert failure(waits_itself).results[0].how == STUCK
 
 
@@ -340,8 +340,8 @@ CELLS = [
     import torch
     import torch.distributed as dist
     from torch import nn
-    from course_utils.ranks import RankError, run_ranks
-    from course_utils.workers import isolated
+    from course_utils.processes.ranks import RankError, run_ranks
+    from course_utils.processes.workers import isolated
     """,
     """
     class Square(torch.autograd.Function):

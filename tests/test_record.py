@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from course_utils.record import VERSION, Record, open_record
+from course_utils.reader.record import VERSION, Record, open_record
 
 NOBODY = 65534
 
@@ -35,7 +35,8 @@ def attempt(record: Record, exercise: str = "strides", state: str = "wrong") -> 
 
 def script(code: str, *arguments: object) -> subprocess.Popen[str]:
     """A Python process that runs `code`, with what most scripts here need."""
-    start = "import os, sys, time\nfrom pathlib import Path\nfrom course_utils.record import open_record\n"
+    start = "import os, sys, time\nfrom pathlib import Path\n"
+    start += "from course_utils.reader.record import open_record\n"
     command = [sys.executable, "-c", start + code, *map(str, arguments)]
     root = Path(__file__).parent.parent
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)

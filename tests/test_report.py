@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from course_utils.catalog import Solution
-from course_utils.conduct import Outcome
-from course_utils.report import Note, Report, colour, symbol
-from course_utils.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
+from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
+from course_utils.grading.check_run import Outcome
+from course_utils.grading.report import Note, Report, colour, symbol
+from course_utils.lessons.catalog import Solution
 
 
 def report(*states: str, **more) -> Report:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils import catalog
 from course_utils.exercise.kits.saved_runs import in_process
+from course_utils.lessons import catalog
 
 KILLS = 20
 SEED = 15

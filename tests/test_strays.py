@@ -20,7 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils.ranks import ranks, run_ranks
+from course_utils.processes.ranks import ranks, run_ranks
 
 MARK = "STRAYS_OF"
 PATIENCE = 60.0
@@ -131,7 +131,7 @@ TWENTY = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
 import torch, torch.distributed as dist
-from course_utils.ranks import ranks
+from course_utils.processes.ranks import ranks
 
 def hangs(rank, world_size):
     if rank == 0:
@@ -194,7 +194,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 import test_strays
-from course_utils.ranks import run_ranks
+from course_utils.processes.ranks import run_ranks
 run_ranks(test_strays.loops, 2, Path({folder!r}), deadline=1000, record={record})
 """
 

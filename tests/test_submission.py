@@ -12,9 +12,9 @@ import nbformat
 import pytest
 import torch
 
-from course_utils import submission
-from course_utils.catalog import Lesson
-from course_utils.submission import UnreadableError
+from course_utils.grading import answers
+from course_utils.grading.answers import UnreadableError
+from course_utils.lessons.catalog import Lesson
 
 
 def code(source, **course):
@@ -38,7 +38,7 @@ def read(tmp_path, *cells, lesson=None):
     cells = [code(cell) if isinstance(cell, str) else cell for cell in cells]
     path = tmp_path / "notebook.ipynb"
     path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}))
-    return submission.read(path)
+    return answers.read(path)
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_ipython_is_imported_only_for_magics(tmp_path):
     read(tmp_path, "import torch\nx = '%d' % 1\ny = '?'", "def answer(): return '!ls'")
     script = (
         "import sys, pathlib\nfrom course_utils import submission\n"
-        f"assert submission.read(pathlib.Path({str(tmp_path / 'notebook.ipynb')!r})).recipe('answer')\n"
+        f"assert answers.read(pathlib.Path({str(tmp_path / 'notebook.ipynb')!r})).recipe('answer')\n"
         "assert 'IPython' not in sys.modules and 'nbformat' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
@@ -389,13 +389,13 @@ def test_what_is_not_a_notebook(tmp_path, content, sentence):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UnreadableError, match=sentence):
-        submission.read(path)
+        answers.read(path)
 
 
 def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
     def said(name):
         with pytest.raises(UnreadableError) as raised:
-            submission.read(tmp_path / name)
+            answers.read(tmp_path / name)
         return str(raised.value)
 
     assert said("nope.ipynb").endswith("; this folder holds no notebook")
@@ -408,7 +408,7 @@ def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
 
 def test_a_folder_is_not_a_notebook(tmp_path):
     with pytest.raises(UnreadableError, match="folder"):
-        submission.read(tmp_path)
+        answers.read(tmp_path)
 
 
 def test_older_formats(tmp_path):
@@ -420,7 +420,7 @@ def test_older_formats(tmp_path):
         as_version = nbformat.convert(notebook, version) if version == 3 else notebook
         path.write_text(json.dumps(as_version))
         assert json.loads(path.read_text())["nbformat"] == version
-        assert submission.read(path).recipe("answer").make()() == 1
+        assert answers.read(path).recipe("answer").make()() == 1
 
 
 def test_lines_of_other_systems_and_lists_of_lines(tmp_path):
@@ -464,4 +464,4 @@ COURSE = SimpleNamespace(
 )
 def test_which_lessons(tmp_path, cells, lesson, found):
     notebook = read(tmp_path, *cells, lesson=lesson)
-    assert [one.topic for one in submission.lessons_of(notebook, COURSE)] == found
+    assert [one.topic for one in answers.lessons_of(notebook, COURSE)] == found

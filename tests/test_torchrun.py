@@ -10,8 +10,8 @@ import cloudpickle
 import psutil
 import torch
 
-from course_utils import catalog
 from course_utils.exercise.kits import groups
+from course_utils.lessons import catalog
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = """

@@ -24,8 +24,8 @@ import psutil
 import pytest
 import torch
 
-from course_utils import processes, wire, worker_server, workers
-from course_utils.workers import CannotSendError, Worker, WorkersError, isolated
+from course_utils.processes import transport, tree, worker_server, workers
+from course_utils.processes.workers import CannotSendError, Worker, WorkersError, isolated
 
 SOON = 2.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
@@ -40,7 +40,7 @@ def until(condition, seconds=LONG):
 
 
 def gone(pid):
-    return not processes.alive([pid])
+    return not tree.alive([pid])
 
 
 def pids_in(path):
@@ -231,7 +231,7 @@ def operators():
 
 def test_operators_travel_by_name():
     """A function of a notebook that mentions `torch.ops` carries the whole tree with it."""
-    assert wire.loads(wire.dumps(operators())[0]) == operators()
+    assert transport.loads(transport.dumps(operators())[0]) == operators()
     assert isolated(operators, deadline=LONG).value == operators()
     assert isolated(lambda x: torch.ops.aten.neg(x).item(), torch.ones(()), deadline=LONG).value == -1
 
@@ -253,7 +253,7 @@ def settings():
 
 
 def test_a_module_of_a_kind_of_its_own_travels_by_name():
-    assert settings() is wire.loads(wire.dumps(settings())[0])
+    assert settings() is transport.loads(transport.dumps(settings())[0])
     assert isolated(settings, deadline=LONG).state == "returned"
 
 
@@ -596,7 +596,7 @@ def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(tmp_path):
     # To be more than 16 they forked 16 times. Who forks again has noted the time before, and who was forked
     # notes that first: one of the 16, at most, is not noted yet.
     assert len(pids) >= 15
-    assert not processes.alive(pids)
+    assert not tree.alive(pids)
 
 
 def test_limits_have_defaults():
@@ -671,7 +671,7 @@ CLIENT = """
 import os, sys, threading, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from course_utils import processes, workers
+from course_utils.processes import tree, workers
 import test_workers
 def run():
     workers.isolated(test_workers.starts_a_daemon_and_hangs, Path({folder!r}) / "daemon", deadline=1000)
@@ -683,7 +683,7 @@ with workers.Worker() as idle:
     while not test_workers.pids_in(Path({folder!r}, "daemon")):
         time.sleep(0.01)
     server = workers._current.process.pid
-    print(server, idle.pid, *processes.children(server), flush=True)
+    print(server, idle.pid, *tree.children(server), flush=True)
     time.sleep(1000)
 """
 
@@ -698,10 +698,10 @@ def test_nothing_is_left_when_the_client_is_killed(number, tmp_path):
         server, idle, *more = map(int, client.stdout.readline().split())
         pids = [server, idle, *more, *pids_in(tmp_path / "daemon"), *pids_in(tmp_path / "program")]
         assert len(set(pids)) >= 5
-        assert len(processes.alive(pids)) == len(pids)
+        assert len(tree.alive(pids)) == len(pids)
         os.kill(client.pid, number)
         client.wait()
-        until(lambda: not processes.alive(pids))
+        until(lambda: not tree.alive(pids))
     finally:
         os.killpg(client.pid, signal.SIGKILL)
         client.stdout.close()
@@ -912,7 +912,7 @@ def test_a_server_killed_before_it_forked_costs_one_more_attempt():
 
 
 def nested():
-    from course_utils.ranks import run_ranks
+    from course_utils.processes.ranks import run_ranks
 
     return [value.tolist() for value in run_ranks(sums, 2, deadline=LONG)], os.getpid()
 

@@ -1,11 +1,11 @@
 """Pictures of live objects: plain functions, data in, matplotlib figure out."""
 
 from course_utils.draw.allocator import allocator
+from course_utils.draw.captures import captures
 from course_utils.draw.checkpoints import checkpoints
 from course_utils.draw.compiled import compiled
 from course_utils.draw.exports import exports
 from course_utils.draw.floats import floats
-from course_utils.draw.forms import forms
 from course_utils.draw.graph import graph
 from course_utils.draw.hooks import hooks
 from course_utils.draw.inplace import inplace_timeline
@@ -28,7 +28,7 @@ __all__ = [
     "curves",
     "exports",
     "floats",
-    "forms",
+    "captures",
     "graph",
     "hooks",
     "inplace_timeline",

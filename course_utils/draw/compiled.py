@@ -8,7 +8,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
-from course_utils.compiled import (
+from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.draw.shapes import Line as Stroke
+from course_utils.draw.words import LETTER, Words
+from course_utils.watching.compiled import (
     NO_GRAPH,
     Call,
     Graph,
@@ -21,10 +25,6 @@ from course_utils.compiled import (
     mark,
     summary,
 )
-from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
-from course_utils.draw.shapes import Line as Stroke
-from course_utils.draw.words import LETTER, Words
 
 # Sizes in pixels of the page.
 ROW, CHIP, TEXT = 20.0, 16.0, 17.0

@@ -10,7 +10,7 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Box, Line, Scene, to_picture
 from course_utils.draw.time_axis import LEFT, SMALL, TINY, Axis, bar, ticks
 from course_utils.draw.words import Words
-from course_utils.lanes import Flight, Lane, Recording, Span
+from course_utils.watching.lanes import Flight, Lane, Recording, Span
 
 # Sizes in pixels of the page.
 COMPUTE, FILLING, FLIGHT, GAP, BETWEEN = 24.0, 20.0, 17.0, 4.0, 14.0

@@ -27,7 +27,7 @@ def allocator(script: Sequence[Step], make: Callable[[], Any]) -> AllocatorExplo
     try:
         return AllocatorExplorer(script, make)
     except NotImplementedError:
-        from course_utils import catalog
+        from course_utils.lessons import catalog
 
         return AllocatorExplorer(
             script, catalog.load().solution("caching_allocator").reference, "the course's"

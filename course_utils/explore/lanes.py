@@ -10,7 +10,7 @@ from course_utils.draw.lanes import compose, whole
 from course_utils.draw.shapes import Scene, to_svg
 from course_utils.explore.controls import button
 from course_utils.explore.explorer import COLOUR, Explorer
-from course_utils.lanes import Recording
+from course_utils.watching.lanes import Recording
 
 # A window never shows less than this part of the recording.
 CLOSEST = 1 / 200

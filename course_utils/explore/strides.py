@@ -12,7 +12,7 @@ from course_utils.draw.picture import Picture
 from course_utils.explore.controls import button, move, slider_of, spread, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.explore.goal import Goal
-from course_utils.explore.journey import Journey
+from course_utils.explore.history import History
 from course_utils.explore.layout import MOST_DIMENSIONS, Layout, same_storage
 from course_utils.explore.panels import panels_for
 from course_utils.explore.render import to_picture, to_svg
@@ -38,7 +38,7 @@ class StrideExplorer(Explorer):
     element (None where there are no elements)."""
 
     def __init__(self, x: Tensor, goal: Tensor | None = None, name: str = "x") -> None:
-        self.journey = Journey(x, name)
+        self.history = History(x, name)
         self.goal = Goal(goal, x) if goal is not None else None
         self.index: tuple[int, ...] | None = None
         self._drawn = x
@@ -81,11 +81,11 @@ class StrideExplorer(Explorer):
 
     @property
     def tensor(self) -> Tensor:
-        return self.journey.tensor
+        return self.history.tensor
 
     @property
     def code(self) -> str:
-        return self.journey.code
+        return self.history.code
 
     @property
     def reached(self) -> bool:
@@ -96,7 +96,7 @@ class StrideExplorer(Explorer):
         """Does what `code` says, such as `.t()[1:]`, to the tensor. Where that fails, says why, leaves
         everything as it was and returns False."""
         try:
-            self.journey.apply(code)
+            self.history.apply(code)
         except Exception as error:  # whatever torch says to the code is what there is to show
             self._say_failed(code, error)
             return False
@@ -104,11 +104,11 @@ class StrideExplorer(Explorer):
         return True
 
     def undo(self) -> None:
-        self.journey.undo()
+        self.history.undo()
         self._arrive()
 
     def reset(self) -> None:
-        self.journey.reset()
+        self.history.reset()
         self.index = None
         self._arrive()
 
@@ -125,9 +125,9 @@ class StrideExplorer(Explorer):
 
     def scene(self, title: bool = False) -> Scene:
         """The picture that is shown; with `title`, headed by the code."""
-        copied = self.journey.copied_at
+        copied = self.history.copied_at
         origin = (
-            f"a new storage: {copied.code} has copied" if copied else f"the storage of {self.journey.name}"
+            f"a new storage: {copied.code} has copied" if copied else f"the storage of {self.history.name}"
         )
         return compose(
             self.tensor,
@@ -145,7 +145,7 @@ class StrideExplorer(Explorer):
     # --- after a change -----------------------------------------------------------------------------------
 
     def _arrive(self) -> None:
-        """Shows the tensor that the journey has come to."""
+        """Shows the tensor that the history has come to."""
         layout = Layout.of(self.tensor)
         self.index = _followed(self.index, self._lit_place(), layout)
         self._drawn = self.tensor
@@ -153,8 +153,8 @@ class StrideExplorer(Explorer):
             for panel in self.panels.values():
                 panel.fit(layout)
         self._set_index_sliders()
-        self.undo_button.disabled = self.reset_button.disabled = not self.journey.steps
-        self.line.value = _code_line(self.journey)
+        self.undo_button.disabled = self.reset_button.disabled = not self.history.steps
+        self.line.value = _code_line(self.history)
         self._say_arrived()
         self.redraw()
 
@@ -197,7 +197,7 @@ class StrideExplorer(Explorer):
             return
         verdict = self.goal.judge(self.tensor)
         if verdict.reached:
-            count = len(self.journey.steps)
+            count = len(self.history.steps)
             steps = f"{count} step" + ("" if count == 1 else "s")
             self.message.value = _note(f"<b>✓ Reached</b> in {steps}: {_code(self.code)}", palette.RANK)
         else:
@@ -206,7 +206,7 @@ class StrideExplorer(Explorer):
     def _say_failed(self, code: str, error: Exception) -> None:
         words = str(error).strip().split("\n")[0]
         said = f"<b>✗</b> {_code(self.code + code)} raises {type(error).__name__}:<br>{_code(words)}"
-        reason = self.journey.why_not(code)
+        reason = self.history.why_not(code)
         if reason is not None:
             said += f"<br>{escape(reason.text)}"
         self.message.value = _note(said, palette.ODD)
@@ -237,10 +237,10 @@ def _code(text: str) -> str:
     return f"<span style='{MONO};overflow-wrap:anywhere'>{escape(text)}</span>"
 
 
-def _code_line(journey: Journey) -> str:
-    contiguous = "contiguous" if journey.tensor.is_contiguous() else "not contiguous"
+def _code_line(history: History) -> str:
+    contiguous = "contiguous" if history.tensor.is_contiguous() else "not contiguous"
     return (
-        f"<div style='{COLOUR};font-size:15px;line-height:1.5'><b>{_code(journey.code)}</b>"
+        f"<div style='{COLOUR};font-size:15px;line-height:1.5'><b>{_code(history.code)}</b>"
         f"&emsp;<span style='font-size:13px'>{contiguous}</span></div>"
     )
 

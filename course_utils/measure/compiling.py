@@ -10,7 +10,7 @@ from types import CodeType
 from typing import Any
 from weakref import ref
 
-from course_utils.traces import is_readers
+from course_utils.processes.stacks import is_readers
 
 
 @dataclass

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from course_utils.measure.modes import Watch, caller, in_backward, packet, readers_line
 from course_utils.measure.storage import key, storages, tensors_in
-from course_utils.traces import is_readers
+from course_utils.processes.stacks import is_readers
 
 Category = Literal["parameters", "gradients", "optimizer", "activations", "temporaries"]
 CATEGORIES: tuple[Category, ...] = ("parameters", "gradients", "optimizer", "activations", "temporaries")

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from course_utils.measure.storage import tensors_in
-from course_utils.traces import is_readers
+from course_utils.processes.stacks import is_readers
 
 # The compiler's files are there because `disable` wraps the instruments.
 _OWN = ("course_utils.measure", "torch._dynamo.", "torch._compile")

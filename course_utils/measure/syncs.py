@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from course_utils.measure.modes import Watch, packet
 from course_utils.measure.storage import tensors_in
-from course_utils.traces import is_readers
+from course_utils.processes.stacks import is_readers
 
 # Methods that look at values without an operator (or with different ones on different devices), so they
 # are counted where they are called and not below.

@@ -13,12 +13,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from course_utils import catalog, grader, machine, workers
-from course_utils.conduct import Outcome, Place, conduct
+from course_utils import machine
 from course_utils.exercise import Check, Exercise
+from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
+from course_utils.grading import attempt
+from course_utils.grading.check_run import Outcome, Place, conduct
+from course_utils.lessons import catalog
+from course_utils.processes import workers
 from course_utils.proving.around import around, build, digest
 from course_utils.proving.mutants import Mutant, mutants
-from course_utils.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
 
 # A mutant gets this many times the seconds that the reference took, and no less than the second number.
 TIMES, AT_LEAST = 5.0, 1.0
@@ -59,7 +62,7 @@ def warm_up() -> None:
     """Where right answers have brought the compiler in, the processes of the mutants have it from the start.
     Returns at once."""
     if "torch._dynamo" in sys.modules:
-        workers.Worker(preload=(grader.READY_TO_COMPILE,)).close()
+        workers.Worker(preload=(attempt.READY_TO_COMPILE,)).close()
 
 
 class Bench:
@@ -85,7 +88,7 @@ class Bench:
             raise RuntimeError(f"the reference of {self.name}: {result.describe()}")
         for check in self._checks():
             if check.ranks:
-                outcome = grader.run_on_ranks(check, self.solution.reference, Place(), check.deadline)
+                outcome = attempt.run_on_ranks(check, self.solution.reference, Place(), check.deadline)
                 result.value[check.name] = outcome.state, outcome.seconds
         for name, (state, seconds) in result.value.items():
             if state == PASSED:
@@ -137,7 +140,7 @@ class Bench:
         for check in checks:
             if check.ranks:
                 answer = build(mutant, self.exercise.answer_name, mark)
-                outcome = grader.run_on_ranks(check, answer, Place(), wanted[check.name])
+                outcome = attempt.run_on_ranks(check, answer, Place(), wanted[check.name])
                 if outcome.state in FAILED:
                     return Verdict(mutant, REJECTED, check.name, outcome.state)
                 passed = passed or outcome.state == PASSED

@@ -6,7 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from course_utils import catalog, workers
+from course_utils.lessons import catalog
+from course_utils.processes import workers
 from course_utils.proving import laws
 
 

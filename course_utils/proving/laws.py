@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from course_utils import grader, machine
-from course_utils.catalog import Course, Solution
+from course_utils import machine
 from course_utils.exercise import Exercise, Mistake
+from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, WRONG
+from course_utils.grading import attempt
+from course_utils.grading.report import Report
+from course_utils.lessons.catalog import Course, Solution
 from course_utils.proving import bench
 from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited
-from course_utils.report import Report
-from course_utils.states import COULD_NOT_CHECK, FAILED, PASSED, WRONG
 
 MOST_LINES = 320  # of an exercise's file
 MOST_COLUMNS = 88  # of code that a reader sees: what a cell of JupyterLab shows beside its side bar
@@ -80,12 +81,12 @@ def form(exercise: Exercise, solution: Solution) -> Iterator[str]:
 def starter(exercise: Exercise) -> Iterator[str]:
     """What the reader starts from is not attempted, and fails where it is graded all the same."""
     typed = starter_as_typed(exercise)
-    if not grader.is_starter(exercise, typed):
+    if not attempt.is_starter(exercise, typed):
         yield "the starter as a reader has it is not taken for the starter"
     answers = [typed, lambda *args, **kwargs: None, lambda *args, **kwargs: "four", lambda: 0]
     for nonsense in answers[1:]:
         nonsense.__name__ = exercise.answer_name
-    reports = bench.mapped(exercise, lambda answer: grader.grade(exercise, answer), answers)
+    reports = bench.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     if reports[0].state not in FAILED:
         yield f"what the reader starts from is {reports[0].state}"
     for report in reports[1:]:
@@ -97,14 +98,14 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
     """The reference and the other right answers pass, on every device."""
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
     answers = [solution.reference, *solution.also_right]
-    reports = bench.mapped(exercise, lambda answer: grader.grade(exercise, answer), answers)
+    reports = bench.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     for answer, report in zip(answers, reports, strict=True):
         if report.state != PASSED:
             yield f"{answer.__name__}, a right answer, is {report.state}:\n{report}"
         unknown = {o.check for o in report.outcomes if o.state == COULD_NOT_CHECK}
         if unknown - lacking:
             yield f"{answer.__name__} could not be checked by {', '.join(sorted(unknown - lacking))}"
-        if answer is not solution.reference and grader.is_starter(exercise, answer):
+        if answer is not solution.reference and attempt.is_starter(exercise, answer):
             yield f"{answer.__name__} is taken for the starter"
         for check in exercise.checks:
             if "device" in check.wants and check.name not in lacking:
@@ -128,12 +129,12 @@ def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True)
     def graded(pair: tuple[Mistake, Any]) -> Report:
         names = [check.name for check in exercise.checks]
         upto = len(names) if whole or pair[0].told_by not in known else names.index(pair[0].told_by) + 1
-        return grader.grade(replace(exercise, checks=exercise.checks[:upto]), pair[1])
+        return attempt.grade(replace(exercise, checks=exercise.checks[:upto]), pair[1])
 
     reports = bench.mapped(exercise, graded, zip(solution.mistakes, answers, strict=True))
     for mistake, answer, report in zip(solution.mistakes, answers, reports, strict=True):
         rejecting |= {o.check for o in report.outcomes if o.state in FAILED}
-        if grader.is_starter(exercise, answer):
+        if attempt.is_starter(exercise, answer):
             yield f"the mistake {mistake.label!r} is taken for the starter"
         if mistake.told_by not in known:
             yield f"the mistake {mistake.label!r} names no check of this exercise: {mistake.told_by}"

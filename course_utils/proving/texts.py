@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from course_utils.catalog import Solution
 from course_utils.exercise import Exercise
+from course_utils.lessons.catalog import Solution
 
 BANNED = ("simply", "just", "obviously", "powerful", "seamless", "seamlessly", "dive into", "oops")
 _BANNED = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)

@@ -8,8 +8,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from course_utils.catalog import CourseError, Solution
 from course_utils.exercise import Exercise, Mistake, Wrong
+from course_utils.lessons.catalog import CourseError, Solution
 
 
 def module_of(source: str, name: str, *, importable: bool, **names: Any) -> ModuleType:

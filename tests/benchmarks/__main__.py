@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from course_utils import workers
+from course_utils.processes import workers
 
 
 def main() -> int:

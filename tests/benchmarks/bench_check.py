@@ -6,9 +6,11 @@ import time
 import warnings
 from pathlib import Path
 
-from course_utils import catalog, grader, machine
-from course_utils.conduct import Place, conduct, fixtures
+from course_utils import machine
 from course_utils.exercise import Check, expect
+from course_utils.grading import attempt
+from course_utils.grading.check_run import Place, conduct, fixtures
+from course_utils.lessons import catalog
 from course_utils.notebook import check
 from tests.benchmarks.table import Row, interleaved, seconds
 
@@ -26,7 +28,7 @@ def rows() -> list[Row]:
             elsewhere.append(1000 * took / apart)
         else:
             in_kernel.append(1000 * took)
-        for one, place in grader.visits(exercise, ["cpu"]):
+        for one, place in attempt.visits(exercise, ["cpu"]):
             if not one.isolated and not one.ranks and all(machine.has(need) for need in one.needs):
                 bare = functools.partial(_bare, one, reference, place)
                 ours = functools.partial(conduct, one, reference, place, deadline=60)
@@ -71,6 +73,6 @@ def _looks(answer: object) -> None:
 
 def _isolated_ms() -> float:
     one = Check("looks", "It looks", _looks, isolated=True, deadline=30)
-    runner = grader.KernelRunner()
+    runner = attempt.KernelRunner()
     runner.run(one, len, Place(), 30)
     return 1000 * statistics.median(seconds(lambda: runner.run(one, len, Place(), 30)) for _ in range(20))

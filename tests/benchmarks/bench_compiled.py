@@ -6,9 +6,10 @@ import sys
 
 import torch
 
-from course_utils import explore, grader, watch_compile
-from course_utils.conduct import Place
+from course_utils import explore, watch_compile
 from course_utils.exercise import Check, expect
+from course_utils.grading import attempt
+from course_utils.grading.check_run import Place
 from tests.benchmarks.table import Row, interleaved, seconds
 
 ALONE = """
@@ -65,7 +66,7 @@ def _compiles(answer: object) -> None:
 def _check() -> Row:
     """A check that compiles, in a warm process, against a new Python that compiles the same."""
     one = Check("compiles", "It compiles", _compiles, isolated=True, deadline=60)
-    runner = grader.KernelRunner()
+    runner = attempt.KernelRunner()
 
     def warm() -> None:
         outcome = runner.run(one, _doubled, Place(), 60)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 
-from course_utils import catalog
+from course_utils.lessons import catalog
 from tests.benchmarks.table import Row
 
 FEW, MORE = 5, 40
@@ -69,7 +69,7 @@ def _course_check(paths: list[Path], exercises: int) -> float:
 # no limits, no report.
 BARE = """
 import os, time, torch
-from course_utils import catalog
+from course_utils.lessons import catalog
 from tests.benchmarks.bare import run_checks
 torch.set_num_threads(1)
 def answers():

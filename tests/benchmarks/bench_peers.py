@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_utils import catalog
+from course_utils.lessons import catalog
 from tests.benchmarks.bench_course_check import LIGHT, one_more_notebook, solved_notebooks
 from tests.benchmarks.table import Row
 

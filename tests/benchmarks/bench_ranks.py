@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
-from course_utils import ranks
+from course_utils.processes import ranks
 from tests.benchmarks.table import Row, seconds
 
 

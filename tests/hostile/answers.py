@@ -302,13 +302,13 @@ def centre(x):
         "grading_replaced",
         """
 import contextlib
-from course_utils import check_process, clean_room, conduct
+from course_utils.grading import check_process, check_run, clean_room
 
 def fake(check, *_):
-    return conduct.Outcome(check.name, check.title, "passed", looks=1)
+    return check_run.Outcome(check.name, check.title, "passed", looks=1)
 
 def centre(x):
-    conduct.conduct = check_process.conduct = fake
+    check_run.conduct = check_process.conduct = fake
     return x
 """,
         "wrong",
@@ -494,7 +494,7 @@ def centre(x):
         "forged_report",
         """
 import json, os, pickle
-from course_utils.conduct import Outcome
+from course_utils.grading.check_run import Outcome
 
 FORGED = {"version": 2, "notebooks": [{"notebook": "x", "error": None, "exercises": [
     {"name": "centre", "lesson": "01_small", "state": "passed", "told_by": None, "symptom": None,
@@ -516,10 +516,10 @@ def centre(x):
     Hostile(
         "forges_the_starter",
         """
-from course_utils import grader
+from course_utils.grading import attempt
 
 def centre(x):
-    grader.is_starter = lambda *_: True
+    attempt.is_starter = lambda *_: True
     return x
 """,
         "wrong",
@@ -543,7 +543,7 @@ def centre(x):
         "sends_its_own_result",
         """
 import gc, os, pickle, socket
-from course_utils.conduct import Outcome
+from course_utils.grading.check_run import Outcome
 
 def centre(x):
     outcome = pickle.dumps(Outcome("values", "", "passed", looks=1))

@@ -1,0 +1,334 @@
+"""Runs one check on one answer, in this process, and says what came of it.
+
+The same function runs in the reader's kernel and, for isolated checks and ranks, in a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from course_utils.exercise import Check, expect
+from course_utils.exercise.states import (
+    COULD_NOT_CHECK,
+    PASSED,
+    RAISED,
+    TIMED_OUT,
+    WRONG,
+)
+from course_utils.grading.clean_room import Room, clean_room
+from course_utils.processes import stacks
+
+# What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
+MEMORY_CEILING = 4 * 2**30
+# Seconds by which a deadline waits for an import to end.
+IMPORTING = 20.0
+
+
+class DeadlinePassed(BaseException):
+    """Raised into an answer that is still running at its deadline. Not an `Exception`, so that an
+    answer which swallows those does not swallow this."""
+
+
+@dataclass
+class Outcome:
+    """What came of one check.
+
+    `message` is what the reader is told, line by line, code in backticks; `symptom`, a true sentence about
+    the answer, where one is known. `device` is None for a check that does not ask for one. `looks`: how often
+    it looked at something. `disturbed`: the answer changed what decides
+    checks. `error` is the live exception, in the process where it was raised.
+    """
+
+    check: str
+    title: str
+    state: str
+    message: list[str] = field(default_factory=list)
+    device: str | None = None
+    symptom: str = ""
+    seconds: float = 0.0
+    looks: int = 0
+    disturbed: bool = False
+    error: BaseException | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "error": None}
+
+
+class Recipe(Protocol):
+    """An answer that has to be made first, from the cells of a notebook."""
+
+    def make(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and among whom a check runs."""
+
+    device: str | None = None
+    rank: int = 0
+    world_size: int = 1
+
+
+def conduct(
+    check: Check,
+    answer: Any,
+    place: Place = Place(),  # noqa: B008
+    deadline: float | None = None,
+    shared: bool = True,
+) -> Outcome:
+    """Runs the check in a clean room. `answer` is the object itself or a `Recipe`.
+
+    Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline`
+    (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does. `shared`:
+    see `clean_room`.
+    """
+    outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
+    started = time.perf_counter()
+    with clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
+        try:
+            with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
+                if hasattr(answer, "make"):
+                    answer = answer.make()
+                check.function(answer, **given)
+            outcome.state = PASSED
+        except (expect.Mismatch, expect.CannotCheck) as error:
+            if _by_the_answer(error, check):
+                outcome.state, outcome.error = RAISED, error
+                outcome.message = describe_error(error, check, expect.example())
+            elif isinstance(error, expect.Mismatch):
+                outcome.state, outcome.message = WRONG, [steady(line) for line in error.lines]
+                outcome.symptom = error.symptom
+            else:
+                outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
+        except DeadlinePassed as error:
+            outcome.state = TIMED_OUT
+            outcome.message = [still_running(deadline, stacks.Position(readers_frames(error, check)))]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() in an answer is an answer that raised
+            outcome.state, outcome.error = RAISED, error
+            outcome.message = describe_error(error, check, expect.example())
+    outcome.seconds = time.perf_counter() - started
+    if room.disturbed:
+        outcome.state, outcome.message = WRONG, [_put_back(sorted(set(room.disturbed)))]
+        outcome.symptom, outcome.disturbed = "", True
+    if outcome.state == PASSED and not looks:
+        outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
+    outcome.looks = len(looks)
+    return outcome
+
+
+def _by_the_answer(error: BaseException, check: Check) -> bool:
+    """Whether the answer raised it, itself or through the course's assertions: only a check may say that an
+    answer is wrong, or that it could not be checked. A check that the answer calls back is the check."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = check.function.__code__.co_filename
+    own = (i for i, file in enumerate(files) if file != ours and stacks.is_readers(file))
+    last = max(own, default=None)
+    if last is None:
+        return False
+    return last == len(files) - 1 or Path(expect.__file__).parent in Path(files[last + 1]).parents
+
+
+def _put_back(disturbed: list[str]) -> str:
+    # Names are those of functions; the rest is said in words.
+    names = ", ".join(name if " " in name else f"`{name}`" for name in disturbed[:3])
+    verb = "changed" if any(" " in name for name in disturbed) else "replaced"
+    return f"while it ran your answer {verb} {names}; that has been undone"
+
+
+# --- what a check asks for -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
+    """What a check takes beside the answer, by name; a folder for it is gone afterwards."""
+    found: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        if "device" in check.wants:
+            found["device"] = torch.device(place.device or "cpu")
+        if "tmp_path" in check.wants:
+            found["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="course-")))
+        if "rank" in check.wants:
+            found["rank"] = place.rank
+        if "world_size" in check.wants:
+            found["world_size"] = place.world_size
+        yield found
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float | None) -> Iterator[None]:
+    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed.
+
+    Only the main thread of a process can have an alarm, and native code that does not return cannot
+    be interrupted: checks of answers that may do so are isolated.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+    over = rung = False
+    latest = time.monotonic() + seconds + IMPORTING
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rung
+        if not over and not (_is_importing(frame) and time.monotonic() < latest):
+            rung = True
+            raise DeadlinePassed
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.25)
+    try:
+        yield
+    finally:
+        over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
+    if rung:  # the answer swallowed it and went on
+        raise DeadlinePassed
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: cut off half-way, it would stay in this process as it is then."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextlib.contextmanager
+def _own_names(check: Check, room: Room) -> Iterator[None]:
+    """What the check calls by name stays what it is: an answer can reach its caller's names."""
+    names = check.function.__globals__
+    before = {
+        name: value for name, value in names.items() if callable(value) or isinstance(value, ModuleType)
+    }
+    code = check.function.__code__
+    try:
+        yield
+    finally:
+        changed = [name for name, value in before.items() if names.get(name) is not value]
+        names.update(before)
+        if check.function.__code__ is not code:
+            check.function.__code__ = code
+            changed.append(check.name)
+        room.disturbed += changed
+
+
+@contextlib.contextmanager
+def _memory_ceiling(deadline: float | None) -> Iterator[None]:
+    """An answer that fills memory gets torch's own error instead of taking the kernel down.
+
+    A CUDA context reserves address space at will, so there the ceiling is left out. Where `deadline`
+    is None a worker runs this, and whoever started it watches its memory.
+    """
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        yield
+        return
+    if deadline is None or torch.cuda.is_initialized():
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    ceiling = pages * resource.getpagesize() + MEMORY_CEILING
+    if before[0] != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (ceiling, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+# --- what was raised, and where ---------------------------------------------------------------------
+
+
+def readers_frames(error: BaseException, check: Check) -> list[stacks.Frame]:
+    """The lines of the reader's that the exception passed through, the outermost first."""
+    foreign = (check.function.__code__.co_filename, "<given>")
+    return [f for f in stacks.frames_of(error.__traceback__) if f.readers and f.file not in foreign]
+
+
+def describe_error(error: BaseException, check: Check, example: Sequence[str] = ()) -> list[str]:
+    """What was raised, in which example, and at which of the reader's lines; without addresses, so that it
+    repeats."""
+    described = stacks.raised(error)
+    # What follows this are all overloads of one of torch's functions, over many lines.
+    said, _, _ = steady(described.message).partition(", but expected one of:\n")
+    text = " ".join([line for line in said.splitlines() if line.strip()][:4])
+    lines = [*example, f"`{described.type}: {text}`" if text else f"`{described.type}`"]
+    if mine := readers_frames(error, check):
+        return [*lines, f"at {stacks.place(mine[-1])}"]
+    outside_torch = [f for f in stacks.frames_of(error.__traceback__) if not stacks.in_torch(f.file)]
+    of_check = [f for f in outside_torch if f.file == check.function.__code__.co_filename]
+    # What a helper of the course did, and the call of the answer itself, stand in the example already.
+    if of_check and (not example or of_check[-1] is outside_torch[-1]):
+        lines.append(f"raised by the check when it used what your answer gave: `{of_check[-1].source}`")
+    return lines
+
+
+def still_running(
+    deadline: float | None, position: stacks.Position | None, check: Check | None = None
+) -> str:
+    """The line for a check that did not end, with the loop or the line that it was found in. `deadline` is
+    None where it would never have ended: all waited for each other. Who has returned from the answer may wait
+    for the others in the check.
+
+    The frames of `check`, and of what stands in a file with it, are not the reader's.
+    """
+    where = ""
+    if deadline is None and position and position.in_kit:
+        return "has returned"
+    if position and position.frames:
+        where = f"; it {position.describe(_foreign_to(position, check) if check else ())}"
+    if deadline is None:
+        return f"it would never have ended{where}"
+    return f"still running after {deadline:g} seconds{where}"
+
+
+def _foreign_to(position: stacks.Position, check: Check) -> set[tuple[str, str]]:
+    code = check.function.__code__
+    inside = {(f.file, f.function) for f in position.frames if f.file == code.co_filename}
+    # A mistake stands in the same file as its checks: then it is the check alone that does not count.
+    if position.frame is not None and position.frame.file == code.co_filename:
+        return {(code.co_filename, code.co_name)}
+    return inside
+
+
+def steady(text: str) -> str:
+    """The text without what changes from run to run."""
+    return re.sub(r" at 0x[0-9a-fA-F]+|___torch_mangle_\d+\.", "", text)
+
+
+def keep_for_debugger(error: BaseException, check: Check) -> None:
+    """Leaves the exception where `%debug` looks for it, from the reader's first frame inwards."""
+    tb = error.__traceback__
+    foreign = (check.function.__code__.co_filename, "<given>")
+    while tb is not None:
+        file = tb.tb_frame.f_code.co_filename
+        if stacks.is_readers(file) and file not in foreign:
+            break
+        tb = tb.tb_next
+    # Where no frame is the reader's, all of it is kept: better too much than nothing to look at.
+    tb = tb or error.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(tb), tb
+    if sys.version_info >= (3, 12):
+        sys.last_exc = sys.last_value

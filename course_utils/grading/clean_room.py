@@ -1,0 +1,270 @@
+"""The state that every check starts from, and that is put back afterwards.
+
+A check must not depend on what the reader ran before it, nor change what the reader runs after it:
+random state, default dtype and device, grad mode, autocast, threads, print options, warnings, the
+working folder, signal handlers, and the functions that decide a check (see `originals`). What an answer
+changed and by which it could pass is reported by name (`Room.disturbed`): those functions, the modes that
+see every operator, the default device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from course_utils import machine
+from course_utils.exercise import expect
+from course_utils.grading import tampering
+
+SEED = 20_240_229
+
+
+@dataclass
+class Room:
+    """One visit. `disturbed` names what was changed inside and had to be put back."""
+
+    disturbed: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def clean_room(shared: bool = True) -> Iterator[Room]:
+    """Known state inside; outside, everything is as it was, also after an exception.
+
+    Where the process is not `shared` with a reader, nobody's random state is kept, and nobody can have
+    replaced functions before: looking after that takes a third of the time.
+    """
+    room = Room()
+    with contextlib.ExitStack() as stack:
+        # Torch's own functions first: what follows needs the real ones.
+        stack.enter_context(_real_functions(room, shared))
+        stack.enter_context(_process_state())
+        if shared:
+            stack.enter_context(_random_state())
+        stack.enter_context(_torch_state(room))
+        stack.enter_context(_no_global_hooks())
+        stack.enter_context(_no_modes_left(room))
+        stack.enter_context(expect.situation())
+        # `torch.manual_seed` notes down the whole stack for every kind of GPU, also those that are not there.
+        (torch.manual_seed if len(machine.devices()) > 1 else torch.default_generator.manual_seed)(SEED)
+        random.seed(SEED)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed(SEED % 2**32)
+        yield room
+
+
+# --- functions that decide ------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _real_functions(room: Room, shared: bool) -> Iterator[None]:
+    before = tampering.changes() if shared else []
+    for change in before:
+        change.undo()
+    try:
+        yield
+    finally:
+        for change in tampering.changes():
+            room.disturbed.append(str(change))
+            change.undo()
+        for change in before:
+            change.redo()
+
+
+# --- the process ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _process_state() -> Iterator[None]:
+    folder, variables = Path.cwd(), _environment()
+    collecting, recursion = gc.isenabled(), sys.getrecursionlimit()
+    streams = sys.stdout, sys.stderr
+    handlers = _signal_handlers()
+    hooks = sys.settrace, sys.gettrace(), sys.getprofile()
+    try:
+        with warnings.catch_warnings():
+            # A warning is shown once per place by default: a second run would print less.
+            warnings.simplefilter("ignore")
+            gc.enable()
+            yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        sys.setrecursionlimit(recursion)
+        (gc.enable if collecting else gc.disable)()
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        if sys.gettrace() is not hooks[1]:
+            sys.settrace(hooks[1])
+        if sys.getprofile() is not hooks[2]:
+            sys.setprofile(hooks[2])
+        if _environment() != variables:
+            os.environ.clear()
+            os.environb.update(variables)
+        with contextlib.suppress(OSError):
+            if Path.cwd() != folder:
+                os.chdir(folder)
+
+
+def _environment() -> dict[bytes, bytes]:
+    """The variables, undecoded: decoding all of them takes longer than the rest of this room."""
+    return dict(os.environb._data)
+
+
+def _signal_handlers() -> dict[int, Any]:
+    if threading.current_thread() is not threading.main_thread():
+        return {}  # handlers can only be put back in the main thread
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    return {number: signal.getsignal(number) for number in numbers if signal.getsignal(number) is not None}
+
+
+@contextlib.contextmanager
+def _random_state() -> Iterator[None]:
+    numpy = sys.modules.get("numpy")
+    state = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        yield
+    finally:
+        random.setstate(state[0])
+        torch.set_rng_state(state[1])
+        if state[2] is not None:
+            numpy.random.set_state(state[2])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+# --- torch ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _torch_state(room: Room) -> Iterator[None]:
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    precision = torch.get_float32_matmul_precision()
+    anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    cudnn_names = ("enabled", "benchmark", "deterministic", "allow_tf32")
+    cudnn = {name: getattr(torch.backends.cudnn, name) for name in cudnn_names}
+    printing = vars(torch._tensor_str.PRINT_OPTS).copy()
+    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    try:
+        torch.set_default_dtype(torch.float32)
+        # One thread: sums then have one order, so every run prints the same.
+        torch.set_num_threads(1)
+        # Only where it is needed: switching it imports the compiler, which takes seconds.
+        if deterministic:
+            torch.use_deterministic_algorithms(False)
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False  # of 23 bits it would keep ten
+        torch.autograd.set_detect_anomaly(False)
+        torch.set_printoptions(profile="default", sci_mode=None)
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast("cpu", enabled=False),
+            _no_cuda_autocast(),
+            _no_default_device(room),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.set_float32_matmul_precision(precision)
+        torch.autograd.set_detect_anomaly(*anomaly)
+        for name, value in cudnn.items():
+            setattr(torch.backends.cudnn, name, value)
+        for name, value in printing.items():
+            setattr(torch._tensor_str.PRINT_OPTS, name, value)
+        if not inference:
+            torch.set_grad_enabled(grad)
+
+
+@contextlib.contextmanager
+def _no_cuda_autocast() -> Iterator[None]:
+    if torch.is_autocast_enabled("cuda"):
+        with torch.autocast("cuda", enabled=False):
+            yield
+    else:
+        yield
+        torch.set_autocast_enabled("cuda", False)
+
+
+@contextlib.contextmanager
+def _no_default_device(room: Room) -> Iterator[None]:
+    # The getter answers "cpu" both for "nothing set" and for "cpu set"; setting None where nothing is
+    # set is harmless, and a reader who set "cpu" gets the same tensors.
+    before = torch.get_default_device()
+    if before.type != "cpu":
+        torch.set_default_device(None)
+    try:
+        yield
+    finally:
+        if torch.get_default_device().type != "cpu":
+            # Tensors that the check made afterwards were made there: on `meta` all of them are equal.
+            room.disturbed.append("the default device")
+        if torch.get_default_device() != before:
+            torch.set_default_device(None if before.type == "cpu" else before)
+
+
+_HOOK_TABLES = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
+
+
+@contextlib.contextmanager
+def _no_global_hooks() -> Iterator[None]:
+    """Hooks that the reader has put on every module stay out of the check, and come back."""
+    tables = [getattr(torch.nn.modules.module, name) for name in _HOOK_TABLES]
+    before = [dict(table) for table in tables]
+    for table in tables:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, entries in zip(tables, before, strict=True):
+            table.clear()
+            table.update(entries)
+
+
+@contextlib.contextmanager
+def _no_modes_left(room: Room) -> Iterator[None]:
+    """What was entered inside and never left is left here: modes that see every operator, and the hooks
+    through which tensors are saved for backward. A check that ran under them saw what they let it see."""
+    functions, operators = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    hooks = _saved_tensors_hooks()
+    try:
+        yield
+    finally:
+        while (count := torch._C._len_torch_function_stack()) > functions:
+            mode = torch._C._get_function_stack_at(count - 1)
+            if isinstance(mode, torch.utils._device.DeviceContext):
+                break  # the default device, which is put back elsewhere
+            mode.__exit__(None, None, None)
+            room.disturbed.append("the modes of torch")
+        while (count := torch._C._len_torch_dispatch_stack()) > operators:
+            torch._C._get_dispatch_stack_at(count - 1).__exit__(None, None, None)
+            room.disturbed.append("the modes of torch")
+        while (now := _saved_tensors_hooks()) is not None and now != hooks:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+            room.disturbed.append("the hooks for saved tensors")
+
+
+def _saved_tensors_hooks() -> Any:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)

@@ -1,0 +1,218 @@
+"""`course check NOTEBOOK...`: grades the answers in readers' notebooks.
+
+The demonstrations in a notebook are not run; its answers (see `submission`) are, in a warm process for each
+notebook, with limits on time, memory and processes. Isolated checks and checks on ranks run in processes of
+their own. A process in which an answer has died, run late or left something behind is replaced before the
+next exercise, and an exercise that failed in a process that others had used is judged in a fresh one.
+
+With `--json` the result is one object (schema: `check_schema.json` beside this file):
+
+    {
+      "version": 2,
+      "notebooks": [
+        {
+          "notebook": "reader/01_tensors.ipynb",     as it was given
+          "error": null,                             or a sentence: why it could not be graded
+          "exercises": [
+            {
+              "name": "sliding_windows",
+              "lesson": "01_tensors",
+              "state": "wrong",
+              "told_by": "shares_storage",           the check whose why was told, or null
+              "symptom": null,                       or a sentence that is true of the answer
+              "checks": [
+                {
+                  "name": "right_values",
+                  "state": "passed",
+                  "message": "",                     what the reader is told; lines parted by newlines
+                  "device": null,                    or "cpu", "cuda", "mps"
+                  "seconds": 0.0021
+                }
+              ]
+            }
+          ]
+        }
+      ]
+    }
+
+Notebooks come in the order in which they were given, exercises in that of their lessons, checks in that of
+their file, one entry for each device that a check ran on. States: `passed`, `wrong`, `raised`, `timed out`,
+`died`, `could not check`, `not attempted`. An exercise that is not attempted (no answer in the notebook, or
+what the lesson starts with) has no checks. An exercise is passed when a check passed and none failed.
+
+Exit codes: 0, every exercise of every notebook passed; 1, not all did; 2, something given is not a notebook,
+cannot be read, or is not of this course. The others are graded in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from course_utils.exercise.states import COULD_NOT_CHECK, NOT_ATTEMPTED, PASSED, symbol
+from course_utils.grading.check_run import Outcome
+from course_utils.grading.notebooks import Graded
+from course_utils.grading.report import Report
+from course_utils.lessons import catalog
+from course_utils.processes import workers
+from course_utils.reader.record import open_record
+
+
+def run(
+    notebooks: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False
+) -> int:
+    """Grades the notebooks, prints what came of it, and returns the exit code.
+
+    `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
+    the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
+    together.
+    """
+    course = catalog.load()
+    workers.warm_up()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # what a reader's strings escape is not our business
+        submitted = [notebooks.read(path, course) for path in notebooks]
+    jobs = min(jobs or os.cpu_count() or 1, len(notebooks))
+    with _Progress(len(notebooks)) as progress:
+        graded = notebooks.grade_all(submitted, jobs, progress.one_done)
+    if as_json:
+        print(json.dumps({"version": 2, "notebooks": [_as_data(one) for one in graded]}, indent=2))
+    else:
+        print("\n\n".join(_as_table(one) for one in graded))
+        if len(graded) > 1:
+            print("\n" + _summary(graded))
+        if not keep_record and any(r.state != NOT_ATTEMPTED for one in graded for r in one.reports):
+            print("\nYour own record is left as it was; --record counts these answers in it.")
+    if keep_record:
+        _record([report for one in graded for report in one.reports])
+    if any(one.error for one in graded):
+        return 2
+    return 0 if all(report.state == PASSED for one in graded for report in one.reports) else 1
+
+
+def _record(reports: list[Report]) -> None:
+    """Adds an attempt for each that was graded, none after a pass."""
+    record = open_record()
+    for report in reports:
+        if report.state != NOT_ATTEMPTED and record.state(report.exercise) != PASSED:
+            counts = report.state, report.passed, report.total
+            record.add_attempt(report.exercise, report.topic, *counts, told_by=report.told_by)
+
+
+# --- what is printed ---------------------------------------------------------------------------------
+
+
+def _as_data(one: Graded) -> dict[str, Any]:
+    exercises = [
+        {
+            "name": report.exercise,
+            "lesson": lesson,
+            "state": report.state,
+            "told_by": report.told_by,
+            "symptom": report.symptom or None,
+            "checks": [_check_as_data(outcome) for outcome in report.outcomes],
+        }
+        for report, lesson in zip(one.reports, one.lessons, strict=True)
+    ]
+    return {"notebook": str(one.path), "error": one.error or None, "exercises": exercises}
+
+
+def _check_as_data(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "name": outcome.check,
+        "state": outcome.state,
+        "message": "\n".join(outcome.message),
+        "device": outcome.device,
+        "seconds": round(outcome.seconds, 4),
+    }
+
+
+def _as_table(one: Graded) -> str:
+    lines = [_on_one_line(one.path)]
+    if one.error:
+        return f"{lines[0]}\n  ✗ {one.error}"
+    widths = max(len(r.exercise) for r in one.reports), max(len(r.state) for r in one.reports)
+    for report in one.reports:
+        counted = f"{report.passed}/{report.total}" if report.total else ""
+        name, state = report.exercise.ljust(widths[0]), report.state.ljust(widths[1])
+        row = f"  {symbol(report.state)} {name}  {state}  {counted:>5}  {_in_a_sentence(report)}"
+        lines.append(row.rstrip())
+    return "\n".join(lines)
+
+
+def _on_one_line(path: Path) -> str:
+    """The path as it can be printed anywhere: no name forges a line of the table."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(path))
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _in_a_sentence(report: Report) -> str:
+    """The symptom's first sentence; without one, what the first failing check asks for. Of a pass, what could
+    not be checked here."""
+    if report.symptom:
+        return _first_sentence(report.symptom)
+    told = COULD_NOT_CHECK if report.state == PASSED else report.state
+    titles = [outcome.title for outcome in report.outcomes if outcome.state == told]
+    return (
+        f"could not check: {'; '.join(titles)}" if titles and told == COULD_NOT_CHECK else "".join(titles[:1])
+    )
+
+
+def _first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence (not one inside `code` or a number)."""
+    text = " ".join(text.split())
+    inside = False
+    for i, letter in enumerate(text):
+        inside ^= letter == "`"
+        if letter in ".?!" and not inside and text[i + 1 : i + 2] in ("", " "):
+            return text[: i + 1]
+    return text
+
+
+def _summary(graded: list[Graded]) -> str:
+    states = [report.state for one in graded for report in one.reports]
+    passed = sum(state == PASSED for state in states)
+    text = f"{len(graded)} notebooks: {passed} of {len(states)} exercises passed"
+    if failed := sum(bool(one.error) for one in graded):
+        text += f"; {failed} could not be graded"
+    return text
+
+
+class _Progress:
+    """A bar on the terminal, where there is one and more than one notebook."""
+
+    WIDTH = 30
+
+    def __init__(self, total: int) -> None:
+        self._stream = sys.stderr
+        self._total = total
+        self._count = 0
+        self._lock = threading.Lock()
+        self._shown = total > 1 and self._stream.isatty()
+        self._draw("")
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def one_done(self, path: Path) -> None:
+        """One more notebook is done."""
+        with self._lock:
+            self._count += 1
+            self._draw(path.name)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+    def _draw(self, name: str) -> None:
+        if self._shown:
+            full = self.WIDTH * self._count // self._total
+            bar = "█" * full + "░" * (self.WIDTH - full)
+            self._stream.write(f"\r\033[K{bar} {self._count} of {self._total} {name[:40]}")
+            self._stream.flush()

@@ -1,0 +1,240 @@
+"""A report: what came of one answer, as text for a terminal and as HTML for a notebook.
+
+What is shown is the same on every run, so that notebooks with reports in them can be validated cell by
+cell: no times, no addresses. A colour is never the only sign; every state has a symbol and a word.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html import escape
+
+from course_utils.exercise.predict import TOLD
+from course_utils.exercise.states import (
+    COLOUR,
+    COULD_NOT_CHECK,
+    FAILED,
+    NOT_ATTEMPTED,
+    PASSED,
+    RAISED,
+    WRONG,
+    colour,
+    symbol,
+)
+from course_utils.grading.check_run import Outcome
+from course_utils.lessons.catalog import Solution
+
+
+@dataclass
+class Report:
+    """What came of one answer to one exercise.
+
+    `told_by` is the check whose `why` is told, the first that failed, or None; `symptom` stands before it.
+    `hint` is the next one, (number, of how many, text). `solution` is given once the answer has passed.
+    """
+
+    exercise: str
+    topic: str
+    title: str
+    answer_name: str = ""
+    outcomes: list[Outcome] = field(default_factory=list)
+    told_by: str | None = None
+    symptom: str = ""
+    why: str = ""
+    not_attempted: bool = False
+    hint: tuple[int, int, str] | None = None
+    solution: Solution | None = None
+    notice: str = ""
+
+    @property
+    def state(self) -> str:
+        """*passed* when a check passed and none failed; else that of the first failing check."""
+        if self.not_attempted:
+            return NOT_ATTEMPTED
+        for outcome in self.outcomes:
+            if outcome.state in FAILED:
+                return outcome.state
+        return PASSED if self.passed else COULD_NOT_CHECK
+
+    @property
+    def passed(self) -> int:
+        return sum(outcome.state == PASSED for outcome in self.outcomes)
+
+    @property
+    def total(self) -> int:
+        return len(self.outcomes)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A few lines for the reader, outside any report. Lines are Markdown."""
+
+    title: str
+    body: str = ""
+    code: str = ""
+
+    def __repr__(self) -> str:
+        parts = [self.title, self.body, _indented(self.code, "    ")]
+        return "\n\n".join(part for part in parts if part)
+
+    def _repr_html_(self) -> str:
+        title = f"<div><b>{_inline(self.title)}</b></div>"
+        code = _code(self.code) if self.code else ""
+        return _frame(title + markdown(self.body) + code, COLOUR[NOT_ATTEMPTED])
+
+
+def verdict(report: Report) -> str:
+    """The first line's words: what is the case, and how many checks say so."""
+    if report.state == NOT_ATTEMPTED:
+        return "not attempted"
+    unknown = sum(outcome.state == COULD_NOT_CHECK for outcome in report.outcomes)
+    beside = f", {unknown} could not be checked here" if unknown else ""
+    if report.state == PASSED:
+        return f"passed · {_checks(report.passed)}{beside}"
+    counted = f"{report.passed} of {_checks(report.total - unknown)}{beside}"
+    if report.state == COULD_NOT_CHECK:
+        return f"could not check · {_checks(report.total)}"
+    word = {WRONG: "not yet", RAISED: "not yet, it raised"}.get(report.state, f"not yet, it {report.state}")
+    return f"{word} · {counted}"
+
+
+def as_text(report: Report) -> str:
+    """The report for a terminal."""
+    lines = [f"{symbol(report.state)} {report.answer_name or report.exercise}: {verdict(report)}"]
+    if report.state == NOT_ATTEMPTED:
+        lines.append("  The cell above still holds what it started with.")
+    for outcome, message in _messages(report):
+        lines.append(f"  {symbol(outcome.state)} {_line(outcome)}")
+        lines += [f"      {line}" for entry in message for line in entry.splitlines()]
+    if report.symptom:
+        lines += ["", report.symptom]
+    if report.why:
+        lines += ["", f"Why: {' '.join(report.why.split())}"]
+    if report.hint:
+        lines += ["", f"Hint {report.hint[0]} of {report.hint[1]}: hint({report.answer_name})"]
+    if report.solution:
+        lines += ["", f"Why it works, and one way to write it: solution({report.answer_name})"]
+    if report.notice:
+        lines += ["", report.notice]
+    return "\n".join(lines)
+
+
+def as_html(report: Report) -> str:
+    """The report for a notebook. It takes its text colour from the page, light or dark."""
+    head = (
+        f'<div><span style="color:{colour(report.state)};font-weight:700">{symbol(report.state)}</span> '
+        f"<b>{escape(report.answer_name or report.exercise)}</b> — {escape(verdict(report))}</div>"
+    )
+    parts = [head]
+    if report.state == NOT_ATTEMPTED:
+        parts.append("<div>The cell above still holds what it started with.</div>")
+    parts += [_outcome(outcome, message) for outcome, message in _messages(report)]
+    if report.symptom:
+        parts.append(_below(_inline(report.symptom)))
+    if report.why:
+        parts.append(_below(f"<b>Why</b>: {_inline(report.why)}"))
+    if report.hint:
+        number, total, text = report.hint
+        parts.append(_fold(f"Hint {number} of {total}", markdown(text)))
+    if report.solution:
+        parts.append(_fold("Why it works", markdown(report.solution.why)))
+        parts.append(_fold("One way to write it", _code(report.solution.source)))
+    if report.notice:
+        parts.append(_below(_inline(report.notice)))
+    return _frame("".join(parts), colour(report.state))
+
+
+def markdown(text: str) -> str:
+    """Markdown as HTML."""
+    from markdown_it import MarkdownIt  # 20 ms: only where something is shown
+
+    return MarkdownIt("commonmark").enable("table").render(text) if text else ""
+
+
+def _checks(count: int) -> str:
+    return f"{count} check" if count == 1 else f"{count} checks"
+
+
+def _line(outcome: Outcome) -> str:
+    words = outcome.title
+    if outcome.device not in (None, "cpu"):
+        words += f" ({outcome.device})"
+    return words if outcome.state in (PASSED, WRONG) else f"{words} — {outcome.state}"
+
+
+def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
+    """Each outcome with what is said of it: in full of the first failure; of the others the example and the
+    first difference, or the lines of a prediction. An error at the same line of the reader's is told once."""
+    found, told, failed = [], set(), False
+    for outcome in report.outcomes:
+        message, error = outcome.message, tuple(outcome.message[-2:])
+        if outcome.state == RAISED and error[-1:] and error[-1].startswith("at your line"):
+            if error in told:
+                message = ["the same, at the same line"]
+            elif failed:
+                message = list(error)
+            told.add(error)
+        elif failed and outcome.state == WRONG:
+            message = message[: 2 if message and message[0].startswith("for") else TOLD + 1]
+        failed = failed or outcome.state in FAILED
+        found.append((outcome, message))
+    return found
+
+
+def _outcome(outcome: Outcome, message: list[str]) -> str:
+    title = _inline(_line(outcome))
+    if outcome.state in FAILED:
+        title = f"<b>{title}</b>"
+    sign = f'<span style="color:{colour(outcome.state)};font-weight:700">{symbol(outcome.state)}</span>'
+    lines = "".join(f'<div style="margin-left:1.6em">{_message_line(line)}</div>' for line in message)
+    return f'<div style="margin-left:.2em">{sign} {title}</div>{lines}'
+
+
+# So many lines of an example are shown at once; more are folded under the last one.
+_LINES = 8
+
+
+def _message_line(line: str) -> str:
+    """A line of a message; several lines of code under one word stand as in a cell."""
+    first, _, code = line.partition("\n")
+    if code.count("\n") < _LINES:
+        return _inline(first) + (_code(code) if code else "")
+    last = code.rpartition("\n")[2]
+    summary = f'<summary style="cursor:pointer">{_inline(f"{first} `{last}`, after …")}</summary>'
+    return f"<details>{summary}{_code(code)}</details>"
+
+
+def _below(body: str) -> str:
+    return f'<div style="margin-top:.6em">{body}</div>'
+
+
+def _fold(title: str, body: str) -> str:
+    return (
+        f'<details style="margin-top:.4em"><summary style="cursor:pointer">{escape(title)}</summary>'
+        f'<div style="margin:.2em 0 .2em 1.2em">{body}</div></details>'
+    )
+
+
+def _code(source: str) -> str:
+    return f'<pre style="margin:.4em 0"><code>{escape(source.rstrip())}</code></pre>'
+
+
+def _frame(body: str, edge: str) -> str:
+    style = f"border-left:4px solid {edge};padding:.1em 0 .1em .9em;margin:.2em 0;line-height:1.5"
+    return f'<div style="{style}">{body}</div>'
+
+
+def _inline(text: str) -> str:
+    """Escapes the text and sets what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+
+
+def _indented(text: str, by: str) -> str:
+    return "\n".join(by + line if line else line for line in text.rstrip().splitlines())

@@ -1,0 +1,200 @@
+"""Builds the notebooks: source and exercises in, executed notebook out, only where something changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from course_utils.lessons import catalog, glossary
+from course_utils.lessons.catalog import Course, CourseError, Lesson
+from course_utils.lessons.freshness import stamp, strays, why_stale
+from course_utils.lessons.notebook_files import TooLarge, make_steady, write_notebook
+
+# nbformat, jupytext and nbclient are imported by what builds: `--check` is to be quick.
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+CELL_TIMEOUT = 300  # seconds
+
+# Settings of whoever builds that could show in an output: they do not reach the kernel.
+_PERSONAL = re.compile(r"(COURSE|TORCH|PYTORCH|IPYTHON|JPY|MPL|OMP|MKL|KMP|GOMP|PYTHON)\w*|FORCE_COLOR|LINES")
+
+
+class BuildError(Exception):
+    """A lesson does not run from its first cell to its last; the message names the cell and why."""
+
+
+def run_build(names: list[str], check: bool, force: bool, solved: Path | None) -> int:
+    """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all).
+
+    `check` runs nothing and only says which are stale; `force` rebuilds also what is not. `solved`
+    writes into that folder each lesson with the references in place of the starters; it is not run,
+    which is for papermill to do, and the shipped notebooks are left alone. Returns the exit code:
+    0 all is well, 1 something is stale or could not be built, 2 there is no such lesson.
+    """
+    try:
+        course = catalog.load()
+        lessons = [course.lesson(Path(name).stem) for name in names] or course.lessons
+    except CourseError as error:
+        print(error)
+        return 2
+    if not lessons:
+        print(f"There are no lessons in {course.root / 'notebooks' / 'source'}.")
+        return 2
+    if check:
+        return _say_what_is_stale(course, lessons, whole=not names)
+    failed = 0
+    for lesson in lessons:
+        try:
+            if solved is not None:
+                print(f"{lesson.slug}: {write_solved(course, lesson, solved)}", flush=True)
+            elif force or why_stale(course, lesson):
+                started = time.monotonic()
+                build(course, lesson)
+                print(f"{lesson.slug}: built in {time.monotonic() - started:.0f} s", flush=True)
+            else:
+                print(f"{lesson.slug}: up to date", flush=True)
+        except (BuildError, CourseError, TooLarge) as error:
+            print(f"{lesson.slug}: not built. {error}", flush=True)
+            failed += 1
+    if not names and not failed and solved is None and glossary.write(course):
+        print("glossary: written", flush=True)
+    return 1 if failed else 0
+
+
+def _say_what_is_stale(course: Course, lessons: list[Lesson], whole: bool) -> int:
+    unknown = strays(course) if whole else []
+    try:
+        stale = {lesson.slug: why for lesson in lessons if (why := why_stale(course, lesson))}
+    except CourseError as error:
+        print(error)
+        return 1
+    for slug, why in stale.items():
+        print(f"{slug} {why}")
+    for path in unknown:
+        print(f"{path} has no source")
+    outdated = whole and glossary.is_stale(course)
+    if outdated:
+        print("the glossary is older than the lessons")
+    if stale or outdated:
+        print(f"To mend this: course build {'' if outdated else ' '.join(stale)}".rstrip())
+    if unknown:
+        print(f"To mend this: rm {' '.join(map(str, unknown))}")
+    if not stale and not unknown and not outdated:
+        print(f"{len(lessons)} of {len(lessons)} lessons are up to date")
+    return 1 if stale or unknown or outdated else 0
+
+
+def build(course: Course, lesson: Lesson) -> None:
+    """Runs the lesson and writes its notebook.
+
+    Raises `BuildError` where a cell fails, `CourseError` where the source is not a lesson, `TooLarge`
+    where the notebook would be; the notebook that was there then stays as it was.
+    """
+    from course_utils.lessons.source import notebook_of
+
+    notebook = notebook_of(course, lesson)
+    made_from = stamp(course, lesson, notebook)  # taken before the run: what changes meanwhile is newer
+    execute(notebook, course.root)
+    make_steady(notebook)
+    notebook.metadata["course"] = made_from
+    write_notebook(lesson.notebook, notebook)
+
+
+def write_solved(course: Course, lesson: Lesson, folder: Path) -> Path:
+    """Writes the lesson with the references in place of the starters, not run, and returns its path."""
+    from course_utils.lessons.source import notebook_of
+
+    path = folder / lesson.notebook.name
+    write_notebook(path, notebook_of(course, lesson, solved=True))
+    return path
+
+
+# --- running it --------------------------------------------------------------------------------------
+
+
+def execute(notebook: NotebookNode, root: Path) -> None:
+    """Runs every cell in a fresh kernel of this Python, on the CPU, in an empty folder.
+
+    Raises `BuildError` for the first cell that raises or runs longer than `CELL_TIMEOUT` seconds.
+    """
+    # The file of fonts that matplotlib makes on its first import is made here, so that no kernel
+    # remarks on it.
+    import matplotlib.font_manager  # noqa: F401
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    # Without folders to look in, "python3" is this Python and no kernel that somebody installed.
+    kernels = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
+    running: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder, "work")
+        work.mkdir()
+        client = NotebookClient(
+            notebook,
+            km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels),
+            timeout=CELL_TIMEOUT,
+            startup_timeout=CELL_TIMEOUT,
+            resources={"metadata": {"path": str(work)}},
+            record_timing=False,
+            store_widget_state=False,
+            force_raise_errors=True,  # whatever its tags: papermill stops at every error
+            extra_arguments=["--log-level=ERROR"],
+            on_cell_start=lambda cell, cell_index: running.update(cell=cell, index=cell_index),
+        )
+        try:
+            client.execute(cleanup_kc=True, env=kernel_environment(root, Path(folder)))
+        except CellTimeoutError:
+            raise BuildError(f"{_cell(running)} was still running after {CELL_TIMEOUT} seconds") from None
+        except DeadKernelError:
+            raise BuildError(f"{_cell(running)} ended the kernel") from None
+        except CellExecutionError as error:
+            raised = f"raised {error.ename}: {error.evalue}"
+            raise BuildError(f"{_cell(running)} {raised}\n\n{_without_colours(str(error))}") from None
+
+
+def kernel_environment(root: Path, folder: Path) -> dict[str, str]:
+    """The environment in which a lesson's outputs come out the same on every run and machine.
+
+    `root`: the course; `folder`: an empty folder for its record and for all that programs keep between
+    runs. No GPU is visible in it.
+    """
+    import matplotlib
+
+    kept = {name: value for name, value in os.environ.items() if not _PERSONAL.fullmatch(name)}
+    return kept | {
+        "COURSE_ROOT": str(root),
+        "COURSE_RECORD": str(folder / "record.sqlite"),
+        "COURSE_DEVICE": "cpu",
+        "CUDA_VISIBLE_DEVICES": "",
+        # The package that builds is the one that the lesson imports, wherever the other one is installed.
+        "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "2",
+        "MKL_NUM_THREADS": "2",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "MATPLOTLIBRC": str(Path(matplotlib.get_data_path(), "matplotlibrc")),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),  # a warm one compiles less, and counts so
+        "COLUMNS": "100",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "PYTHON_COLORS": "0",
+    }
+
+
+def _cell(running: dict[str, Any]) -> str:
+    if not running:
+        return "The kernel, before the first cell,"
+    first = next((line for line in running["cell"].source.splitlines() if line.strip()), "")
+    return f"Cell {running['index']} (`{first.strip()}`)"
+
+
+def _without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)

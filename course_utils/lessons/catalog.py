@@ -1,0 +1,287 @@
+"""Finds lessons and exercises by name.
+
+A lesson is a source file `notebooks/source/NN_topic.md`; its exercises are the names in its
+```` ```{exercise} name ```` fences, in their order, and each is the file
+`exercises/<topic>/<name>.py` with its solution in `solutions/<topic>/<name>.py`. Nothing is
+registered anywhere else. Listing them imports no exercise.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from course_utils.exercise import Exercise, Mistake, snake_case
+
+SOURCE_NAME = re.compile(r"(\d\d)_(\w+)\.md")
+EXERCISE_FENCE = re.compile(r"^`{3,}\{exercise\}[ \t]+(\w+)[ \t]*$", re.MULTILINE)
+LESSON_TITLE = re.compile(r"^# +(.+?)[ \t]*$", re.MULTILINE)
+
+
+class CourseError(Exception):
+    """The course's own files do not fit together; the message says which and how."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson. `slug` is the common stem of its source and its notebook."""
+
+    number: int
+    topic: str
+    title: str
+    source: Path
+    notebook: Path
+    exercise_names: tuple[str, ...]
+    needs: tuple[str, ...] = ()  # topics that it builds on
+    reading: int = 0  # minutes
+
+    @property
+    def slug(self) -> str:
+        return self.source.stem
+
+
+@dataclass(frozen=True)
+class Card:
+    """What can be said of an exercise without running its file."""
+
+    name: str
+    answer_name: str
+    title: str
+    minutes: int
+    core: bool
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer to one exercise: why it works, the reference, other right answers, its source text.
+
+    For the course's own tests: `mistakes` that people make, and the mutants of the reference that are
+    `equivalent` to it, with the reason.
+    """
+
+    why: str
+    reference: Any
+    also_right: list[Any]
+    source: str
+    path: Path
+    mistakes: list[Mistake]
+    equivalent: dict[str, str]
+
+
+@dataclass
+class Course:
+    """The lessons below one root, and their exercises by name."""
+
+    root: Path
+    lessons: list[Lesson]
+    _exercises: dict[str, Exercise] = field(default_factory=dict, repr=False)
+    _solutions: dict[str, Solution] = field(default_factory=dict, repr=False)
+
+    @property
+    def exercise_names(self) -> list[str]:
+        return [name for lesson in self.lessons for name in lesson.exercise_names]
+
+    @property
+    def exercises(self) -> dict[str, Exercise]:
+        """Every exercise, loaded, in the order of the lessons."""
+        return {name: self.exercise(name) for name in self.exercise_names}
+
+    def card(self, name: str) -> Card:
+        """What is said of the exercise in its file, which is read and not run."""
+        path = self.root / "exercises" / self.lesson_of(name).topic / f"{name}.py"
+        try:
+            return _card(path)
+        except (OSError, SyntaxError, StopIteration, KeyError) as error:
+            raise CourseError(f"{path} is not a whole exercise: {type(error).__name__}") from None
+
+    def lesson_of(self, name: str) -> Lesson:
+        """The lesson that places the exercise. Raises `CourseError` where none does."""
+        for lesson in self.lessons:
+            if name in lesson.exercise_names:
+                return lesson
+        raise CourseError(f"no lesson has an exercise called {name!r}")
+
+    def lesson(self, word: str) -> Lesson:
+        """The lesson with this number, topic or slug. Raises `CourseError` where there is none."""
+        for lesson in self.lessons:
+            if word in (lesson.slug, lesson.topic, str(lesson.number), f"{lesson.number:02d}"):
+                return lesson
+        slugs = [lesson.slug for lesson in self.lessons]
+        raise CourseError(f"no lesson is called {word!r}{nearest(word, slugs, all_of_them=True)}")
+
+    def name_for(self, answer_name: str) -> str | None:
+        """The exercise whose answer has this name (`MiniDDP` -> `mini_ddp`), or None."""
+        name = snake_case(answer_name)
+        return name if name in self.exercise_names else None
+
+    def exercise(self, name: str) -> Exercise:
+        """The exercise of this name, loaded once. Raises `CourseError` where there is none."""
+        if name not in self._exercises:
+            topic = self.lesson_of(name).topic
+            self._exercises[name] = load_exercise(self.root / "exercises" / topic / f"{name}.py", topic)
+        return self._exercises[name]
+
+    def solution(self, name: str) -> Solution:
+        """The solution of the exercise of this name, loaded once."""
+        if name not in self._solutions:
+            topic = self.lesson_of(name).topic
+            path = self.root / "solutions" / topic / f"{name}.py"
+            self._solutions[name] = load_solution(path, self.exercise(name).answer_name, topic)
+        return self._solutions[name]
+
+
+def default_root() -> Path:
+    """The folder that holds notebooks/, exercises/ and solutions/: COURSE_ROOT, or beside this package."""
+    return Path(os.environ.get("COURSE_ROOT") or Path(__file__).resolve().parent.parent.parent).resolve()
+
+
+def load(root: Path | None = None) -> Course:
+    """The course below `root` (default: `default_root()`); the same object on every call."""
+    return _load((root or default_root()).resolve())
+
+
+@functools.cache
+def _load(root: Path) -> Course:
+    lessons = []
+    for source in sorted((root / "notebooks" / "source").glob("*.md")):
+        if match := SOURCE_NAME.fullmatch(source.name):
+            lessons.append(_lesson(root, source, int(match[1]), match[2]))
+    names = [name for lesson in lessons for name in lesson.exercise_names]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise CourseError(f"placed twice in the lessons: {', '.join(sorted(twice))}")
+    return Course(root, lessons)
+
+
+def _lesson(root: Path, source: Path, number: int, topic: str) -> Lesson:
+    text = source.read_text(encoding="utf-8")
+    title = LESSON_TITLE.search(text)
+    if title is None:
+        raise CourseError(f"{source} has no title: a line that starts with '# '")
+    names = tuple(match[1] for match in EXERCISE_FENCE.finditer(text))
+    notebook = root / "notebooks" / f"{source.stem}.ipynb"
+    needs = re.search(r"^needs: *\[(.*)\]", text, re.MULTILINE)
+    reading = re.search(r"^reading: *(\d+)", text, re.MULTILINE)
+    return Lesson(
+        number,
+        topic,
+        title[1],
+        source,
+        notebook,
+        names,
+        needs=tuple(needs[1].replace(" ", "").split(",")) if needs and needs[1].strip() else (),
+        reading=int(reading[1]) if reading else 0,
+    )
+
+
+@functools.cache
+def _card(path: Path) -> Card:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    made = next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "exercise"
+    )
+    given = {keyword.arg: keyword.value for keyword in made.keywords}
+    starter = next(
+        node
+        for node in tree.body
+        if "exercise.starter" in map(ast.unparse, getattr(node, "decorator_list", ()))
+    )
+    core = ast.literal_eval(given["core"]) if "core" in given else False
+    title = (ast.get_docstring(tree) or "").partition("\n")[0].strip()
+    return Card(path.stem, starter.name, title, ast.literal_eval(given["minutes"]), core)
+
+
+def anchor(heading: str) -> str:
+    """The id of a heading as JupyterLab makes it: not percent-encoded."""
+    return heading.replace("`", "").replace("*", "").replace(" ", "-")
+
+
+def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
+    """What to say after "there is no such name": the one that is nearest, in either case, or all."""
+    lower = {name.lower(): name for name in names}
+    if close := difflib.get_close_matches(word.lower(), lower, n=1):
+        return f"; did you mean {lower[close[0]]}?"
+    return f"; there are {', '.join(lower.values())}" if all_of_them and lower else ""
+
+
+def load_exercise(path: Path, topic: str) -> Exercise:
+    """Loads one exercise file. Raises `CourseError` where the file is not a whole exercise."""
+    module = _import(path, f"exercises.{topic}.{path.stem}")
+    exercise = getattr(module, "exercise", None)
+    if not isinstance(exercise, Exercise):
+        raise CourseError(f"{path} has no `exercise = Exercise(...)`")
+    if exercise.starter_object is None:
+        raise CourseError(f"{path} has no starter")
+    if snake_case(exercise.answer_name) != path.stem:
+        raise CourseError(f"{path}: the starter is called {exercise.answer_name}, the file {path.stem}")
+    title, _, task = inspect.cleandoc(module.__doc__ or "").partition("\n")
+    if not title or not task.strip():
+        raise CourseError(f"{path}: its docstring is the task: a title, an empty line, what is asked")
+    exercise.name, exercise.topic, exercise.path = path.stem, topic, path
+    exercise.title, exercise.task = title.strip(), task.strip("\n")
+    exercise.starter_source = _without_decorator(inspect.getsource(exercise.starter_object))
+    return exercise
+
+
+def load_solution(path: Path, answer_name: str, topic: str) -> Solution:
+    """Loads one solution file. Raises `CourseError` where it lacks the answer or a reason."""
+    module = _import(path, f"solutions.{topic}.{path.stem}")
+    if not hasattr(module, answer_name):
+        raise CourseError(f"{path} does not define {answer_name}")
+    if not module.__doc__:
+        raise CourseError(f"{path} does not say why it works: it has no docstring")
+    source = _up_to_other_answers(path.read_text(encoding="utf-8"))
+    return Solution(
+        why=inspect.cleandoc(module.__doc__),
+        reference=getattr(module, answer_name),
+        also_right=getattr(module, "also_right", []),
+        source=source,
+        path=path,
+        mistakes=getattr(module, "mistakes", []),
+        equivalent=getattr(module, "equivalent", {}),
+    )
+
+
+def _import(path: Path, name: str) -> ModuleType:
+    if not path.is_file():
+        raise CourseError(f"{path} is missing")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pickling look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _without_decorator(source: str) -> str:
+    lines = textwrap.dedent(source).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "class ")))
+    return "\n".join(lines[start:]).rstrip() + "\n"
+
+
+def _up_to_other_answers(text: str) -> str:
+    """The part of a solution file that a reader is shown as the answer.
+
+    The docstring goes (it is shown as prose) and so does all below the line `# Other right answers`.
+    """
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    body = lines[tree.body[0].end_lineno :]
+    end = next((i for i, line in enumerate(body) if line.startswith("# Other right answers")), len(body))
+    return "\n".join(body[:end]).strip() + "\n"

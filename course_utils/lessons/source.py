@@ -1,0 +1,217 @@
+"""From what an author writes to the cells of a notebook.
+
+A source is MyST Markdown, as jupytext reads it: a front matter with the minutes that reading takes, the
+title, prose, code cells. Each ```` ```{exercise} name ```` fence becomes three cells: the task, the
+starter, the call of `check`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from typing import Any
+
+import jupytext
+import nbformat
+from jupytext.myst import MystMetadataParsingError
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from course_utils.exercise import Exercise
+from course_utils.lessons.catalog import Course, CourseError, Lesson
+from course_utils.lessons.freshness import repository
+from course_utils.lessons.notebook_files import KERNELSPEC, LANGUAGE
+
+TASK, STARTER, CHECK, SETUP = "task", "starter", "check", "setup"
+
+_EXERCISE = re.compile(r"^(`{3,})\{exercise\}[ \t]+(\w+)[ \t]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_DIRECTIVE = re.compile(r"^(?:`{3,}|~{3,}|:{3,})[ \t]*\{([\w-]+)\}", re.MULTILINE)
+
+
+def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> NotebookNode:
+    """The lesson as a notebook that has not been run.
+
+    `solved`: with the references in place of the starters. Each cell of an exercise carries
+    `{"course": {"exercise": name, "role": "task" | "starter" | "check"}}` in its metadata. Raises
+    `CourseError` where the source cannot be read so.
+    """
+    try:
+        read = jupytext.reads(lesson.source.read_text(encoding="utf-8"), fmt="md:myst")
+    except (ValueError, nbformat.ValidationError, MystMetadataParsingError) as error:
+        raise CourseError(f"{lesson.source}: {error}") from error
+    reading = read.metadata.get("reading")
+    if reading is not None and not isinstance(reading, int):
+        raise CourseError(f"{lesson.source}: `reading` in its front matter is a whole number of minutes")
+    cells: list[NotebookNode] = []
+    for cell in read.cells:
+        if cell.cell_type == "markdown":
+            cells += _prose(course, lesson, cell.source, solved)
+        else:
+            cells.append(cell)
+    if links := _neighbours(course, lesson):
+        cells.append(new_markdown_cell(links))
+    _add_top(cells, lesson, _routes(course, lesson, reading), repository(course.root))
+    placed = tuple(cell.metadata.course.exercise for cell in cells if role(cell) == STARTER)
+    if placed != lesson.exercise_names:
+        raise CourseError(f"{lesson.source}: an exercise fence is not closed, or is inside another")
+    for cell, cell_id in zip(cells, cell_ids(cells), strict=True):
+        cell["id"] = cell_id
+    return new_notebook(cells=cells, metadata={"kernelspec": KERNELSPEC, "language_info": LANGUAGE})
+
+
+def role(cell: NotebookNode | dict[str, Any]) -> str | None:
+    """What a cell of the course is for (`TASK`, `STARTER`, `CHECK`, `SETUP`), or None."""
+    return cell["metadata"].get("course", {}).get("role")
+
+
+def cell_ids(cells: list[NotebookNode]) -> list[str]:
+    """An id for each cell that follows from its content: it stays when other cells come and go."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for cell in cells:
+        digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:12]
+        seen[digest] += 1
+        ids.append(digest if seen[digest] == 1 else f"{digest}-{seen[digest]}")
+    return ids
+
+
+def colab_cell(address: str) -> NotebookNode:
+    """The cell that fetches the course on Colab, from `address`, and does nothing elsewhere.
+
+    COURSE_REPOSITORY in the environment stands for another address or a local folder. What the course
+    lacks on Colab is known to the fetched course (`course_utils/colab.py`), not to the cell: a notebook
+    that a reader has saved goes on working with a course that has moved on.
+    """
+    address = address.rstrip("/").removesuffix(".git")
+    source = f"""\
+# On Colab this fetches the course, and leaves the torch that is there alone. Elsewhere it does nothing.
+import sys
+from importlib.util import find_spec
+
+if "google.colab" in sys.modules and not find_spec("course_utils"):
+    import os
+    import runpy
+    import subprocess
+    from pathlib import Path
+
+    # Your progress is in the `workspace` of this folder, for as long as Colab keeps the session.
+    course = Path("{address.rpartition("/")[2]}").resolve()
+    if not (course / "course_utils").exists():
+        address = os.environ.get("COURSE_REPOSITORY") or "{address}"
+        clone = ["git", "clone", "--quiet", "--depth=1", address, str(course)]
+        done = subprocess.run(clone, capture_output=True, text=True)
+        if done.returncode:
+            said = " ".join(done.stderr.split())
+            why = RuntimeError(f"The course could not be fetched from {{address}}: {{said}}")
+            why._render_traceback_ = lambda: [str(why)]  # this sentence instead of a traceback
+            raise why
+    runpy.run_path(str(course / "course_utils" / "colab.py"), run_name="__main__")
+    sys.path.insert(0, str(course))"""
+    return new_code_cell(source, metadata={"course": {"role": SETUP}})
+
+
+def colab_badge(address: str, slug: str) -> str | None:
+    """The badge that opens the lesson on Colab, as Markdown; None where the repository is not on GitHub."""
+    found = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
+    if found is None:
+        return None
+    colab = "https://colab.research.google.com"
+    notebook = f"{colab}/github/{found[1]}/blob/main/notebooks/{slug}.ipynb"
+    return f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({notebook})"
+
+
+def _prose(course: Course, lesson: Lesson, text: str, solved: bool) -> list[NotebookNode]:
+    """Markdown, parted where an exercise stands in it."""
+    cells = []
+    start = 0
+    for fence in _EXERCISE.finditer(text):
+        if fence[3].strip():
+            raise CourseError(f"{lesson.source}: the fence of {fence[2]} is not empty")
+        cells += _markdown(lesson, text[start : fence.start()])
+        cells += exercise_cells(course, fence[2], solved)
+        start = fence.end()
+    return cells + _markdown(lesson, text[start:])
+
+
+def _markdown(lesson: Lesson, text: str) -> list[NotebookNode]:
+    if unknown := _DIRECTIVE.search(text):
+        raise CourseError(
+            f"{lesson.source}: Jupyter shows no `{{{unknown[1]}}}`; code cells and exercises start at the "
+            "margin and are closed, and there are no other directives"
+        )
+    return [new_markdown_cell(text.strip("\n"))] if text.strip() else []
+
+
+def exercise_cells(course: Course, name: str, solved: bool) -> list[NotebookNode]:
+    """The task, the starter (`solved`: the reference), the call of `check`."""
+    exercise = course.exercise(name)
+    start = course.solution(name).source if solved else exercise.starter_source
+    way = "★ Core" if exercise.core else "Further"
+    task = f"### {exercise.title}\n\n{exercise.task}\n\n*{way} · about {exercise.minutes} minutes.*"
+    return [
+        new_markdown_cell(task, metadata=_mark(name, TASK)),
+        new_code_cell(start.strip("\n"), metadata=_mark(name, STARTER)),
+        new_code_cell(f"check({exercise.answer_name})", metadata=_mark(name, CHECK)),
+    ]
+
+
+def _mark(name: str, role: str) -> dict[str, Any]:
+    return {"course": {"exercise": name, "role": role}}
+
+
+def _neighbours(course: Course, lesson: Lesson) -> str:
+    """Links to the lesson before and the one after."""
+    at = course.lessons.index(lesson)
+    before, after = course.lessons[:at][-1:], course.lessons[at + 1 :][:1]
+    links = [f"← [{one.number:02d} {one.title}]({one.slug}.ipynb)" for one in before]
+    links += [f"[{one.number:02d} {one.title}]({one.slug}.ipynb) →" for one in after]
+    return " · ".join(links)
+
+
+HOUR = 60
+
+
+def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
+    """The three ways through a lesson and how long each takes, worked out from its exercises."""
+    if reading is None:
+        return None
+    exercises = [course.exercise(name) for name in lesson.exercise_names]
+    core = [one for one in exercises if one.core]
+    first = _that_fit(core, HOUR - reading)[:2]
+    in_core, in_all = (reading + sum(one.minutes for one in some) for some in (core, exercises))
+    ways = []
+    if first and in_core > HOUR:
+        names = " and ".join(f"`{one.answer_name}`" for one in first)
+        ways.append(f"**One hour**: read, and solve {names}")
+    ways.append(f"**Core**, {in_core} minutes: all that is marked ★")
+    if in_all > in_core:
+        ways.append(f"**Everything**, {in_all} minutes")
+    return " · ".join(ways) + f" · {reading} minutes of {'each' if len(ways) > 1 else 'it'} are reading."
+
+
+def _that_fit(exercises: list[Exercise], minutes: int) -> list[Exercise]:
+    """In their order, those for which there is time after the ones before."""
+    chosen = []
+    for one in exercises:
+        if one.minutes <= minutes:
+            chosen.append(one)
+            minutes -= one.minutes
+    return chosen
+
+
+def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, address: str | None) -> None:
+    """Below the title the ways through the lesson and, with an address, the way to Colab."""
+    title = f"# {lesson.title}"
+    if not cells or cells[0].cell_type != "markdown" or cells[0].source.splitlines()[0].strip() != title:
+        raise CourseError(f"{lesson.source}: the lesson begins with its title, `{title}`")
+    rest = cells[0].source.partition("\n")[2].strip("\n")
+    badge = colab_badge(address, lesson.slug) if address else None
+    top = [title, routes, badge, rest]
+    cells[0].source = "\n\n".join(part for part in top if part)
+    codes = [cell for cell in cells if cell.cell_type == "code"]
+    if codes and "parameters" in codes[0].metadata.get("tags", []):
+        codes[1].metadata["jupyter"] = {"source_hidden": True}  # the set-up: nothing to read before the hook
+    if address:
+        first = next((i for i, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
+        cells.insert(first, colab_cell(address))

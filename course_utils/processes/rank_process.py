@@ -1,0 +1,70 @@
+"""The inside of a rank: joins the process group, runs the function, and stays.
+
+It stays after the function has returned: a rank that leaves would break the connections of those that still
+wait for it, and their report would say that instead of where they wait.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from course_utils.processes import worker_process
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+
+
+def run_rank(
+    function: Callable[..., Any],
+    rank: int,
+    world_size: int,
+    args: tuple[Any, ...],
+    backend: str,
+    port: int,
+    recorded: bool = False,
+) -> Any:
+    """`function(rank, world_size, *args)` inside a process group of `world_size` ranks. `recorded`: the last
+    descriptor that this process was handed is a file for `lane_watch`."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="127.0.0.1",
+        # Otherwise gloo looks up this machine by its name: slow, and without a network it may fail.
+        GLOO_SOCKET_IFNAME=LOOPBACK,
+    )
+    if "nccl" in backend:
+        torch.cuda.set_device(rank)
+    # Rank 0 was handed a socket that listens already: nobody can take its port, and nobody is too early.
+    listening = {"master_listen_fd": worker_process.handed_over[0]} if rank == 0 else {}
+    store = dist.TCPStore("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False, **listening)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    _name_waiting()
+    if not recorded:
+        return function(rank, world_size, *args)
+    from course_utils.watching.lane_watch import watching
+
+    with watching(worker_process.handed_over[-1]):
+        return function(rank, world_size, *args)
+
+
+def _name_waiting() -> None:
+    """Makes a wait that the reader's own line begins visible on the stack: of a function in C++ nothing is,
+    and a rank that waits in one could not be told from one that sleeps."""
+    for kind in (torch._C._distributed_c10d.Work, torch._C.Future):
+        kind.wait = _visible(kind.wait)
+
+
+def _visible(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
+
+    return wait

@@ -1,0 +1,283 @@
+"""The same function in several real processes that can talk to each other.
+
+`run_ranks` is for readers: it prints what the ranks print and returns what they return, or raises an error
+that says what went wrong on which rank, and where every other rank was. `ranks` is for checks: it returns
+one `Result` for each rank, whatever happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+from course_utils import machine
+from course_utils.processes import tree
+from course_utils.processes.rank_process import run_rank
+from course_utils.processes.stacks import Position, place
+from course_utils.processes.workers import Result, Worker, attend, close_all, once_more
+from course_utils.watching import lanes
+from course_utils.watching.lanes import Recording
+
+DEADLINE = 30.0
+# The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than
+# in every rank.
+PRELOAD = ("torch._dynamo",)
+# Where all ranks that are not done wait for each other, or for one that is, nothing will happen any more.
+# That much is concluded from this many looks in a row, this many seconds apart, at which nothing had moved.
+LOOKS, LOOK_EVERY = 4, 0.25
+# Seconds beyond the deadline in which ranks that all wait then are looked at to the end: on a busy machine
+# they may have begun to wait just before it.
+LOOK_ON = 4.0
+# Seconds of processor time between two looks. Answering one takes less; clocks tick in hundredths.
+SPENT_ON_A_LOOK = 0.025
+STUCK = "nothing moved any more"
+
+_LOST = re.compile(r"connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+
+
+class RankError(RuntimeError):
+    """Some rank did not return. The message says what each of them did; `results` holds the details."""
+
+    def __init__(self, message: str, results: list[Result]) -> None:
+        super().__init__(message)
+        self.results = results
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.results)
+
+    def _render_traceback_(self) -> list[str]:
+        # What IPython shows for this exception: the frames of this package tell a reader nothing.
+        return f"{type(self).__name__}: {self}".splitlines()
+
+
+def run_ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    deadline: float = DEADLINE,
+    record: bool = False,
+) -> list[Any] | Recording:
+    """Runs `function(rank, world_size, *args)` in `world_size` processes of one process group.
+
+    Returns what the ranks return, in their order, tensors on the CPU. What they print is printed when all
+    have ended, rank by rank. Raises `RankError` when a rank raises, dies or is not done after `deadline`
+    seconds; nothing is left running then. Where all of them wait for each other just then, they are looked
+    at a little longer: whether that is for ever.
+
+    `record`: returns a `Recording` of what each rank did when, for `draw.lanes` and `explore.lanes`, and
+    raises nothing of what ranks did. `lanes.record_from_here()` in the function leaves out what came before.
+    Noting every operator makes the ranks slower.
+    """
+    if record:
+        recording, results = _recorded(function, world_size, args, deadline)
+        _print_labelled(results)
+        return recording
+    results = ranks(function, world_size, *args, deadline=deadline)
+    _print_labelled(results)
+    if any(result.state != "returned" for result in results):
+        raise RankError(describe(results, deadline), results)
+    return [result.value for result in results]
+
+
+def ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    deadline: float = DEADLINE,
+    preload: Sequence[str] = (),
+) -> list[Result]:
+    """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each.
+
+    The backend is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
+    only wait for each other are "timed out", with their position, before the deadline. Nothing is left
+    running. `preload` is that of `Worker`. Raises `TypeError` when the function or an argument cannot be
+    sent, `WorkersError` when no process could be started.
+    """
+    return once_more(lambda: _attempt(function, world_size, args, deadline, preload)[0])
+
+
+def _recorded(
+    function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
+) -> tuple[Recording, list[Result]]:
+    def attempt() -> tuple[Recording, list[Result]]:
+        with contextlib.ExitStack() as open_files:
+            # Files without a name: whatever becomes of this process, nothing of them stays.
+            logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
+            results, stopped = _attempt(
+                function, world_size, args, deadline, ("course_utils.watching.lane_watch",), logs
+            )
+            written = []
+            for log in logs:
+                log.seek(0)
+                written.append(log.read())
+        told = [_in_one_line(result, results) for result in results]
+        return lanes.read(results, written, told, describe(results, deadline), stopped), results
+
+    return once_more(attempt)
+
+
+def _in_one_line(result: Result, results: Sequence[Result]) -> str:
+    if _kind(result, results) == _CUT_OFF:
+        return "lost its connection"
+    return _lines(result)[0]
+
+
+def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
+    """What became of each rank, the likely cause first. One rank, one or two lines."""
+    kinds = [_kind(result, results) for result in results]
+    lines = [_verdict(results, deadline)]
+    for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
+        lines += _describe_one(rank, results[rank], kinds[rank])
+    return "\n".join(lines)
+
+
+def _attempt(
+    function: Callable[..., Any],
+    world_size: int,
+    args: tuple[Any, ...],
+    deadline: float,
+    preload: Sequence[str],
+    logs: Sequence[IO[bytes]] = (),
+) -> tuple[list[Result], float]:
+    if world_size < 1:
+        raise ValueError(f"world_size is {world_size}; at least one rank is needed")
+    workers: list[Worker] = []
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+            for rank in range(world_size):
+                hand_over = (listening.fileno(),) if rank == 0 else ()
+                hand_over += tuple(log.fileno() for log in logs[rank : rank + 1])
+                workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
+        backend = _backend(world_size)
+        for rank, worker in enumerate(workers):
+            worker.begin(run_rank, function, rank, world_size, args, backend, port, bool(logs))
+        return _await_all(workers, deadline)
+    finally:
+        close_all(workers)
+
+
+# The order in which ranks are spoken of: causes before what follows from them.
+_DIED, _RAISED, _LATE, _CUT_OFF, _RETURNED = range(5)
+
+
+def _kind(result: Result, results: Sequence[Result]) -> int:
+    anyone_died = any(other.state == "died" for other in results)
+    if anyone_died and result.state == "raised" and lost_connection(str(result.error)):
+        return _CUT_OFF
+    return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
+
+
+def lost_connection(message: str) -> bool:
+    """Whether an error says that the process at the other end is gone."""
+    return _LOST.search(message) is not None
+
+
+def _verdict(results: Sequence[Result], deadline: float) -> str:
+    bad = [result for result in results if result.state != "returned"]
+    if not bad:
+        return f"all {len(results)} ranks have returned"
+    of = f"{len(bad)} of {len(results)} ranks" if len(results) > 1 else "the rank"
+    if all(result.state == "timed out" for result in bad):
+        why = "and nothing moved any more" if bad[0].how == STUCK else f"within {deadline:g} s"
+        return f"{of} did not return {why}"
+    return f"{of} did not return"
+
+
+def _describe_one(rank: int, result: Result, kind: int) -> list[str]:
+    if kind == _CUT_OFF:
+        frame = result.error.frame
+        return [f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else "")]
+    lines = [f"rank {rank} {line}" if i == 0 else f"    {line}" for i, line in enumerate(_lines(result))]
+    if kind == _RAISED and (frame := result.error.frame):
+        lines.append(f"    at {place(frame)}, in {frame.function}")
+    return lines
+
+
+def _lines(result: Result) -> list[str]:
+    return result.describe().splitlines() or [""]
+
+
+def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:
+    """What became of each, and when those were ended that had not ended (infinite: none was)."""
+    results: dict[int, Result] = {}
+    stopped = math.inf
+    stillness = _Stillness()
+    patience = deadline
+    while True:
+        busy = [worker for worker in workers if not worker.done]
+        attend(busy, min([LOOK_EVERY, *(worker.left(patience) for worker in busy)]))
+        for rank, worker in enumerate(workers):
+            if rank not in results and worker.done:
+                results[rank] = worker.finish()
+        waiting = {rank: worker for rank, worker in enumerate(workers) if rank not in results}
+        if not waiting:
+            break
+        late = all([worker.left(patience) <= 0 for worker in waiting.values()])
+        if late or stillness.look(workers, waiting):
+            # All of them say where they are before the first is ended: its end would change the others.
+            positions = {rank: worker.position() for rank, worker in waiting.items()}
+            if late and patience == deadline and _all_meet(positions):
+                patience += LOOK_ON
+                continue
+            stopped = time.monotonic()
+            for rank, worker in waiting.items():
+                how = f"deadline of {deadline:g} s" if late else STUCK
+                results[rank] = worker.give_up(positions[rank], how)
+            break
+    return [results[rank] for rank in range(len(workers))], stopped
+
+
+class _Stillness:
+    """Whether all ranks that have not ended wait for others, and nothing moves any more."""
+
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._spent = 0.0
+        self._looks = 0
+        self._last = time.monotonic()
+
+    def look(self, workers: list[Worker], waiting: dict[int, Worker]) -> bool:
+        """True once enough looks in a row have found the same."""
+        if time.monotonic() - self._last < LOOK_EVERY:
+            return False
+        found = self._found(workers, waiting)
+        self._looks = 0 if found is None else self._looks + 1 if found == self._before else 1
+        self._before = found
+        self._last = time.monotonic()
+        return self._looks >= LOOKS
+
+    def _found(self, workers: list[Worker], waiting: dict[int, Worker]) -> dict[int, Position | None] | None:
+        """Where those wait that are not done; None where something moves."""
+        if any(worker.begun is None for worker in waiting.values()):
+            return None
+        # The cheap question first, and no question asked of a process that runs. Also those that are done
+        # count: gloo may still be sending from them.
+        living = [worker.pid for worker in workers if worker.alive]
+        spent, self._spent = self._spent, tree.seconds_spent(living)
+        if any(map(tree.is_running, living)) or self._spent - spent > SPENT_ON_A_LOOK:
+            return None
+        positions = {rank: worker.position(attempts=1) for rank, worker in waiting.items()}
+        return positions if _all_meet(positions) else None
+
+
+def _all_meet(positions: dict[int, Position | None]) -> bool:
+    return all(at is not None and at.meets_others for at in positions.values())
+
+
+def _print_labelled(results: Sequence[Result]) -> None:
+    for rank, result in enumerate(results):
+        for line in result.output.splitlines():
+            print(f"[rank {rank}] {line}")
+        if result.output_cut:
+            print(f"[rank {rank}] … and {result.output_cut} more bytes")
+
+
+def _backend(world_size: int) -> str:
+    return "cpu:gloo,cuda:nccl" if machine.serves("cuda", world_size) else "gloo"

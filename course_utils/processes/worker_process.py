@@ -1,0 +1,249 @@
+"""The inside of a warm process: what it does between being forked and being killed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import getpass
+import linecache
+import os
+import pickle
+import random
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from course_utils.processes import transport
+from course_utils.processes.stacks import Raised, raised
+
+LINUX = sys.platform == "linux"
+# Larger results are refused: whoever waits for them would have to hold them too.
+LARGEST_RESULT = 1 << 30
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+_libc = ctypes.CDLL(None)
+_getpid, _exit = os.getpid, os._exit  # an answer may replace these
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What a new process is given: its connections, its limits, its folder for temporary files.
+
+    `address_space` is a limit in bytes on top of what it has, or 0 for none; `handed_over` are
+    descriptors that its first call knows what to do with.
+    """
+
+    token: bytes
+    call_fd: int
+    output_fd: int
+    dump_fd: int
+    address_space: int
+    folder: str
+    server_pid: int
+    handed_over: tuple[int, ...] = ()
+
+
+# The descriptors of this process's `Birth`.
+handed_over: tuple[int, ...] = ()
+
+
+def live(birth: Birth) -> None:
+    """Becomes a worker: answers calls until the connection closes. Never returns."""
+    try:
+        _settle(birth)
+        connection = socket.socket(fileno=birth.call_fd)
+        _answer_calls(connection, birth)
+    except BaseException:  # whatever went wrong, a forked process must not go on as the server
+        _exit(1)
+    _exit(0)
+
+
+def set_child_subreaper() -> bool:
+    """From now on, orphans among this process's descendants become its children. False: not possible here."""
+    return LINUX and _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def _settle(birth: Birth) -> None:
+    global handed_over
+    handed_over = birth.handed_over
+    os.setsid()
+    if LINUX:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    else:
+        threading.Thread(target=_end_with_server, args=(birth.server_pid,), daemon=True).start()
+    if os.getppid() != birth.server_pid:
+        _exit(1)
+    set_child_subreaper()
+    _ask_no_name_server()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _keep_only(birth)
+    faulthandler.register(signal.SIGUSR1, file=birth.dump_fd, all_threads=False, chain=False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["TMPDIR"] = birth.folder
+    tempfile.tempdir = None
+    # What is defined in a notebook belongs to `__main__`; the server's own is not it.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    if LINUX and birth.address_space:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limit = used + birth.address_space
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        if most != resource.RLIM_INFINITY:  # inside another worker, whose limit holds for what it starts
+            limit = min(limit, most)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _start_torch()
+
+
+def _ask_no_name_server() -> None:
+    """From now on, this process looks up machines in this machine's own list alone.
+
+    Whoever connects to a `TCPStore` looks up a name for its address, to have one for messages: it asks the
+    name server about 127.0.0.1, and where none answers, the rank begins ten seconds late.
+    """
+    configure = getattr(_libc, "__nss_configure_lookup", None)  # of glibc; elsewhere nothing is changed
+    if configure is not None:
+        configure(b"hosts", b"files")
+
+
+def _keep_only(birth: Birth) -> None:
+    """Standard streams of its own, and no descriptor of the server's or of another worker's."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(birth.output_fd, 1)
+    os.dup2(birth.output_fd, 2)
+    low = 3
+    for keep in sorted((birth.call_fd, birth.dump_fd, *birth.handed_over)):
+        os.closerange(low, keep)
+        low = keep + 1
+    os.closerange(low, max(low, 1 << 20 if LINUX else 4096))
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout, sys.stderr = (
+        os.fdopen(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        for fd in (1, 2)
+    )
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+
+
+def _start_torch() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    # All workers are forked with the same generators; processes started on their own would differ.
+    torch.default_generator.seed()  # `torch.seed` would also look for every kind of GPU
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    random.seed()
+
+
+def _end_with_server(server_pid: int) -> None:
+    while os.getppid() == server_pid:
+        time.sleep(0.2)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _answer_calls(connection: socket.socket, birth: Birth) -> None:
+    pid = _getpid()
+    while True:
+        try:
+            header = transport.read_exactly(connection.recv, transport.HEADER_BYTES)
+            _, length = transport.read_header(birth.token, header)
+            payload = transport.read_exactly(connection.recv, length)
+        except EOFError:
+            return
+        connection.sendall(transport.frame(birth.token, transport.STARTED))
+        result = _call(payload)
+        del payload
+        if _getpid() != pid:
+            _exit(0)  # the answer forked, and this is the copy: it has no result to give
+        _flush()
+        connection.sendall(transport.frame(birth.token, transport.RESULT, result))
+
+
+def _call(payload: bytes) -> bytes:
+    """Runs one call; the result as bytes: a value or a `Raised`."""
+    try:
+        function, args = _unpack(payload)
+        value = function(*args)
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the call, not the worker
+        return _packed_error(error)
+    try:
+        data, sources = transport.dumps(value, to_cpu=True)
+        if len(data) > LARGEST_RESULT:
+            raise ValueError(f"it takes {len(data)} bytes; at most {LARGEST_RESULT} can be sent")
+    except BaseException as error:
+        what = f"the result, of type {type(value).__name__}, cannot be sent to another process: {error}"
+        return pickle.dumps(("raised", Raised(type(error).__name__, what, text=what), False))
+    return pickle.dumps(("returned", data, sources))
+
+
+def _packed_error(error: BaseException) -> bytes:
+    for name in list(linecache.cache):
+        linecache.checkcache(name)
+    return pickle.dumps(("raised", raised(error), _is_out_of_memory(error)))
+
+
+def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...]]:
+    setup, sources, data = pickle.loads(payload)
+    if setup:
+        sys.path[:] = setup["path"]
+        folder = os.environ["TMPDIR"]
+        os.environ.clear()
+        os.environ.update(setup["environment"], TMPDIR=folder)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", _compiler_cache(setup["environment"]))
+        sys.setrecursionlimit(setup["recursion_limit"])
+        with contextlib.suppress(OSError):
+            os.chdir(setup["folder"])
+    transport.install_sources(sources)
+    function, args = transport.loads(data)
+    for thing in (function, *args):
+        _publish(thing)
+    return function, args
+
+
+def _compiler_cache(environment: dict[str, str]) -> str:
+    """Where torch keeps what it has compiled when it is not in a warm process.
+
+    In a worker's own temporary folder it would be gone with the worker, and every first use of the compiler
+    would take ten seconds instead of one.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid_{os.getuid()}"
+    return str(Path(environment.get("TMPDIR", "/tmp")) / f"torchinductor_{user}")
+
+
+def _publish(thing: Any) -> None:
+    """Puts what a notebook defines and `thing` uses into `__main__`: plain pickle looks there for functions
+    and classes, and the compiler for whatever a function of `__main__` uses by name."""
+    if not isinstance(thing, type | types.FunctionType):
+        thing = type(thing)
+    names = {thing.__name__: thing} if thing.__module__ == "__main__" else {}
+    for one in (thing, *vars(thing).values()):
+        if isinstance(one, types.FunctionType) and one.__globals__.get("__name__") == "__main__":
+            names |= {name: value for name, value in one.__globals__.items() if not name.startswith("__")}
+    vars(sys.modules["__main__"]).update(names)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    _libc.fflush(None)

@@ -1,0 +1,124 @@
+"""`course lab`: the reader's copies of the lessons, and JupyterLab on them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from course_utils.lessons.catalog import default_root, load
+from course_utils.reader import workspace
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
+SETTINGS = Path(__file__).resolve().parent / "lab_settings"
+FIRST = "00_start_here.ipynb"
+
+
+def run(browser: bool, port: int | None) -> int:
+    """Copies the lessons that are missing and serves JupyterLab until Ctrl-C. Returns the exit code."""
+    root = default_root()
+    if not workspace.shipped_lessons(root):
+        print(f"There are no lessons in {root / 'notebooks'}. This makes them: {_course()} build")
+        return 1
+    try:
+        found = workspace.copy_missing(root)
+    except OSError as error:
+        print(f"The lessons cannot be copied to {root / 'workspace'}: {error.strerror or error}")
+        return 1
+    if found.copied:
+        print(f"Copied to workspace/: {', '.join(found.copied)}")
+    for slug in found.newer:
+        print(f"The course has a newer {slug} than your copy.")
+        print(f"To have it beside yours: {_course()} lab --fresh {slug}")
+    _serve(root / "workspace", browser, port, _where_the_reader_stopped(root))
+    return 0
+
+
+def put_beside(name: str) -> int:
+    """Puts a fresh copy of a lesson beside the reader's. Returns the exit code."""
+    try:
+        path = workspace.copy_beside(default_root(), name)
+    except workspace.NoSuchLesson as error:
+        print(error)
+        return 2
+    except OSError as error:
+        print(f"The lesson cannot be copied: {error.strerror or error}")
+        return 1
+    print(f"A fresh copy is in workspace/{path.name}; yours is as it was.")
+    return 0
+
+
+def _course() -> str:
+    """The command `course` as the reader has to type it here: it may not be on their path."""
+    ours = Path(sys.executable).parent / "course"
+    if shutil.which("course") == str(ours):
+        return "course"
+    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
+
+
+def _where_the_reader_stopped(root: Path) -> str:
+    """The notebook of the exercise that something was last recorded of; the first lesson without one."""
+    from course_utils.reader.record import open_record
+
+    course = load(root)
+    rows = open_record().summary()
+    known = [name for name in course.exercise_names if name in rows and rows[name].last]
+    if not known:
+        return FIRST
+    return course.lesson_of(max(known, key=lambda name: rows[name].last)).notebook.name
+
+
+def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None:
+    from jupyterlab.labapp import LabApp
+
+    page = f"/lab/tree/{notebook}" if (folder / notebook).exists() else "/lab"
+    token = secrets.token_hex(24)
+    arguments = [
+        f"--ServerApp.root_dir={folder}",
+        f"--ServerApp.open_browser={browser}",
+        f"--IdentityProvider.token={token}",
+        # Lessons run in the Python that this is, whatever other kernels the reader has installed.
+        "--ServerApp.kernel_spec_manager_class=course_utils.reader.lab_kernels.OnlyThisPython",
+        f"--LabApp.default_url={page}",
+        f"--LabApp.app_settings_dir={SETTINGS}",  # no question about news
+        f"--LabApp.workspaces_dir={folder / '.lab'}",  # tabs of other projects stay there
+        "--Application.log_level=ERROR",
+    ]
+    if port is not None:
+        arguments += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    if os.geteuid() == 0:
+        arguments.append("--ServerApp.allow_root=True")
+    server = LabApp.initialize_server(arguments)
+    _stop_without_a_question(server)
+    address = f"{server.connection_url.rstrip('/')}{page}?token={token}"
+    server.io_loop.add_callback(_say, address)
+    server.start()
+
+
+def _say(address: str) -> None:
+    print(f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n", flush=True)
+
+
+def _stop_without_a_question(server: ServerApp) -> None:
+    """Ctrl-C, and a terminal that is closed, stop the server and its kernels.
+
+    Its own way is to ask at a terminal, and elsewhere to leave the kernels alone.
+    """
+    stopping = False
+
+    def stop(*_: Any) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            server.stop(from_signal=True)
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, stop)

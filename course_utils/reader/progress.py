@@ -1,0 +1,210 @@
+"""What `progress()` shows: one lesson, or the map of all; where the reader stands, and what is next.
+
+Exercises are read, not run: listing them imports no torch.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from course_utils.exercise.states import NOT_ATTEMPTED, PASSED, colour, symbol
+from course_utils.lessons.catalog import anchor
+
+if TYPE_CHECKING:
+    from course_utils.lessons.catalog import Card, Course, Lesson
+    from course_utils.reader.record import Record, Row
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One exercise and where the reader stands with it."""
+
+    card: Card
+    state: str
+    attempts: int
+    solution_seen: bool
+
+    @property
+    def left(self) -> int:
+        """Minutes that it will still take."""
+        return 0 if self.state == PASSED else self.card.minutes
+
+    @property
+    def words(self) -> str:
+        many = f", {self.attempts} attempt{'s' if self.attempts > 1 else ''}" if self.attempts else ""
+        return f"{self.state}{many}{', solution seen' if self.solution_seen else ''}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One lesson and where the reader stands in it."""
+
+    lesson: Lesson
+    entries: list[Entry]
+
+    def of(self, core: bool) -> list[Entry]:
+        """The core exercises, or the further ones."""
+        return [entry for entry in self.entries if entry.card.core == core]
+
+    def passed(self, core: bool) -> str:
+        some = self.of(core)
+        return f"{sum(entry.state == PASSED for entry in some)} of {len(some)}"
+
+    def left(self, core: bool) -> int:
+        """Minutes for the exercises that are not passed."""
+        return sum(entry.left for entry in self.of(core))
+
+    @property
+    def done(self) -> float:
+        """The share of the core that is passed, of everything where nothing is core."""
+        some = self.of(True) or self.entries
+        return sum(entry.state == PASSED for entry in some) / len(some) if some else 0.0
+
+    @property
+    def heading(self) -> str:
+        return f"{self.lesson.number:02d} {self.lesson.title}"
+
+
+class Progress:
+    """Where a reader stands, as text and as HTML: in the lesson `here`, or in all.
+
+    What it shows is read once, when it is made.
+    """
+
+    def __init__(self, course: Course, record: Record, here: Lesson | None = None) -> None:
+        self.notice = record.notice or ""
+        rows = record.summary()
+        self.all = [
+            Standing(lesson, [_entry(course.card(name), rows.get(name)) for name in lesson.exercise_names])
+            for lesson in course.lessons
+        ]
+        self.here = next((one for one in self.all if here is not None and one.lesson.slug == here.slug), None)
+
+    @property
+    def next(self) -> tuple[Standing, Entry] | None:
+        """The first exercise that is not passed, core before further; None when all are."""
+        for core in (True, False):
+            for standing in [self.here] if self.here else self.all:
+                for entry in standing.of(core):
+                    if entry.state != PASSED:
+                        return standing, entry
+        return None
+
+    def __repr__(self) -> str:
+        lines = _lesson_text(self.here) if self.here else _map_text(self.all)
+        return "\n".join([*lines, "", self._next_line(), *(["", self.notice] if self.notice else [])])
+
+    def _repr_html_(self) -> str:
+        body = _lesson_html(self.here) if self.here else _map_html(self.all)
+        following = self.next
+        line = "Every exercise is passed."
+        if following:
+            standing, entry = following
+            link = _link(standing.lesson, entry.card.title, f"<code>{entry.card.answer_name}</code>")
+            line = f"Next: {link} in {escape(standing.heading)}"
+        more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
+        notice = f"<p>{escape(self.notice)}</p>" if self.notice else ""
+        return f"{body}<p>{line}{more}</p>{notice}"
+
+    def _next_line(self) -> str:
+        if self.next is None:
+            return "Every exercise is passed."
+        standing, entry = self.next
+        return f"Next: {entry.card.answer_name} in {standing.lesson.slug}"
+
+
+def _entry(card: Card, row: Row | None) -> Entry:
+    if row is None:
+        return Entry(card, NOT_ATTEMPTED, 0, False)
+    return Entry(card, row.state or NOT_ATTEMPTED, row.attempts, row.solution_seen)
+
+
+def _lesson_text(one: Standing) -> list[str]:
+    lines = [f"{one.heading}"]
+    width = max((len(entry.card.answer_name) for entry in one.entries), default=0)
+    for core, name in ((True, "Core"), (False, "Further")):
+        if one.of(core):
+            lines.append(f"{name} · {one.passed(core)} · {one.left(core)} minutes left")
+        for entry in one.of(core):
+            lines.append(f"  {symbol(entry.state)} {entry.card.answer_name:<{width}}  {entry.words}")
+    return lines
+
+
+def _map_text(every: list[Standing]) -> list[str]:
+    width = max((len(one.heading) for one in every), default=0)
+    lines = []
+    for one in every:
+        core, further = (
+            f"{name} {one.passed(kind)}, {one.left(kind)} min left" if one.of(kind) else ""
+            for name, kind in (("core", True), ("further", False))
+        )
+        lines.append(f"{one.heading:<{width}}  {core:<28} {further}".rstrip())
+    return lines
+
+
+_LEFT = "text-align:left;padding:.1em .9em .1em 0"
+
+
+def _lesson_html(one: Standing) -> str:
+    rows = []
+    for core, name in ((True, "Core"), (False, "Further")):
+        if one.of(core):
+            head = f"<b>{name}</b> · {one.passed(core)} · {one.left(core)} minutes left"
+            rows.append(f'<tr><td colspan="3" style="{_LEFT};padding-top:.6em">{head}</td></tr>')
+        for entry in one.of(core):
+            sign = f"color:{colour(entry.state)};font-weight:700"
+            link = _link(one.lesson, entry.card.title, _inline(entry.card.title))
+            rows.append(
+                f'<tr><td style="{_LEFT};{sign}">{symbol(entry.state)}</td><td style="{_LEFT}">{link}</td>'
+                f'<td style="{_LEFT}">{escape(entry.words)}</td></tr>'
+            )
+    return (
+        f'<p><b>{escape(one.heading)}</b></p><table style="border-collapse:collapse">{"".join(rows)}</table>'
+    )
+
+
+def _map_html(every: list[Standing]) -> str:
+    head = "".join(
+        f'<th style="{_LEFT}">{word}</th>' for word in ("lesson", "core", "further", "minutes left")
+    )
+    rows = [f"<tr>{head}</tr>"]
+    for one in every:
+        left = f"{one.left(True)} + {one.left(False)}" if one.of(False) else f"{one.left(True)}"
+        cells = (_link(one.lesson, "", escape(one.heading)), one.passed(True), one.passed(False), left)
+        rows.append("<tr>" + "".join(f'<td style="{_LEFT}">{cell}</td>' for cell in cells) + "</tr>")
+    return f'{_picture(every)}<table style="border-collapse:collapse">{"".join(rows)}</table>'
+
+
+def _picture(every: list[Standing]) -> str:
+    from course_utils.draw.course_map import Stop, course_map
+
+    number = {one.lesson.topic: one.lesson.number for one in every}
+    stops = [
+        Stop(
+            one.lesson.number,
+            one.lesson.title,
+            one.done,
+            tuple(number[topic] for topic in one.lesson.needs if topic in number),
+        )
+        for one in every
+    ]
+    picture = course_map(stops)
+    png = base64.b64encode(picture.png()).decode()
+    said = escape(picture.description, quote=True)
+    wide = round(picture.get_figwidth() * 100)
+    return f'<img alt="{said}" src="data:image/png;base64,{png}" style="width:{wide}px;max-width:100%">'
+
+
+def _link(lesson: Lesson, title: str, shown: str) -> str:
+    """To the heading of this title in the lesson's notebook; without a title, to its beginning."""
+    place = f"#{escape(anchor(title), quote=True)}" if title else ""
+    return f'<a href="{lesson.slug}.ipynb{place}">{shown}</a>'
+
+
+def _inline(title: str) -> str:
+    """A title with its code as code."""
+    parts = escape(title).split("`")
+    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))

@@ -1,0 +1,124 @@
+"""The reader's own copies of the lessons, in `workspace/`. Nothing here ever writes over a file.
+
+Whether the course has another version of a lesson than the reader is read off the notebooks themselves: a
+built notebook carries a digest of its cells, and the reader's copy keeps it, whatever is written into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from course_utils.lessons import glossary
+from course_utils.lessons.catalog import nearest
+
+LESSON = re.compile(r"(\d\d)_(\w+)")
+
+
+class NoSuchLesson(Exception):
+    """The course has no lesson of that name; the message says which it has."""
+
+
+@dataclass
+class Copied:
+    """What `copy_missing` did and found: lessons by their slug."""
+
+    copied: list[str] = field(default_factory=list)
+    newer: list[str] = field(default_factory=list)  # the course's is not the one that the reader has
+
+
+def shipped_lessons(root: Path) -> list[Path]:
+    """The course's notebooks, in their order."""
+    return sorted(p for p in (root / "notebooks").glob("*.ipynb") if LESSON.fullmatch(p.stem))
+
+
+def copy_missing(root: Path) -> Copied:
+    """Copies the lessons that `workspace/` lacks. Raises OSError where it cannot be written to."""
+    workspace = root / "workspace"
+    workspace.mkdir(exist_ok=True)
+    found = Copied()
+    here: set[tuple[str, str]] | None = None
+    if (extra := root / "notebooks" / glossary.NAME).is_file():
+        _copy(extra, workspace / glossary.NAME)
+    for notebook in shipped_lessons(root):
+        if _copy(notebook, workspace / notebook.name):
+            found.copied.append(notebook.stem)
+            continue
+        version = _version(notebook)
+        if here is None:
+            here = {version for path in workspace.glob("*.ipynb") if (version := _version(path))}
+        # A copy that does not say what it was made from may be anything: nothing is claimed about it.
+        if version and _version(workspace / notebook.name) and version not in here:
+            found.newer.append(notebook.stem)
+    return found
+
+
+def copy_beside(root: Path, name: str) -> Path:
+    """Copies a lesson (its number, topic or slug) beside the reader's, under a name that is free.
+
+    Returns the new file. Raises `NoSuchLesson`, or OSError where it cannot be written.
+    """
+    notebook = _find(root, name)
+    workspace = root / "workspace"
+    workspace.mkdir(exist_ok=True)
+    target, number = workspace / f"{notebook.stem}.new.ipynb", 1
+    while not _copy(notebook, target):
+        number += 1
+        target = workspace / f"{notebook.stem}.new{number}.ipynb"
+    return target
+
+
+def _find(root: Path, name: str) -> Path:
+    lessons = shipped_lessons(root)
+    word = Path(name).name.removesuffix(".ipynb")
+    for path in lessons:
+        number, topic = LESSON.fullmatch(path.stem).groups()
+        if word in (path.stem, topic, number, str(int(number))):
+            return path
+    raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
+
+
+def _copy(source: Path, target: Path) -> bool:
+    """Copies a file whole or not at all; False where there is one already."""
+    if target.exists() or target.is_symlink():
+        return False
+    whole = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        whole.write_bytes(source.read_bytes())
+        try:
+            target.hardlink_to(whole)  # unlike a rename, this never replaces a file
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            whole.rename(target)
+    finally:
+        whole.unlink(missing_ok=True)
+    _trust(target)
+    return True
+
+
+def _trust(path: Path) -> None:
+    """Tells Jupyter that the outputs in this notebook come from where the notebook comes from.
+
+    Without it JupyterLab shows them without their pictures' and reports' styles until they are run.
+    """
+    import nbformat
+    from nbformat.sign import NotebookNotary
+
+    with contextlib.suppress(Exception):  # a matter of looks: nothing of it is worth a failure
+        notary = NotebookNotary()
+        notary.log.setLevel("CRITICAL")
+        notary.sign(nbformat.read(path, as_version=4))
+
+
+def _version(path: Path) -> tuple[str, str] | None:
+    """The lesson and the version of it that a notebook was made from; None where it does not say."""
+    try:
+        made_from = json.loads(path.read_text(encoding="utf-8"))["metadata"]["course"]
+        return str(made_from["lesson"]), str(made_from["cells_digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
