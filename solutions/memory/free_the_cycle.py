@@ -33,6 +33,7 @@ def free_the_cycle(sizes: list[int]) -> Any:
 
 # Other right answers
 
+import functools
 import gc
 from dataclasses import dataclass, field
 
@@ -87,12 +88,7 @@ def _collects(sizes):
 _PLAIN = "weakref.ref(parent)"
 mistakes = [
     Edit("a closure keeps it", _PLAIN, "(lambda: parent)", told_by="freed"),
-    Edit(
-        "a proxy of itself",
-        "parent.children.append(self)",
-        "parent.children.append(weakref.ref(self)())\n                self.above = parent",
-        told_by="freed",
-    ),
+    Edit("keeps what it read", "@property", "@functools.cached_property", told_by="freed"),
     Edit(
         "weak downwards too",
         "parent.children.append(self)",
