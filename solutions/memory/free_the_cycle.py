@@ -33,7 +33,6 @@ def free_the_cycle(sizes: list[int]) -> Any:
 
 # Other right answers
 
-import functools
 import gc
 from dataclasses import dataclass, field
 
@@ -88,7 +87,12 @@ def _collects(sizes):
 _PLAIN = "weakref.ref(parent)"
 mistakes = [
     Edit("a closure keeps it", _PLAIN, "(lambda: parent)", told_by="freed"),
-    Edit("keeps what it read", "@property", "@functools.cached_property", told_by="freed"),
+    Edit(
+        "keeps what it read",
+        "self._parent()",
+        "vars(self).setdefault('kept', self._parent())",
+        told_by="freed",
+    ),
     Edit(
         "weak downwards too",
         "parent.children.append(self)",
