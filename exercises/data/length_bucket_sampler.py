@@ -4,8 +4,8 @@ Write a batch sampler: iterating over it gives lists of indices into `lengths`. 
 
 - shuffles all indices and cuts them into pools of `pool * batch_size`,
 - sorts each pool by length and cuts it into batches of `batch_size`,
-- gives the batches of all pools in shuffled order. Every index comes exactly once; the last pool may leave one shorter
-  batch.
+- gives the batches of all pools in shuffled order. Every index comes exactly once; the last pool may leave
+  one shorter batch.
 
 `set_epoch(epoch)` says which shuffle is next; it starts with epoch 0. The same `seed` and epoch give the
 same batches; torch's global random state plays no part and stays as it is. `len(sampler)` is the number of

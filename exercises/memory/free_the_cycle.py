@@ -8,7 +8,7 @@ The function below builds a chain of blocks and returns the first. Each block kn
   block is `None`.
 - `data` and `children` stay as they are. Don't call the collector.
 
-`free_the_cycle([3, 2]).children[0].parent.data.shape` → `(3,)`
+After `first = free_the_cycle([3, 2])`: `first.children[0].parent is first` → `True`
 """
 
 import gc
@@ -50,42 +50,55 @@ def free_the_cycle(sizes: list[int]) -> Any:
     return first
 
 
-@exercise.check
-def freed(free_the_cycle):
-    """All blocks are freed with the last reference to the first
-
-    CPython frees an object when its last reference goes. In a cycle each object has one more, from inside.
-    Then the garbage collector has to find it, and it counts objects, not bytes.
-    """
-    with Rows() as rows:
-        for sizes in ([1000], [1000, 2000], [1000, 2000, 3000, 4000]):
-            with rows.of(f"sizes {sizes}"):
-                expect.given(
-                    f"sizes = {sizes}\nfirst = free_the_cycle(sizes)\ndel first",
-                    free_the_cycle=free_the_cycle,
-                )
-                left = measure.live_bytes(free_the_cycle, sizes).left
-                expect.equal(left, 0, what="the bytes that are left when nobody has the first block")
+def _expect_parent(block, parent, what):
+    came = block.parent
+    wanted = "None" if parent is None else "`block` itself"
+    expect.true(came is parent, f"{what} is of the type `{type(came).__name__}`, expected {wanted}")
 
 
 @exercise.check
 def chain(free_the_cycle):
     """Each block knows its parent and its children
 
-    A weak reference gives its object when it is called, as long as the object is there.
+    Somebody has to hold a block, or it goes at once: its parent does, in `children`. The way back is the weak
+    one. `weakref.ref` gives its object when it is called; it is not the object, and neither is a proxy.
     """
     t = expect.given("first = free_the_cycle([4, 3, 2])", free_the_cycle=free_the_cycle)
-    blocks, sizes = [t.first], []
+    blocks = [t.first]
     while blocks[-1].children:
         expect.equal(len(blocks[-1].children), 1, what="the number of `children`")
         blocks.append(blocks[-1].children[0])
     sizes = [tuple(block.data.shape) for block in blocks]
-    expect.equal(sizes, [(4,), (3,), (2,)], what="the shapes of `data` along the chain")
-    expect.true(t.first.parent is None, f"`first.parent` is {expect.show(t.first.parent)}, expected None")
+    expect.equal(sizes, [(4,), (3,), (2,)], what="the list of the shapes of `data` along the chain")
+    _expect_parent(t.first, None, "`first.parent`")
     for above, below in zip(blocks, blocks[1:], strict=False):
-        expect.true(
-            below.parent is above, "`block.children[0].parent` is not `block`", "expected: the same object"
-        )
+        _expect_parent(below, above, "`block.children[0].parent`")
+
+
+@exercise.check
+def freed(free_the_cycle):
+    """All blocks are freed with the last reference to the first
+
+    CPython frees an object when its last reference goes, be it in a variable, a list or a cache. `__del__`
+    runs no sooner. In a cycle each object has a reference from inside. It waits for the garbage collector
+    then, and that counts objects, not bytes.
+    """
+
+    def used(sizes, read):
+        first = block = free_the_cycle(sizes)
+        while read and block.children:
+            block = block.children[0]
+            block.parent  # noqa: B018
+        return first
+
+    with Rows() as rows:
+        for count, read in ((1, ""), (3, ""), (3, "first.children[0].parent\n")):
+            with rows.of(f"{count} in the chain" + " and `parent` read" * bool(read)):
+                sizes = [1000] * count
+                setup = f"first = free_the_cycle({sizes})\n{read}del first"
+                expect.given(setup, free_the_cycle=free_the_cycle)
+                left = measure.live_bytes(used, sizes, read).left
+                expect.equal(left, 0, what="the number of bytes that are still there")
 
 
 @exercise.check
@@ -94,15 +107,13 @@ def parents_go(free_the_cycle):
 
     Who has a block in the middle of the chain has what is below it. What is above it belongs to others.
     """
-    t = expect.given("block = free_the_cycle([4, 3, 2]).children[0]", free_the_cycle=free_the_cycle)
-    expect.true(t.block.parent is None, "`block.parent` is still there", "expected: None, nobody has it")
+    setup = "first = free_the_cycle([4, 3, 2])\nblock = first.children[0]\nblock.parent"
+    t = expect.given(setup, free_the_cycle=free_the_cycle)
+    gone = weakref.ref(t.first.data)
+    t.run("del first")
+    expect.true(gone() is None, "the `data` of a parent that nobody has is still there")
+    _expect_parent(t.block, None, "`block.parent`")
     expect.equal(tuple(t.block.children[0].data.shape), (2,), what="the shape of the `data` below it")
-    kept = free_the_cycle([4, 3])
-    gone = weakref.ref(kept.data)
-    below = kept.children[0]
-    del kept
-    expect.true(gone() is None, "the `data` of a parent that nobody has is still there", "expected: freed")
-    expect.true(below.parent is None, "`block.parent` is not None then", "expected: None")
 
 
 @exercise.check

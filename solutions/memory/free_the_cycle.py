@@ -88,9 +88,9 @@ _PLAIN = "weakref.ref(parent)"
 mistakes = [
     Edit("a closure keeps it", _PLAIN, "(lambda: parent)", told_by="freed"),
     Edit(
-        "a proxy of itself",
-        "parent.children.append(self)",
-        "parent.children.append(weakref.ref(self)())\n                self.above = parent",
+        "keeps what it read",
+        "self._parent()",
+        "vars(self).setdefault('kept', self._parent())",
         told_by="freed",
     ),
     Edit(
