@@ -11,7 +11,7 @@ from course_utils.draw.picture import Picture
 from course_utils.exercise import Check
 from course_utils.exercise.kits.runs import Case
 from course_utils.exercise.states import FAILED
-from course_utils.grading import attempt, check_run
+from course_utils.grading import check_run, starter
 from course_utils.lessons import catalog
 from course_utils.measure.training import Run, record_run
 
@@ -71,7 +71,7 @@ def runs_of(answer: Callable[..., Any]) -> Runs:
         f"`{called}` is as you were given it.",
     )
     yours, mine = None, {}
-    if not attempt.is_starter(case.exercise, answer):
+    if not starter.is_starter(case.exercise, answer):
         yours, told, mine = _recorded(case, answer)
     also = {what: [lists[what], mine[what]] for what in lists if what in mine and what != "losses"}
     return Runs(sick, yours if yours and yours.losses else None, case.healthy(), told, also)
@@ -119,7 +119,7 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
         made = given._names.items()
         lists.update({k: v for k, v in made if type(v) is list and v and all(type(n) is float for n in v)})
 
-    outcome = check_run.conduct(check := Check("card", "", treated), answer, deadline=check.deadline)
+    outcome = check_run.run(check := Check("card", "", treated), answer, deadline=check.deadline)
     lines = [line for line in outcome.message if not line.startswith(("for ", "for\n"))]
     told = f"Your run ended early: {'; '.join(lines)}" if outcome.state in FAILED else ""
     return run, told, lists

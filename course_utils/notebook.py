@@ -29,7 +29,8 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
     `record=False` shows the report without counting an attempt. After a pass none is counted either.
     """
     from course_utils.exercise.states import FAILED, PASSED
-    from course_utils.grading import attempt
+    from course_utils.grading import attempt, starter
+    from course_utils.grading.report import Report
 
     names = sys._getframe(1).f_globals
     exercise = _find(answer, names)
@@ -40,8 +41,8 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
             return _nothing_to_check(exercise)
         answer = names[exercise.answer_name]
     _warm_up_for(exercise)
-    if attempt.is_starter(exercise, answer):
-        return attempt.Report(
+    if starter.is_starter(exercise, answer):
+        return Report(
             exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True
         )
     report = attempt.grade(exercise, answer)

@@ -16,8 +16,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from course_utils.lessons import catalog, freshness, glossary
-from course_utils.lessons import build
+from course_utils.lessons import build, catalog, freshness, glossary
 from course_utils.lessons.build import run_build
 from course_utils.lessons.catalog import CourseError
 from course_utils.lessons.notebook_files import (
@@ -296,7 +295,8 @@ def test_forced_rebuild_from_elsewhere_differs_only_where_tagged(built, tmp_path
     before = notebook.stat().st_mtime_ns
     environment = {name: value for name, value in os.environ.items() if name != "COURSE_ROOT"}
     environment |= {"PYTHONPATH": str(root), "PYTHONHASHSEED": "7", "COLUMNS": "40"}
-    command = "from course_utils.lessons import build\nraise SystemExit(build.run_build([], False, True, None))"
+    command = "import sys; from course_utils.lessons.build import run_build; "
+    command += "sys.exit(run_build([], False, True, None))"
     subprocess.run([sys.executable, "-c", command], cwd=tmp_path, env=environment, check=True)
     assert notebook.stat().st_mtime_ns > before
     shipped = built / "notebooks" / "01_shapes.ipynb"

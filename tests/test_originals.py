@@ -65,7 +65,6 @@ def with_other_code():
         alter(torch, "isclose", lambda a, b, **_: torch.ones(2, dtype=torch.bool)),
         alter(torch.Tensor, "__invert__", lambda self: torch.zeros(2, dtype=torch.bool)),
         alter(torch.Tensor, "any", lambda self: torch.tensor(False)),
-        alter(torch.testing._comparison, "default_tolerances", lambda *_: (0.0, 10.0)),
         alter(math, "isclose", lambda *_, **__: True),
         alter(builtins, "bool", lambda *_: False),
         alter(mismatch, "looked", lambda: None),
@@ -76,12 +75,12 @@ def with_other_code():
     ids=lambda answer: answer.__name__,
 )
 def test_no_pass_by_changing_what_decides_and_all_is_put_back(answer):
-    outcome = check_run.conduct(CHECK, answer, Place())
+    outcome = check_run.run(CHECK, answer, Place())
     assert outcome.state == "wrong" and "has been undone" in outcome.message[0], outcome
     assert tampering.changes() == []
-    outcome = check_run.conduct(CHECK, lambda: torch.ones(2), Place())
+    outcome = check_run.run(CHECK, lambda: torch.ones(2), Place())
     assert (outcome.state, outcome.message) == ("passed", [])
-    assert check_run.conduct(CHECK, lambda: torch.zeros(2), Place()).state == "wrong"
+    assert check_run.run(CHECK, lambda: torch.zeros(2), Place()).state == "wrong"
 
 
 def test_what_the_reader_changed_before_is_theirs_again_afterwards():
@@ -89,7 +88,7 @@ def test_what_the_reader_changed_before_is_theirs_again_afterwards():
     theirs = SimpleNamespace(__call__=mine)
     torch.equal = theirs
     try:
-        assert check_run.conduct(CHECK, lambda: torch.ones(2), Place()).state == "passed"
+        assert check_run.run(CHECK, lambda: torch.ones(2), Place()).state == "passed"
         assert torch.equal is theirs
     finally:
         torch.equal = mine
@@ -99,7 +98,7 @@ PATCHED_BEFORE = """
 import torch
 from course_utils import check
 torch.Tensor.is_contiguous = lambda self: True
-torch.Tensor.data_ptr = torch.UntypedStorage.data_ptr = torch.Tensor.mul = lambda *_: 1
+torch.Tensor.data_ptr = torch.UntypedStorage.data_ptr = lambda *_: 1
 torch.equal = len
 
 from course_utils.grading import clean_room
@@ -123,7 +122,7 @@ def test_what_was_changed_before_the_first_check_is_put_away_for_it():
 def test_names_that_hide_nothing_are_no_change():
     torch.Tensor.of_my_own, torch.of_my_own = len, len
     try:
-        assert check_run.conduct(CHECK, lambda: torch.ones(2), Place()).state == "passed"
+        assert check_run.run(CHECK, lambda: torch.ones(2), Place()).state == "passed"
     finally:
         del torch.Tensor.of_my_own, torch.of_my_own
 

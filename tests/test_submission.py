@@ -284,7 +284,7 @@ def test_ipython_is_imported_only_for_magics(tmp_path):
 
     read(tmp_path, "import torch\nx = '%d' % 1\ny = '?'", "def answer(): return '!ls'")
     script = (
-        "import sys, pathlib\nfrom course_utils import submission\n"
+        "import sys, pathlib\nfrom course_utils.grading import answers\n"
         f"assert answers.read(pathlib.Path({str(tmp_path / 'notebook.ipynb')!r})).recipe('answer')\n"
         "assert 'IPython' not in sys.modules and 'nbformat' not in sys.modules"
     )

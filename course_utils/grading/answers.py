@@ -28,12 +28,13 @@ import symtable
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from course_utils.exercise import snake_case
 from course_utils.lessons.catalog import Course, Lesson, nearest
+from course_utils.processes.stacks import Frame
 
 # Cell magics whose body is Python of this notebook.
 CODE_MAGICS = ("time", "timeit", "capture", "prun", "debug")
@@ -95,6 +96,20 @@ class Recipe:
     def made(self) -> bool:
         """Whether this process has made it already."""
         return self.name in _made and _made[self.name][0] == self
+
+    @property
+    def source(self) -> str:
+        """The piece that defines the answer; no text where it is not a definition."""
+        found = [piece.source for piece in self.pieces if self._defines(piece)]
+        return found[-1] if found and found[-1].lstrip().startswith(("def ", "class ", "@")) else ""
+
+    def shown(self, frame: Frame) -> Frame:
+        """The frame with its line of the notebook; nothing else is the reader's."""
+        for piece in self.pieces:
+            lines = piece.source.split("\n")
+            if piece.filename == frame.file and 0 <= frame.line - piece.first_line < len(lines):
+                return replace(frame, source=lines[frame.line - piece.first_line].strip(), readers=True)
+        return replace(frame, readers=False)
 
     def _compiled(self, piece: Piece) -> types.CodeType:
         text = "\n" * (piece.first_line - 1) + piece.source

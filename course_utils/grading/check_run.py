@@ -6,6 +6,7 @@ The same function runs in the reader's kernel and, for isolated checks and ranks
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import signal
 import sys
@@ -24,8 +25,10 @@ import torch
 from course_utils.exercise import Check, expect
 from course_utils.exercise.states import (
     COULD_NOT_CHECK,
+    DIED,
     PASSED,
     RAISED,
+    STATES,
     TIMED_OUT,
     WRONG,
 )
@@ -34,6 +37,8 @@ from course_utils.processes import stacks
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
 MEMORY_CEILING = 4 * 2**30
+# Of a message: letters in a line, and lines.
+MOST_LETTERS, MOST_LINES = 2_000, 40
 # Seconds by which a deadline waits for an import to end.
 IMPORTING = 20.0
 
@@ -41,6 +46,15 @@ IMPORTING = 20.0
 class DeadlinePassed(BaseException):
     """Raised into an answer that is still running at its deadline. Not an `Exception`, so that an
     answer which swallows those does not swallow this."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and among whom a check runs."""
+
+    device: str | None = None
+    rank: int = 0
+    world_size: int = 1
 
 
 @dataclass
@@ -64,8 +78,38 @@ class Outcome:
     disturbed: bool = False
     error: BaseException | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "error": None}
+    def as_plain(self) -> dict[str, Any]:
+        """What of it travels from the process of an answer: data that JSON can hold."""
+        kept = ("check", "state", "message", "device", "symptom", "seconds", "looks", "disturbed")
+        return {name: getattr(self, name) for name in kept}
+
+    @classmethod
+    def of_plain(cls, data: Any, check: Check, place: Place) -> Outcome:
+        """From what `as_plain` gave in a process that may do what it likes: anything but an outcome of this
+        very check there is *died*, and what looked at nothing is no pass."""
+        found = cls(check.name, check.title, DIED, ["its process sent what is not the outcome of this check"])
+        found.device = place.device
+        try:
+            whole = (data["check"], data["device"]) == (check.name, place.device)
+            seconds, looks, symptom = float(data["seconds"]), int(data["looks"]), data["symptom"]
+            lines = data["message"]
+            whole = whole and data["state"] in STATES and math.isfinite(seconds) and isinstance(symptom, str)
+            whole = whole and isinstance(lines, list) and all(isinstance(line, str) for line in lines)
+        except (TypeError, KeyError, ValueError, OverflowError):
+            return found
+        if whole:
+            found.state, found.message, found.symptom = data["state"], limited(lines), symptom[:MOST_LETTERS]
+            found.seconds, found.looks = max(0.0, seconds), looks
+            found.disturbed = data.get("disturbed") is True
+        if found.state == PASSED and looks <= 0:
+            found.state, found.message = COULD_NOT_CHECK, ["the check looked at nothing"]
+        return found
+
+
+def limited(lines: Sequence[str]) -> list[str]:
+    """The message without what is too much for anybody to read, or for a process to keep."""
+    cut = [line if len(line) <= MOST_LETTERS else line[:MOST_LETTERS] + " …" for line in lines[:MOST_LINES]]
+    return [*cut, "…"] if len(lines) > MOST_LINES else cut
 
 
 class Recipe(Protocol):
@@ -74,16 +118,7 @@ class Recipe(Protocol):
     def make(self) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where and among whom a check runs."""
-
-    device: str | None = None
-    rank: int = 0
-    world_size: int = 1
-
-
-def conduct(
+def run(
     check: Check,
     answer: Any,
     place: Place = Place(),  # noqa: B008
@@ -128,7 +163,8 @@ def conduct(
         outcome.symptom, outcome.disturbed = "", True
     if outcome.state == PASSED and not looks:
         outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
-    outcome.looks = len(looks)
+    outcome.looks, outcome.message = len(looks), limited(outcome.message)
+    outcome.symptom = outcome.symptom[:MOST_LETTERS]
     return outcome
 
 

@@ -42,13 +42,12 @@ class Room:
 def clean_room(shared: bool = True) -> Iterator[Room]:
     """Known state inside; outside, everything is as it was, also after an exception.
 
-    Where the process is not `shared` with a reader, nobody's random state is kept, and nobody can have
-    replaced functions before: looking after that takes a third of the time.
+    Where the process is not `shared` with a reader, nobody's random state is kept.
     """
     room = Room()
     with contextlib.ExitStack() as stack:
         # Torch's own functions first: what follows needs the real ones.
-        stack.enter_context(_real_functions(room, shared))
+        stack.enter_context(_real_functions(room))
         stack.enter_context(_process_state())
         if shared:
             stack.enter_context(_random_state())
@@ -68,8 +67,8 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
 
 
 @contextlib.contextmanager
-def _real_functions(room: Room, shared: bool) -> Iterator[None]:
-    before = tampering.changes() if shared else []
+def _real_functions(room: Room) -> Iterator[None]:
+    before = tampering.changes()
     for change in before:
         change.undo()
     try:
@@ -78,6 +77,8 @@ def _real_functions(room: Room, shared: bool) -> Iterator[None]:
         for change in tampering.changes():
             room.disturbed.append(str(change))
             change.undo()
+        if tampering.operators_lie():
+            room.disturbed.append("an operator that compares")
         for change in before:
             change.redo()
 

@@ -1,9 +1,7 @@
 """`course check NOTEBOOK...`: grades the answers in readers' notebooks.
 
-The demonstrations in a notebook are not run; its answers (see `submission`) are, in a warm process for each
-notebook, with limits on time, memory and processes. Isolated checks and checks on ranks run in processes of
-their own. A process in which an answer has died, run late or left something behind is replaced before the
-next exercise, and an exercise that failed in a process that others had used is judged in a fresh one.
+The demonstrations in a notebook are not run; its answers (see `answers`) are, each in a fork of its own, with
+limits on time, memory and processes. Results are written as they come.
 
 With `--json` the result is one object (schema: `check_schema.json` beside this file):
 
@@ -49,12 +47,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
 
 from course_utils.exercise.states import COULD_NOT_CHECK, NOT_ATTEMPTED, PASSED, symbol
+from course_utils.grading import notebooks
 from course_utils.grading.check_run import Outcome
 from course_utils.grading.notebooks import Graded
 from course_utils.grading.report import Report
@@ -63,10 +62,8 @@ from course_utils.processes import workers
 from course_utils.reader.record import open_record
 
 
-def run(
-    notebooks: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False
-) -> int:
-    """Grades the notebooks, prints what came of it, and returns the exit code.
+def run(paths: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False) -> int:
+    """Grades the notebooks, prints what came of each as soon as it is known, and returns the exit code.
 
     `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
     the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
@@ -76,23 +73,52 @@ def run(
     workers.warm_up()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # what a reader's strings escape is not our business
-        submitted = [notebooks.read(path, course) for path in notebooks]
-    jobs = min(jobs or os.cpu_count() or 1, len(notebooks))
-    with _Progress(len(notebooks)) as progress:
-        graded = notebooks.grade_all(submitted, jobs, progress.one_done)
-    if as_json:
-        print(json.dumps({"version": 2, "notebooks": [_as_data(one) for one in graded]}, indent=2))
-    else:
-        print("\n\n".join(_as_table(one) for one in graded))
-        if len(graded) > 1:
-            print("\n" + _summary(graded))
-        if not keep_record and any(r.state != NOT_ATTEMPTED for one in graded for r in one.reports):
-            print("\nYour own record is left as it was; --record counts these answers in it.")
+        submitted = [notebooks.read(path, course) for path in paths]
+    printed = _Json() if as_json else _Tables()
+    with _Progress(len(paths)) as progress:
+
+        def done(one: Graded) -> None:
+            progress.hide()
+            printed.add(one)
+            progress.one_done(one.path)
+
+        graded = notebooks.grade_all(submitted, min(jobs or os.cpu_count() or 1, len(paths)), done)
+    printed.end(graded)
     if keep_record:
         _record([report for one in graded for report in one.reports])
+    elif not as_json and any(r.state != NOT_ATTEMPTED for one in graded for r in one.reports):
+        print("\nYour own record is left as it was; --record counts these answers in it.")
     if any(one.error for one in graded):
         return 2
     return 0 if all(report.state == PASSED for one in graded for report in one.reports) else 1
+
+
+class _Json:
+    """One object, written notebook by notebook: what was graded is there whatever comes after."""
+
+    def __init__(self) -> None:
+        self._before = '{\n  "version": 2,\n  "notebooks": ['
+
+    def add(self, one: Graded) -> None:
+        text = json.dumps(_as_data(one), indent=2, allow_nan=False)
+        print(self._before + "\n" + textwrap.indent(text, "    "), end="", flush=True)
+        self._before = ","
+
+    def end(self, graded: list[Graded]) -> None:
+        print("\n  ]\n}")
+
+
+class _Tables:
+    def __init__(self) -> None:
+        self._before = ""
+
+    def add(self, one: Graded) -> None:
+        print(self._before + _as_table(one), flush=True)
+        self._before = "\n"
+
+    def end(self, graded: list[Graded]) -> None:
+        if len(graded) > 1:
+            print("\n" + _summary(graded))
 
 
 def _record(reports: list[Report]) -> None:
@@ -192,7 +218,6 @@ class _Progress:
         self._stream = sys.stderr
         self._total = total
         self._count = 0
-        self._lock = threading.Lock()
         self._shown = total > 1 and self._stream.isatty()
         self._draw("")
 
@@ -201,11 +226,14 @@ class _Progress:
 
     def one_done(self, path: Path) -> None:
         """One more notebook is done."""
-        with self._lock:
-            self._count += 1
-            self._draw(path.name)
+        self._count += 1
+        self._draw(path.name)
 
     def __exit__(self, *_: object) -> None:
+        self.hide()
+
+    def hide(self) -> None:
+        """Makes room for what is printed."""
         if self._shown:
             self._stream.write("\r\033[K")
             self._stream.flush()

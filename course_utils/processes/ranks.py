@@ -91,15 +91,16 @@ def ranks(
     *args: Any,
     deadline: float = DEADLINE,
     preload: Sequence[str] = (),
+    plain: bool = False,
 ) -> list[Result]:
     """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each.
 
     The backend is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
     only wait for each other are "timed out", with their position, before the deadline. Nothing is left
-    running. `preload` is that of `Worker`. Raises `TypeError` when the function or an argument cannot be
-    sent, `WorkersError` when no process could be started.
+    running. `preload` is that of `Worker`, `plain` that of its `call`. Raises `TypeError` when the function
+    or an argument cannot be sent, `WorkersError` when no process could be started.
     """
-    return once_more(lambda: _attempt(function, world_size, args, deadline, preload)[0])
+    return once_more(lambda: _attempt(function, world_size, args, deadline, preload, plain=plain)[0])
 
 
 def _recorded(
@@ -144,6 +145,7 @@ def _attempt(
     deadline: float,
     preload: Sequence[str],
     logs: Sequence[IO[bytes]] = (),
+    plain: bool = False,
 ) -> tuple[list[Result], float]:
     if world_size < 1:
         raise ValueError(f"world_size is {world_size}; at least one rank is needed")
@@ -157,7 +159,8 @@ def _attempt(
                 workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
         backend = _backend(world_size)
         for rank, worker in enumerate(workers):
-            worker.begin(run_rank, function, rank, world_size, args, backend, port, bool(logs))
+            given = function, rank, world_size, args, backend, port, bool(logs)
+            worker.begin(run_rank, *given, plain=plain)
         return _await_all(workers, deadline)
     finally:
         close_all(workers)

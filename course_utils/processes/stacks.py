@@ -12,9 +12,10 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import CodeType, TracebackType
+from typing import Any
 
 # Characters of an error's message that are kept, and of all that Python would print of it.
 LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
@@ -56,6 +57,20 @@ class Raised:
     def frame(self) -> Frame | None:
         """The reader's innermost line, or None where no line of theirs was involved."""
         return _innermost_of_reader(self.frames)
+
+    def as_plain(self) -> dict[str, Any]:
+        """As data that JSON can hold."""
+        return {**asdict(self), "is_a": list(self.is_a)}
+
+    @classmethod
+    def of_plain(cls, data: dict[str, Any]) -> Raised:
+        """From what `as_plain` gave. Raises `TypeError`, `KeyError` or `ValueError` for anything else."""
+        frames = [
+            Frame(str(f["file"]), int(f["line"]), str(f["function"]), str(f["source"]), bool(f["readers"]))
+            for f in data["frames"]
+        ]
+        is_a = tuple(map(str, data["is_a"]))
+        return cls(str(data["type"]), str(data["message"]), is_a, frames, str(data["text"]))
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type

@@ -24,8 +24,8 @@ from typing import Any
 import cloudpickle
 
 TOKEN_BYTES = 16
-# The child says that it has begun, then what came out.
-CALL, STARTED, RESULT = b"C", b"S", b"R"
+# The child says that it has begun, perhaps more than once what it knows so far, then what came out.
+CALL, STARTED, PART, RESULT = b"C", b"S", b"P", b"R"
 
 _HEADER = struct.Struct(f"!{TOKEN_BYTES}s1sQ")
 HEADER_BYTES = _HEADER.size
@@ -135,7 +135,7 @@ def frame(token: bytes, kind: bytes, payload: bytes = b"") -> bytes:
 def read_header(token: bytes, header: bytes) -> tuple[bytes, int]:
     """Kind and length of what follows. Raises `GarbledError` for anything but a header of this worker."""
     seen, kind, length = _HEADER.unpack(header)
-    if seen != token or kind not in (CALL, STARTED, RESULT):
+    if seen != token or kind not in (CALL, STARTED, PART, RESULT):
         raise GarbledError
     return kind, length
 

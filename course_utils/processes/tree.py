@@ -92,6 +92,18 @@ def seconds_spent(pids: list[int]) -> float:
     return total
 
 
+# Seconds in which those that clean up may end by themselves.
+LAST_WORDS = 1.0
+
+
+def cleans_up(pid: int) -> bool:
+    """Whether it is Python's bookkeeper of shared memory, which unlinks what is left when all others are
+    gone, and ends."""
+    with contextlib.suppress(psutil.Error):
+        return any("multiprocessing.resource_tracker" in word for word in psutil.Process(pid).cmdline())
+    return False
+
+
 def kill_tree(roots: list[int]) -> None:
     """Kills these processes and all their descendants.
 

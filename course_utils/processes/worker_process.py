@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import faulthandler
 import getpass
+import json
 import linecache
 import os
 import pickle
@@ -17,7 +18,9 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,9 @@ class Birth:
 
 # The descriptors of this process's `Birth`.
 handed_over: tuple[int, ...] = ()
+# Sends one frame to whoever called, from the process that runs the call.
+_send: Callable[[bytes, bytes], None] = lambda kind, payload: None  # noqa: E731
+_caller = 0
 
 
 def live(birth: Birth) -> None:
@@ -67,6 +73,32 @@ def live(birth: Birth) -> None:
     _exit(0)
 
 
+def tell(data: Any) -> None:
+    """Sends plain data to whoever made the call that this process runs, before it has ended (`Result.told`).
+
+    Raises what `json.dumps` raises.
+    """
+    if _getpid() == _caller:  # and not a copy that the call has forked
+        _send(transport.PART, json.dumps(data).encode())
+
+
+def run_fork(function: Callable[..., Any], *args: Any) -> None:
+    """The life of a fork of this process: one call. Never returns."""
+    global _caller
+    _caller = _getpid()
+    parent = os.getppid()
+    os.setpgid(0, 0)
+    _end_with(parent)
+    code = 1
+    try:
+        function(*args)
+        code = 0
+    except BaseException:  # whatever went wrong, this process must not go on as the one that forked it
+        sys.stderr.write(traceback.format_exc())
+    _flush()
+    _exit(code)
+
+
 def set_child_subreaper() -> bool:
     """From now on, orphans among this process's descendants become its children. False: not possible here."""
     return LINUX and _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
@@ -76,12 +108,7 @@ def _settle(birth: Birth) -> None:
     global handed_over
     handed_over = birth.handed_over
     os.setsid()
-    if LINUX:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    else:
-        threading.Thread(target=_end_with_server, args=(birth.server_pid,), daemon=True).start()
-    if os.getppid() != birth.server_pid:
-        _exit(1)
+    _end_with(birth.server_pid)
     set_child_subreaper()
     _ask_no_name_server()
     signal.set_wakeup_fd(-1)
@@ -146,14 +173,29 @@ def _start_torch() -> None:
     random.seed()
 
 
-def _end_with_server(server_pid: int) -> None:
-    while os.getppid() == server_pid:
+def _end_with(parent: int) -> None:
+    """From now on, this process ends when its parent does."""
+    if LINUX:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        _exit(1)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
         time.sleep(0.2)
     os.killpg(0, signal.SIGKILL)
 
 
 def _answer_calls(connection: socket.socket, birth: Birth) -> None:
-    pid = _getpid()
+    global _send, _caller
+    pid = _caller = _getpid()
+
+    def _send(kind: bytes, payload: bytes) -> None:
+        connection.sendall(transport.frame(birth.token, kind, payload))
+
     while True:
         try:
             header = transport.read_exactly(connection.recv, transport.HEADER_BYTES)
@@ -161,40 +203,48 @@ def _answer_calls(connection: socket.socket, birth: Birth) -> None:
             payload = transport.read_exactly(connection.recv, length)
         except EOFError:
             return
-        connection.sendall(transport.frame(birth.token, transport.STARTED))
+        _send(transport.STARTED, b"")
         result = _call(payload)
         del payload
         if _getpid() != pid:
             _exit(0)  # the answer forked, and this is the copy: it has no result to give
         _flush()
-        connection.sendall(transport.frame(birth.token, transport.RESULT, result))
+        _send(transport.RESULT, result)
 
 
 def _call(payload: bytes) -> bytes:
-    """Runs one call; the result as bytes: a value or a `Raised`."""
+    """Runs one call; the result as bytes: a line of JSON, and below it the value, pickled, where there is one
+    and it is wanted."""
     try:
-        function, args = _unpack(payload)
+        function, args, plain = _unpack(payload)
         value = function(*args)
     except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the call, not the worker
         return _packed_error(error)
+    if plain:
+        return b'{"state": "returned", "sources": {}}\n'
     try:
         data, sources = transport.dumps(value, to_cpu=True)
         if len(data) > LARGEST_RESULT:
             raise ValueError(f"it takes {len(data)} bytes; at most {LARGEST_RESULT} can be sent")
     except BaseException as error:
         what = f"the result, of type {type(value).__name__}, cannot be sent to another process: {error}"
-        return pickle.dumps(("raised", Raised(type(error).__name__, what, text=what), False))
-    return pickle.dumps(("returned", data, sources))
+        told = Raised(type(error).__name__, what, text=what)
+        return _as_line({"error": told.as_plain(), "of_memory": False})
+    return _as_line({"state": "returned", "sources": sources}) + data
+
+
+def _as_line(data: dict[str, Any]) -> bytes:
+    return json.dumps({"state": "raised", **data}).encode() + b"\n"
 
 
 def _packed_error(error: BaseException) -> bytes:
     for name in list(linecache.cache):
         linecache.checkcache(name)
-    return pickle.dumps(("raised", raised(error), _is_out_of_memory(error)))
+    return _as_line({"error": raised(error).as_plain(), "of_memory": _is_out_of_memory(error)})
 
 
-def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...]]:
-    setup, sources, data = pickle.loads(payload)
+def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...], bool]:
+    setup, sources, data, plain = pickle.loads(payload)
     if setup:
         sys.path[:] = setup["path"]
         folder = os.environ["TMPDIR"]
@@ -207,8 +257,8 @@ def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...]]:
     transport.install_sources(sources)
     function, args = transport.loads(data)
     for thing in (function, *args):
-        _publish(thing)
-    return function, args
+        publish(thing)
+    return function, args, plain
 
 
 def _compiler_cache(environment: dict[str, str]) -> str:
@@ -224,7 +274,7 @@ def _compiler_cache(environment: dict[str, str]) -> str:
     return str(Path(environment.get("TMPDIR", "/tmp")) / f"torchinductor_{user}")
 
 
-def _publish(thing: Any) -> None:
+def publish(thing: Any) -> None:
     """Puts what a notebook defines and `thing` uses into `__main__`: plain pickle looks there for functions
     and classes, and the compiler for whatever a function of `__main__` uses by name."""
     if not isinstance(thing, type | types.FunctionType):

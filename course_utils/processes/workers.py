@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,8 +34,10 @@ from course_utils.processes import transport, tree
 from course_utils.processes.stacks import Position, Raised, parse_dump
 
 KEPT_OUTPUT = 64 * 1024  # bytes of what a call prints that are kept; the rest is counted
+MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 MOST_PROCESSES = 64
 START_SECONDS = 120.0  # how long a worker may take to begin a call; importing torch is part of the first
+SERVER_ENDED = "the warm server"  # with what befell it: why a worker died that had done nothing
 T = TypeVar("T")
 MARK = "COURSE_WORKERS"  # in the environment of a server and of everything under it
 
@@ -57,13 +59,14 @@ class Result:
     """How a call ended.
 
     `state` is "returned" (see `value`), "raised" (see `error`), "timed out" (see `position`, None where
-    it could not be found) or "died". `how` says how it died, why it was stopped, or which limit made it
-    raise. `output` is what was printed, at most its first
-    64 KiB; `output_cut` is the number of bytes that came after them.
+    it could not be found) or "died". `told`: the plain data that came before the end (`worker_process.tell`).
+    `how` says how it died, why it was stopped, or which limit made it raise. `output` is what was printed, at
+    most its first 64 KiB; `output_cut` is the number of bytes that came after them.
     """
 
     state: str
     value: Any = None
+    told: list[Any] = field(default_factory=list)
     error: Raised | None = None
     how: str = ""
     position: Position | None = None
@@ -199,14 +202,17 @@ class Worker:
         *args: Any,
         deadline: float,
         on_output: Callable[[str], None] | None = None,
+        plain: bool = False,
     ) -> Result:
         """Calls a function in the process and waits for it.
 
-        After "timed out" or "died" the process and everything it had started are gone. Raises
-        `CannotSendError` when the function or an argument cannot be sent there, `WorkersError` after `close`.
+        `deadline`: seconds from its beginning, and again from each time that it tells something. `plain`:
+        only what it tells is wanted, and nothing that it returns is unpickled here. After "timed out" or
+        "died" the process and everything it had started are gone. Raises `CannotSendError` when the function
+        or an argument cannot be sent there, `WorkersError` after `close`.
         """
         with self._lock:
-            self.begin(function, *args, on_output=on_output)
+            self.begin(function, *args, on_output=on_output, plain=plain)
             try:
                 while not attend([self], self.left(deadline)):
                     if self.left(deadline) <= 0:
@@ -219,7 +225,11 @@ class Worker:
     # What follows is for waiting on several workers at once.
 
     def begin(
-        self, function: Callable[..., Any], *args: Any, on_output: Callable[[str], None] | None = None
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        on_output: Callable[[str], None] | None = None,
+        plain: bool = False,
     ) -> None:
         """Sends a call without waiting for it."""
         if self._closed:
@@ -230,9 +240,11 @@ class Worker:
             raise CannotSendError(f"this cannot be sent to another process: {error}") from error
         setup = _setup() if self._fresh else None
         self._fresh = False
-        payload = pickle.dumps((setup, sources, data), protocol=pickle.HIGHEST_PROTOCOL)
+        payload = pickle.dumps((setup, sources, data, plain), protocol=pickle.HIGHEST_PROTOCOL)
         self._output = _Output(on_output)
-        self._begun, self._outcome, self._busy = None, None, True
+        self._begun, self._outcome, self._busy, self._plain = None, None, True, plain
+        self._told: list[Any] = []
+        self._told_bytes = 0
         self._sent = time.monotonic()
         try:
             self._calls.settimeout(START_SECONDS)
@@ -276,12 +288,14 @@ class Worker:
             if self._pid is None:
                 raise self._failure or NeverStartedError(self.how)
             return self._result("died", seconds, how=self.how or "it ended without a result")
-        kind, content, extra = self._outcome
-        if kind == "raised":
-            how = f"memory limit of {_gigabytes(self.memory)}" if extra else ""
-            return self._result("raised", seconds, error=content, how=how)
+        ended, content = self._outcome
+        if ended["state"] == "raised":
+            how = f"memory limit of {_gigabytes(self.memory)}" if ended["of_memory"] is True else ""
+            return self._result("raised", seconds, error=ended["error"], how=how)
+        if self._plain:
+            return self._result("returned", seconds)
         try:
-            transport.install_sources(extra)
+            transport.install_sources(ended["sources"])
             value = transport.loads(content)
         except Exception as error:
             what = f"its result could not be read: {type(error).__name__}: {error}"
@@ -395,11 +409,16 @@ class Worker:
                     return
                 payload = bytes(self._call_in[transport.HEADER_BYTES : transport.HEADER_BYTES + length])
                 del self._call_in[: transport.HEADER_BYTES + length]
-                if kind == transport.STARTED:
-                    self._begun = time.monotonic()
-                else:
-                    self._outcome = pickle.loads(payload)
+                if kind == transport.RESULT:
+                    self._outcome = _read_result(payload)
                     self._busy = False
+                    continue
+                self._begun = time.monotonic()
+                if kind == transport.PART:
+                    self._told_bytes += length
+                    if self._told_bytes > MOST_TOLD:
+                        raise transport.GarbledError
+                    self._told.append(json.loads(payload))
             except Exception:
                 self.how = "what it sent back could not be read"
                 self._lost = 0.0
@@ -429,7 +448,7 @@ class Worker:
             pid, self._folder = detail.split(maxsplit=1)
             self._pid = int(pid)
         elif what == "exit":
-            self.how = self.how or _how_it_ended(int(detail))
+            self.how = self.how or how_it_ended(int(detail))
         elif what == "limit":
             of_memory = f"memory limit of {_gigabytes(self.memory)}"
             self.how = of_memory if detail == "memory" else f"process limit of {self.processes}"
@@ -464,7 +483,7 @@ class Worker:
 
     def _result(self, state: str, seconds: float, **known: Any) -> Result:
         text, cut = self._output.text()
-        return Result(state, seconds=seconds, output=text, output_cut=cut, **known)
+        return Result(state, seconds=seconds, told=self._told, output=text, output_cut=cut, **known)
 
     def _drop(self) -> None:
         self._closed = True
@@ -475,6 +494,14 @@ class Worker:
             if fd >= 0:
                 setattr(self, name, -1)
                 os.close(fd)
+
+
+def _read_result(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, content = payload.partition(b"\n")
+    ended = json.loads(line)
+    if ended["state"] == "raised":
+        ended["error"] = Raised.of_plain(ended["error"])
+    return ended, content
 
 
 def attend(workers: Sequence[Worker], seconds: float) -> bool:
@@ -605,7 +632,7 @@ class _Server:
                     self.control.setblocking(False)
                     said = self.control.recv(1 << 16)
                 last = said.decode(errors="replace").strip().splitlines()[-1:]
-                self._epitaph = f"the warm server failed: {last[0]}" if last else "the warm server was ended"
+                self._epitaph = f"{SERVER_ENDED} failed: {last[0]}" if last else f"{SERVER_ENDED} was ended"
             return self._epitaph
 
     def clear_up(self, worker_pid: int | None) -> None:
@@ -719,7 +746,8 @@ def _read_available(fd: int) -> bytes:
         return b""
 
 
-def _how_it_ended(code: int) -> str:
+def how_it_ended(code: int) -> str:
+    """An exit code, as `os.waitstatus_to_exitcode` gives it, in words."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -17,7 +17,7 @@ from course_utils import machine
 from course_utils.exercise import Check, Exercise
 from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
 from course_utils.grading import attempt
-from course_utils.grading.check_run import Outcome, Place, conduct
+from course_utils.grading.check_run import Outcome, Place, run
 from course_utils.lessons import catalog
 from course_utils.processes import workers
 from course_utils.proving.around import around, build, digest
@@ -88,7 +88,7 @@ class Bench:
             raise RuntimeError(f"the reference of {self.name}: {result.describe()}")
         for check in self._checks():
             if check.ranks:
-                outcome = attempt.run_on_ranks(check, self.solution.reference, Place(), check.deadline)
+                outcome = attempt.on_ranks(check, self.solution.reference, Place(), check.deadline)
                 result.value[check.name] = outcome.state, outcome.seconds
         for name, (state, seconds) in result.value.items():
             if state == PASSED:
@@ -140,7 +140,7 @@ class Bench:
         for check in checks:
             if check.ranks:
                 answer = build(mutant, self.exercise.answer_name, mark)
-                outcome = attempt.run_on_ranks(check, answer, Place(), wanted[check.name])
+                outcome = attempt.on_ranks(check, answer, Place(), wanted[check.name])
                 if outcome.state in FAILED:
                     return Verdict(mutant, REJECTED, check.name, outcome.state)
                 passed = passed or outcome.state == PASSED
@@ -176,7 +176,7 @@ def _run(check: Check, answer: Any, deadline: float) -> Outcome:
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()
     device = next((need for need in check.needs if need in ("cuda", "mps")), "cpu")
-    return conduct(check, answer, Place(device if "device" in check.wants else None), deadline)
+    return run(check, answer, Place(device if "device" in check.wants else None), deadline)
 
 
 def _time_reference(root: Path, name: str, checks: list[str]) -> dict[str, tuple[str, float]]:

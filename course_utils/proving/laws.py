@@ -18,6 +18,7 @@ from course_utils.exercise import Exercise, Mistake
 from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, WRONG
 from course_utils.grading import attempt
 from course_utils.grading.report import Report
+from course_utils.grading.starter import is_starter
 from course_utils.lessons.catalog import Course, Solution
 from course_utils.proving import bench
 from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
@@ -81,7 +82,7 @@ def form(exercise: Exercise, solution: Solution) -> Iterator[str]:
 def starter(exercise: Exercise) -> Iterator[str]:
     """What the reader starts from is not attempted, and fails where it is graded all the same."""
     typed = starter_as_typed(exercise)
-    if not attempt.is_starter(exercise, typed):
+    if not is_starter(exercise, typed):
         yield "the starter as a reader has it is not taken for the starter"
     answers = [typed, lambda *args, **kwargs: None, lambda *args, **kwargs: "four", lambda: 0]
     for nonsense in answers[1:]:
@@ -105,7 +106,7 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
         unknown = {o.check for o in report.outcomes if o.state == COULD_NOT_CHECK}
         if unknown - lacking:
             yield f"{answer.__name__} could not be checked by {', '.join(sorted(unknown - lacking))}"
-        if answer is not solution.reference and attempt.is_starter(exercise, answer):
+        if answer is not solution.reference and is_starter(exercise, answer):
             yield f"{answer.__name__} is taken for the starter"
         for check in exercise.checks:
             if "device" in check.wants and check.name not in lacking:
@@ -134,7 +135,7 @@ def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True)
     reports = bench.mapped(exercise, graded, zip(solution.mistakes, answers, strict=True))
     for mistake, answer, report in zip(solution.mistakes, answers, reports, strict=True):
         rejecting |= {o.check for o in report.outcomes if o.state in FAILED}
-        if attempt.is_starter(exercise, answer):
+        if is_starter(exercise, answer):
             yield f"the mistake {mistake.label!r} is taken for the starter"
         if mistake.told_by not in known:
             yield f"the mistake {mistake.label!r} names no check of this exercise: {mistake.told_by}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from course_utils import machine
 from course_utils.exercise import Check, expect
 from course_utils.grading import attempt
-from course_utils.grading.check_run import Place, conduct, fixtures
+from course_utils.grading.check_run import Place, fixtures, run
 from course_utils.lessons import catalog
 from course_utils.notebook import check
 from tests.benchmarks.table import Row, interleaved, seconds
@@ -31,7 +31,7 @@ def rows() -> list[Row]:
         for one, place in attempt.visits(exercise, ["cpu"]):
             if not one.isolated and not one.ranks and all(machine.has(need) for need in one.needs):
                 bare = functools.partial(_bare, one, reference, place)
-                ours = functools.partial(conduct, one, reference, place, deadline=60)
+                ours = functools.partial(run, one, reference, place, deadline=60)
                 without, with_it = interleaved(bare, ours, 15 if seconds(bare) < 0.1 else 3)
                 added.append(1000 * (with_it - without))
     return [

@@ -1,6 +1,7 @@
 """Answers to `centre` that break things or cheat, and what must become of each.
 
-None of them is right. Each is put first in a notebook whose other answers are right.
+None of them is right, but those that only leave something running. Each is put first in a notebook whose
+other answers are right.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def centre(x):
     Hostile("interrupt", "def centre(x):\n    raise KeyboardInterrupt", "raised", "KeyboardInterrupt"),
     Hostile("generator_exit", "def centre(x):\n    raise GeneratorExit", "raised", "GeneratorExit"),
     Hostile(
-        "long_message", "def centre(x):\n    raise ValueError('no ' * 10_000_000)", "raised", "ValueError"
+        "long_message", "def centre(x):\n    raise ValueError('no ' * 100_000_000)", "raised", "ValueError"
     ),
     Hostile(
         "error_without_words",
@@ -135,6 +136,64 @@ def centre(x):
 """,
         "raised",
         "Mute",
+    ),
+    Hostile(
+        "ends_whoever_unpickles_it",
+        """
+import os
+
+class Trap(ValueError):
+    def __reduce__(self):
+        return os._exit, (0,)
+
+class Text(str):
+    __reduce__ = Trap.__reduce__
+
+def centre(x):
+    error = Trap(Text("no"))
+    error.lines, error.seconds, error.symptom = [error], float("nan"), Text("x")
+    raise error
+""",
+        "raised",
+        "Trap",
+    ),
+    Hostile(
+        "says_that_it_could_not_be_checked",
+        """
+from course_utils.exercise import expect
+
+class Odd(expect.CannotCheck, expect.Mismatch):
+    lines, seconds, symptom = [1, None], "soon", {}
+
+def centre(x):
+    raise Odd
+""",
+        "raised",
+        "Odd",
+    ),
+    # --- ends or stops others ---
+    Hostile(
+        "kills_its_parent",
+        "import os\n\ndef centre(x):\n    os.kill(os.getppid(), 9)\n    while True:\n        pass",
+        "died",
+    ),
+    Hostile(
+        "stops_its_parent",
+        "import os\n\ndef centre(x):\n    os.kill(os.getppid(), 19)\n    while True:\n        pass",
+        "timed out",
+    ),
+    Hostile(
+        "shared_memory_that_stays",
+        """
+from multiprocessing import shared_memory
+import os
+
+def centre(x):
+    kept = shared_memory.SharedMemory(create=True, size=1000)
+    os.kill(os.getpid(), 9)
+""",
+        "died",
+        "SIGKILL",
     ),
     # --- takes too much ---
     Hostile("forty_gigabytes", "import torch\n\ndef centre(x):\n    return torch.ones(10**10)", "raised"),
@@ -173,8 +232,7 @@ def centre(x):
     threading.Thread(target=time.sleep, args=(600,)).start()
     return x - x.mean()
 """,
-        "wrong",
-        "left a thread running",
+        "passed",
     ),
     Hostile(
         "thread_that_meddles",
@@ -205,8 +263,7 @@ def centre(x):
     _thread.start_new_thread(time.sleep, (600,))
     return x - x.mean()
 """,
-        "wrong",
-        "left a thread running",
+        "passed",
     ),
     Hostile(
         "process_that_stays",
@@ -217,8 +274,7 @@ def centre(x):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     return x - x.mean()
 """,
-        "wrong",
-        "left a process running",
+        "passed",
     ),
     Hostile(
         "daemon",
@@ -235,8 +291,7 @@ def centre(x):
     time.sleep(0.1)
     return x - x.mean()
 """,
-        "wrong",
-        "left a process running",
+        "passed",
     ),
     Hostile(
         "two_results",
@@ -248,7 +303,29 @@ def centre(x):
 """,
         "wrong",
     ),
+    Hostile(
+        "endless_lines",
+        """
+from course_utils.exercise import expect
+
+def centre(x):
+    raise expect.Mismatch(*["no " * 10_000] * 1_000)
+""",
+        "raised",
+    ),
     # --- changes what decides ---
+    Hostile(
+        "operator_overridden",
+        """
+import torch
+kept = torch.library.Library("aten", "IMPL")
+kept.impl("equal", lambda a, b: True, "CPU")
+
+def centre(x):
+    return torch.zeros_like(x)
+""",
+        "wrong",
+    ),
     Hostile(
         "torch_replaced",
         """
@@ -302,17 +379,17 @@ def centre(x):
         "grading_replaced",
         """
 import contextlib
-from course_utils.grading import check_process, check_run, clean_room
+from course_utils.grading import attempt, check_run, clean_room
 
-def fake(check, *_):
+def fake(check, *_, **__):
     return check_run.Outcome(check.name, check.title, "passed", looks=1)
 
 def centre(x):
-    check_run.conduct = check_process.conduct = fake
+    check_run.run = attempt.run = attempt._outcome = fake
     return x
 """,
         "wrong",
-        "`course_utils.c",
+        "`course_utils.grading.",
     ),
     Hostile(
         "other_defaults",
@@ -514,17 +591,6 @@ def centre(x):
         "died",
     ),
     Hostile(
-        "forges_the_starter",
-        """
-from course_utils.grading import attempt
-
-def centre(x):
-    attempt.is_starter = lambda *_: True
-    return x
-""",
-        "wrong",
-    ),
-    Hostile(
         "makes_later_checks_pass",
         """
 import sys
@@ -537,7 +603,7 @@ def centre(x):
                 check.function.__code__ = (lambda *_: None).__code__
     return x
 """,
-        "wrong",
+        "wrong or raised",
     ),
     Hostile(
         "sends_its_own_result",

@@ -1,0 +1,67 @@
+"""What came of a check on several ranks, in one outcome."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from course_utils.exercise import Check
+from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, TIMED_OUT, WRONG
+from course_utils.grading.check_run import Outcome, Place
+from course_utils.processes.ranks import lost_connection
+
+
+def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
+    """One outcome for a check on ranks.
+
+    A rank that raised or saw a wrong value leaves the others waiting, so it comes first; then one that
+    died, and only then those that lost their connection to it or were still waiting, and each says where.
+    """
+    if any(outcome.state == DIED for outcome in found):
+        found = [_cut_off(outcome) for outcome in found]
+    for state in (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK):
+        if any(outcome.state == state for outcome in found):
+            break
+    else:
+        state = PASSED
+    message: list[str] = []
+    if state != PASSED:
+        # What is the same on several ranks is told once, and only what comes first in full.
+        told: dict[tuple[str, ...], list[int]] = {}
+        for rank in sorted(range(len(found)), key=lambda rank: (found[rank].state != state, rank)):
+            example, said = _of_rank(found[rank], state)
+            if said:
+                message += [example] if example and not message else []
+                told.setdefault(said, []).append(rank)
+        for number, (said, ranks) in enumerate(told.items()):
+            message.append(f"{_ranks(ranks)}: {said[0]}")
+            message += said[1:] if number == 0 else []
+    joined = Outcome(check.name, check.title, state, message, place.device)
+    joined.seconds = max(outcome.seconds for outcome in found)
+    joined.looks = min(outcome.looks for outcome in found)
+    symptoms = {outcome.symptom for outcome in found if outcome.state == state}
+    joined.symptom = symptoms.pop() if len(symptoms) == 1 else ""
+    return joined
+
+
+def _ranks(ranks: list[int]) -> str:
+    """`rank 1`, `ranks 0 and 2`: what is the same on several is told once."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _cut_off(outcome: Outcome) -> Outcome:
+    """A rank that raised because another had died only says what follows from that."""
+    if outcome.state == RAISED and lost_connection(" ".join(outcome.message)):
+        return replace(outcome, state=TIMED_OUT, message=["lost its connection"])
+    return outcome
+
+
+def _of_rank(outcome: Outcome, state: str) -> tuple[str, tuple[str, ...]]:
+    """The example, and what there is to say of a rank: of one that passed, only where somebody waits."""
+    if outcome.state == PASSED:
+        return "", ("has returned",) if state == TIMED_OUT else ()
+    said = outcome.message or [outcome.state]
+    if said[0].startswith("for") and len(said) > 1:
+        return said[0], tuple(said[1:])
+    return "", tuple(said)

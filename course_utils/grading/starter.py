@@ -1,0 +1,63 @@
+"""Whether an answer is still what the exercise started with: the same code, whatever its comments say."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+import types
+from typing import Any
+
+from course_utils.exercise import Exercise
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def is_starter(exercise: Exercise, answer: Any) -> bool:
+    """Whether the answer, a function or a class, is the starter. False where it has no source."""
+    return any(same_code(source, exercise.starter_source) for source in _sources(answer))
+
+
+def same_code(source: str, starter: str) -> bool:
+    """Whether two definitions have one syntax tree, docstrings and decorators aside."""
+    try:
+        return _tree(source) == _tree(starter)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _tree(source: str) -> str:
+    tree = ast.parse(textwrap.dedent(source))
+    for node in ast.walk(tree):
+        if isinstance(node, _SCOPES) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    for node in tree.body:
+        if isinstance(node, _SCOPES):
+            node.decorator_list = []
+    return ast.dump(tree)
+
+
+def _sources(answer: Any) -> list[str]:
+    """The source of the answer; of a class that Python cannot find, every class of its name in the cells that
+    its methods stand in, the last one first."""
+    try:
+        return [inspect.getsource(answer)]
+    except (OSError, TypeError):
+        pass
+    if not isinstance(answer, type):
+        return []
+    functions = [getattr(value, "__func__", value) for value in vars(answer).values()]
+    files = {f.__code__.co_filename for f in functions if isinstance(f, types.FunctionType)}
+    return [
+        source for file in files for source in _classes("".join(linecache.getlines(file)), answer.__name__)
+    ]
+
+
+def _classes(text: str, name: str) -> list[str]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a cell with magics in it
+        return []
+    found = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return [ast.get_source_segment(text, node) or "" for node in reversed(found)][:1]
