@@ -11,7 +11,7 @@ def pytest_configure(config):
     # Before any test file is imported: processes that these start inherit it.
     folder = tempfile.TemporaryDirectory(prefix="course-tests-")
     config.add_cleanup(folder.cleanup)
-    os.environ["COURSE_RECORD"] = f"{folder.name}/record.sqlite"
+    os.environ["COURSE_RECORD"] = f"{folder.name}/record.jsonl"
     for name in ("COURSE_ROOT", "COURSE_DEVICE"):
         os.environ.pop(name, None)
     # Where a shell has started this in the background it ignores interrupts, and tests send some.

@@ -178,7 +178,7 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
     expect(row).to_contain_text("✓")
     expect(row).to_contain_text(re.compile(r"passed, \d+ attempts?"))
     # The record is a file beside the answers.
-    assert open_record(root / "workspace" / ".record.sqlite").state("sliding_windows") == "passed"
+    assert open_record(root / "workspace" / ".record.jsonl").state("sliding_windows") == "passed"
 
 
 # --- light and dark ----------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ def test_the_same_notebook_gives_the_same_result(tmp_path):
 
 
 def test_the_readers_record_is_left_alone(tmp_path, monkeypatch):
-    record = tmp_path / "record.sqlite"
+    record = tmp_path / "record.jsonl"
     monkeypatch.setenv("COURSE_RECORD", str(record))
     grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
     assert not record.exists()

@@ -235,7 +235,7 @@ def test_lesson_runs_on_colab(slug, course, colab):
     assert Path(after["course"]).resolve() == (clone / "course_utils" / "__init__.py").resolve()
     assert after["in a worker"] == after["course"]
     assert after["torch"] == [find_spec("torch").origin, version("torch")]
-    assert Path(after["record"]).resolve() == (clone / "workspace" / ".record.sqlite").resolve()
+    assert Path(after["record"]).resolve() == (clone / "workspace" / ".record.jsonl").resolve()
     assert colab.installs() == []
 
 

@@ -64,7 +64,7 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    kernel = Kernel(tmp_path_factory.mktemp("kernel") / "record.sqlite")
+    kernel = Kernel(tmp_path_factory.mktemp("kernel") / "record.jsonl")
     yield kernel
     kernel.close()
 
@@ -72,7 +72,7 @@ def shared(tmp_path_factory):
 @pytest.fixture
 def kernel(shared, tmp_path):
     """The shared kernel, with a record of its own for this test."""
-    shared.run(f"import os; os.environ['COURSE_RECORD'] = {str(tmp_path / 'record.sqlite')!r}")
+    shared.run(f"import os; os.environ['COURSE_RECORD'] = {str(tmp_path / 'record.jsonl')!r}")
     return shared
 
 

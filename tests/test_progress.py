@@ -18,7 +18,7 @@ COURSE = catalog.load()
 
 @pytest.fixture
 def record(tmp_path, monkeypatch):
-    monkeypatch.setenv("COURSE_RECORD", str(tmp_path / "record.sqlite"))
+    monkeypatch.setenv("COURSE_RECORD", str(tmp_path / "record.jsonl"))
     return open_record()
 
 
@@ -98,7 +98,7 @@ def test_lab_opens_where_the_reader_stopped(record):
 def test_the_command_imports_no_torch(tmp_path):
     code = "import sys\nfrom course_utils import cli\ncode = cli.main(['progress', '01'])\n"
     code += "sys.exit(code or 'torch' in sys.modules)"
-    environment = {**os.environ, "COURSE_RECORD": str(tmp_path / "record.sqlite")}
+    environment = {**os.environ, "COURSE_RECORD": str(tmp_path / "record.jsonl")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.returncode == 0 and "Core · 0 of" in done.stdout, done.stderr
 

@@ -170,7 +170,7 @@ def kernel_environment(root: Path, folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not _PERSONAL.fullmatch(name)}
     return kept | {
         "COURSE_ROOT": str(root),
-        "COURSE_RECORD": str(folder / "record.sqlite"),
+        "COURSE_RECORD": str(folder / "record.jsonl"),
         "COURSE_DEVICE": "cpu",
         "CUDA_VISIBLE_DEVICES": "",
         # The package that builds is the one that the lesson imports, wherever the other one is installed.

@@ -1,13 +1,11 @@
-"""What the reader has done: attempts, hints, solutions. One small SQLite file, shared by all kernels.
+"""What the reader has done: attempts, hints, solutions. One file of JSON lines, shared by all kernels.
 
 The file is a log that only grows. A `Record` holds in memory all that it has read and all that it was told;
-every question and every new entry first exchanges the two. So the answer is always what is stored together
-with what this process knows, and what could not be stored is stored by the next exchange that can. Storage
-trouble never raises: it becomes a sentence, `Record.notice`.
-
-Each exchange opens the file, holds one short transaction and closes it: about a millisecond. The file has a
-rollback journal, not a write-ahead log, because that works on network file systems too and leaves nothing
-beside it. A process killed in the middle leaves its journal, which SQLite plays back at the next opening.
+every question and every new entry first exchanges the two, under a lock on the file. So the answer is always
+what is stored together with what this process knows, and what could not be stored is stored by the next
+exchange that can. A line that was cut off by a kill is dropped; where other lines are damaged, the file is
+kept under another name, and what is whole in it goes into a new one that takes its place by a rename.
+Storage trouble never raises: it becomes a sentence, `Record.notice`.
 """
 
 from __future__ import annotations
@@ -17,9 +15,8 @@ import errno
 import fcntl
 import json
 import os
-import re
-import sqlite3
 import threading
+import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
@@ -30,16 +27,15 @@ from typing import Any
 
 from course_utils.lessons.catalog import default_root
 
-VERSION = 1  # of the file's layout: its `user_version`
-LAYOUT = "CREATE TABLE entries (number INTEGER PRIMARY KEY, entry TEXT NOT NULL)"
 PATIENCE = 10.0  # seconds to wait for other kernels that are writing
-MOST_TURNS = 5  # a file that is replaced or damaged again and again is given up
+_WORDS = {errno.ENOSPC: "the disk is full", errno.EISDIR: "it is a folder", errno.EROFS: "it is read-only"}
+_WORDS |= dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "its folder is a file")
+_WORDS[errno.EAGAIN] = "another program is using it"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+
+_START = b'{"id": "'  # how an entry begins
 
 Entry = dict[str, Any]
-
-# All exchanges of this process, of whichever Record: closing any descriptor of a file drops the locks
-# that the process holds on it, so that nothing here may open the file during a transaction.
-_lock = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -72,17 +68,9 @@ def _count(kind: str, entries: list[Entry]) -> int:
     return sum(entry["kind"] == kind for entry in entries)
 
 
-class _Damaged(Exception):
-    """The file is not, or no longer, a whole record."""
-
-
-class _NotOurs(Exception):
-    """The file must be left alone; the message says what it is."""
-
-
 def default_path() -> Path:
-    """COURSE_RECORD, or `.record.sqlite` beside the reader's own notebooks."""
-    return Path(os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.sqlite")
+    """COURSE_RECORD, or `.record.jsonl` beside the reader's own notebooks."""
+    return Path(os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.jsonl")
 
 
 def open_record(path: Path | None = None) -> Record:
@@ -97,8 +85,10 @@ class Record:
         with contextlib.suppress(OSError, RuntimeError):  # links in a circle, no home folder
             path = path.expanduser().resolve()
         self.path = path
+        self._lock = threading.RLock()
         self._known: dict[str, Entry] = {}
-        self._start_with(None)
+        self._stored: set[str] = set()
+        self._seen: tuple[int, ...] | None = None  # the file as it was when it was last read or written
         self._patience = PATIENCE
         self._trouble: str | None = None  # stands in the way now
         self._incident: str | None = None  # was found and dealt with
@@ -183,7 +173,7 @@ class Record:
 
     def _by_exercise(self) -> dict[str, list[Entry]]:
         """What is known of each exercise, in the order in which it happened."""
-        with _lock:
+        with self._lock:
             entries = sorted(self._known.values(), key=lambda entry: entry["at"])
         found: dict[str, list[Entry]] = {}
         for entry in entries:
@@ -193,273 +183,155 @@ class Record:
     def _add(self, kind: str, exercise: str, **details: Any) -> None:
         at = datetime.now(UTC).isoformat(timespec="microseconds")
         entry = {"id": uuid.uuid4().hex, "at": at, "kind": kind, "exercise": exercise, **details}
-        with _lock:
+        with self._lock:
             self._known[entry["id"]] = entry
         self._exchange()
 
-    def _start_with(self, file: tuple[int, int] | None) -> None:
-        """Nothing is known yet of the file with this identity."""
-        self._file = file
-        self._examined = False
-        self._stored: set[str] = set()
-        self._last_row = (0, "")
-
     def _exchange(self) -> None:
         """Reads what is new in the file and writes what is missing there. Never raises."""
-        with _lock:
+        with self._lock:
             try:
-                self._exchange_or_raise()
-            except (sqlite3.Error, OSError) as error:
-                why = _why(error, self.path)
+                self._meet()
+            except OSError as error:
+                why = _WORDS.get(error.errno, (error.strerror or str(error)).lower())
                 self._trouble = f"Your progress is kept in memory until {self.path} can be written: {why}."
                 self._patience = 0.1  # having waited once, do not make the reader wait at every turn
             else:
-                self._trouble = None
-                self._patience = PATIENCE
+                self._trouble, self._patience = None, PATIENCE
 
-    def _exchange_or_raise(self) -> None:
-        for _ in range(MOST_TURNS):
-            try:
-                if self._meet():
-                    return
-            except _NotOurs as error:
-                beside = self.path.with_name(f"{self.path.stem}.version-{VERSION}{self.path.suffix}")
-                self._incident = f"{self.path} {error}: it is left alone, and progress goes to {beside.name}."
-                self.path = beside
-            except _Damaged:
-                self._repair()
+    def _meet(self) -> None:
+        """One exchange, and again where the file is deleted or replaced meanwhile."""
+        for _ in range(5):
+            with contextlib.suppress(_Replaced):
+                return self._meet_once()
         raise OSError(errno.EBUSY, "it keeps being replaced or damaged")
 
-    def _meet(self) -> bool:
-        """One exchange with the file; False when the file was deleted or replaced meanwhile.
-
-        Raises `_NotOurs`, `_Damaged`, `sqlite3.Error` and `OSError`.
-        """
-        if not self.path.exists():
-            if not self._known:
-                return True
+    def _meet_once(self) -> None:
+        if not self._known and not self.path.exists():
+            return
+        if self._known:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.touch()
-        file = _identity(self.path)
-        if file != self._file:
-            self._start_with(file)
-        with _opened(self.path, self._patience) as database:
-            try:
-                self._transaction(database)
-            except sqlite3.Error as error:
-                if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
-                    return False
-                raise
-        return file == _identity(self.path)
+        with _locked(self.path, bool(self._known), self._patience) as (file, refused):
+            if not _has_name(file, self.path):
+                raise _Replaced
+            if self._seen != _identity(file):
+                self._read(file)
+            missing = [entry for key, entry in self._known.items() if key not in self._stored]
+            if missing and refused:
+                raise refused
+            if missing:
+                _append(file, missing)
+                self._stored |= {entry["id"] for entry in missing}
+            self._seen = _identity(file)
 
-    def _transaction(self, database: sqlite3.Connection) -> None:
-        refused = _begin(database)
-        if not self._examined and database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise _Damaged
-        self._examined = True
-        if _is_new(database):
-            self._start_with(self._file)
-        else:
-            self._read(database)
-        missing = self._known.keys() - self._stored
-        if missing and refused:
-            raise refused
-        last_row = self._last_row
-        if missing:
-            last_row = _write(database, [entry for key, entry in self._known.items() if key in missing])
-        database.execute("COMMIT")
-        self._stored |= missing
-        self._last_row = last_row
-
-    def _read(self, database: sqlite3.Connection) -> None:
-        row = database.execute("SELECT number, entry FROM entries WHERE number = ?", self._last_row[:1])
-        if row.fetchone() != self._last_row:  # another file has taken its place
-            self._start_with(self._file)
-        rows = "SELECT number, entry FROM entries WHERE number > ? ORDER BY number"
-        for number, text in database.execute(rows, self._last_row[:1]):
-            entry = _decode(text)
-            if entry is None:
-                raise _Damaged
-            self._known.setdefault(entry["id"], entry)
-            self._stored.add(entry["id"])
-            self._last_row = (number, text)
-
-    def _repair(self) -> None:
-        """Keeps the damaged file under another name; what can be read of it goes into a new one."""
-        self._start_with(None)
-        with _only_one_in(self.path.parent):
-            try:
-                self._meet()
-                return  # another kernel was here first
-            except _NotOurs:
-                return
-            except _Damaged:
-                found = _salvage(self.path)
-            self._known = {**found, **self._known}
+    def _read(self, file: int) -> None:
+        """Takes in what the file holds; where some of it is damaged, puts a new one in its place."""
+        data = os.pread(file, os.fstat(file).st_size, 0)
+        *lines, rest = data.split(b"\n")  # what no newline ends was cut off
+        entries = [entry for line in lines if (entry := _decode(line))]
+        self._stored = {entry["id"] for entry in entries}
+        self._known = {**{entry["id"]: entry for entry in entries}, **self._known}
+        if len(entries) < len(lines) or not _START.startswith(rest[: len(_START)]):
             new = self.path.with_name(f"{self.path.name}.new")
-            new.unlink(missing_ok=True)
-            with _opened(new, self._patience) as database:
-                _begin(database)
-                _write(database, self._known.values())
-                database.execute("COMMIT")
+            new.write_bytes(b"".join(map(_encode, self._known.values())))
             aside = _keep_aside(self.path)
             new.replace(self.path)
-        saved = f"{len(found)} entries could be read" if found else "nothing in it could be read"
-        self._incident = f"The record of your progress was damaged: {saved}, and it is kept as {aside}."
+            saved = f"{len(entries)} entries could be read" if entries else "nothing in it could be read"
+            self._incident = f"The record of your progress was damaged: {saved}, and it is kept as {aside}."
+            raise _Replaced
 
 
-def _begin(database: sqlite3.Connection) -> sqlite3.Error | None:
-    """Begins a transaction; returns why it can only read, where it can."""
-    try:
-        database.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        if _primary(error) != sqlite3.SQLITE_READONLY:
-            raise
-        database.execute("BEGIN")
-        return error
-    return None
-
-
-def _is_new(database: sqlite3.Connection) -> bool:
-    """Whether the file is still empty. Raises `_NotOurs` and `_Damaged`."""
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    layout = database.execute("SELECT sql FROM sqlite_master").fetchall()
-    if version > VERSION:
-        raise _NotOurs("was written by a newer version of this course")
-    if version == 0 and layout:
-        raise _NotOurs("belongs to another program")
-    if version != 0 and (version, layout) != (VERSION, [(LAYOUT,)]):
-        raise _Damaged
-    return version == 0
-
-
-def _write(database: sqlite3.Connection, entries: Iterable[Entry]) -> tuple[int, str]:
-    """Appends the entries; returns the last row."""
-    if not database.execute("SELECT 1 FROM sqlite_master").fetchone():
-        database.execute(LAYOUT)
-        database.execute(f"PRAGMA user_version = {VERSION}")
-    row = (0, "")
-    for text in map(_encode, entries):
-        row = (database.execute("INSERT INTO entries (entry) VALUES (?)", (text,)).lastrowid, text)
-    return row
+class _Replaced(OSError):
+    """Another file has the name now."""
 
 
 @contextlib.contextmanager
-def _opened(path: Path, patience: float) -> Iterator[sqlite3.Connection]:
-    """A connection. Turns SQLite's ways of calling a file damaged into `_Damaged`."""
-    database = sqlite3.connect(path, timeout=patience, isolation_level=None)
+def _locked(path: Path, create: bool, patience: float) -> Iterator[tuple[int, OSError | None]]:
+    """The file, which no other kernel changes meanwhile; and why it can only be read, where it can."""
+    file, refused = _opened(path, create)
     try:
-        database.text_factory = lambda raw: raw.decode(errors="replace")
-        yield database
-    except sqlite3.DatabaseError as error:
-        # A plain error is one of SQL: the layout is not what its version says.
-        damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-        if _primary(error) in damaged or _marked_read_only(path):
-            raise _Damaged from error
-        raise
-    except UnicodeDecodeError as error:  # in SQLite's own complaint, which quotes the file
-        raise _Damaged from error
+        until = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    break
+                if time.monotonic() > until:
+                    raise OSError(errno.EAGAIN, "it is locked") from None
+                time.sleep(0.002)
+        yield file, refused
     finally:
-        database.close()
+        os.close(file)
 
 
-def _marked_read_only(path: Path) -> bool:
-    """Whether the file itself, in one byte of its header, tells SQLite never to write to it."""
-    with path.open("rb") as file:
-        return file.read(100)[18:19] > b"\2"
-
-
-def _primary(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _why(error: Exception, path: Path) -> str:
-    """The reason for storage trouble, as the end of a sentence."""
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            return "it is a folder"
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return "its folder is a file"
-    if isinstance(error, OSError):
-        return (error.strerror or str(error)).lower()
-    return {
-        sqlite3.SQLITE_FULL: "the disk is full",
-        sqlite3.SQLITE_BUSY: "another program is using it",
-        sqlite3.SQLITE_READONLY: "it is read-only",
-        sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-        sqlite3.SQLITE_IOERR: "the disk reports an error",
-    }.get(_primary(error), str(error))
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
+def _opened(path: Path, create: bool) -> tuple[int, OSError | None]:
     try:
-        status = path.stat()
+        return os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o644), None
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        file = os.open(path, os.O_RDONLY)
+        return file, OSError(errno.EROFS, "it is read-only")
+
+
+def _identity(file: int) -> tuple[int, ...]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _has_name(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return False
 
 
-# An entry is stored as one line of ASCII with a checksum, so that it can be found in the bytes of a file
-# that SQLite no longer reads, and is not believed where it was altered.
-ENTRY_START = re.compile(r'\{"id": "')
+def _append(file: int, entries: Iterable[Entry]) -> None:
+    """Writes all of them or none; what a kill has cut off before goes."""
+    size = os.fstat(file).st_size
+    end = os.pread(file, size, 0).rfind(b"\n") + 1
+    data = b"".join(map(_encode, entries))
+    os.ftruncate(file, end)
+    try:
+        if os.write(file, data) < len(data):
+            raise OSError(errno.ENOSPC, "the disk is full")
+        os.fsync(file)
+    except OSError:
+        os.ftruncate(file, end)
+        raise
+
+
+# An entry is one line of ASCII with a checksum: it is not believed where it was altered.
 
 
 def _checksum(entry: Entry) -> int:
     return zlib.crc32(json.dumps(entry).encode())
 
 
-def _encode(entry: Entry) -> str:
-    return json.dumps({**entry, "checksum": _checksum(entry)})
+def _encode(entry: Entry) -> bytes:
+    return json.dumps({**entry, "checksum": _checksum(entry)}).encode() + b"\n"
 
 
-def _decode(text: Any) -> Entry | None:
+def _decode(line: bytes) -> Entry | None:
     try:
-        return _believed(json.loads(text))
-    except (ValueError, TypeError, RecursionError):
+        value = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-
-
-def _believed(value: Any) -> Entry | None:
     if not isinstance(value, dict):
         return None
-    entry = {key: part for key, part in value.items() if key != "checksum"}
-    return entry if value.get("checksum") == _checksum(entry) else None
-
-
-def _salvage(path: Path) -> dict[str, Entry]:
-    """The whole entries among the bytes of a file, by id."""
-    text = path.read_bytes().decode("latin-1")
-    found = {}
-    for match in ENTRY_START.finditer(text):
-        with contextlib.suppress(ValueError, RecursionError):
-            if entry := _believed(json.JSONDecoder().raw_decode(text, match.start())[0]):
-                found[entry["id"]] = entry
-    return found
+    checksum = value.pop("checksum", None)
+    return value if checksum == _checksum(value) else None
 
 
 def _keep_aside(path: Path) -> Path:
-    """Gives the file, and what SQLite keeps beside it, a second name; returns that."""
+    """Gives the file a second name, so that there is one under the first at every moment; returns it."""
     number = 1
     while (aside := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
         number += 1
     try:
-        aside.hardlink_to(path)  # so that there is a file under the first name at every moment
+        aside.hardlink_to(path)
     except OSError:  # not every file system has links
-        path.rename(aside)
-    for ending in ("-journal", "-wal", "-shm"):
-        companion = path.with_name(path.name + ending)
-        if companion.exists():
-            companion.rename(aside.with_name(aside.name + ending))
+        aside.write_bytes(path.read_bytes())
     return aside
-
-
-@contextlib.contextmanager
-def _only_one_in(folder: Path) -> Iterator[None]:
-    """Holds back other kernels that would do the same in this folder, where the file system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

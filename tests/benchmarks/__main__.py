@@ -25,7 +25,7 @@ def main() -> int:
         )
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["COURSE_RECORD"] = str(Path(folder) / "record.sqlite")
+        os.environ["COURSE_RECORD"] = str(Path(folder) / "record.jsonl")
         for name in names:
             for row in importlib.import_module(f"tests.benchmarks.bench_{name}").rows():
                 print(row, flush=True)
