@@ -20,7 +20,7 @@ def is_starter(exercise: Exercise, answer: Any) -> bool:
 
 
 def same_code(source: str, starter: str) -> bool:
-    """Whether two definitions have one syntax tree, docstrings and decorators aside."""
+    """Whether two definitions have one syntax tree; docstrings, decorators and annotations aside."""
     try:
         return _tree(source) == _tree(starter)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -32,6 +32,10 @@ def _tree(source: str) -> str:
     for node in ast.walk(tree):
         if isinstance(node, _SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
     for node in tree.body:
         if isinstance(node, _SCOPES):
             node.decorator_list = []
