@@ -155,8 +155,7 @@ def best_fit(CachingAllocator):
         c = allocator.malloc(2 * MiB) -> 18432: 18432 free | 16384: 2048 used, 14336 free
         --10 MiB from the cache: allocator.free(allocator.malloc(12 * MiB))
         a = allocator.malloc(10 * MiB) -> 12288: 10240 used, 2048 free
-        --a hole in the first segment: a, b, c = (allocator.malloc(MiB) for _ in range(3))
-        allocator.free(a) -> 2048: 1024 free, 1024 used | 2048: 1024 used, 1024 free
+        --two of one size: a, b, c = (allocator.malloc(MiB) for _ in range(3)); allocator.free(a)
         d, e = map(allocator.malloc, (MiB, MiB)) -> 2048: 1024 used, 1024 used | 2048: 1024 used, 1024 used"""
     _follow(CachingAllocator, scripts)
 
