@@ -2,13 +2,13 @@
 
 Build what stands between torch and `cudaMalloc`.
 
-- Requests are rounded up to 512 bytes. Up to 1 MiB they are *small*. Small blocks come from segments of
-  2 MiB, large ones from segments of 20 MiB; a request from 10 MiB on gets its own, rounded up to 2 MiB.
-  The two never mix.
-- `malloc` takes the smallest free block that fits, or else a new segment. The rest is split off, in a large
-  segment only if it is more than 1 MiB.
+- Requests are rounded up to 512 bytes. Up to 1 MiB they are *small*. A new segment has 2 MiB for a small
+  request, 20 MiB for a large one; from 10 MiB on it has the request's size, rounded up to 2 MiB. Small and
+  large never share one.
+- `malloc` takes the smallest free block that fits, or else a new segment. The rest is split off; in a large
+  segment only a rest above 1 MiB.
 - `free` takes what `malloc` returned, and merges it with free neighbours in its segment. `empty_cache` gives
-  back segments that are free.
+  back free segments.
 
 `segments()` → `[{"address": 0, "total_size": 2097152, "blocks": [{"size": 512, "state": "inactive"}, ...]}]`,
 oldest first; a block in use is `"active_allocated"`.
@@ -62,11 +62,12 @@ def _strips(allocator) -> list[str]:
 
 
 def _follow(CachingAllocator, scripts):
-    """Scripts, parted by `--`: lines of code, most with the segments after it behind an arrow."""
+    """Scripts, parted by `--`: a label, then lines of code, most with the segments after an arrow."""
     with Rows() as rows:
         for script in scripts.split("--"):
-            lines = [line.strip().split(" -> ") for line in script.strip().splitlines()]
-            with rows.of(f"`{lines[-1][0]}`"):
+            label, code = script.strip().split(": ", 1)
+            lines = [line.strip().split(" -> ") for line in code.splitlines()]
+            with rows.of(label):
                 t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
                 for code, *after in lines:
                     t.run(code)
@@ -80,14 +81,15 @@ def _follow(CachingAllocator, scripts):
 
 @exercise.check
 def rounding(CachingAllocator):
-    """Requests are rounded up to 512 bytes, and small segments are 2 MiB
+    """Requests are rounded up to 512 bytes, and up to 1 MiB they are small
 
-    A tensor of one element takes 512 bytes of the device. What is left of the segment serves the next ones.
+    A tensor of one element takes 512 bytes of the device, and `allocated` counts them all. What is left of
+    the segment serves the next ones. Two requests of exactly 1 MiB fill a small segment.
     """
-    scripts = """a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
-        --a = allocator.malloc(512) -> 2048: 0.5 used, 2047.5 free
-        --a = allocator.malloc(513) -> 2048: 1 used, 2047 free
-        --a, b = allocator.malloc(MiB), allocator.malloc(MiB) -> 2048: 1024 used, 1024 used
+    scripts = """1 byte: a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
+        --512 bytes: a = allocator.malloc(512) -> 2048: 0.5 used, 2047.5 free
+        --513 bytes: a = allocator.malloc(513) -> 2048: 1 used, 2047 free
+        --two of 1 MiB: a, b = allocator.malloc(MiB), allocator.malloc(MiB) -> 2048: 1024 used, 1024 used
         c = allocator.malloc(1) -> 2048: 1024 used, 1024 used | 2048: 0.5 used, 2047.5 free"""
     _follow(CachingAllocator, scripts)
 
@@ -99,11 +101,11 @@ def pools(CachingAllocator):
     20 MiB serve several large requests. From 10 MiB on, a segment would hold little else, so it has the size
     of the request, in steps of 2 MiB. Small blocks would break up large segments, so the two don't mix.
     """
-    scripts = """a = allocator.malloc(MiB + 1) -> 20480: 1024.5 used, 19455.5 free
-        --a = allocator.malloc(10 * MiB - 512) -> 20480: 10239.5 used, 10240.5 free
-        --a = allocator.malloc(10 * MiB) -> 10240: 10240 used
-        --a = allocator.malloc(12 * MiB + 1) -> 14336: 12288.5 used, 2047.5 free
-        --a = allocator.malloc(2 * MiB) -> 20480: 2048 used, 18432 free
+    scripts = """1 MiB and 1 byte: a = allocator.malloc(MiB + 1) -> 20480: 1024.5 used, 19455.5 free
+        --nearly 10 MiB: a = allocator.malloc(10 * MiB - 512) -> 20480: 10239.5 used, 10240.5 free
+        --10 MiB: a = allocator.malloc(10 * MiB) -> 10240: 10240 used
+        --12 MiB and 1 byte: a = allocator.malloc(12 * MiB + 1) -> 14336: 12288.5 used, 2047.5 free
+        --large then small: a = allocator.malloc(2 * MiB) -> 20480: 2048 used, 18432 free
         b = allocator.malloc(1) -> 20480: 2048 used, 18432 free | 2048: 0.5 used, 2047.5 free"""
     _follow(CachingAllocator, scripts)
 
@@ -114,29 +116,9 @@ def splitting(CachingAllocator):
 
     A rest of at most 1 MiB could serve no large request. It stays with the block, and counts as allocated.
     """
-    scripts = """a = allocator.malloc(11 * MiB) -> 12288: 12288 used
-        --a = allocator.malloc(11 * MiB - 512) -> 12288: 11263.5 used, 1024.5 free
-        --a, b = map(allocator.malloc, (MiB, MiB - 512)) -> 2048: 1024 used, 1023.5 used, 0.5 free"""
-    _follow(CachingAllocator, scripts)
-
-
-@exercise.check
-def best_fit(CachingAllocator):
-    """The smallest free block that fits is taken, from whichever segment
-
-    The first that fits may be the large one that the next request needs.
-    """
-    holes = "a, b, c, d = (allocator.malloc(n * KiB) for n in (512, 1, 64, 1))\n"
-    holes += "allocator.free(a); allocator.free(c)\ne = allocator.malloc"
-    scripts = f"""{holes}(64 * KiB) -> 2048: 512 free, 1 used, 64 used, 1 used, 1470 free
-        --{holes}(63 * KiB) -> 2048: 512 free, 1 used, 63 used, 1 free, 1 used, 1470 free
-        --{holes}(65 * KiB) -> 2048: 65 used, 447 free, 1 used, 64 free, 1 used, 1470 free
-        --a, b = map(allocator.malloc, (18 * MiB, 16 * MiB))
-        allocator.free(a); allocator.free(b)
-        c = allocator.malloc(2 * MiB) -> 18432: 18432 free | 16384: 2048 used, 14336 free
-        --a, b, c = (allocator.malloc(MiB) for _ in range(3))
-        allocator.free(a) -> 2048: 1024 free, 1024 used | 2048: 1024 used, 1024 free
-        d, e = map(allocator.malloc, (MiB, MiB)) -> 2048: 1024 used, 1024 used | 2048: 1024 used, 1024 used"""
+    scripts = """a rest of 1 MiB: a = allocator.malloc(11 * MiB) -> 12288: 12288 used
+        --a rest above 1 MiB: a = allocator.malloc(11 * MiB - 512) -> 12288: 11263.5 used, 1024.5 free
+        --small: a, b = map(allocator.malloc, (MiB, MiB - 512)) -> 2048: 1024 used, 1023.5 used, 0.5 free"""
     _follow(CachingAllocator, scripts)
 
 
@@ -148,11 +130,33 @@ def merging(CachingAllocator):
     segments don't merge, even if one ends where the next begins.
     """
     start = "a, b, c = (allocator.malloc(512 * KiB) for _ in range(3))\n"
-    scripts = f"""{start}allocator.free(c) -> 2048: 512 used, 512 used, 1024 free
-        --{start}allocator.free(a); allocator.free(b) -> 2048: 1024 free, 512 used, 512 free
-        --{start}allocator.free(a); allocator.free(c); allocator.free(b) -> 2048: 2048 free
-        --a, b, c = (allocator.malloc(MiB) for _ in range(3))
+    scripts = f"""behind it: {start}allocator.free(c) -> 2048: 512 used, 512 used, 1024 free
+        --before it: {start}allocator.free(a); allocator.free(b) -> 2048: 1024 free, 512 used, 512 free
+        --both: {start}allocator.free(a); allocator.free(c); allocator.free(b) -> 2048: 2048 free
+        --two segments: a, b, c = (allocator.malloc(MiB) for _ in range(3))
         allocator.free(b); allocator.free(c) -> 2048: 1024 used, 1024 free | 2048: 2048 free"""
+    _follow(CachingAllocator, scripts)
+
+
+@exercise.check
+def best_fit(CachingAllocator):
+    """The smallest free block that fits is taken, from whichever segment
+
+    The first that fits may be the large one that the next request needs. A new segment is made only if none
+    fits, however large the request: it is `cudaMalloc` that is slow.
+    """
+    holes = "a, b, c, d = (allocator.malloc(n * KiB) for n in (512, 1, 64, 1))\n"
+    holes += "allocator.free(a); allocator.free(c)\ne = allocator.malloc"
+    scripts = f"""a hole of this size: {holes}(64 * KiB) -> 2048: 512 free, 1 used, 64 used, 1 used, 1470 free
+        --the smaller hole: {holes}(63 * KiB) -> 2048: 512 free, 1 used, 63 used, 1 free, 1 used, 1470 free
+        --the larger hole: {holes}(65 * KiB) -> 2048: 65 used, 447 free, 1 used, 64 free, 1 used, 1470 free
+        --a smaller hole in another segment: a, b = map(allocator.malloc, (18 * MiB, 16 * MiB))
+        allocator.free(a); allocator.free(b)
+        c = allocator.malloc(2 * MiB) -> 18432: 18432 free | 16384: 2048 used, 14336 free
+        --10 MiB from the cache: allocator.free(allocator.malloc(12 * MiB))
+        a = allocator.malloc(10 * MiB) -> 12288: 10240 used, 2048 free
+        --two of one size: a, b, c = (allocator.malloc(MiB) for _ in range(3)); allocator.free(a)
+        d, e = map(allocator.malloc, (MiB, MiB)) -> 2048: 1024 used, 1024 used | 2048: 1024 used, 1024 used"""
     _follow(CachingAllocator, scripts)
 
 
@@ -163,10 +167,10 @@ def cache(CachingAllocator):
     A segment with one block in use stays. Freed blocks are used again, so emptying the cache helps other
     programs, not yours.
     """
-    scripts = """a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 1))
+    scripts = """whole segments: a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 1))
         allocator.free(a); allocator.empty_cache() -> 14336: 14336 used | 2048: 0.5 used, 2047.5 free
         allocator.free(b); allocator.empty_cache() -> 2048: 0.5 used, 2047.5 free
-        --a, b = map(allocator.malloc, (MiB, MiB))
+        --a part of one: a, b = map(allocator.malloc, (MiB, MiB))
         allocator.free(a); allocator.empty_cache() -> 2048: 1024 free, 1024 used"""
     _follow(CachingAllocator, scripts)
     t = expect.given(_SETUP, CachingAllocator=CachingAllocator)

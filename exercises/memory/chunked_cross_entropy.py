@@ -63,16 +63,15 @@ def _compare(t, chunk, ignore=-100, factor=1.0):
     with torch.no_grad():
         chunks = zip(logits.split(chunk), t.target.split(chunk), strict=True)
         means = torch.stack([F.cross_entropy(a, b, ignore_index=ignore) for a, b in chunks]).mean()
-    before = [x.detach().clone() for x in (t.hidden, t.weight, t.target)]
+    before = {name: getattr(t, name).detach().clone() for name in ("hidden", "weight", "target")}
     t.run(_CALL.format(chunk=chunk, ignore="" if ignore == -100 else f", {ignore}"))
     like = {"the mean of the chunks' means": means}
     expect.close(t.loss.detach(), wanted.detach(), what="the loss", like=like, factor=16)
     t.run(f"({factor} * loss).backward()" if factor != 1 else "loss.backward()")
-    for name, x in zip(("hidden", "weight", "target"), before, strict=True):
-        expect.unchanged(getattr(t, name).detach(), x, what=f"`{name}`")
+    for name, was in before.items():
+        expect.unchanged(getattr(t, name).detach(), was, what=f"`{name}`")
     for name, grad in zip(("hidden", "weight"), grads, strict=True):
-        x = getattr(t, name)
-        if x.requires_grad:
+        if (x := getattr(t, name)).requires_grad:
             expect.true(x.grad is not None, f"`{name}.grad` is None", "expected: a tensor")
             expect.close(x.grad, grad, what=f"`{name}.grad`", factor=64)
 
@@ -81,12 +80,12 @@ def _compare(t, chunk, ignore=-100, factor=1.0):
 def values(chunked_cross_entropy, device):
     """Loss and gradients are those of the one large call
 
-    Each row's loss needs its own logits only. Where the last chunk is smaller, a mean of the chunks' means
-    gives its rows too much weight.
+    Each row's loss needs its own logits only, and each row counts once. A mean of the chunks' means gives the
+    rows of a smaller last chunk too much weight, and `len(hidden) // chunk` chunks leave them out.
     """
     with Rows() as rows:
         for chunk in (5, 3, 1, 64):
-            with rows.of(f"10 rows, chunk {chunk}"):
+            with rows.of(f"chunks of {chunk}"):
                 _compare(_given(chunked_cross_entropy, device), chunk)
 
 
@@ -97,12 +96,10 @@ def ignored(chunked_cross_entropy, device):
     `ignore_index` takes rows out of the mean. A chunk may have few rows that count, or none: its own mean is
     nan then.
     """
-    more = "target[:5] = {}"
     with Rows() as rows:
         for index in (-100, 2):
             with rows.of(f"`ignore_index={index}`"):
-                t = _given(chunked_cross_entropy, device, more=more.format(index))
-                _compare(t, 3, index)
+                _compare(_given(chunked_cross_entropy, device, more=f"target[:5] = {index}"), 3, index)
 
 
 @exercise.check
@@ -110,7 +107,7 @@ def chain(chunked_cross_entropy, device):
     """The loss is a part of a larger graph
 
     Backward multiplies by the gradient that arrives. It is 1 only where the loss itself is what you call
-    `backward` on.
+    `backward` on. A tensor that needs no gradient gets none.
     """
     _compare(_given(chunked_cross_entropy, device), 4, factor=3.0)
     for hidden, weight in ((True, False), (False, True)):
@@ -121,11 +118,23 @@ def chain(chunked_cross_entropy, device):
 
 
 @exercise.check
+def kept(chunked_cross_entropy, device):
+    """Nothing of the chunks is kept for backward
+
+    Log-softmax keeps its result for its derivative. A loss that is added up over chunks in the ordinary way
+    keeps that of every chunk.
+    """
+    t = _given(chunked_cross_entropy, device, rows=128, width=8, classes=500)
+    held = measure.live_bytes(t.call, "chunked_cross_entropy(hidden, weight, target, 16)").held
+    expect.at_most(held, 2 * 4 * 8 * (500 + 128) + 4096, "what the loss keeps for backward", unit="bytes")
+
+
+@exercise.check
 def peak(chunked_cross_entropy, device):
     """There are never more logits than those of a chunk
 
-    The logits have rows times classes elements, and their log-softmax and gradient as many again. In chunks,
-    the peak grows with the rows no faster than `hidden` does.
+    In the backward, too: one `checkpoint` around all chunks keeps nothing at first, and has the logits of all
+    of them when backward runs it again. In chunks, the peak grows with the rows no faster than `hidden` does.
     """
     found = {}
     for rows in (64, 256):
@@ -136,16 +145,3 @@ def peak(chunked_cross_entropy, device):
     expect.at_most(found[64], 5 * chunk + 4 * own + 3 * 64 * 8 * 4, "the peak for 64 rows", unit="bytes")
     grown = found[256] - found[64]
     expect.at_most(grown, 6 * 192 * 8 * 4, "what 192 more rows add to the peak", unit="bytes")
-
-
-@exercise.check
-def kept(chunked_cross_entropy, device):
-    """Nothing of the chunks is kept for backward
-
-    Log-softmax keeps its result for its derivative. A loss that is added up over chunks in the ordinary way
-    keeps that of every chunk.
-    """
-    t = _given(chunked_cross_entropy, device, rows=128, width=8, classes=500)
-    held = measure.live_bytes(lambda: t.chunked_cross_entropy(t.hidden, t.weight, t.target, 16)).held
-    own = 4 * 8 * (500 + 128)
-    expect.at_most(held, 2 * own + 4096, "what the loss keeps for backward", unit="bytes")

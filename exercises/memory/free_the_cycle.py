@@ -85,10 +85,8 @@ def freed(free_the_cycle):
     """
 
     def used(sizes, read):
-        first = block = free_the_cycle(sizes)
-        while read and block.children:
-            block = block.children[0]
-            block.parent  # noqa: B018
+        first = free_the_cycle(sizes)
+        _ = read and first.children[0].parent
         return first
 
     with Rows() as rows:

@@ -61,20 +61,20 @@ _TENSORS = """
 torch.manual_seed(0)
 q, k, v = (torch.randn(2, n, d, device=device) for n, d in ((5, 4), (7, 4), (7, 3)))
 """
+_MASK = "mask = torch.ones(5, 7, dtype=torch.bool, device=device)\n"
 
 
-def _given(online_softmax_attention, device):
-    return expect.given(_TENSORS, online_softmax_attention=online_softmax_attention, device=device)
-
-
-def _expect_right(t, arguments="", **also):
-    before = [x.clone() for x in (t.q, t.k, t.v)]
-    result = t.call(f"online_softmax_attention(q, k, v{arguments})")
+def _compare(answer, device, change="", block=2, causal=False, hide=""):
+    setup = _TENSORS + change + (hide and _MASK + hide)
+    t = expect.given(setup, online_softmax_attention=answer, device=device)
+    before = {name: getattr(t, name).clone() for name in ["q", "k", "v", *["mask"] * bool(hide)]}
+    call = f"online_softmax_attention(q, k, v, block={block}"
+    result = t.call(call + ", causal=True" * causal + ", mask=mask" * bool(hide) + ")")
     expect.equal(tuple(expect.a_tensor(result).shape), (*t.q.shape[:-1], t.v.shape[-1]), what="the shape")
     expect.equal(result.dtype, t.q.dtype, what="the dtype")
-    expect.close(result, _oracle(t.q, t.k, t.v, **also), factor=32)
-    for name, x, was in zip("qkv", (t.q, t.k, t.v), before, strict=True):
-        expect.unchanged(x, was, what=f"`{name}`")
+    expect.close(result, _oracle(causal=causal, **before), factor=32)
+    for name, was in before.items():
+        expect.unchanged(getattr(t, name), was, what=f"`{name}`")
 
 
 @exercise.check
@@ -82,54 +82,55 @@ def values(online_softmax_attention, device):
     """The values are those of the whole matrix, for every size of block
 
     The softmax of one block is divided by the sum of that block. What counts is the sum over all of them. The
-    last block may be a smaller one.
+    last block may be a smaller one. Scores are scaled by the width of `q`; that of `v` may be another.
     """
+    largest_first = "q, k = q.abs(), k.sort(-2, descending=True).values"
     with Rows() as rows:
         for block in (1, 2, 3, 7, 64):
             with rows.of(f"blocks of {block}"):
-                t = _given(online_softmax_attention, device)
-                _expect_right(t, f", block={block}")
+                _compare(online_softmax_attention, device, largest_first, block)
 
 
 @exercise.check
 def maximum(online_softmax_attention, device):
-    """A larger score in a later block
+    """A larger score may come in a later block, and scores may be large
 
-    What has been summed so far belongs to the old maximum and has to be scaled down to the new one. Without a
-    maximum `exp` overflows: in float32 beyond 88.
+    What has been summed so far, exponentials and weighted values, belongs to the old maximum and has to be
+    scaled down to the new one. Without a maximum `exp` overflows: in float32 beyond 88.
     """
     with Rows() as rows:
         for label, change in {
-            "scores that grow": "k = k.sort(-2).values * 9; q = q.abs()",
-            "scores that fall": "k = k.sort(-2, descending=True).values * 9; q = q.abs()",
+            "scores in no order": "",
+            "scores that grow": "q, k = q.abs(), k.sort(-2).values * 9",
             "scores of 1,000": "q = q * 1000",
             "scores of -1,000": "q, k = q.abs() * 1000, -k.abs()",
         }.items():
             with rows.of(label):
-                t = _given(online_softmax_attention, device)
-                t.run(change)
-                _expect_right(t, ", block=2")
+                _compare(online_softmax_attention, device, change)
 
 
 @exercise.check
-def causal(online_softmax_attention, device):
-    """With `causal`, query `i` sees keys 0 to `i`
+def seen(online_softmax_attention, device):
+    """A query sees the keys that `causal` and the mask both leave
 
-    A block may lie before, after or across the diagonal. Positions are those of the whole, not of the block.
+    With `causal`, query 0 sees key 0 alone, also where there are more keys than queries. Positions are those
+    of the whole, not of the block. In the mask `True` is a key that is seen.
     """
     with Rows() as rows:
         for block in (1, 2, 3, 64):
-            with rows.of(f"blocks of {block}"):
-                t = _given(online_softmax_attention, device)
-                _expect_right(t, f", block={block}, causal=True", causal=True)
+            with rows.of(f"`causal` in blocks of {block}"):
+                _compare(online_softmax_attention, device, block=block, causal=True)
+        for causal in (False, True):
+            with rows.of("`causal` and a mask" if causal else "a mask"):
+                _compare(online_softmax_attention, device, causal=causal, hide="mask[::2, 1::2] = False")
 
 
 @exercise.check
 def nothing_to_see(online_softmax_attention, device):
     """A query that sees no key gets zeros, and hidden blocks count for nothing
 
-    Its maximum stays -inf, and `-inf - -inf` is NaN. A block that is hidden as a whole may come first, before
-    there is any maximum.
+    Where all keys are hidden, a finite score hides none of them: all have the same. If it is -inf, so is the
+    maximum, and `-inf - -inf` is NaN. A hidden block may come first, before there is any maximum.
     """
     with Rows() as rows:
         for label, hide in {
@@ -137,13 +138,10 @@ def nothing_to_see(online_softmax_attention, device):
             "all queries": "mask[:] = False",
             "the first block": "mask[:, :3] = False",
             "the last block": "mask[:, 5:] = False",
-            "here and there": "mask[::2, 1::2] = False",
         }.items():
-            for also in (False, True):
-                with rows.of(f"{label}{', causal' if also else ''}"):
-                    t = _given(online_softmax_attention, device)
-                    t.run(f"mask = torch.ones(5, 7, dtype=torch.bool, device=device)\n{hide}")
-                    _expect_right(t, f", block=2, mask=mask, causal={also}", mask=t.mask, causal=also)
+            for causal in (False, True):
+                with rows.of(f"{label} hidden{' and `causal`' if causal else ''}"):
+                    _compare(online_softmax_attention, device, causal=causal, hide=hide)
 
 
 @exercise.check
@@ -151,18 +149,19 @@ def memory(online_softmax_attention, device):
     """Twice the length takes twice the memory, not four times
 
     The matrix of all scores is what flash attention never writes. Blocks that are kept in a list until the
-    end are that matrix, too.
+    end are that matrix, too, and so is a mask of T × S that you make, for `causal` or from the one given.
     """
-    for more in ("", ", causal=True"):
-        peaks = []
-        for length in (128, 256):
-            t = _given(online_softmax_attention, device)
-            t.run(f"q, k, v = torch.rand(3, {length}, 8, device=device)")
-            with torch.no_grad():
-                call = f"online_softmax_attention(q, k, v, block=16{more})"
-                peaks.append(measure.peak_bytes(lambda t=t, call=call: t.call(call)).total)
-        told = f"bytes at the peak for 256 (for 128: {peaks[0]:,})"
-        expect.at_most(peaks[1], int(2.2 * peaks[0]), told, unit="bytes")
+    setup = "q, k, v = torch.rand(3, {0}, 8, device=device)\nmask = torch.rand({0}, {0}, device=device) < 0.5"
+    answer = {"online_softmax_attention": online_softmax_attention, "device": device}
+    with Rows() as rows:
+        for label, more in {"neither": "", "`causal`": ", causal=True", "a mask": ", mask=mask"}.items():
+            with rows.of(label):
+                call, peaks = f"online_softmax_attention(q, k, v, block=16{more})", []
+                for length in (128, 256):
+                    t = expect.given(setup.format(length), **answer)
+                    peaks.append(measure.peak_bytes(t.call, call).total)
+                told = f"bytes at the peak for 256 (for 128: {peaks[0]:,})"
+                expect.at_most(peaks[1], int(2.2 * peaks[0]), told, unit="bytes")
 
 
 @exercise.check
@@ -174,6 +173,5 @@ def dtypes(online_softmax_attention, device):
     with Rows() as rows:
         for shape in ("6, 4", "2, 3, 6, 4"):
             with rows.of(f"`({shape})`"):
-                t = _given(online_softmax_attention, device)
-                t.run(f"q, k, v = torch.randn(3, {shape}, dtype=torch.float64, device=device)")
-                _expect_right(t, ", block=4, causal=True", causal=True)
+                change = f"q, k, v = torch.randn(3, {shape}, dtype=torch.float64, device=device)"
+                _compare(online_softmax_attention, device, change, block=4, causal=True)

@@ -93,9 +93,9 @@ mistakes = [
         "no rescaling",
         "old, weights = torch.exp(top - safe)",
         "old, weights = torch.ones_like(top)",
-        told_by="values",
+        told_by="maximum",
     ),
-    Edit("values not rescaled", "summed = summed * old", "summed = summed", told_by="values"),
+    Edit("values not rescaled", "summed = summed * old", "summed = summed", told_by="maximum"),
     Edit(
         "NaN", "safe = torch.clamp(new, min=torch.finfo(q.dtype).min)", "safe = new", told_by="nothing_to_see"
     ),
@@ -104,7 +104,7 @@ mistakes = [
         "positions in the block",
         "torch.arange(start, start + keys.shape[-2]",
         "torch.arange(keys.shape[-2]",
-        told_by="causal",
+        told_by="seen",
     ),
 ]
 

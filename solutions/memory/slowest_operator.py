@@ -66,11 +66,6 @@ def _by_sweep(events):
 also_right = [_by_callers, _by_sweep]
 
 
-def _longest_call(events):
-    name, _, start, end = max(events, key=lambda e: e[3] - e[2])
-    return name, end - start
-
-
 def _all_inside(events):
     own = defaultdict(float)
     for name, thread, start, end in events:
@@ -81,11 +76,11 @@ def _all_inside(events):
 
 
 mistakes = [
-    Wrong(_longest_call, told_by="self_time"),
-    Wrong(_all_inside, told_by="self_time"),
     Edit("total time", "own[stack[-1][0]] -= end - start", "pass", told_by="self_time"),
+    Wrong(_all_inside, told_by="self_time"),
+    Edit("sorted by start alone", "(e[2], -e[3])", "e[2]", told_by="edges"),
     Edit("the last call", "own[name] += end", "own[name] = end", told_by="sums"),
     Edit("one thread", "stacks[thread]", "stacks[0]", told_by="threads"),
     Edit("not sorted", "sorted(events, key=lambda e: (e[2], -e[3]))", "events", told_by="any_order"),
-    Edit("touching is inside", "stack[-1][1] <= start", "stack[-1][1] < start", told_by="self_time"),
+    Edit("touching is inside", "stack[-1][1] <= start", "stack[-1][1] < start", told_by="edges"),
 ]
