@@ -164,9 +164,9 @@ def test_output_is_labelled_and_ordered_by_rank(capfd):
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
-def failure(function, world_size=2, deadline=SOON):
+def failure(function, *args, world_size=2, deadline=SOON):
     with pytest.raises(RankError) as caught:
-        run_ranks(function, world_size, deadline=deadline)
+        run_ranks(function, world_size, *args, deadline=deadline)
     return caught.value
 
 
@@ -195,7 +195,7 @@ def skips(rank, world_size):
 
 
 def test_a_rank_that_skips_a_collective():
-    error = failure(skips, 3, deadline=LONG)
+    error = failure(skips, world_size=3, deadline=LONG)
     assert states(error.results) == ["timed out", "returned", "timed out"]
     assert str(error).splitlines()[0] == "2 of 3 ranks did not return and nothing moved any more"
     assert [r.position.call for r in error.results if r.position] == ["all_reduce", "all_reduce"]
@@ -217,6 +217,32 @@ def test_ranks_that_call_different_collectives():
     assert first.call == "all_reduce"
     assert second.call in ("broadcast", "barrier")
     assert "waits in all_reduce at your line" in first.describe()
+
+
+def brings(rank, world_size, name, more):
+    dtype = torch.int32 if rank and name == "broadcast" else torch.float32
+    x = torch.ones(2 + rank * (name == "all_reduce"), dtype=dtype)
+    getattr(dist, name)(x, **more)
+    dist.barrier()
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "type_", "said"),
+    [
+        ("all_reduce", {}, "MismatchedCollective", "float32 of shape [2]"),
+        ("broadcast", {"src": 0}, "MismatchedCollective", "int32 of shape [2]"),
+        ("reduce", {"dst": 5}, "ValueError", "reduce with dst=5, in a group of ranks 0, 1"),
+        ("send", {"dst": 2}, "ValueError", "send with dst=2"),
+    ],
+)
+def test_what_does_not_fit_together_raises_and_names_both_lines(name, more, type_, said):
+    error = failure(brings, name, more, deadline=LONG)
+    raised = [result.error for result in error.results if result.state == "raised"]
+    assert raised and all(one.type == type_ and said in one.message for one in raised), error
+    assert all("getattr(dist, name)" in one.frame.source for one in raised)
+    if type_ == "MismatchedCollective":
+        (one,) = raised
+        assert "at your line" in one.message and "(`getattr(dist, name)(x, **more)`)" in one.message
 
 
 def loops(rank, world_size):
@@ -290,7 +316,7 @@ def dies(rank, world_size):
 
 
 def test_a_rank_that_dies_shows_how_and_is_named_before_those_it_cut_off():
-    error = failure(dies, 3, deadline=LONG)
+    error = failure(dies, world_size=3, deadline=LONG)
     assert error.results[1].how == "signal 11 (SIGSEGV)"
     lines = str(error).splitlines()
     assert lines[1] == "rank 1 died: signal 11 (SIGSEGV)"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_utils.processes import worker_process
+from course_utils.processes import matching, worker_process
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -46,6 +46,7 @@ def run_rank(
     listening = {"master_listen_fd": worker_process.handed_over[0]} if rank == 0 else {}
     store = dist.TCPStore("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False, **listening)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    matching.watch(store, rank)
     _name_waiting()
     if not recorded:
         return function(rank, world_size, *args)

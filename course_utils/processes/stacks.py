@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 # Characters of an error's message that are kept, and of all that Python would print of it.
@@ -266,6 +266,11 @@ def _under(file: str, folder: str) -> bool:
 
 def _in_notebook(file: str) -> bool:
     return file.startswith("<") or "/ipykernel_" in file
+
+
+def of_frame(frame: FrameType) -> Frame:
+    """A frame that is being run."""
+    return _frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def _frame(file: str, line: int, function: str) -> Frame:
