@@ -137,9 +137,9 @@ def run_ranks(
     it, `explore.lanes` steps through it, and `watching.lanes.record_from_here()`, called in `fn`, leaves out
     what came before.
     """
-    from course_utils.processes import ranks
+    from course_utils.watching import run_ranks as several
 
-    return ranks.run_ranks(fn, world_size, *args, deadline=deadline, record=record)
+    return several.run_ranks(fn, world_size, *args, deadline=deadline, record=record)
 
 
 def show_error(statement: Callable[[], Any]) -> None:

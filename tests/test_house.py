@@ -26,6 +26,37 @@ def test_an_exercise_imports_what_is_made_for_it(path):
     assert not [name for name in imported(path) if not name.startswith(allowed)]
 
 
+# What each room may import of the others; what lies beside them (`notebook`, `cli`, `clinic`) may import all.
+ROOMS = {
+    "measure": {"processes"},
+    "processes": set(),
+    "exercise": {"measure"},
+    "watching": {"measure", "processes"},
+    "draw": {"measure", "watching"},
+    "lessons": {"exercise"},
+    "reader": {"draw", "exercise", "lessons"},
+    "grading": {"exercise", "lessons", "processes", "reader"},
+    "explore": {"draw", "lessons", "measure", "watching"},
+    "proving": {"exercise", "grading", "lessons", "processes"},
+}
+# What is flat and may be imported everywhere: what the machine has, and programs in C++.
+FLAT = {"machine", "cpp", "cpp_server"}
+
+
+def test_arrows_between_rooms_run_one_way():
+    package = ROOT / "course_utils"
+    assert {path.parent.name for path in package.glob("*/__init__.py")} == set(ROOMS)
+    for room, may in ROOMS.items():
+        for path in (package / room).rglob("*.py"):
+            reached = {name.split(".")[1] for name in imported(path)}
+            assert reached <= may | FLAT | {room}, f"{path} imports {sorted(reached - may - FLAT - {room})}"
+
+
+def test_no_file_is_too_long():
+    lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "course_utils").rglob("*.py")}
+    assert {path.name: lines for path, lines in lengths.items() if lines > 400} == {}
+
+
 def test_what_exercises_are_made_of_knows_nothing_of_how_they_are_run():
     allowed = ("course_utils.exercise", "course_utils.measure", "course_utils.machine")
     for path in (ROOT / "course_utils" / "exercise").rglob("*.py"):

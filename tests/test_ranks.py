@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 import course_utils.processes.ranks
-from course_utils.processes.ranks import STUCK, RankError, describe, ranks, run_ranks
+from course_utils.processes.ranks import STUCK, RankError, describe, ranks
 from course_utils.processes.stacks import place
 from course_utils.processes.workers import Worker
+from course_utils.watching.run_ranks import run_ranks
 
 ROOT = Path(__file__).parent.parent
 SOON = 5.0  # a deadline for what never ends
@@ -366,7 +367,8 @@ CELLS = [
     import torch
     import torch.distributed as dist
     from torch import nn
-    from course_utils.processes.ranks import RankError, run_ranks
+    from course_utils.processes.ranks import RankError
+    from course_utils.watching.run_ranks import run_ranks
     from course_utils.processes.workers import isolated
     """,
     """

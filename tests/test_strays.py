@@ -20,7 +20,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils.processes.ranks import ranks, run_ranks
+from course_utils.processes.ranks import ranks
+from course_utils.watching.run_ranks import run_ranks
 
 MARK = "STRAYS_OF"
 PATIENCE = 60.0
@@ -194,7 +195,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 import test_strays
-from course_utils.processes.ranks import run_ranks
+from course_utils.watching.run_ranks import run_ranks
 run_ranks(test_strays.loops, 2, Path({folder!r}), deadline=1000, record={record})
 """
 

@@ -6,8 +6,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from course_utils import measure
-from course_utils.processes.ranks import run_ranks
 from course_utils.processes.workers import Worker
+from course_utils.watching.run_ranks import run_ranks
 
 LONG = 60.0
 

@@ -912,7 +912,7 @@ def test_a_server_killed_before_it_forked_costs_one_more_attempt():
 
 
 def nested():
-    from course_utils.processes.ranks import run_ranks
+    from course_utils.watching.run_ranks import run_ranks
 
     return [value.tolist() for value in run_ranks(sums, 2, deadline=LONG)], os.getpid()
 

@@ -33,9 +33,19 @@ _DECIDING: dict[Any, str] = {
     builtins: """abs all any bool dict enumerate float getattr int isinstance len list map max min range repr
         round set sorted str sum tuple type zip""",
 }
-# Modules of the course: all their functions and classes, what these do and their defaults. From the first
-# check after their import on; what is not imported decides nothing.
-_COURSE = ("course_utils.exercise", "course_utils.measure", "course_utils.grading")
+# Modules of the course: what they call by name, and what their functions do, with their defaults. From the
+# first check after their import on. Few, since a forked process copies what it looks at.
+_COURSE = [
+    f"course_utils.{name}"
+    for name in (
+        "exercise.expect",
+        "exercise.compare",
+        "exercise.mismatch",
+        "measure",
+        "grading.check_run",
+        "grading.attempt",
+    )
+]
 
 
 class Change(NamedTuple):
@@ -103,7 +113,7 @@ def _watch_course() -> None:
         return
     _modules_seen = len(sys.modules)
     for name in list(sys.modules):
-        if name.startswith(_COURSE) and sys.modules[name] not in _names:
+        if name in _COURSE and sys.modules[name] not in _names:
             _watch(sys.modules[name])
 
 

@@ -1,0 +1,5 @@
+"""Lessons: found and read (`catalog`), made into notebooks (`source`, `build`, `notebook_files`), known to be
+older than what they are made from (`freshness`), and what stands in all of them (`glossary`).
+
+It may import `exercise`.
+"""

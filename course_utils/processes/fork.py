@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -22,16 +23,34 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     (`worker_process.tell`) goes to whoever made the call; last comes `{"exit": code}`, as
     `os.waitstatus_to_exitcode` gives it.
     """
+    before = _below()
+    done, say_done = os.pipe()
     pid = os.fork()
     if pid == 0:
-        worker_process.run_fork(function, *args)
+        worker_process.run_fork(say_done, function, *args)
+    os.close(say_done)
     # Whoever asks this process where it is means the fork.
     faulthandler.unregister(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, lambda *_: _pass_on(pid))
-    _, status = os.waitpid(pid, 0)
+    _end(before)
+    code = 0 if _is_done(done, pid) else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(done)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    _end_what_is_left()
-    worker_process.tell({"exit": os.waitstatus_to_exitcode(status)})
+    if set(_below()) - {pid}:  # it has started others; else its end is awaited with the next call
+        _end(_below)
+    worker_process.tell({"exit": code})
+
+
+def _is_done(done: int, pid: int) -> bool:
+    """Waits until the fork has said that it is done, or has ended without saying so."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    ended = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([done, ended], [], [])
+        return done in ready and os.read(done, 1) == b"."
+    finally:
+        os.close(ended)
 
 
 def _pass_on(pid: int) -> None:
@@ -39,16 +58,21 @@ def _pass_on(pid: int) -> None:
         os.kill(pid, signal.SIGUSR1)
 
 
-def _end_what_is_left() -> None:
-    """Ends all that the fork has started: orphans below this process become its children."""
+def _below() -> list[int]:
+    """What was started below this process: orphans there become its children."""
+    return tree.children(os.getpid()) if worker_process.LINUX else tree.in_sessions({os.getpid()})
+
+
+def _end(those: list[int] | Callable[[], list[int]]) -> None:
+    """Ends these processes; returns when they are gone. A function is asked again and again."""
     until = time.monotonic() + tree.LAST_WORDS
     while True:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        left = tree.children(os.getpid()) if worker_process.LINUX else tree.in_sessions({os.getpid()})
+        left = those() if callable(those) else [pid for pid in those if pid in _below()]
         if not left:
             return
         late = time.monotonic() > until
         tree.kill_tree([pid for pid in left if late or not tree.cleans_up(pid)])
-        time.sleep(0.002)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.001)

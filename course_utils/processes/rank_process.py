@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -27,10 +28,10 @@ def run_rank(
     args: tuple[Any, ...],
     backend: str,
     port: int,
-    recorded: bool = False,
+    around: Callable[[int], AbstractContextManager[Any]] | None = None,
 ) -> Any:
-    """`function(rank, world_size, *args)` inside a process group of `world_size` ranks. `recorded`: the last
-    descriptor that this process was handed is a file for `lane_watch`."""
+    """`function(rank, world_size, *args)` inside a process group of `world_size` ranks. `around` is entered
+    for that with the last descriptor that this process was handed."""
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
@@ -48,11 +49,9 @@ def run_rank(
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     matching.watch(store, rank)
     _name_waiting()
-    if not recorded:
+    if around is None:
         return function(rank, world_size, *args)
-    from course_utils.watching.lane_watch import watching
-
-    with watching(worker_process.handed_over[-1]):
+    with around(worker_process.handed_over[-1]):
         return function(rank, world_size, *args)
 
 

@@ -1,19 +1,13 @@
-"""The same function in several real processes that can talk to each other.
-
-`run_ranks` is for readers: it prints what the ranks print and returns what they return, or raises an error
-that says what went wrong on which rank, and where every other rank was. `ranks` is for checks: it returns
-one `Result` for each rank, whatever happened.
-"""
+"""The same function in several real processes that can talk to each other: one `Result` for each rank."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import IO, Any
 
 from course_utils import machine
@@ -21,8 +15,6 @@ from course_utils.processes import tree
 from course_utils.processes.rank_process import run_rank
 from course_utils.processes.stacks import Position, place
 from course_utils.processes.workers import Result, Worker, attend, close_all, once_more
-from course_utils.watching import lanes
-from course_utils.watching.lanes import Recording
 
 DEADLINE = 30.0
 # The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than
@@ -56,35 +48,6 @@ class RankError(RuntimeError):
         return f"{type(self).__name__}: {self}".splitlines()
 
 
-def run_ranks(
-    function: Callable[..., Any],
-    world_size: int,
-    *args: Any,
-    deadline: float = DEADLINE,
-    record: bool = False,
-) -> list[Any] | Recording:
-    """Runs `function(rank, world_size, *args)` in `world_size` processes of one process group.
-
-    Returns what the ranks return, in their order, tensors on the CPU. What they print is printed when all
-    have ended, rank by rank. Raises `RankError` when a rank raises, dies or is not done after `deadline`
-    seconds; nothing is left running then. Where all of them wait for each other just then, they are looked
-    at a little longer: whether that is for ever.
-
-    `record`: returns a `Recording` of what each rank did when, for `draw.lanes` and `explore.lanes`, and
-    raises nothing of what ranks did. `lanes.record_from_here()` in the function leaves out what came before.
-    Noting every operator makes the ranks slower.
-    """
-    if record:
-        recording, results = _recorded(function, world_size, args, deadline)
-        _print_labelled(results)
-        return recording
-    results = ranks(function, world_size, *args, deadline=deadline)
-    _print_labelled(results)
-    if any(result.state != "returned" for result in results):
-        raise RankError(describe(results, deadline), results)
-    return [result.value for result in results]
-
-
 def ranks(
     function: Callable[..., Any],
     world_size: int,
@@ -100,53 +63,30 @@ def ranks(
     running. `preload` is that of `Worker`, `plain` that of its `call`. Raises `TypeError` when the function
     or an argument cannot be sent, `WorkersError` when no process could be started.
     """
-    return once_more(lambda: _attempt(function, world_size, args, deadline, preload, plain=plain)[0])
-
-
-def _recorded(
-    function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
-) -> tuple[Recording, list[Result]]:
-    def attempt() -> tuple[Recording, list[Result]]:
-        with contextlib.ExitStack() as open_files:
-            # Files without a name: whatever becomes of this process, nothing of them stays.
-            logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
-            results, stopped = _attempt(
-                function, world_size, args, deadline, ("course_utils.watching.lane_watch",), logs
-            )
-            written = []
-            for log in logs:
-                log.seek(0)
-                written.append(log.read())
-        told = [_in_one_line(result, results) for result in results]
-        return lanes.read(results, written, told, describe(results, deadline), stopped), results
-
-    return once_more(attempt)
-
-
-def _in_one_line(result: Result, results: Sequence[Result]) -> str:
-    if _kind(result, results) == _CUT_OFF:
-        return "lost its connection"
-    return _lines(result)[0]
+    return once_more(lambda: attempt(function, world_size, args, deadline, preload, plain=plain)[0])
 
 
 def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
     """What became of each rank, the likely cause first. One rank, one or two lines."""
-    kinds = [_kind(result, results) for result in results]
+    kinds = [kind_of(result, results) for result in results]
     lines = [_verdict(results, deadline)]
     for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
         lines += _describe_one(rank, results[rank], kinds[rank])
     return "\n".join(lines)
 
 
-def _attempt(
+def attempt(
     function: Callable[..., Any],
     world_size: int,
     args: tuple[Any, ...],
     deadline: float,
     preload: Sequence[str],
     logs: Sequence[IO[bytes]] = (),
+    around: Callable[[int], AbstractContextManager[Any]] | None = None,
     plain: bool = False,
 ) -> tuple[list[Result], float]:
+    """`ranks` once; also when those were ended that had not ended (infinite: none was). `around` is entered
+    in each rank with the descriptor of its file of `logs`."""
     if world_size < 1:
         raise ValueError(f"world_size is {world_size}; at least one rank is needed")
     workers: list[Worker] = []
@@ -159,7 +99,7 @@ def _attempt(
                 workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
         backend = _backend(world_size)
         for rank, worker in enumerate(workers):
-            given = function, rank, world_size, args, backend, port, bool(logs)
+            given = function, rank, world_size, args, backend, port, around
             worker.begin(run_rank, *given, plain=plain)
         return _await_all(workers, deadline)
     finally:
@@ -167,13 +107,14 @@ def _attempt(
 
 
 # The order in which ranks are spoken of: causes before what follows from them.
-_DIED, _RAISED, _LATE, _CUT_OFF, _RETURNED = range(5)
+_DIED, _RAISED, _LATE, CUT_OFF, _RETURNED = range(5)
 
 
-def _kind(result: Result, results: Sequence[Result]) -> int:
+def kind_of(result: Result, results: Sequence[Result]) -> int:
+    """What became of a rank, as one of the numbers above."""
     anyone_died = any(other.state == "died" for other in results)
     if anyone_died and result.state == "raised" and lost_connection(str(result.error)):
-        return _CUT_OFF
+        return CUT_OFF
     return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
 
 
@@ -194,7 +135,7 @@ def _verdict(results: Sequence[Result], deadline: float) -> str:
 
 
 def _describe_one(rank: int, result: Result, kind: int) -> list[str]:
-    if kind == _CUT_OFF:
+    if kind == CUT_OFF:
         frame = result.error.frame
         return [f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else "")]
     lines = [f"rank {rank} {line}" if i == 0 else f"    {line}" for i, line in enumerate(_lines(result))]
@@ -272,14 +213,6 @@ class _Stillness:
 
 def _all_meet(positions: dict[int, Position | None]) -> bool:
     return all(at is not None and at.meets_others for at in positions.values())
-
-
-def _print_labelled(results: Sequence[Result]) -> None:
-    for rank, result in enumerate(results):
-        for line in result.output.splitlines():
-            print(f"[rank {rank}] {line}")
-        if result.output_cut:
-            print(f"[rank {rank}] … and {result.output_cut} more bytes")
 
 
 def _backend(world_size: int) -> str:

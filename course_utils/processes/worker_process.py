@@ -82,8 +82,8 @@ def tell(data: Any) -> None:
         _send(transport.PART, json.dumps(data).encode())
 
 
-def run_fork(function: Callable[..., Any], *args: Any) -> None:
-    """The life of a fork of this process: one call. Never returns."""
+def run_fork(say_done: int, function: Callable[..., Any], *args: Any) -> None:
+    """The life of a fork of this process: one call, then a full stop into `say_done`. Never returns."""
     global _caller
     _caller = _getpid()
     parent = os.getppid()
@@ -96,6 +96,8 @@ def run_fork(function: Callable[..., Any], *args: Any) -> None:
     except BaseException:  # whatever went wrong, this process must not go on as the one that forked it
         sys.stderr.write(traceback.format_exc())
     _flush()
+    if code == 0 and _getpid() == _caller:
+        os.write(say_done, b".")
     _exit(code)
 
 
