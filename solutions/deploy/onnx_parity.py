@@ -95,7 +95,7 @@ mistakes = [
     Edit("keeps the sign", _DIFFERENCE, "answer - model(x).numpy()", told_by="largest"),
     Edit("loses a NaN", "difference.max()", "max(0.0, *difference.flatten())", told_by="largest"),
     Edit("compares the first only", "in batches:", "in batches[:1] * len(batches):", told_by="largest"),
-    Edit("fixes the batch", _SHAPES, "", told_by="every_batch"),
+    Edit("fixes the batch", _SHAPES, "", told_by="every_size"),
     Wrong(_asks_the_exported_program, told_by="in_the_runtime"),
     Edit("stays in training", "copy.deepcopy(model).eval()", "copy.deepcopy(model)", told_by="evaluates"),
     Edit("writes two files", "        external_data=False,\n", "", told_by="one_file"),
