@@ -255,9 +255,9 @@ def _warm_up_for(exercise: Exercise) -> None:
     course = _course()
     siblings = [course.exercise(name) for name in course.lesson_of(exercise.name).exercise_names]
     if any(one.isolated or one.ranks for sibling in siblings for one in sibling.checks):
-        from course_utils.processes import workers
+        from course_utils.processes import client
 
-        workers.warm_up()
+        client.warm_up()
 
 
 def _keep_first_error(report: Report, exercise: Exercise) -> None:

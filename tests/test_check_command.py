@@ -15,7 +15,7 @@ import pytest
 
 from course_utils.grading import attempt, command
 from course_utils.lessons import catalog
-from course_utils.processes import workers
+from course_utils.processes import client, workers
 from tests.hostile.answers import HOSTILE
 from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
 
@@ -34,7 +34,7 @@ def course(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_ROOT", str(root))
         yield catalog.load()
-    workers.shut_down()
+    client.shut_down()
 
 
 def grade(*paths, jobs=1):
@@ -66,10 +66,10 @@ def validate(value, schema):
 
 def left_running():
     """Processes that belong to our warm server, besides itself."""
-    server = workers._current
+    server = client.current
     if server is None:
         return []
-    marked = [pid for pid in psutil.pids() if workers._is_marked(pid, server.mark)]
+    marked = [pid for pid in psutil.pids() if client.is_marked(pid, server.mark)]
     return [pid for pid in marked if pid != server.process.pid and psutil.pid_exists(pid)]
 
 
@@ -266,7 +266,7 @@ def test_what_dies_with_the_server_of_all_is_graded_again(tmp_path, monkeypatch)
     def meanwhile(self, function, *args, **options):
         if not killed:
             killed.append(self.pid)
-            workers._current.process.kill()
+            client.current.process.kill()
         return begin(self, function, *args, **options)
 
     monkeypatch.setattr(workers.Worker, "call", meanwhile)

@@ -31,9 +31,10 @@ from course_utils.exercise.states import (
 )
 from course_utils.grading import attempt
 from course_utils.grading.check_run import Outcome, Place, run
+from course_utils.grading.forks import READY_TO_COMPILE
 from course_utils.grading.report import Report
 from course_utils.grading.starter import is_starter
-from course_utils.processes import stacks, workers
+from course_utils.processes import client, stacks
 
 TOY = Path(__file__).parent / "toy_course"
 
@@ -246,13 +247,13 @@ def test_an_isolated_answer_that_does_not_end():
 
 def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
     def compiled(mean):
-        there = attempt.READY_TO_COMPILE in sys.modules
+        there = READY_TO_COMPILE in sys.modules
         names = [thread.name for thread in threading.enumerate()]
         expect.equal(names, ["MainThread"], what="threads")
         torch.compile(mean, backend="eager")(torch.ones(3))
         expect.true(there, "it was not there")
 
-    workers.shut_down()  # a new server has imported nothing that it was not asked for
+    client.shut_down()  # a new server has imported nothing that it was not asked for
     exercise = an_exercise(compiled, isolated=True)
     attempt.grade(exercise, torch.mean)
     assert attempt.grade(exercise, torch.mean).state == PASSED

@@ -20,7 +20,8 @@ from torch import nn
 from course_utils import draw, explore
 from course_utils.draw.lanes import compose
 from course_utils.draw.picture import Picture
-from course_utils.processes.workers import Result, Worker
+from course_utils.processes.result import Result
+from course_utils.processes.workers import Worker
 from course_utils.watching import lane_watch
 from course_utils.watching.lanes import Recording, read, record_from_here
 from course_utils.watching.run_ranks import run_ranks

@@ -24,7 +24,7 @@ import psutil
 import pytest
 import torch
 
-from course_utils.processes import transport, tree, worker_server, workers
+from course_utils.processes import client, streams, transport, tree, worker_server, workers
 from course_utils.processes.workers import CannotSendError, Worker, WorkersError, isolated
 
 SOON = 2.0  # a deadline for what never ends
@@ -671,7 +671,7 @@ CLIENT = """
 import os, sys, threading, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from course_utils.processes import tree, workers
+from course_utils.processes import client, streams, tree, workers
 import test_workers
 def run():
     workers.isolated(test_workers.starts_a_daemon_and_hangs, Path({folder!r}) / "daemon", deadline=1000)
@@ -682,7 +682,7 @@ with workers.Worker() as idle:
         time.sleep(1000)  # a copy of the client that outlives it, with all its descriptors
     while not test_workers.pids_in(Path({folder!r}, "daemon")):
         time.sleep(0.01)
-    server = workers._current.process.pid
+    server = client.current.process.pid
     print(server, idle.pid, *tree.children(server), flush=True)
     time.sleep(1000)
 """
@@ -711,8 +711,8 @@ def test_nothing_is_left_when_the_client_is_killed(number, tmp_path):
 
 
 def server_pid():
-    workers.warm_up()
-    return workers._current.process.pid
+    client.warm_up()
+    return client.current.process.pid
 
 
 def test_a_killed_server_is_replaced(tmp_path):
@@ -744,7 +744,7 @@ def test_the_server_has_one_thread_whatever_it_imported():
 def test_shut_down_ends_everything():
     worker = Worker()
     pids = [worker.pid, server_pid()]
-    workers.shut_down()
+    client.shut_down()
     assert all(map(gone, pids))
     assert isolated(double, 5, deadline=LONG).value == 10
 
@@ -762,7 +762,7 @@ def test_a_forked_copy_of_the_client_has_a_server_of_its_own():
     if pid == 0:
         value = isolated(double, 21, deadline=LONG).value
         os.write(write, f"{value} {server_pid() == ours}".encode())
-        workers.shut_down()
+        client.shut_down()
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as answer:
@@ -812,8 +812,8 @@ def prints_much():
 def test_megabytes_of_output_block_nothing():
     result = isolated(prints_much, deadline=LONG)
     assert result.value == "done"
-    assert result.output == "é" * (workers.KEPT_OUTPUT // 2)
-    assert result.output_cut == (20 << 20) - workers.KEPT_OUTPUT
+    assert result.output == "é" * (streams.KEPT_OUTPUT // 2)
+    assert result.output_cut == (20 << 20) - streams.KEPT_OUTPUT
 
 
 def prints_slowly(path):
@@ -879,13 +879,13 @@ def test_sources_of_functions_in_files_are_found_too():
 def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('this torch is broken')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    workers.shut_down()
+    client.shut_down()
     try:
         with pytest.raises(WorkersError, match="ImportError: this torch is broken"):
             isolated(double, 1, deadline=LONG)
     finally:
         monkeypatch.undo()
-        workers.shut_down()
+        client.shut_down()
     assert isolated(double, 1, deadline=LONG).value == 2
 
 
@@ -893,7 +893,7 @@ def test_a_worker_that_cannot_be_started_says_why_and_the_next_one_can(monkeypat
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    workers.shut_down()
+    client.shut_down()
     assert isolated(double, 1, deadline=LONG).value == 2
     folder.rename(tmp_path / "away")
     try:
@@ -902,7 +902,7 @@ def test_a_worker_that_cannot_be_started_says_why_and_the_next_one_can(monkeypat
         (tmp_path / "away").rename(folder)
         assert isolated(double, 1, deadline=LONG).value == 2
     finally:
-        workers.shut_down()
+        client.shut_down()
 
 
 def test_a_server_killed_before_it_forked_costs_one_more_attempt():

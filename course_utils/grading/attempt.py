@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -21,13 +20,21 @@ import cloudpickle
 
 from course_utils import machine
 from course_utils.exercise import Check, Exercise
-from course_utils.exercise.cases import OF_ALL_CASES
-from course_utils.exercise.states import COULD_NOT_CHECK, DIED, FAILED, RAISED, TIMED_OUT
+from course_utils.exercise.states import COULD_NOT_CHECK, DIED, RAISED, TIMED_OUT
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run, still_running
+from course_utils.grading.forks import (
+    OF_TORCH,
+    PRELOAD,
+    PRELOAD_TO_COMPILE,
+    READY_TO_COMPILE,
+    Forks,
+    imported,
+)
 from course_utils.grading.ranks import combined
-from course_utils.grading.report import Report
-from course_utils.processes import fork, ranks, transport, worker_process, workers
+from course_utils.grading.report import Report, explained
+from course_utils.processes import client, ranks, transport, worker_process, workers
+from course_utils.processes.result import Result, how_it_ended
 
 # What a check may need, in the words of a report.
 NEED = {
@@ -38,11 +45,6 @@ NEED = {
     "onnxruntime": "ONNX Runtime with onnx and onnxscript; `pip install -e '.[deploy]'` installs them",
     "safetensors": "safetensors; `pip install -e '.[deploy]'` installs it",
 }
-# What every check needs in its process: imported once, where the processes are forked from.
-PRELOAD = ("course_utils.grading.attempt", "course_utils.measure")
-READY_TO_COMPILE = "course_utils.processes.ready_to_compile"
-READY_TO_MAKE_KERNELS = "course_utils.processes.ready_to_make_kernels"
-PRELOAD_TO_COMPILE = (READY_TO_COMPILE, "torch._inductor.compile_fx", READY_TO_MAKE_KERNELS)
 # Seconds that an answer is given, after its deadline was signalled to it, to end by itself.
 UNWINDING = 1.0
 
@@ -140,73 +142,6 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
 # --- in a fork -------------------------------------------------------------------------------------------
 
 
-class Forks:
-    """Forks of one warm process. It runs nothing of the answers, so that each begins where the others did.
-
-    `on_output` is called with what they print.
-    """
-
-    def __init__(self, preload: Sequence[str] = (), on_output: Callable[[str], None] | None = None) -> None:
-        self._preload, self._on_output = preload, on_output
-        self._worker: workers.Worker | None = None
-        self._has: set[str] = set()
-        self._stopped = False
-
-    def __enter__(self) -> Forks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        needs: Sequence[str] = (),
-        deadline: float,
-    ) -> workers.Result:
-        """What `function(*args)` tells in a fork that has imported `needs`. Where the server of all processes
-        was killed, by whomever, it is called once more."""
-        for again in (True, True, False):
-            if self._stopped:
-                raise InterruptedError("it was interrupted")
-            wanted = (*PRELOAD, *self._preload, *needs, *_imported)
-            if self._worker is None or not self._worker.alive or not self._has.issuperset(wanted):
-                self.close()
-                self._worker, self._has = workers.Worker(preload=wanted), set(wanted)
-            try:
-                options = {"deadline": deadline, "on_output": self._on_output, "plain": True}
-                result = self._worker.call(fork.in_a_fork, function, *args, **options)
-            except workers.CannotSendError:
-                raise
-            except workers.WorkersError:
-                self.close()
-                if not again:
-                    raise
-                continue
-            if result.state == "died" and workers.SERVER_ENDED in result.how and again:
-                continue
-            return result
-        raise AssertionError("unreachable")
-
-    def stop(self) -> None:
-        """Ends it for good; who waits for what it tells gets an `InterruptedError`."""
-        self._stopped = True
-        self.close()
-
-    def close(self) -> None:
-        """Ends the process, and all that was started below it."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
-
-
-# What checks have imported of torch: that may take longer than the check, so the processes that come later
-# have it from the start. In the order in which it was imported.
-_imported: dict[str, None] = {}
-_OF_TORCH = re.compile(r"torch(\.\w+)+|" + re.escape(READY_TO_COMPILE))
-
-
 def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list[Outcome]:
     """What came of these checks in one process, as far as it came: the last of the outcomes may be how that
     process ended."""
@@ -237,14 +172,14 @@ def _packed_checks(checks: tuple[Check, ...]) -> tuple[bytes, transport.Sources]
     return transport.dumps(checks)
 
 
-def _at_its_lines(result: workers.Result, answer: Any) -> workers.Result:
+def _at_its_lines(result: Result, answer: Any) -> Result:
     """The same, where it was found in the cells of a notebook: those are in no file here."""
     if result.position is not None and hasattr(answer, "shown"):
         result.position.frames = [answer.shown(frame) for frame in result.position.frames]
     return result
 
 
-def _read(result: workers.Result, todo: list[Visit]) -> list[Outcome]:
+def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
     found: list[Outcome] = []
     code = None
     for data in result.told:
@@ -253,14 +188,14 @@ def _read(result: workers.Result, todo: list[Visit]) -> list[Outcome]:
         if "exit" in data:
             code = data["exit"]
         elif "imported" in data:
-            _imported.update((str(n), None) for n in data["imported"] if _OF_TORCH.fullmatch(str(n)))
+            imported.update((str(n), None) for n in data["imported"] if OF_TORCH.fullmatch(str(n)))
         elif len(found) < len(todo):
             found.append(Outcome.of_plain(data, *todo[len(found)]))
     if len(found) == len(todo):
         return found
     check, place = todo[len(found)]
     if code is not None:
-        how = [f"its process ended: {workers.how_it_ended(code)}"] if isinstance(code, int) else []
+        how = [f"its process ended: {how_it_ended(code)}"] if isinstance(code, int) else []
         last = Outcome(check.name, check.title, DIED, how or ["its process ended"], place.device)
     else:
         last = outcome_of(result, check, place)
@@ -303,8 +238,8 @@ def _conduct(
         check = checks[name]
         modules = len(sys.modules)
         worker_process.tell(_outcome(check, answer, place, None if alone else check.deadline).as_plain())
-        if imported := _imported_after(modules):
-            worker_process.tell({"imported": imported})
+        if new := _imported_after(modules):
+            worker_process.tell({"imported": new})
 
 
 def _outcome(check: Check, answer: Any, place: Place, deadline: float | None) -> Outcome:
@@ -364,7 +299,7 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
                 place.device,
                 folder,
                 deadline=deadline,
-                preload=(*PRELOAD, *_imported),
+                preload=(*PRELOAD, *imported),
                 plain=True,
             )
         )
@@ -376,7 +311,7 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
     return combined(found, check, place)
 
 
-def _of_rank(result: workers.Result, check: Check, place: Place) -> Outcome:
+def _of_rank(result: Result, check: Check, place: Place) -> Outcome:
     if result.state == "returned" and result.told:
         return Outcome.of_plain(result.told[-1], check, place)
     return outcome_of(result, check, place)
@@ -398,7 +333,7 @@ def _conduct_rank(
     worker_process.tell(outcome.as_plain())
 
 
-def _once_more(call: Callable[[], list[workers.Result]]) -> list[workers.Result]:
+def _once_more(call: Callable[[], list[Result]]) -> list[Result]:
     """A machine that is very busy may leave a process unanswered once, and the server of all processes may
     have been killed by another answer: then it is called once more."""
     try:
@@ -407,7 +342,7 @@ def _once_more(call: Callable[[], list[workers.Result]]) -> list[workers.Result]
         raise
     except workers.WorkersError:
         return call()
-    if any(result.state == "died" and workers.SERVER_ENDED in result.how for result in results):
+    if any(result.state == "died" and client.SERVER_ENDED in result.how for result in results):
         return call()
     return results
 
@@ -415,7 +350,7 @@ def _once_more(call: Callable[[], list[workers.Result]]) -> list[workers.Result]
 # --- what came of it -------------------------------------------------------------------------------------
 
 
-def outcome_of(result: workers.Result, check: Check, place: Place) -> Outcome:
+def outcome_of(result: Result, check: Check, place: Place) -> Outcome:
     """A process that sent no outcome: a failure by name."""
     outcome = Outcome(check.name, check.title, DIED, device=place.device)
     if result.state == "timed out":
@@ -448,27 +383,6 @@ def by_value(*objects: Any) -> None:
 
 def _print(text: str) -> None:
     sys.stdout.write(text)
-
-
-def explained(found: Report, exercise: Exercise) -> Report:
-    """The same report, with the why of the first failing check and the symptom that stands before it.
-
-    The symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
-    about all that the answer does. Where the answer raised the same in every check, and not by a
-    rule of torch's, it does not run at all: then the line where it raised is all there is to say.
-    """
-    failed = [outcome for outcome in found.outcomes if outcome.state in FAILED]
-    if not failed:
-        return found
-    first = failed[0]
-    found.told_by = first.check
-    of_all = [outcome.symptom for outcome in failed if outcome.symptom.startswith(OF_ALL_CASES)]
-    found.symptom = first.symptom or (of_all[-1] if of_all else "")
-    errors = {tuple(outcome.message[-2:]) for outcome in found.outcomes if outcome.state == RAISED}
-    runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in found.outcomes)
-    if runs or len(found.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
-        found.why = next(check.why for check in exercise.checks if check.name == first.check)
-    return found
 
 
 # Once here, where this is imported before processes are forked, and not in each of them.

@@ -58,7 +58,7 @@ from course_utils.grading.check_run import Outcome
 from course_utils.grading.notebooks import Graded
 from course_utils.grading.report import Report
 from course_utils.lessons import catalog
-from course_utils.processes import workers
+from course_utils.processes import client
 from course_utils.reader.record import open_record
 
 
@@ -70,7 +70,7 @@ def run(paths: list[Path], as_json: bool = False, jobs: int | None = None, keep_
     together.
     """
     course = catalog.load()
-    workers.warm_up()
+    client.warm_up()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # what a reader's strings escape is not our business
         submitted = [notebooks.read(path, course) for path in paths]

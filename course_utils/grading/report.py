@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from html import escape
 
+from course_utils.exercise import Exercise
+from course_utils.exercise.cases import OF_ALL_CASES
 from course_utils.exercise.predict import TOLD
 from course_utils.exercise.states import (
     COLOUR,
@@ -88,6 +90,27 @@ class Note:
         title = f"<div><b>{_inline(self.title)}</b></div>"
         code = _code(self.code) if self.code else ""
         return _frame(title + markdown(self.body) + code, COLOUR[NOT_ATTEMPTED])
+
+
+def explained(found: Report, exercise: Exercise) -> Report:
+    """The same report, with the why of the first failing check and the symptom that stands before it.
+
+    The symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
+    about all that the answer does. Where the answer raised the same in every check, and not by a
+    rule of torch's, it does not run at all: then the line where it raised is all there is to say.
+    """
+    failed = [outcome for outcome in found.outcomes if outcome.state in FAILED]
+    if not failed:
+        return found
+    first = failed[0]
+    found.told_by = first.check
+    of_all = [outcome.symptom for outcome in failed if outcome.symptom.startswith(OF_ALL_CASES)]
+    found.symptom = first.symptom or (of_all[-1] if of_all else "")
+    errors = {tuple(outcome.message[-2:]) for outcome in found.outcomes if outcome.state == RAISED}
+    runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in found.outcomes)
+    if runs or len(found.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
+        found.why = next(check.why for check in exercise.checks if check.name == first.check)
+    return found
 
 
 def verdict(report: Report) -> str:

@@ -6,83 +6,39 @@ request. This process itself is never forked. Workers end when this process does
 
 from __future__ import annotations
 
-import atexit
-import codecs
 import contextlib
 import functools
 import json
 import os
 import pickle
 import secrets
-import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 
-from course_utils.processes import transport, tree
+from course_utils.processes import client, transport
+from course_utils.processes.client import NeverStartedError, WorkersError
+from course_utils.processes.result import Result, gigabytes, how_it_ended
 from course_utils.processes.stacks import Position, Raised, parse_dump
+from course_utils.processes.streams import Output, read_available, wait
 
-KEPT_OUTPUT = 64 * 1024  # bytes of what a call prints that are kept; the rest is counted
 MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 MOST_PROCESSES = 64
 START_SECONDS = 120.0  # how long a worker may take to begin a call; importing torch is part of the first
-SERVER_ENDED = "the warm server"  # with what befell it: why a worker died that had done nothing
 T = TypeVar("T")
-MARK = "COURSE_WORKERS"  # in the environment of a server and of everything under it
-
-
-class WorkersError(RuntimeError):
-    """A warm process could not be started, or is used after it was closed."""
-
-
-class NeverStartedError(WorkersError):
-    """The server ended before it had forked the worker."""
 
 
 class CannotSendError(TypeError):
     """A function or an argument cannot be sent to another process."""
-
-
-@dataclass
-class Result:
-    """How a call ended.
-
-    `state` is "returned" (see `value`), "raised" (see `error`), "timed out" (see `position`, None where
-    it could not be found) or "died". `told`: the plain data that came before the end (`worker_process.tell`).
-    `how` says how it died, why it was stopped, or which limit made it raise. `output` is what was printed, at
-    most its first 64 KiB; `output_cut` is the number of bytes that came after them.
-    """
-
-    state: str
-    value: Any = None
-    told: list[Any] = field(default_factory=list)
-    error: Raised | None = None
-    how: str = ""
-    position: Position | None = None
-    output: str = ""
-    output_cut: int = 0
-    seconds: float = 0.0
-
-    def describe(self) -> str:
-        """What became of it, as the end of a sentence: `raised ValueError: no`, `has returned`."""
-        if self.state == "returned":
-            return "has returned"
-        if self.state == "raised":
-            return f"raised {self.error}"
-        if self.state == "died":
-            return f"died: {self.how}"
-        return self.position.describe() if self.position else "did not say where it was"
 
 
 def default_memory() -> int:
@@ -121,21 +77,6 @@ def once_more(attempt: Callable[[], T]) -> T:
         return attempt()
 
 
-def warm_up() -> None:
-    """Starts the server in the background; returns at once. Does nothing inside a warm process."""
-    if MARK not in os.environ:
-        _server()
-
-
-def shut_down() -> None:
-    """Ends the server and every worker."""
-    global _current
-    with _lock:
-        server, _current = _current, None
-    if server is not None:
-        server.stop()
-
-
 class Worker:
     """One warm process. Several calls in a row run in the same process and find what earlier ones left.
 
@@ -168,7 +109,7 @@ class Worker:
         self._busy = False
         self._lost: float | None = None
         self._outcome: tuple[Any, ...] | None = None
-        self._output = _Output(None)
+        self._output = Output(None)
         self._request(tuple(preload), tuple(hand_over))
         _all_workers.add(self)
 
@@ -190,7 +131,7 @@ class Worker:
         while self._pid is None and not self._gone:
             if time.monotonic() > patience:
                 raise WorkersError("the warm server did not answer")
-            _wait([self._status], 0.5)
+            wait([self._status], 0.5)
             self._read_status()
         if self._pid is None:
             raise NeverStartedError(self.how)
@@ -241,7 +182,7 @@ class Worker:
         setup = _setup() if self._fresh else None
         self._fresh = False
         payload = pickle.dumps((setup, sources, data, plain), protocol=pickle.HIGHEST_PROTOCOL)
-        self._output = _Output(on_output)
+        self._output = Output(on_output)
         self._begun, self._outcome, self._busy, self._plain = None, None, True, plain
         self._told: list[Any] = []
         self._told_bytes = 0
@@ -290,7 +231,7 @@ class Worker:
             return self._result("died", seconds, how=self.how or "it ended without a result")
         ended, content = self._outcome
         if ended["state"] == "raised":
-            how = f"memory limit of {_gigabytes(self.memory)}" if ended["of_memory"] is True else ""
+            how = f"memory limit of {gigabytes(self.memory)}" if ended["of_memory"] is True else ""
             return self._result("raised", seconds, error=ended["error"], how=how)
         if self._plain:
             return self._result("returned", seconds)
@@ -312,7 +253,7 @@ class Worker:
     def position(self, attempts: int = 3) -> Position | None:
         """Where the process is now; None where it does not say."""
         for _ in range(attempts):
-            _read_available(self._dump_fd)
+            read_available(self._dump_fd)
             self._read_status()
             # Until the server says that it has ended, the process id is that of no other process.
             if not self.alive or self._pid is None:
@@ -321,8 +262,8 @@ class Worker:
                 os.kill(self._pid, signal.SIGUSR1)
             text = bytearray()
             # The dump comes in many small writes, and nothing marks its end.
-            while _wait([self._dump_fd], 0.02 if text else 0.5):
-                part = _read_available(self._dump_fd)
+            while wait([self._dump_fd], 0.02 if text else 0.5):
+                part = read_available(self._dump_fd)
                 if not part:
                     return parse_dump(text.decode(errors="replace"))
                 text += part
@@ -344,7 +285,7 @@ class Worker:
         patience = time.monotonic() + START_SECONDS
         try:
             while not self._gone and time.monotonic() < patience:
-                _wait([self._status], 1.0)
+                wait([self._status], 1.0)
                 self._read_status()
         finally:
             self._drop()
@@ -369,7 +310,7 @@ class Worker:
                 "address_space": 0 if _has_cuda() else self.memory,
                 "preload": preload,
             }
-            self._server = _server_for(request, [*ends, *hand_over])
+            self._server = client.ask(request, [*ends, *hand_over])
         finally:
             for fd in ends:
                 os.close(fd)
@@ -450,7 +391,7 @@ class Worker:
         elif what == "exit":
             self.how = self.how or how_it_ended(int(detail))
         elif what == "limit":
-            of_memory = f"memory limit of {_gigabytes(self.memory)}"
+            of_memory = f"memory limit of {gigabytes(self.memory)}"
             self.how = of_memory if detail == "memory" else f"process limit of {self.processes}"
         elif what == "gone":
             self._end_of_life()
@@ -515,7 +456,7 @@ def attend(workers: Sequence[Worker], seconds: float) -> bool:
         left = until - time.monotonic()
         if left <= 0:
             return False
-        for stream in _wait(list(owners), min(left, 0.1)):
+        for stream in wait(list(owners), min(left, 0.1)):
             owners[stream]._attend(stream)
         for worker in busy:
             worker._settle()
@@ -530,182 +471,16 @@ def close_all(workers: Sequence[Worker]) -> None:
         worker._await_end()
 
 
-class _Output:
-    """What a call prints: the beginning is kept, the rest is counted."""
-
-    def __init__(self, listener: Callable[[str], None] | None) -> None:
-        self.listener = listener
-        self.ended = False
-        self._kept: list[str] = []
-        self._room = KEPT_OUTPUT
-        self._cut = 0
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def read(self, fd: int) -> bool:
-        """Takes in what is there. False: nothing is."""
-        try:
-            part = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return False
-        except OSError:
-            part = b""
-        if not part:
-            self.ended = True
-            return False
-        kept = part[: self._room]
-        self._room -= len(kept)
-        self._cut += len(part) - len(kept)
-        text = self._decoder.decode(kept)
-        if text:
-            self._kept.append(text)
-            if self.listener is not None:
-                self.listener(text)
-        return True
-
-    def drain(self, fd: int) -> None:
-        """Takes in what has been printed until now, but no more than a pipe can hold."""
-        for _ in range(64):
-            if self.ended or fd < 0 or not self.read(fd):
-                return
-
-    def text(self) -> tuple[str, int]:
-        """What was kept, and how many bytes were not."""
-        return "".join(self._kept), self._cut
-
-
-class _Server:
-    """The server process of this client."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self.control, theirs = socket.socketpair()
-        self.mark = secrets.token_hex(8)
-        # Workers asked for and not yet known to be gone.
-        self.outstanding = 0
-        self._lock = threading.Lock()
-        self._epitaph = ""
-        root = str(Path(__file__).parent.parent.parent)
-        code = (
-            f"import sys; sys.path.insert(0, {root!r}); from course_utils.processes import worker_server; "
-            f"worker_server.main({theirs.fileno()}, {self.owner})"
-        )
-        environment = {
-            **os.environ,
-            MARK: self.mark,
-            # A pool of threads in the server would not survive its forks.
-            "OPENBLAS_NUM_THREADS": "1",
-            "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
-        }
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    @property
-    def usable(self) -> bool:
-        """Whether it is ours (not a forked copy's) and runs."""
-        return self.owner == os.getpid() and self.process.poll() is None
-
-    def ask(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Asks for a worker. Raises `OSError` when the server is gone."""
-        message = json.dumps(request).encode()
-        with self._lock:
-            data = len(message).to_bytes(4, "big") + message
-            sent = socket.send_fds(self.control, [data], descriptors)
-            if sent < len(data):
-                self.control.sendall(data[sent:])
-            self.outstanding += 1
-
-    def epitaph(self) -> str:
-        """Why it is gone, as far as it said so."""
-        with self._lock:
-            if not self._epitaph:
-                said = b""
-                with contextlib.suppress(OSError):
-                    self.control.setblocking(False)
-                    said = self.control.recv(1 << 16)
-                last = said.decode(errors="replace").strip().splitlines()[-1:]
-                self._epitaph = f"{SERVER_ENDED} failed: {last[0]}" if last else f"{SERVER_ENDED} was ended"
-            return self._epitaph
-
-    def clear_up(self, worker_pid: int | None) -> None:
-        """After the server's death: ends what a worker had started. The worker itself has died with it."""
-        patience = time.monotonic() + 10.0
-        while time.monotonic() < patience:
-            left = [pid for pid in psutil.pids() if _is_marked(pid, self.mark) and pid != self.process.pid]
-            if worker_pid is not None:
-                left += tree.in_sessions({worker_pid})
-            if not tree.alive(left):
-                return
-            tree.kill_tree(left)
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        """Ends it; returns when it is gone."""
-        self.control.close()
-        if self.owner != os.getpid():
-            return
-        if self.outstanding == 0:
-            self.process.kill()  # it has nothing to clear up, and may be busy with an import
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-_lock = threading.RLock()
-_current: _Server | None = None
-# In a forked copy: its parent's server. Kept, so that nothing waits for a process that is not a child.
-_not_ours: list[_Server] = []
 _all_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
-def _server() -> _Server:
-    global _current
-    with _lock:
-        if _current is None or not _current.usable:
-            _current = _Server()
-        return _current
-
-
-def _server_for(request: dict[str, Any], descriptors: list[int]) -> _Server:
-    """Asks for a worker; a server that has been killed is replaced."""
-    for attempt in range(2):
-        server = _server()
-        try:
-            server.ask(request, descriptors)
-        except OSError:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.process.wait(5)
-            if attempt:
-                raise WorkersError(server.epitaph()) from None
-        else:
-            return server
-    raise AssertionError("unreachable")
-
-
-def _forget_parent() -> None:
-    """In a forked copy of this process: the server and the workers are not ours."""
-    global _current, _lock
-    _lock = threading.RLock()
-    if _current is not None:
-        _current.control.close()
-        _not_ours.append(_current)
-        _current = None
+def _forget_workers() -> None:
+    """In a forked copy of this process: they are not ours."""
     for worker in list(_all_workers):
         worker._drop()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
-atexit.register(shut_down)
+os.register_at_fork(after_in_child=_forget_workers)
 
 
 def _setup() -> dict[str, Any]:
@@ -716,7 +491,7 @@ def _setup() -> dict[str, Any]:
         folder = "/"
     return {
         "path": list(sys.path),
-        "environment": {**os.environ, MARK: _current.mark if _current else "1"},
+        "environment": {**os.environ, client.MARK: client.current.mark if client.current else "1"},
         "recursion_limit": sys.getrecursionlimit(),
         "folder": folder,
     }
@@ -729,39 +504,3 @@ def _has_cuda() -> bool:
     return Path("/dev/nvidiactl").exists() if torch is None else torch.version.cuda is not None
 
 
-def _wait(streams: list[Any], seconds: float) -> list[Any]:
-    """Those of these sockets and descriptors that can be read, after at most `seconds`."""
-    by_fd = {stream if isinstance(stream, int) else stream.fileno(): stream for stream in streams}
-    poll = select.poll()
-    for fd in by_fd:
-        if fd >= 0:
-            poll.register(fd, select.POLLIN)
-    return [by_fd[fd] for fd, _ in poll.poll(max(0.0, seconds) * 1000)]
-
-
-def _read_available(fd: int) -> bytes:
-    try:
-        return os.read(fd, 1 << 16)
-    except OSError:
-        return b""
-
-
-def how_it_ended(code: int) -> str:
-    """An exit code, as `os.waitstatus_to_exitcode` gives it, in words."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"signal {-code}"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
-
-
-def _is_marked(pid: int, mark: str) -> bool:
-    try:
-        return psutil.Process(pid).environ().get(MARK) == mark
-    except psutil.Error:
-        return False

@@ -18,8 +18,10 @@ from course_utils.exercise import Check, Exercise
 from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
 from course_utils.grading import attempt
 from course_utils.grading.check_run import Outcome, Place, run
+from course_utils.grading.forks import READY_TO_COMPILE
 from course_utils.lessons import catalog
 from course_utils.processes import workers
+from course_utils.processes.result import Result
 from course_utils.proving.around import around, build, digest
 from course_utils.proving.mutants import Mutant, mutants
 
@@ -62,7 +64,7 @@ def warm_up() -> None:
     """Where right answers have brought the compiler in, the processes of the mutants have it from the start.
     Returns at once."""
     if "torch._dynamo" in sys.modules:
-        workers.Worker(preload=(attempt.READY_TO_COMPILE,)).close()
+        workers.Worker(preload=(READY_TO_COMPILE,)).close()
 
 
 class Bench:
@@ -153,7 +155,7 @@ class Bench:
     def _checks(self) -> list[Check]:
         return [c for c in self.exercise.checks if all(map(machine.has, c.needs))]
 
-    def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> workers.Result:
+    def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> Result:
         try:
             worker = self._idle.pop()
         except IndexError:  # all are at work

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from course_utils.lessons import catalog
-from course_utils.processes import workers
+from course_utils.processes import client
 from course_utils.proving import laws
 
 
@@ -21,7 +21,7 @@ def run(names: list[str], sample: int | None = None) -> int:
         return 2
     # As in a reader's kernel: nothing in the course's folder can be imported by name.
     sys.path = [entry for entry in sys.path if Path(entry).resolve() != course.root]
-    workers.warm_up()
+    client.warm_up()
     bad = 0
     for name in names or course.exercise_names:
         started, found = time.perf_counter(), 0

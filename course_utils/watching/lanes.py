@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from course_utils.processes.workers import Result
+from course_utils.processes.result import Result
 
 # Seconds between two operators that are still drawn as one stretch, and the shortest pause that counts as
 # waiting where nothing says so.

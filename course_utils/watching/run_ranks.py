@@ -11,8 +11,17 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_utils.processes.ranks import CUT_OFF, DEADLINE, RankError, describe, kind_of, ranks
-from course_utils.processes.workers import Result, once_more
+from course_utils.processes.ranks import (
+    CUT_OFF,
+    DEADLINE,
+    RankError,
+    attempt,
+    describe,
+    kind_of,
+    ranks,
+)
+from course_utils.processes.result import Result
+from course_utils.processes.workers import once_more
 from course_utils.watching import lanes
 from course_utils.watching.lane_watch import watching
 from course_utils.watching.lanes import Recording
@@ -50,7 +59,7 @@ def run_ranks(
 def _recorded(
     function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
 ) -> tuple[Recording, list[Result]]:
-    def attempt() -> tuple[Recording, list[Result]]:
+    def once() -> tuple[Recording, list[Result]]:
         with contextlib.ExitStack() as open_files:
             # Files without a name: whatever becomes of this process, nothing of them stays.
             logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
@@ -64,7 +73,7 @@ def _recorded(
         told = [_in_one_line(result, results) for result in results]
         return lanes.read(results, written, told, describe(results, deadline), stopped), results
 
-    return once_more(attempt)
+    return once_more(once)
 
 
 def _in_one_line(result: Result, results: Sequence[Result]) -> str:

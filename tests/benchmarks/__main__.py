@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from course_utils.processes import workers
+from course_utils.processes import client
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
             for row in importlib.import_module(f"tests.benchmarks.bench_{name}").rows():
                 print(row, flush=True)
                 missed += not row.holds
-        workers.shut_down()
+        client.shut_down()
     return 1 if missed else 0
 
 

@@ -1,0 +1,83 @@
+"""Where answers run: forks of a warm process that has imported what checks need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from course_utils.processes import client, fork, workers
+from course_utils.processes.result import Result
+
+# What every check needs in its process: imported once, where the processes are forked from.
+PRELOAD = ("course_utils.grading.attempt", "course_utils.measure")
+READY_TO_COMPILE = "course_utils.processes.ready_to_compile"
+READY_TO_MAKE_KERNELS = "course_utils.processes.ready_to_make_kernels"
+PRELOAD_TO_COMPILE = (READY_TO_COMPILE, "torch._inductor.compile_fx", READY_TO_MAKE_KERNELS)
+
+
+# What checks have imported of torch: that may take longer than the check, so the processes that come later
+# have it from the start. In the order in which it was imported.
+imported: dict[str, None] = {}
+OF_TORCH = re.compile(r"torch(\.\w+)+|" + re.escape(READY_TO_COMPILE))
+
+
+class Forks:
+    """Forks of one warm process. It runs nothing of the answers, so that each begins where the others did.
+
+    `on_output` is called with what they print.
+    """
+
+    def __init__(self, preload: Sequence[str] = (), on_output: Callable[[str], None] | None = None) -> None:
+        self._preload, self._on_output = preload, on_output
+        self._worker: workers.Worker | None = None
+        self._has: set[str] = set()
+        self._stopped = False
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        needs: Sequence[str] = (),
+        deadline: float,
+    ) -> Result:
+        """What `function(*args)` tells in a fork that has imported `needs`. Where the server of all processes
+        was killed, by whomever, it is called once more."""
+        for again in (True, True, False):
+            if self._stopped:
+                raise InterruptedError("it was interrupted")
+            wanted = (*PRELOAD, *self._preload, *needs, *imported)
+            if self._worker is None or not self._worker.alive or not self._has.issuperset(wanted):
+                self.close()
+                self._worker, self._has = workers.Worker(preload=wanted), set(wanted)
+            try:
+                options = {"deadline": deadline, "on_output": self._on_output, "plain": True}
+                result = self._worker.call(fork.in_a_fork, function, *args, **options)
+            except workers.CannotSendError:
+                raise
+            except workers.WorkersError:
+                self.close()
+                if not again:
+                    raise
+                continue
+            if result.state == "died" and client.SERVER_ENDED in result.how and again:
+                continue
+            return result
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        """Ends it for good; who waits for what it tells gets an `InterruptedError`."""
+        self._stopped = True
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process, and all that was started below it."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

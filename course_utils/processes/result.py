@@ -1,0 +1,55 @@
+"""How a call in another process ended."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from course_utils.processes.stacks import Position, Raised
+
+
+@dataclass
+class Result:
+    """How a call ended.
+
+    `state` is "returned" (see `value`), "raised" (see `error`), "timed out" (see `position`, None where
+    it could not be found) or "died". `told`: the plain data that came before the end (`worker_process.tell`).
+    `how` says how it died, why it was stopped, or which limit made it raise. `output` is what was printed, at
+    most its first 64 KiB; `output_cut` is the number of bytes that came after them.
+    """
+
+    state: str
+    value: Any = None
+    told: list[Any] = field(default_factory=list)
+    error: Raised | None = None
+    how: str = ""
+    position: Position | None = None
+    output: str = ""
+    output_cut: int = 0
+    seconds: float = 0.0
+
+    def describe(self) -> str:
+        """What became of it, as the end of a sentence: `raised ValueError: no`, `has returned`."""
+        if self.state == "returned":
+            return "has returned"
+        if self.state == "raised":
+            return f"raised {self.error}"
+        if self.state == "died":
+            return f"died: {self.how}"
+        return self.position.describe() if self.position else "did not say where it was"
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code, as `os.waitstatus_to_exitcode` gives it, in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def gigabytes(size: int) -> str:
+    """`8.0 GiB`."""
+    return f"{size / (1 << 30):.1f} GiB"
