@@ -7,7 +7,6 @@ of time and write the package to `path`.
 - The server loads it with `torch._inductor.aoti_load_package(path)`. It answers batches of every size from 2
   up, even if `example` has one row.
 - It computes what `model` computes in evaluation mode, even if `model` is in training mode.
-- `model` keeps its modes and numbers.
 
 `torch._inductor.aoti_load_package(path)(x)` → the result of `model.eval()(x)`
 """
@@ -18,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -26,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits.exported import expect_left_alone, unlogged
+from course_utils.exercise.kits.exported import unlogged
 
 exercise = Exercise(
     minutes=15,
@@ -58,10 +56,9 @@ class Net(nn.Sequential):
 
 torch.manual_seed(0)
 model = Net(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).double()
-model(torch.rand(8, 3).double()).sum().backward()
+model(torch.rand(8, 3).double())
 """
 _ROWS = "torch.linspace(-1, 1, 3 * {0}).view({0}, 3).double()"
-_CALL = "aot_package(model, example, path)"
 
 
 def _given(aot_package, rows, more=""):
@@ -88,13 +85,12 @@ def _not_compiled():
 def _packaged(t):
     """The program that is in the package; the package itself where the answer has another way to make one."""
     with _not_compiled() as programs:
-        t.run(_CALL)
+        t.run("aot_package(model, example, path)")
     there = sorted(path.name for path in Path(t.path).parent.iterdir())
-    expect.equal(there, ["model.pt2"], what="the list of files in the folder of `path`")
+    expect.true("model.pt2" in there, f"there is no `model.pt2`, the files in its folder are {there}")
     if programs:
         return programs[-1]
-    names = zipfile.ZipFile(t.path).namelist() if zipfile.is_zipfile(t.path) else []
-    compiled = any("/aotinductor/" in name for name in names)
+    compiled = b"/aotinductor/" in Path(t.path).read_bytes()
     expect.true(compiled, "the file at `path` holds no compiled code", "expected: a package of AOTInductor")
     return torch._inductor.aoti_load_package(t.path)
 
@@ -105,18 +101,19 @@ def _compare(t, run, sizes):
         for size in sizes:
             with rows.of(f"{size} rows"):
                 x = eval(_ROWS.format(size))
-                what = f"the answer to a batch of size {size}"
-                expect.equal(run(x), t.model.eval()(x), what=what, rtol=1e-9, atol=1e-12)
+                expect.equal(run(x), t.model.eval()(x), what=f"the answer to a batch of size {size}")
 
 
 @exercise.check(deadline=120)
 def at_path(aot_package):
-    """There is a package at `path`, and nothing beside it
+    """There is a package at `path`, and `example` is as it was
 
     `torch.export.save` writes a program, which isn't compiled. A package has a library of machine code.
     Without `package_path` it's written into torch's cache.
     """
-    _packaged(_given(aot_package, 4))
+    t = _given(aot_package, 4)
+    _packaged(t)
+    expect.equal(t.example, eval(_ROWS.format(4)), what="afterwards `example`")
 
 
 @exercise.check(deadline=120)
@@ -135,8 +132,8 @@ def any_batch(aot_package):
                 if isinstance(program, torch.export.ExportedProgram):
                     nodes = {node.name: node.meta for node in program.graph.nodes}
                     x = nodes[program.graph_signature.user_inputs[0]]["val"]
-                    batch = "open" if isinstance(x.shape[0], torch.SymInt) else x.shape[0]
-                    expect.equal(batch, "open", what="the size of the batch in the compiled program")
+                    said = f"in the compiled program the number of rows is {x.shape[0]}, expected any"
+                    expect.true(isinstance(x.shape[0], torch.SymInt), said)
                     said = f"the strides of the input in the compiled program are {list(x.stride())}"
                     expect.true(x.stride(0) != 0 and x.stride(1) == 1, said, "expected [3, 1]")
                 _compare(t, program, (2, 7, 1000))
@@ -150,18 +147,6 @@ def evaluates(aot_package):
     """
     t = _given(aot_package, 4)
     _compare(t, _packaged(t), (4, 7))
-
-
-@exercise.check(deadline=120)
-def left_as_it_was(aot_package):
-    """The model keeps its modes and numbers
-
-    A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
-    can't restore modes that differed.
-    """
-    t = _given(aot_package, 4, "model[1].eval()\n")
-    with _not_compiled():
-        expect_left_alone(t, _CALL, "example")
 
 
 # What `aoti_load_package` calls; it imports the compiler as well, which takes seconds.
@@ -182,7 +167,7 @@ def on_the_server(aot_package, tmp_path):
     t = _given(aot_package, 1)
     _compare(t, _packaged(t), (2,))  # what fails here isn't worth a compilation
     t = _given(aot_package, 1)
-    t.run(_CALL)
+    t.run("aot_package(model, example, path)")
     package, inputs, outputs = (tmp_path / name for name in ("moved.pt2", "inputs.pt", "outputs.pt"))
     shutil.move(t.path, package)
     torch.save([eval(_ROWS.format(rows)) for rows in (2, 5, 300)], inputs)

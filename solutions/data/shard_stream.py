@@ -56,27 +56,25 @@ def cuts_blocks(items, rank=0, world_size=1):
     return iter(items[start : start + size])
 
 
-def lists_first(items, rank=0, world_size=1):
-    return shard_stream(list(items), rank, world_size)
-
-
-def asks_always(items, rank=0, world_size=1):
-    info = get_worker_info()
-    return islice(items, rank * info.num_workers + info.id, None, world_size * info.num_workers)
-
-
 def by_value(items, rank=0, world_size=1):
     info = get_worker_info()
     worker, workers = (info.id, info.num_workers) if info else (0, 1)
     return (item for item in items if hash(item) % (world_size * workers) == rank * workers + worker)
 
 
+def both_agree(items, rank=0, world_size=1):
+    info = get_worker_info()
+    worker, workers = (info.id, info.num_workers) if info else (0, 1)
+    return (x for i, x in enumerate(items) if (i % world_size, i % workers) == (rank, worker))
+
+
 mistakes = [
     Wrong(by_value, told_by="workers_share"),
     Edit("all to every worker", "(info.id, info.num_workers)", "(0, 1)", told_by="workers_share"),
     Wrong(cuts_blocks, told_by="workers_share"),
-    Wrong(asks_always, told_by="without_workers"),
+    Edit("asks always", "(0, 1) if info is None else ", "", told_by="without_workers"),
     Edit("only workers", "world_size * workers)", "workers)", told_by="ranks_share"),
     Edit("the same number twice", "rank * workers + worker", "rank + worker", told_by="ranks_share"),
-    Wrong(lists_first, told_by="reads_no_further"),
+    Wrong(both_agree, told_by="ranks_share"),
+    Edit("lists first", "islice(items", "islice(list(items)", told_by="reads_no_further"),
 ]

@@ -3,8 +3,6 @@ a size of 1 for a constant, and the first dimension is open. Then AOTInductor co
 and puts the library with the weights into one file.
 """
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 def aot_package(model: nn.Module, example: Tensor, path: str) -> None:
     """Writes the model in evaluation mode, compiled for every size of the batch"""
     program = torch.export.export(
-        copy.deepcopy(model).eval(),
+        model.eval(),
         (torch.cat([example, example]),),
         dynamic_shapes=({0: torch.export.Dim("batch")},),
     )
@@ -21,6 +19,7 @@ def aot_package(model: nn.Module, example: Tensor, path: str) -> None:
 
 # Other right answers
 
+import copy
 import inspect
 import shutil
 from pathlib import Path
@@ -59,13 +58,6 @@ also_right = [puts_the_modes_back, moves_it_there]
 # Mistakes
 
 
-def _leaves_it_in_evaluation(model, example, path):
-    rows = torch.cat([example, example])
-    shapes = ({0: torch.export.Dim("batch")},)
-    program = torch.export.export(model.eval(), (rows,), dynamic_shapes=shapes)
-    torch._inductor.aoti_compile_and_package(program, package_path=path)
-
-
 def _opens_what_it_can(model, example, path):
     shapes = ({0: torch.export.Dim.AUTO},)
     program = torch.export.export(copy.deepcopy(model).eval(), (example,), dynamic_shapes=shapes)
@@ -87,6 +79,5 @@ mistakes = [
         told_by="any_batch",
     ),
     Wrong(_opens_what_it_can, told_by="any_batch"),
-    Edit("stays in training", "copy.deepcopy(model).eval()", "copy.deepcopy(model)", told_by="evaluates"),
-    Wrong(_leaves_it_in_evaluation, told_by="left_as_it_was"),
+    Edit("stays in training", "model.eval()", "model", told_by="evaluates"),
 ]
