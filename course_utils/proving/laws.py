@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import sys
 import traceback
 from collections.abc import Iterator
@@ -226,7 +227,9 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
 def starter_as_typed(exercise: Exercise) -> Any:
     """The starter as a reader has it: from its source, in a module of its own."""
     names = dict(vars(sys.modules[exercise.starter_object.__module__]), __name__="__main__")
-    exec(compile(exercise.starter_source, "<cell>", "exec", dont_inherit=True), names)
+    source, file = exercise.starter_source, f"<cell of {exercise.name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec", dont_inherit=True), names)
     return names[exercise.answer_name]
 
 
