@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 from course_utils import machine
-from course_utils.exercise import Check, expect
+from course_utils.exercise import Check, Exercise, expect
 from course_utils.grading import attempt
 from course_utils.grading.check_run import Place, fixtures, run
 from course_utils.lessons import catalog
@@ -72,7 +72,8 @@ def _looks(answer: object) -> None:
 
 
 def _isolated_ms() -> float:
-    one = Check("looks", "It looks", _looks, isolated=True, deadline=30)
-    runner = attempt.KernelRunner()
-    runner.run(one, len, Place(), 30)
-    return 1000 * statistics.median(seconds(lambda: runner.run(one, len, Place(), 30)) for _ in range(20))
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.checks.append(Check("looks", "It looks", _looks, isolated=True, deadline=30))
+    exercise.starter_object = len
+    attempt.grade(exercise, len)
+    return 1000 * statistics.median(seconds(lambda: attempt.grade(exercise, len)) for _ in range(20))

@@ -7,9 +7,8 @@ import sys
 import torch
 
 from course_utils import explore, watch_compile
-from course_utils.exercise import Check, expect
+from course_utils.exercise import Check, Exercise, expect
 from course_utils.grading import attempt
-from course_utils.grading.check_run import Place
 from tests.benchmarks.table import Row, interleaved, seconds
 
 ALONE = """
@@ -65,12 +64,13 @@ def _compiles(answer: object) -> None:
 
 def _check() -> Row:
     """A check that compiles, in a warm process, against a new Python that compiles the same."""
-    one = Check("compiles", "It compiles", _compiles, isolated=True, deadline=60)
-    runner = attempt.KernelRunner()
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.checks.append(Check("compiles", "It compiles", _compiles, isolated=True, deadline=60))
+    exercise.starter_object = _doubled
 
     def warm() -> None:
-        outcome = runner.run(one, _doubled, Place(), 60)
-        assert outcome.state == "passed", outcome
+        report = attempt.grade(exercise, _doubled)
+        assert report.state == "passed", report
 
     def alone() -> None:
         subprocess.run([sys.executable, "-c", ALONE], check=True)

@@ -1,4 +1,4 @@
-"""Grading one more notebook with `course check` against its checks alone in a bare forked child."""
+"""Grading one more notebook with `course check` against its checks alone, each exercise in a bare fork."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def _one_more(kind: str, names: Sequence[str]) -> Row:
     bare, ours = zip(*((_bare(names, MORE), one_more_notebook(names)) for _ in range(3)), strict=True)
     # The least of three: whatever else the machine does only adds.
     detail = f"{1000 * min(ours):.0f} ms, {1000 * min(bare):.0f} ms"
-    what = f"one more notebook, five {kind}: course check / bare fork"
+    what = f"one more notebook, five {kind}: course check / bare forks"
     return Row(what, min(ours) / min(bare), 3, detail=detail)
 
 
@@ -65,7 +65,7 @@ def _course_check(paths: list[Path], exercises: int) -> float:
     return taken
 
 
-# The same check functions on the same answers, in children of a process that has it all imported:
+# The same check functions on the same answers, each exercise in a child of a process that has it all imported:
 # no limits, no report.
 BARE = """
 import os, time, torch
@@ -81,12 +81,12 @@ for name, answer in answers().items():
     run_checks(name, answer)
 answers = answers()
 def one():
-    pid = os.fork()
-    if pid == 0:
-        for name, answer in answers.items():
+    for name, answer in answers.items():
+        pid = os.fork()
+        if pid == 0:
             run_checks(name, answer)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
 one()
 started = time.perf_counter()
 for _ in range({count}):
