@@ -8,10 +8,9 @@ When all of an epoch's indices are used, the next epoch begins.
 - `state_dict()` is a dictionary of a few numbers, which `torch.load(..., weights_only=True)` accepts.
 - After `load_state_dict(state)` a new sampler of the same `n` and `seed` goes on where the old one was.
 
-Torch's global random state plays no part.
+Global generators (torch's, Python's, NumPy's) play no part and stay as they are.
 """
 
-import contextlib
 import io
 import pickle
 from collections.abc import Iterator
@@ -62,12 +61,19 @@ def _given(ResumableSampler, n=10, seed=0):
 
 
 def _list(t, name="sampler"):
-    return [int(i) for i in t.call(f"list({name})")]
+    t.run(f"order = list({name})")
+    return [int(i) for i in t.order]
 
 
-def _epochs(t):
-    """Three epochs of 40 indices, each used up."""
-    return [(_list(t), t.run("sampler.advance(40)"))[0] for _ in range(3)]
+@exercise.check
+def next_epoch(ResumableSampler):
+    """When all of an epoch's indices are used, the next epoch begins
+
+    Nobody tells the sampler that an epoch is over: it counts. After the n-th used index all n are to come.
+    """
+    t = _given(ResumableSampler)
+    t.run("sampler.advance(10)")
+    expect.equal(t.call("len(sampler)"), 10, what="`len(sampler)`")
 
 
 @exercise.check
@@ -77,30 +83,27 @@ def shuffles(ResumableSampler):
     With one order for all epochs the same samples meet in a batch every time. The seed decides which orders
     come, and the epoch which of them is due.
     """
-    epochs = _epochs(_given(ResumableSampler, 40))
+    three = "[([int(i) for i in sampler], sampler.advance(40))[0] for _ in range(3)]"
+    epochs, again = (_given(ResumableSampler, 40).call(three) for _ in range(2))
     for number, order in enumerate(epochs):
         expect.equal(sorted(order), list(range(40)), what=f"the indices of epoch {number}, sorted,")
         expect.true(order != sorted(order), f"epoch {number} is not shuffled", "expected: a random order")
-    orders = set(map(tuple, epochs))
-    expect.true(len(orders) == 3, "two of three epochs have the same order", "expected: three orders")
-    second = _epochs(_given(ResumableSampler, 40))
-    expect.equal(second, epochs, what="three epochs of a second sampler")
-    other = _list(_given(ResumableSampler, 40, seed=1))
-    expect.true(other != epochs[0], "another seed gives the same order", "expected: another one")
+    expect.true(len(set(map(tuple, epochs))) == 3, "two of three epochs have the same order")
+    expect.equal(again, epochs, what="three epochs of a second sampler")
+    expect.true(_list(_given(ResumableSampler, 40, 1)) != epochs[0], "another seed gives the same order")
 
 
 @exercise.check
 def iterating_uses_nothing(ResumableSampler):
     """To give an index out is not to have used it
 
-    A loader with workers asks for the indices of the next batches while the loop still has the last one. What
-    counts its own indices is ahead by up to `num_workers * prefetch_factor` batches. And the loop calls
-    `advance` while the loader still reads from the same iterator.
+    A loader with workers is ahead of the loop by up to `num_workers * prefetch_factor` batches. And the loop
+    calls `advance` while the loader still reads from the same iterator.
     """
     t = _given(ResumableSampler)
-    t.run("whole, ahead = list(sampler), iter(sampler)\nfirst = [next(ahead) for _ in range(8)]")
-    whole = [int(i) for i in t.whole]
+    whole = _list(t)
     expect.equal(_list(t), whole, what="what comes when it is iterated again, with nothing used,")
+    t.run("ahead = iter(sampler)\nfirst = [next(ahead) for _ in range(8)]")
     t.run("other = ResumableSampler(10, seed=0)\nother.load_state_dict(sampler.state_dict())")
     expect.equal(_list(t, "other"), whole, what="what a sampler gives that goes on from there")
     t.run("sampler.advance(2)")
@@ -111,12 +114,11 @@ def iterating_uses_nothing(ResumableSampler):
 def gives_the_rest(ResumableSampler):
     """What is used doesn't come again in this epoch
 
-    `advance` is called from the loop, after a batch was trained on. Iterating again gives the rest of the
-    same order.
+    The loop calls `advance` after training on a batch. Iterating again gives the rest of the same order.
     """
     t = _given(ResumableSampler)
-    t.run("whole = list(sampler)\nsampler.advance(3)")
-    whole = [int(i) for i in t.whole]
+    whole = _list(t)
+    t.run("sampler.advance(3)")
     expect.equal(_list(t), whole[3:], what="the list of indices after `advance(3)`")
     expect.equal(t.call("len(sampler)"), 7, what="`len(sampler)`")
     t.run("sampler.advance(4)")
@@ -131,15 +133,15 @@ def goes_on(ResumableSampler):
     """
     with Rows() as rows:
         for used in (4, 10, 13, 29):
-            with rows.of(f"{used} of 10 indices an epoch used"):
+            with rows.of(f"{used} indices used"):
                 t = _given(ResumableSampler, seed=5)
                 t.run(f"for _ in range({used}): sampler.advance(1)")
-                t.run("rest, other = list(sampler), ResumableSampler(10, seed=5)")
-                t.run("other.load_state_dict(sampler.state_dict())")
-                expect.equal(_list(t, "other"), [int(i) for i in t.rest], what="the rest of this epoch")
-                for name in ("sampler", "other"):
-                    t.run(f"{name}.advance(len({name}))")
-                expect.equal(_list(t, "other"), _list(t), what="the epoch after it")
+                t.run("other = ResumableSampler(10, seed=5)\nother.load_state_dict(sampler.state_dict())")
+                expected = _list(t)
+                expect.equal(_list(t, "other"), expected, what="the rest of this epoch")
+                t.run("sampler.advance(len(sampler))\nother.advance(len(other))")
+                expected = _list(t)
+                expect.equal(_list(t, "other"), expected, what="the epoch after it")
 
 
 @exercise.check
@@ -151,30 +153,28 @@ def small_state(ResumableSampler):
     """
     t = _given(ResumableSampler, 1_000_000)
     t.run("sampler.advance(123_456)")
-    file = io.BytesIO()
-    torch.save(t.call("sampler.state_dict()"), file)
+    torch.save(t.call("sampler.state_dict()"), file := io.BytesIO())
     expect.at_most(file.tell(), 4_000, "bytes of the saved state")
-    file.seek(0)
-    state, said = None, "`torch.load(..., weights_only=True)` refuses the state"
-    with contextlib.suppress(pickle.UnpicklingError):
-        state = torch.load(file, weights_only=True)
-    expect.true(state is not None, said, "expected: numbers of Python or tensors, which it accepts")
-    rest = list(t.sampler)
-    other = ResumableSampler(1_000_000, seed=0)
-    other.load_state_dict(state)
-    expect.equal([int(i) for i in other][:5], [int(i) for i in rest[:5]], what="the first five after loading")
+    try:
+        torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise expect.Mismatch("`torch.load(..., weights_only=True)` refuses the state") from error
+
+
+_SEED = "torch.manual_seed(17), random.seed(17), numpy.random.seed(17)"
+_DRAW = "dict(torch=torch.rand(()).item(), random=random.random(), numpy=numpy.random.random())"
 
 
 @exercise.check
 def own_generator(ResumableSampler):
-    """Torch's global random state plays no part
+    """Global generators play no part and stay as they are
 
-    Dropout and augmentations draw from it too. Where an order depends on it, it depends on all of them, and a
-    resumed run has another one.
+    Dropout and augmentations draw from them. What draws too depends on all others, and a resumed run has
+    another order. What seeds one makes the others draw the same numbers in each epoch.
     """
-    whole = _list(_given(ResumableSampler))
-    torch.manual_seed(17)
-    state = torch.get_rng_state()
-    expect.equal(_list(_given(ResumableSampler)), whole, what="the order after `torch.manual_seed(17)`")
-    kept = torch.equal(torch.get_rng_state(), state)
-    expect.true(kept, "torch's global random state has changed", "expected: it stays as it is")
+    t = _given(ResumableSampler)
+    whole = _list(t)
+    t.run(f"import numpy, random\n{_SEED}\nalone = {_DRAW}\n{_SEED}\nsampler = ResumableSampler(10, seed=0)")
+    expect.equal(_list(t), whole, what="the order after other seeds")
+    t.run(f"after = {_DRAW}")
+    expect.equal(t.after, t.alone, what="`after`")

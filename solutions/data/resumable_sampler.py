@@ -41,28 +41,15 @@ import random
 from course_utils.exercise import Edit, Wrong
 
 
-class TwoNumbers(ResumableSampler):
-    def __init__(self, n, seed):
-        self.n, self.seed, self.epoch, self.used = n, seed, 0, 0
-
+class DropsWhatIsOver(ResumableSampler):
     def advance(self, count):
-        self.used += count
-        if self.used == self.n:
-            self.epoch, self.used = self.epoch + 1, 0
+        self.total = min(self.total + count, self.total + len(self))
 
     def __iter__(self):
+        epoch, used = divmod(self.total, self.n)
         order = list(range(self.n))
-        random.Random(f"{self.seed}/{self.epoch}").shuffle(order)
-        yield from order[self.used :]
-
-    def __len__(self):
-        return self.n - self.used
-
-    def state_dict(self):
-        return {"epoch": self.epoch, "used": self.used}
-
-    def load_state_dict(self, state):
-        self.epoch, self.used = state["epoch"], state["used"]
+        random.Random(f"{self.seed}/{epoch}").shuffle(order)
+        yield from order[used:]
 
 
 class ByTensor(ResumableSampler):
@@ -73,7 +60,7 @@ class ByTensor(ResumableSampler):
         self.total = state["total"].item()
 
 
-also_right = [TwoNumbers, ByTensor]
+also_right = [DropsWhatIsOver, ByTensor]
 
 
 # Mistakes
@@ -96,13 +83,25 @@ class KeepsTheOrder(ResumableSampler):
         return {"total": self.total, "rest": list(self)}
 
 
+class SeedsPython(ResumableSampler):
+    def __iter__(self):
+        epoch, used = divmod(self.total, self.n)
+        random.seed(f"{self.seed}/{epoch}")
+        return iter(random.sample(range(self.n), self.n)[used:])
+
+
 mistakes = [
+    Edit("stays at the end", "self.n - self.total % self.n", "self.n - self.total", told_by="next_epoch"),
     Edit("same every epoch", "self.seed + epoch", "self.seed", told_by="shuffles"),
     Edit("from the start", ".tolist()[used:]", ".tolist()", told_by="gives_the_rest"),
-    Edit("whole length", "self.n - self.total % self.n", "self.n", told_by="gives_the_rest"),
     Wrong(CountsWhatItGives, told_by="iterating_uses_nothing"),
     Edit("forgets the epoch", '{"total": self.total}', '{"total": self.total % self.n}', told_by="goes_on"),
     Wrong(KeepsTheOrder, told_by="small_state"),
     Edit("global state", "torch.Generator().manual", "torch.manual", told_by="own_generator"),
+    Wrong(SeedsPython, told_by="own_generator"),
 ]
-equivalent = {"line 18: `self.seed + epoch` -> `self.seed - epoch`": "any number of the two will do"}
+equivalent = {
+    "line 18: `self.seed + epoch` -> `self.seed - epoch`": "any number of the two will do",
+    "line 19: `torch.randperm(self.n, generator=generator).tolist()` -> `torch.randperm(self.n, "
+    "generator=generator)`": "a tensor of one number is an index too",
+}
