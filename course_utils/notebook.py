@@ -252,9 +252,8 @@ def _is_exercise(found: Exercise | Note) -> bool:
 
 def _warm_up_for(exercise: Exercise) -> None:
     """Starts the warm processes in the background where this lesson will need them."""
-    course = _course()
-    siblings = [course.exercise(name) for name in course.lesson_of(exercise.name).exercise_names]
-    if any(one.isolated or one.ranks for sibling in siblings for one in sibling.checks):
+    texts = (path.read_text(encoding="utf-8") for path in exercise.path.parent.glob("*.py"))
+    if any("isolated=True" in text or "ranks=" in text for text in texts):
         from course_utils.processes import client
 
         client.warm_up()
