@@ -93,8 +93,8 @@ def no_copies(DeviceBugs):
 def saved(DeviceBugs):
     """The weights of the classes are saved, the rest is not
 
-    `persistent=False` keeps a buffer out of the `state_dict`. What can be computed again only makes files
-    larger, and ties them to one length.
+    A parameter is what an optimizer trains; a buffer moves and is saved with the module, and isn't trained.
+    `persistent=False` keeps it out of the `state_dict`: what can be computed again ties files to one length.
     """
     t = expect.given(_SETUP, DeviceBugs=DeviceBugs)
     names = ["class_weights", "embed.weight", "head.bias", "head.weight"]

@@ -121,7 +121,8 @@ def custom(move_to):
 def shared(move_to):
     """One tensor in two places stays one tensor
 
-    Two copies cost twice the memory. And a write to one of them doesn't show in the other any more.
+    Two copies cost twice the memory. And a write to one of them doesn't show in the other any more. What one
+    call has moved is no business of the next: a default argument that remembers it is the same in all calls.
     """
     t = expect.given(_TYPES + "t = torch.ones(2)\nbatch = {'a': t, 'b': [t, torch.ones(2)]}", move_to=move_to)
     t.run("moved = move_to(batch, 'meta')")
@@ -129,6 +130,8 @@ def shared(move_to):
         t.moved["a"] is t.moved["b"][0], "`moved['a']` and `moved['b'][0]` are two tensors", "expected: one"
     )
     expect.true(t.moved["a"] is not t.moved["b"][1], "two tensors have become one", "expected: two")
+    t.run("again = move_to({'a': t}, 'cpu')")
+    expect.equal(_devices(t.again), {"cpu"}, what="the devices in `again`")
 
 
 @exercise.check

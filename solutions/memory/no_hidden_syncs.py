@@ -75,7 +75,7 @@ mistakes = [
         "a new best",
         "best.copy_(torch.maximum(best, accuracy))",
         "best = torch.maximum(best, accuracy)",
-        told_by="results",
+        told_by="same_best",
     ),
 ]
 
