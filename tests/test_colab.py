@@ -29,7 +29,7 @@ from course_utils.lessons import catalog
 from course_utils.lessons.build import kernel_environment
 from course_utils.lessons.notebook_files import make_steady
 from course_utils.lessons.source import SETUP, colab_badge, colab_cell, notebook_of, role
-from course_utils.reader.colab import NEEDS
+from course_utils.colab import NEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ("00_start_here", "01_tensors")
@@ -362,7 +362,7 @@ OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors"}
 
 
 def test_needs_are_all_that_a_notebook_imports():
-    lessons = [ROOT / "course_utils" / "__init__.py", ROOT / "course_utils" / "worker_server.py"]
+    lessons = [ROOT / "course_utils" / "__init__.py", ROOT / "course_utils" / "processes" / "worker_server.py"]
     for folder in ("draw", "explore", "measure"):
         lessons += (ROOT / "course_utils" / folder).rglob("*.py")
     for folder in ("exercises", "solutions"):

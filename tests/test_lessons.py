@@ -491,10 +491,11 @@ def test_what_draws(tmp_path, monkeypatch):
     package = tmp_path / "course_utils"
     files = {
         "__init__.py": "from course_utils.notebook import check, progress",
-        "notebook.py": "def check(a):\n    from course_utils import grader, report",
-        "grader.py": "from course_utils import expect",
+        "notebook.py": "def check(a):\n    from course_utils.grading import attempt, report",
+        "grading/__init__.py": "",
+        "grading/attempt.py": "from course_utils import expect",
+        "grading/report.py": "",
         "expect.py": "",
-        "report.py": "",
         "measure.py": "from course_utils import expect",
         "draw/__init__.py": "",
         "draw/palette.py": "",
@@ -511,7 +512,7 @@ def test_what_draws(tmp_path, monkeypatch):
     def short(source: str) -> set[str]:
         return {module.removeprefix("course_utils.") for module in freshness.what_draws(source)}
 
-    engine = {"notebook", "report"}
+    engine = {"notebook", "grading.report"}
     assert short("from course_utils import check as c, progress") == engine
     assert short("import course_utils.measure as m") == {"measure"}
     drawn = {"draw", "draw.palette", "draw.strides"}

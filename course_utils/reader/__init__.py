@@ -1,5 +1,5 @@
 """The reader's own things: what they have done (`record`, `progress`), their copies of the lessons
-(`workspace`), where they work (`lab`, `colab`, `doctor`), and answers that stay folded (`folded`).
+(`workspace`), where they work (`lab`, `doctor`), and answers that stay folded (`folded`).
 
 It may import `exercise`, `lessons` and `draw`.
 """
