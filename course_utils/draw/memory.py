@@ -59,11 +59,12 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
                     va="center",
                 )
             left += size
-        label = f"{who}: {left:.0f} MB" if row else f"{who}: nothing yet"
+        label = f"{who}: {left:.0f} MB, {own:.0f} of them parameters" if row else f"{who}: nothing yet"
         axes.text(0, y - 0.43, label, color=palette.TEXT, fontsize=9.5, weight="bold")
     axes.set_ylim(1.4, -0.75)
     axes.set_xlim(0, width)
     axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
     axes.set_xlabel("MB at the peak", color=palette.TEXT, fontsize=9)
     said = ", ".join(f"{name} {size:.0f}" for name, size in measured.items())
     picture.description = f"Measured at the peak, in MB: {said}."

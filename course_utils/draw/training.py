@@ -53,7 +53,8 @@ def range_test(rates: Sequence[float], losses: Sequence[float]) -> Picture:
     picture, (panel,) = _panels(1, 1, 2.6)
     finite = list(itertools.takewhile(math.isfinite, losses))
     smooth = _smoothed(finite)
-    steepest = min(range(1, len(smooth)), key=lambda i: smooth[i] - smooth[i - 1], default=0)
+    falling = smooth[: smooth.index(min(smooth)) + 1] if smooth else []  # beyond it, it has exploded
+    steepest = min(range(1, len(falling)), key=lambda i: falling[i] - falling[i - 1], default=0)
     panel.plot(rates, losses, color=palette.STORAGE, linewidth=1.2)
     panel.plot(rates[: len(smooth)], smooth, color=palette.VIEW, linewidth=2)
     panel.axvline(rates[steepest], color=palette.ODD, linewidth=1.4)
@@ -142,7 +143,7 @@ def _panels(rows: int, columns: int, height: float) -> tuple[Picture, list[Axes]
         panel.set_facecolor("none")
         panel.spines[["top", "right"]].set_visible(False)
         panel.spines[["left", "bottom"]].set_color(palette.TEXT)
-        panel.tick_params(colors=palette.TEXT, labelsize=8)
+        panel.tick_params(which="both", colors=palette.TEXT, labelsize=8)
     return picture, panels
 
 
