@@ -1,7 +1,7 @@
 """Grades the answers of many notebooks, several at once.
 
-Each notebook has a warm process of its own, from which its answers are forked: what one answer does to its
-process dies with it, and no answer's process is the child of what grades others.
+Each exercise runs in a fork of its own, of a warm process that grades one notebook after the other: what an
+answer does to its process dies with it, and no answer's process is the child of what grades others meanwhile.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
     """
     imports = attempt.imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
     pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="grading")
-    running: set[Forks] = set()
+    idle: list[Forks] = [Forks(imports) for _ in range(max(1, jobs))]
+    all_of_them = tuple(idle)
     futures: list[Future[Graded]] = []
     graded: list[Graded] = []
     try:
-        futures += [pool.submit(_grade, one, imports, running) for one in submitted]
+        futures += [pool.submit(_grade, one, idle) for one in submitted]
         for future, one in zip(futures, submitted, strict=True):
             graded.append(_result(future, one.path))
             on_done(graded[-1])
@@ -79,7 +80,7 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
     finally:
         # Also on an interrupt: what still runs is ended, and what waits is not begun.
         pool.shutdown(wait=False, cancel_futures=True)
-        for forks in list(running):
+        for forks in all_of_them:
             forks.stop()
         pool.shutdown()
 
@@ -92,14 +93,15 @@ def _result(future: Future[Graded], path: Path) -> Graded:
         return Graded(path, f"it could not be graded: {type(error).__name__}: {error}")
 
 
-def _grade(one: Submitted, imports: list[str], running: set[Forks]) -> Graded:
+def _grade(one: Submitted, idle: list[Forks]) -> Graded:
     graded = Graded(one.path, one.error)
-    with Forks(imports) as forks:
-        running.add(forks)
+    forks = idle.pop()
+    try:
         for exercise, lesson, recipe in one.answers:
             graded.lessons.append(lesson)
             graded.reports.append(_report(exercise, recipe, one.path, forks))
-        running.discard(forks)
+    finally:
+        idle.append(forks)
     return graded
 
 

@@ -108,13 +108,10 @@ def _put(owner: Any, name: str, value: Any) -> None:
 
 
 def _watch_course() -> None:
-    global _modules_seen
-    if len(sys.modules) == _modules_seen:
-        return
-    _modules_seen = len(sys.modules)
-    for name in list(sys.modules):
-        if name in _COURSE and sys.modules[name] not in _names:
-            _watch(sys.modules[name])
+    for name in _COURSE:
+        module = sys.modules.get(name)
+        if module is not None and module not in _names:
+            _watch(module)
 
 
 def _watch(module: types.ModuleType) -> None:
@@ -141,7 +138,6 @@ _names: dict[Any, dict[str, Any]] = {
 _functions: dict[types.FunctionType, tuple[Any, Any, Any]] = {}
 _sizes: dict[types.ModuleType, int] = {}
 _DUNDERS = {"__name__", "__doc__", "__package__", "__loader__", "__spec__"}
-_modules_seen = 0
 _ONES, _TWOS = torch.ones(2), torch.full((2,), 2.0)
 _equal: Callable[..., bool] = torch.equal
 _isclose: Callable[..., torch.Tensor] = torch.isclose

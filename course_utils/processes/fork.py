@@ -23,7 +23,7 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     (`worker_process.tell`) goes to whoever made the call; last comes `{"exit": code}`, as
     `os.waitstatus_to_exitcode` gives it.
     """
-    before = _below()
+    before = _below(0)
     done, say_done = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -36,8 +36,8 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     code = 0 if _is_done(done, pid) else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.close(done)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if set(_below()) - {pid}:  # it has started others; else its end is awaited with the next call
-        _end(_below)
+    if set(_below(pid)) - {pid}:  # it has started others; else its end is awaited with the next call
+        _end(lambda: _below(pid))
     worker_process.tell({"exit": code})
 
 
@@ -58,16 +58,16 @@ def _pass_on(pid: int) -> None:
         os.kill(pid, signal.SIGUSR1)
 
 
-def _below() -> list[int]:
-    """What was started below this process: orphans there become its children."""
-    return tree.children(os.getpid()) if worker_process.LINUX else tree.in_sessions({os.getpid()})
+def _below(fork: int) -> list[int]:
+    """What was started below this process, by this fork where orphans don't become our children."""
+    return tree.children(os.getpid()) if worker_process.LINUX else tree.in_sessions({fork})
 
 
 def _end(those: list[int] | Callable[[], list[int]]) -> None:
     """Ends these processes; returns when they are gone. A function is asked again and again."""
     until = time.monotonic() + tree.LAST_WORDS
     while True:
-        left = those() if callable(those) else [pid for pid in those if pid in _below()]
+        left = those() if callable(those) else [pid for pid in those if pid in tree.children(os.getpid())]
         if not left:
             return
         late = time.monotonic() > until

@@ -87,7 +87,7 @@ def run_fork(say_done: int, function: Callable[..., Any], *args: Any) -> None:
     global _caller
     _caller = _getpid()
     parent = os.getppid()
-    os.setpgid(0, 0)
+    os.setsid()
     _end_with(parent)
     code = 1
     try:
