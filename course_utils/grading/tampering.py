@@ -18,7 +18,7 @@ import torch
 
 from course_utils.exercise.mismatch import Mismatch
 
-_ABSENT = object()
+_ABSENT, _NOTHING = object(), object()
 # What comparisons are made of, by the owner that they are looked up on.
 _DECIDING: dict[Any, str] = {
     torch: "equal allclose isclose isnan eq ne all any where is_tensor ones_like zeros_like Tensor",
@@ -79,7 +79,7 @@ def changes() -> list[Change]:
         Change(owner, name, now, original)
         for owner, names in _names.items()
         for name, original in names.items()
-        if (now := vars(owner).get(name, _ABSENT)) is not original
+        if (now := vars(owner).get(name, _ABSENT)) is not original and now is not _behind(owner, name)
     ]
     for module, size in _sizes.items():
         if len(vars(module)) != size:  # a new name may hide one of Python's
@@ -93,6 +93,11 @@ def changes() -> list[Change]:
         if (now := function.__kwdefaults__) != keywords:
             found.append(Change(function, "__kwdefaults__", now, keywords and dict(keywords)))
     return found
+
+
+def _behind(owner: Any, name: str) -> Any:
+    """What a class inherits under this name: where somebody has put just that there, it hides nothing."""
+    return getattr(super(owner, owner), name, _NOTHING) if isinstance(owner, type) else _NOTHING
 
 
 def operators_lie() -> bool:
