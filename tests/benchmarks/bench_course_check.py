@@ -65,8 +65,8 @@ def _course_check(paths: list[Path], exercises: int) -> float:
     return taken
 
 
-# The same check functions on the same answers, each exercise in a child of a process that has it all imported:
-# no limits, no report.
+# The same check functions on the same answers, each exercise in a child of a process that has imported
+# everything: no limits, no report.
 BARE = """
 import os, time, torch
 from course_utils.lessons import catalog
