@@ -1,14 +1,12 @@
 """The learning-rate range test
 
 Train `model` on `batches`, a list of pairs `(x, y)`, with a rate for each: `low` for the first, `high` for
-the last, each the same multiple of the one before. All groups of `optimizer` get it. Return two lists of
-floats: the rates, and the loss of each batch before its step, `loss_fn(model(x), y)`, in training mode.
+the last, each the same multiple of the one before, in all groups of `optimizer`. Return two lists of floats:
+the rates, and the losses `loss_fn(model(x), y)` before each step, in training mode.
 
-- A loss that is not finite, or above 4 times the lowest before it, is the last. The test ends there, without
-  a step.
-- Afterwards, also when something raises, `model` has its parameters, buffers and modes back, and `optimizer`
-  its state and settings.
-- No gradients are left, and older ones don't count.
+- A loss that is not finite, or above 4 times the lowest before it, is the last: the test ends there.
+- Afterwards, also when something raises, `model` has its parameters, all buffers and modes back, `optimizer`
+  its state and settings, and each `grad` is `None`. Older gradients don't count.
 
 `lr_range_test(model, optimizer, batches, F.mse_loss, 1e-4, 1.0)` → `([0.0001, …], [0.93, …])`
 """
@@ -51,19 +49,16 @@ def lr_range_test(
 
 _SETUP = """
 torch.manual_seed(0)
-x = torch.randn(30, 3, device=device)
-y = x[:, :1] + 3
-batches = [(x[i : i + 3], y[i : i + 3]) for i in range(0, 30, 3)]
+x = torch.randn(80, 3, device=device)
+y = 2 * x[:, :1].abs() + x[:, 1:2]
+batches = [(x[i : i + 8], y[i : i + 8]) for i in range(0, 80, 8)]
 model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).to(device)
 groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1:].parameters()}]
 optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 loss_fn = F.mse_loss
 """
-_TRAINED = """
-F.mse_loss(model(x), y).backward()
-optimizer.step()
-model.eval()
-"""
+_TRAINED = "F.mse_loss(model(x), y).backward()\noptimizer.step()\nmodel.eval()\n"
+_BUFFER = 'model[1].register_buffer("running_mean", torch.zeros(4, device=device), persistent=False)'
 _LEVELS = """
 loss_fn = lambda out, y: (out - out.detach() + y).mean()  # the mean of y
 batches = [(x[:3], torch.full((3, 1), level, device=device)) for level in {}]
@@ -98,24 +93,10 @@ def _state(t):
     """All that has to be as it was."""
     tensors = [*t.model.named_parameters(), *t.model.named_buffers()]
     found = {f"`{name}`": tensor.detach().clone() for name, tensor in tensors}
-    found |= {f"`training` of {n or 'the model'}": module.training for n, module in t.model.named_modules()}
-    found["the optimizer's groups"] = [
-        {key: value for key, value in group.items() if key != "params"} for group in t.optimizer.param_groups
-    ]
-    found["the optimizer's state"] = copy.deepcopy(t.optimizer.state_dict()["state"])
-    return found
-
-
-def _put_back(t, before, places):
-    for what, now in _state(t).items():
-        expect.equal(now, before[what], what=f"{what} afterwards", rtol=0, atol=0)
-    held = [p for group in t.optimizer.param_groups for p in group["params"]]
-    expect.true(
-        [id(p) for p in held] == places == [id(p) for p in t.model.parameters()],
-        "the parameters of the model and the optimizer are other tensors now",
-        "expected: the same ones",
-    )
-    expect.equal([p.grad for p in held], [None] * len(held), what="`[p.grad for p in model.parameters()]`")
+    found |= {f"`training` of module `{name}`": module.training for name, module in t.model.named_modules()}
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in t.optimizer.param_groups]
+    state = copy.deepcopy(t.optimizer.state_dict()["state"])
+    return found | {"the optimizer's settings": groups, '`optimizer.state_dict()["state"]`': state}
 
 
 def _compare(t):
@@ -124,16 +105,19 @@ def _compare(t):
     expect.equal(len(came), 2, what="the number of things returned")
     for what, found, wanted in (("rates", came[0], rates), ("losses", came[1], losses)):
         expect.equal(len(found), len(wanted), what=f"the number of {what}")
-        for i, (one, right) in enumerate(zip(found, wanted, strict=True)):
-            expect.true(isinstance(one, float), f"`{what}[{i}]` is {expect.show(one)}", "expected: a float")
-            expect.equal(one, right, what=f"`{what}[{i}]`", rtol=1e-4)
+        for i in (-1, *range(len(wanted))):
+            one, name = found[i], f"`{what}[{i}]`"
+            expect.true(isinstance(one, float), f"{name} is {expect.show(one)}", "expected: a float")
+            expect.equal(one, wanted[i], what=name, rtol=1e-4)
 
 
 @exercise.check
 def rises(lr_range_test, device):
     """Rates rise by equal factors, and each batch is trained with its own
 
-    The test looks at several orders of magnitude. Equal steps would spend nearly all batches near `high`.
+    The test looks at several orders of magnitude; equal differences would spend nearly all batches near
+    `high`. From the first of `n` rates to the last there are `n - 1` factors. What `backward` finds in `grad`
+    it adds to. Batch norm and dropout compute something else in training mode.
     """
     with Rows() as rows:
         for low, high in ((1e-3, 0.1), (1e-4, 0.01)):
@@ -147,8 +131,8 @@ def rises(lr_range_test, device):
 def diverges(lr_range_test, device):
     """It ends at a loss that is not finite, or above 4 times the lowest
 
-    Beyond that the weights are ruined, and the losses say nothing of the rate. Every comparison with NaN is
-    false, so it has to be asked for by itself.
+    Beyond that the weights are ruined, and the losses say nothing of the rate. The loss that shows it belongs
+    to the result. Every comparison with NaN is false, so it has to be asked for by itself.
     """
     with Rows() as rows:
         for levels in (
@@ -166,22 +150,31 @@ def diverges(lr_range_test, device):
 def restored(lr_range_test, device):
     """Model and optimizer are as they were, also when something raises
 
-    A step changes parameters and the optimizer's state, a forward in training mode the buffers of batch norm.
-    The optimizer holds the parameters themselves: new tensors in the model would train no more. What stands
-    after a loop that raises doesn't run; `finally` does.
+    A step changes parameters and the optimizer's state, a forward in training mode the buffers of batch norm;
+    `state_dict` leaves out buffers that aren't persistent. Each module has a mode of its own. The optimizer
+    holds the parameters themselves, so they have to stay the same tensors. What stands after a loop that
+    raises doesn't run; `finally` does.
     """
     with Rows() as rows:
         for label, more in {
             "new": "",
             "trained before, a part in training mode": _TRAINED + "model[1].train()",
+            "a buffer that isn't persistent": _BUFFER,
             "a test that ends early": "batches[2] = x[:3], 100 * y[:3]",
             "a batch of the wrong shape, which raises": _TRAINED + "batches[5] = x[:3, :2], y[:3]",
         }.items():
             with rows.of(label):
                 t = _given(lr_range_test, device, more)
-                before, places = _state(t), [id(p) for p in t.model.parameters()]
+                before, parameters = _state(t), list(t.model.parameters())
                 if "raises" in label:
                     expect.raises(RuntimeError, lambda t=t: t.call(_CALL))
                 else:
                     t.call(_CALL)
-                _put_back(t, before, places)
+                for what, now in _state(t).items():
+                    expect.equal(now, before[what], what=f"{what} afterwards", rtol=0, atol=0)
+                held = [p for group in t.optimizer.param_groups for p in group["params"]]
+                for where, found in (("the model", list(t.model.parameters())), ("the optimizer", held)):
+                    same = [*map(id, found)] == [*map(id, parameters)]
+                    expect.true(same, f"the parameters of {where} are other tensors", "expected: the same")
+                grads = [p.grad for p in held]
+                expect.equal(grads, [None] * len(held), what="`[p.grad for p in model.parameters()]`")

@@ -120,9 +120,9 @@ mistakes = [
         told_by="restored",
     ),
     Edit(
-        "forgets the buffers",
+        "forgets buffers that aren't persistent",
         "[*model.parameters(), *model.buffers()]",
-        "list(model.parameters())",
+        "list(model.state_dict().values())",
         told_by="restored",
     ),
     Edit(
