@@ -25,11 +25,11 @@ from nbformat.v4 import new_code_cell
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from course_utils.colab import NEEDS
 from course_utils.lessons import catalog
 from course_utils.lessons.build import kernel_environment
 from course_utils.lessons.notebook_files import make_steady
 from course_utils.lessons.source import SETUP, colab_badge, colab_cell, notebook_of, role
-from course_utils.colab import NEEDS
 
 ROOT = Path(__file__).resolve().parent.parent
 LESSONS = ("00_start_here", "01_tensors")
