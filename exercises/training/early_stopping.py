@@ -45,7 +45,6 @@ class EarlyStopping:
 _SETUP = """
 model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(device)
 model[0].half()
-
 def fill(number):
     for tensor in model.state_dict().values():
         tensor.fill_(number)
@@ -80,7 +79,7 @@ def _truth(patience, min_delta, values):
 
 
 def _given(EarlyStopping, device, arguments="3"):
-    setup = f"{_SETUP}\nstopping = EarlyStopping({arguments})"
+    setup = f"{_SETUP}stopping = EarlyStopping({arguments})"
     return expect.given(setup, EarlyStopping=EarlyStopping, device=device)
 
 
