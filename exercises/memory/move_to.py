@@ -10,8 +10,6 @@ named tuple, a dataclass, an object with a method `to`, or any of these inside a
 `move_to({"x": torch.ones(2), "id": 7}, "meta")` → `{"x": tensor(..., device='meta', size=(2,)), "id": 7}`
 """
 
-import dataclasses
-from collections import namedtuple
 from typing import Any
 
 import torch
@@ -37,42 +35,58 @@ def move_to(batch: Any, device: str | torch.device) -> Any:
     raise NotImplementedError
 
 
-Pair = namedtuple("Pair", ["x", "y"])
-
-_TYPES = """
-import dataclasses
-from collections import OrderedDict, namedtuple
-Pair = namedtuple("Pair", ["x", "y"])
+_TYPES = {
+    "OrderedDict": "from collections import OrderedDict\n",
+    "Pair": 'from collections import namedtuple\nPair = namedtuple("Pair", ["x", "y"])\n',
+    "Sample": """import dataclasses
 @dataclasses.dataclass
 class Sample:
-    tokens: torch.Tensor
+    tokens: object
     name: str
-class Ragged:
+""",
+    "Ragged": """class Ragged:
     def __init__(self, values): self.values = values
     def to(self, device): return Ragged(self.values.to(device))
-"""
+""",
+}
 
 
-def _devices(value: Any) -> set[str]:
-    """The devices of all tensors in it."""
-    if isinstance(value, torch.Tensor):
-        return {value.device.type}
+def _given(move_to, code: str):
+    types = "".join(made for name, made in _TYPES.items() if name in code)
+    return expect.given(types + code, move_to=move_to)
+
+
+def _parts(value: Any, path: str = "") -> dict[str, Any]:
+    """All parts of a batch, by what to write behind its name."""
+    inside = value._asdict() if hasattr(value, "_asdict") else getattr(value, "__dict__", {})
+    steps = {f".{name}": part for name, part in inside.items()}
+    if type(value) in (list, tuple):
+        steps = {f"[{i}]": part for i, part in enumerate(value)}
     if isinstance(value, dict):
-        value = list(value.values())
-    elif dataclasses.is_dataclass(value) or hasattr(value, "values"):
-        value = list(vars(value).values())
-    return set().union(*map(_devices, value)) if isinstance(value, (list, tuple)) else set()
+        steps = {f"[{key!r}]": part for key, part in value.items()}
+    found = {path: value}
+    for step, part in steps.items():
+        found |= _parts(part, path + step)
+    return found
 
 
 def _moved(move_to, batch: str):
-    t = expect.given(_TYPES + f"batch = {batch}", move_to=move_to)
+    t = _given(move_to, f"batch = {batch}")
+    before = _parts(t.batch)
     t.run("moved = move_to(batch, 'meta')")
-    expect.true(
-        type(t.moved) is type(t.batch),
-        f"`moved` is a {type(t.moved).__name__}, expected a {type(t.batch).__name__}",
-    )
-    expect.equal(_devices(t.moved), {"meta"}, what="the devices in `moved`")
-    expect.equal(_devices(t.batch), {"cpu"}, what="the devices in `batch` afterwards")
+    for path, part in _parts(t.batch).items():
+        told = f"`batch{path}` is another object than before: the batch was changed"
+        expect.true(part is before[path], told, "expected: it stays as it was")
+    now = _parts(t.moved)
+    for path, part in before.items():
+        expect.true(path in now, f"there is no `moved{path}`", "expected: all parts of the batch")
+        kinds = type(now[path]).__name__, type(part).__name__
+        expect.true(kinds[0] == kinds[1], f"`moved{path}` is a {kinds[0]}, expected a {kinds[1]}")
+        if isinstance(part, torch.Tensor):
+            expect.equal(now[path].device.type, "meta", what=f"`moved{path}.device.type`")
+        elif isinstance(part, (int, str)):
+            expect.equal(now[path], part, what=f"`moved{path}`")
+    expect.equal(list(now), list(before), what="what stands behind `moved` to get all its parts")
     return t
 
 
@@ -80,16 +94,11 @@ def _moved(move_to, batch: str):
 def containers(move_to):
     """Dictionaries, lists and tuples, one inside another
 
-    `.to` is a method of tensors and modules. A dictionary has none.
+    `.to` is a method of tensors; a dictionary has none. A new container of the same type is made from the
+    moved parts: `{...}` makes a plain dictionary. What is written into the old one, the caller has too.
     """
-    t = _moved(move_to, "{'x': [torch.ones(2), (torch.zeros(3), 4)], 'name': 'a', 'none': None}")
-    expect.equal(list(t.moved), ["x", "name", "none"], what="the keys of `moved`")
-    expect.equal(
-        [t.moved["name"], t.moved["none"], t.moved["x"][1][1]], ["a", None, 4], what="the rest of `moved`"
-    )
-    inner = type(t.moved["x"]).__name__, type(t.moved["x"][1]).__name__
-    expect.equal(inner, ("list", "tuple"), what="the types of the containers inside")
     expect.equal(_moved(move_to, "torch.ones(2)").batch, torch.ones(2), what="`batch` afterwards")
+    _moved(move_to, "{'x': [torch.ones(2), (torch.zeros(3), 4)], 'name': 'a', 'none': None}")
     _moved(move_to, "OrderedDict(b=torch.ones(1), a=torch.ones(1))")
 
 
@@ -97,14 +106,12 @@ def containers(move_to):
 def named_tuples(move_to):
     """Named tuples and dataclasses stay what they are
 
-    A named tuple is a tuple, but its constructor takes one argument for each field. `default_collate` makes
-    them from samples that are named tuples.
+    A named tuple is a tuple, but its constructor takes one argument for each field. `dataclasses.replace`
+    makes a new object, `setattr` changes the old one, and `asdict` makes dictionaries of all that are inside.
     """
-    t = _moved(move_to, "Pair(x=torch.ones(2), y=[torch.ones(1)])")
-    expect.equal(t.moved._fields, ("x", "y"), what="the fields of `moved`")
-    t = _moved(move_to, "Sample(torch.ones(2), 'a')")
-    expect.equal(t.moved.name, "a", what="`moved.name`")
-    _moved(move_to, "[Sample(torch.ones(2), 'a'), Pair(torch.ones(1), 2)]")
+    _moved(move_to, "Pair(x=torch.ones(2), y=[torch.ones(1)])")
+    _moved(move_to, "Sample(torch.ones(2), 'a')")
+    _moved(move_to, "[Sample(Sample(torch.ones(2), 'a'), 'b'), Pair(torch.ones(1), 2)]")
 
 
 @exercise.check
@@ -121,27 +128,30 @@ def custom(move_to):
 def shared(move_to):
     """One tensor in two places stays one tensor
 
-    Two copies cost twice the memory. And a write to one of them doesn't show in the other any more. What one
-    call has moved is no business of the next: a default argument that remembers it is the same in all calls.
+    Two copies cost twice the memory, and a write to one doesn't show in the other. `id` tells tensors apart;
+    equal ones are two, and a view begins at the address of its base. What one call has moved is no business
+    of the next: a default argument that remembers it is the same in all calls.
     """
-    t = expect.given(_TYPES + "t = torch.ones(2)\nbatch = {'a': t, 'b': [t, torch.ones(2)]}", move_to=move_to)
+    t = _given(move_to, "t = torch.ones(2)\nbatch = {'a': t, 'b': [t, torch.ones(2), t[:1]]}")
     t.run("moved = move_to(batch, 'meta')")
-    expect.true(
-        t.moved["a"] is t.moved["b"][0], "`moved['a']` and `moved['b'][0]` are two tensors", "expected: one"
-    )
-    expect.true(t.moved["a"] is not t.moved["b"][1], "two tensors have become one", "expected: two")
+    a, (once, *others) = t.moved["a"], t.moved["b"]
+    expect.true(a is once, "`moved['a']` and `moved['b'][0]` are two tensors", "expected: one")
+    for i, other in enumerate(others, 1):
+        expect.true(a is not other, f"`moved['a']` and `moved['b'][{i}]` are one tensor", "expected: two")
     t.run("again = move_to({'a': t}, 'cpu')")
-    expect.equal(_devices(t.again), {"cpu"}, what="the devices in `again`")
+    expect.equal(t.again["a"].device.type, "cpu", what="`again['a'].device.type`")
 
 
 @exercise.check
 def there(move_to):
     """What is there already isn't copied
 
-    `.to` returns the tensor itself where nothing has to be done. `torch.tensor(t)` and `clone` copy.
+    `.to` returns the tensor itself where nothing has to be done. `torch.tensor`, `clone` and `asdict` copy.
     """
-    t = expect.given(_TYPES + "x = torch.ones(4)[::2]\nbatch = [x, Pair(x, 1)]", move_to=move_to)
+    t = _given(move_to, "x = torch.ones(4)[::2]\nbatch = [x, Pair(x, 1), Sample(x, 'a')]")
     with measure.operators() as ops, expect.left_alone(t.x, what="`x`"):
         t.run("same = move_to(batch, 'cpu')")
+    for path, part in _parts(t.same).items():
+        if isinstance(part, torch.Tensor):
+            expect.same_storage(part, t.x, what=f"`same{path}`", of="`x`")
     expect.equal(ops.count(), 0, what="the number of operators that ran")
-    expect.same_storage(t.same[0], t.x, what="`same[0]`", of="`x`")
