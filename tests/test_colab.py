@@ -362,7 +362,8 @@ OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors"}
 
 
 def test_needs_are_all_that_a_notebook_imports():
-    lessons = [ROOT / "course_utils" / "__init__.py", ROOT / "course_utils" / "processes" / "worker_server.py"]
+    package = ROOT / "course_utils"
+    lessons = [package / "__init__.py", package / "processes" / "worker_server.py"]
     for folder in ("draw", "explore", "measure"):
         lessons += (ROOT / "course_utils" / folder).rglob("*.py")
     for folder in ("exercises", "solutions"):
