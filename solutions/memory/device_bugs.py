@@ -81,14 +81,22 @@ class _MovesInForward(DeviceBugs):
         return self.head(scores.softmax(-1) @ x)
 
 
+class _OverridesTo(_MovesInForward):
+    forward = DeviceBugs.forward
+
+    def to(self, device):
+        self.positions = self.positions.to(device)
+        return super().to(device)
+
+
 mistakes = [
+    Wrong(_OverridesTo, told_by="moves"),
     Edit(
         "a mask in an attribute",
         'self.register_buffer("mask", torch.ones(length, length).tril().bool(), persistent=False)',
         "self.mask = torch.ones(length, length).tril().bool()",
         told_by="moves",
     ),
-    Edit("a ramp on the CPU", "self.ramp[:time]", "torch.arange(time) / 10", told_by="moves"),
     Wrong(_MovesInForward, told_by="no_copies"),
     Edit(
         "all are saved",
