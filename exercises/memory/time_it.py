@@ -3,8 +3,8 @@
 Return how many seconds a call of `fn` takes: the median of `repeats` calls, each timed by itself, after
 `warmup` calls that don't count.
 
-- `fn` may only put its work into a queue. `synchronize()` waits until the queue is empty. A time holds the
-  whole work of its call, and none of an earlier one.
+- A call of `fn` may come back while its work is still in a queue. `synchronize()` waits until the queue is
+  empty. A time holds the whole work of its call, and none of an earlier one.
 - What a call returns is let go before the next one.
 
 `clock()` gives the time in seconds. On a CPU `synchronize` does nothing.
@@ -48,24 +48,29 @@ def time_it(
 # A machine whose time passes only when something is done on it.
 _MACHINE = """
 class Machine:
-    def __init__(self, costs, launch=1.0):
-        self.now, self.queue, self.calls = 0.0, 0.0, 0
-        self.costs, self.launch = costs, launch
+    now = queue = calls = readings = 0
+    def __init__(self, costs):
+        self.costs = costs
     def fn(self):
-        self.now += self.launch
+        self.now += 1  # to launch it
         self.queue += self.costs[min(self.calls, len(self.costs) - 1)]
         self.calls += 1
     def synchronize(self):
-        self.now += self.queue
-        self.queue = 0.0
+        self.now, self.queue = self.now + self.queue, 0
     def clock(self):
-        return self.now
+        self.readings += 1
+        return float(self.now)
 """
-_CALL = "time_it(machine.fn, {}, {}, machine.synchronize, machine.clock)"
+_SERIES = ([900, 800, 4, 2, 600], 2, 3, 5.0), ([1, 2, 3, 40, 50], 0, 5, 4.0), ([9, 2, 4], 1, 2, 4.0)
 
 
-def _machine(time_it, costs, extra=""):
-    return expect.given(f"{_MACHINE}machine = Machine({costs})\n{extra}", time_it=time_it)
+def _timed(time_it, costs, warmup, repeats, wanted, extra=""):
+    t = expect.given(f"{_MACHINE}machine = Machine({costs})\n{extra}", time_it=time_it)
+    came = t.call(f"time_it(machine.fn, {warmup}, {repeats}, machine.synchronize, machine.clock)")
+    expect.true(t.machine.readings > 1, "`clock` wasn't called", "expected: before and after each timed call")
+    run = ", ".join(map(str, costs[warmup:]))
+    expect.equal(came, wanted, what=f"the median of calls of 1 second to launch and {run} to run")
+    return t
 
 
 @exercise.check
@@ -75,9 +80,7 @@ def waits(time_it):
     A call on a GPU returns once its work is in the queue. Without `synchronize` before the second reading you
     time the launch.
     """
-    t = _machine(time_it, "[50.0]")
-    came = t.call(_CALL.format(2, 5))
-    expect.equal(came, 51.0, what="the median of calls of 1 second to launch and 50 to run")
+    _timed(time_it, [50] * 5, 2, 3, 51.0)
 
 
 @exercise.check
@@ -88,14 +91,10 @@ def starts_empty(time_it):
     from before.
     """
     with Rows() as rows:
-        for label, warmup, extra in (
-            ("work from before", 0, "machine.queue = 1000.0"),
-            ("the warm-up", 2, ""),
-        ):
-            with rows.of(label):
-                t = _machine(time_it, "[1000.0, 1000.0, 5.0]" if warmup else "[5.0]", extra)
-                came = t.call(_CALL.format(warmup, 1))
-                expect.equal(came, 6.0, what="the time of one call of 1 second to launch and 5 to run")
+        with rows.of("work from before"):
+            _timed(time_it, [5], 0, 1, 6.0, "machine.queue = 1000")
+        with rows.of("the warm-up, of 1 second to launch and 1000 to run"):
+            _timed(time_it, [1000, 5, 5], 1, 2, 6.0)
 
 
 @exercise.check
@@ -103,26 +102,21 @@ def median(time_it):
     """It is the median of single calls, and the warm-up doesn't count
 
     The first calls allocate, compile, fill caches. And one slow call, because something else was running,
-    moves a mean, not a median.
+    moves a mean, not a median. The median of an even number of times lies halfway between the middle two.
     """
     with Rows() as rows:
-        for costs, warmup, repeats, wanted in (
-            ([900.0, 800.0, 4.0, 2.0, 600.0], 2, 3, 5.0),
-            ([1.0, 2.0, 3.0, 40.0, 50.0], 0, 5, 4.0),
-            ([9.0, 2.0, 4.0], 1, 2, 4.0),
-        ):
+        for costs, warmup, repeats, wanted in _SERIES:
             with rows.of(f"costs {costs}, warmup {warmup}, repeats {repeats}"):
-                t = _machine(time_it, costs)
-                expect.equal(t.call(_CALL.format(warmup, repeats)), wanted, what="the median")
-                expect.equal(t.machine.calls, warmup + repeats, what="the number of calls")
+                t = _timed(time_it, costs, warmup, repeats, wanted)
+                expect.equal(t.machine.calls, warmup + repeats, what="the number of calls of `fn`")
 
 
 @exercise.check
 def lets_go(time_it):
     """No result is there when the next call begins
 
-    A result that is kept needs memory. The next call then allocates new memory where the old would
-    have done.
+    A result that is kept needs memory, so the next call allocates new memory where the old would have done. A
+    name holds its value until it gets another one, and that is after the next call.
     """
     alive, most = [], 0
 
