@@ -75,8 +75,7 @@ def _moved(move_to, batch: str):
     before = _parts(t.batch)
     t.run("moved = move_to(batch, 'meta')")
     for path, part in _parts(t.batch).items():
-        told = f"`batch{path}` is another object than before: the batch was changed"
-        expect.true(part is before[path], told, "expected: it stays as it was")
+        expect.true(part is before[path], f"`batch{path}` is another object now: `batch` was changed")
     now = _parts(t.moved)
     for path, part in before.items():
         expect.true(path in now, f"there is no `moved{path}`", "expected: all parts of the batch")
