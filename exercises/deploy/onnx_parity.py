@@ -113,7 +113,7 @@ def largest(onnx_parity):
     """It's the largest absolute difference, and a NaN isn't lost
 
     One wrong number is enough. A mean hides it among the right ones, and the largest difference with a sign
-    misses one below 0. Every comparison with NaN is false: Python's `max` drops a NaN that isn't the first.
+    misses one below 0. `<` and `>` with NaN are false: Python's `max` drops a NaN that isn't the first.
     """
     t = _run(onnx_parity, _UNLIKE)
     _expect_differences(t, [0.5, 0.75, float("nan")])

@@ -147,8 +147,8 @@ def small(EarlyStopping, device):
 def nan(EarlyStopping, device):
     """NaN is no improvement
 
-    Every comparison with NaN is false. `value < best` says no, `not value >= best` says yes; and once NaN is
-    the best, nothing is below it.
+    `<`, `>` and `==` with NaN are false. `value < best` says no, `not value >= best` says yes; and once NaN
+    is the best, nothing is below it.
     """
     _compare(EarlyStopping, device, _NAN)
 

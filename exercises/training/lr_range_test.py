@@ -132,7 +132,7 @@ def diverges(lr_range_test, device):
     """It ends at a loss that is not finite, or above 4 times the lowest
 
     Beyond that the weights are ruined, and the losses say nothing of the rate. The loss that shows it belongs
-    to the result. Every comparison with NaN is false, so it has to be asked for by itself.
+    to the result. `<` and `>` with NaN are false, so it has to be asked for by itself.
     """
     with Rows() as rows:
         for levels in (
