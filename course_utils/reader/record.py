@@ -228,10 +228,13 @@ class Record:
         """Takes in what the file holds; where some of it is damaged, puts a new one in its place."""
         data = os.pread(file, os.fstat(file).st_size, 0)
         *lines, rest = data.split(b"\n")  # what no newline ends was cut off
-        entries = [entry for line in lines if (entry := _decode(line))]
-        self._stored = {entry["id"] for entry in entries}
+        whole = [entry for line in lines if (entry := _decode(line))]
+        self._stored = {entry["id"] for entry in whole}
+        # Of what was cut off or damaged, what is whole all the same is written anew.
+        damaged = [line for line in lines if not _decode(line)]
+        entries = [*whole, *(entry for part in (*damaged, rest) for entry in _within(part))]
         self._known = {**{entry["id"]: entry for entry in entries}, **self._known}
-        if len(entries) < len(lines) or not _START.startswith(rest[: len(_START)]):
+        if damaged or not _START.startswith(rest[: len(_START)]):
             new = self.path.with_name(f"{self.path.name}.new")
             new.write_bytes(b"".join(map(_encode, self._known.values())))
             aside = _keep_aside(self.path)
@@ -323,6 +326,14 @@ def _decode(line: bytes) -> Entry | None:
         return None
     checksum = value.pop("checksum", None)
     return value if checksum == _checksum(value) else None
+
+
+def _within(line: bytes) -> Iterator[Entry]:
+    """The entries that stand whole in a damaged line, as in two that have lost what parted them."""
+    for part in line.split(_START)[1:]:
+        end = part.rfind(b"}") + 1
+        if entry := _decode(_START + part[:end]):
+            yield entry
 
 
 def _keep_aside(path: Path) -> Path:
