@@ -24,7 +24,7 @@ import psutil
 import pytest
 import torch
 
-from course_utils.processes import client, streams, transport, tree, worker_server, workers
+from course_utils.processes import client, connecting, streams, transport, tree, worker_server
 from course_utils.processes.workers import CannotSendError, Worker, WorkersError, isolated
 
 SOON = 2.0  # a deadline for what never ends
@@ -600,7 +600,7 @@ def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(tmp_path):
 
 
 def test_limits_have_defaults():
-    assert workers.default_memory() == min(8 << 30, psutil.virtual_memory().total // 2)
+    assert connecting.default_memory() == min(8 << 30, psutil.virtual_memory().total // 2)
 
 
 # --- what is left behind ----------------------------------------------------------------------------------

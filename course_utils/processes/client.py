@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -21,6 +22,7 @@ from course_utils.processes import tree
 
 SERVER_ENDED = "the warm server"  # with what befell it: why a worker died that had done nothing
 MARK = "COURSE_WORKERS"  # in the environment of a server and of everything under it
+T = TypeVar("T")
 
 
 class WorkersError(RuntimeError):
@@ -44,6 +46,14 @@ def shut_down() -> None:
         old, current = current, None
     if old is not None:
         old.stop()
+
+
+def once_more(attempt: Callable[[], T]) -> T:
+    """Tries again where the server was killed before it had done anything."""
+    try:
+        return attempt()
+    except NeverStartedError:
+        return attempt()
 
 
 class Server:

@@ -12,10 +12,11 @@ from typing import IO, Any
 
 from course_utils import machine
 from course_utils.processes import tree
+from course_utils.processes.client import once_more
 from course_utils.processes.rank_process import run_rank
 from course_utils.processes.result import Result
 from course_utils.processes.stacks import Position, place
-from course_utils.processes.workers import Worker, attend, close_all, once_more
+from course_utils.processes.workers import Worker, attend, close_all
 
 DEADLINE = 30.0
 # The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than

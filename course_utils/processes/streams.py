@@ -70,3 +70,14 @@ def read_available(fd: int) -> bytes:
         return os.read(fd, 1 << 16)
     except OSError:
         return b""
+
+
+def read_burst(fd: int) -> tuple[str, bool]:
+    """What comes, from within 0.5 s until nothing does for 20 ms; and whether the other end is gone."""
+    text = bytearray()
+    while wait([fd], 0.02 if text else 0.5):
+        part = read_available(fd)
+        if not part:
+            return text.decode(errors="replace"), True
+        text += part
+    return text.decode(errors="replace"), False

@@ -7,43 +7,31 @@ request. This process itself is never forked. Workers end when this process does
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import os
 import pickle
 import secrets
 import shutil
 import signal
-import socket
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import psutil
-
-from course_utils.processes import client, transport
-from course_utils.processes.client import NeverStartedError, WorkersError
+from course_utils.processes import transport
+from course_utils.processes.client import NeverStartedError, WorkersError, once_more
+from course_utils.processes.connecting import Connection, default_memory, found_here
+from course_utils.processes.replies import Replies
 from course_utils.processes.result import Result, gigabytes, how_it_ended
 from course_utils.processes.stacks import Position, Raised, parse_dump
-from course_utils.processes.streams import Output, read_available, wait
+from course_utils.processes.streams import Output, read_available, read_burst, wait
 
-MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 MOST_PROCESSES = 64
 START_SECONDS = 120.0  # how long a worker may take to begin a call; importing torch is part of the first
-T = TypeVar("T")
 
 
 class CannotSendError(TypeError):
     """A function or an argument cannot be sent to another process."""
-
-
-def default_memory() -> int:
-    """Bytes that a worker may hold: 8 GiB, or half of the machine's memory where that is less."""
-    return min(8 << 30, psutil.virtual_memory().total // 2)
 
 
 def isolated(
@@ -67,14 +55,6 @@ def isolated(
             return worker.call(function, *args, deadline=deadline, on_output=on_output)
 
     return once_more(attempt)
-
-
-def once_more(attempt: Callable[[], T]) -> T:
-    """Tries again where the server was killed before it had done anything."""
-    try:
-        return attempt()
-    except NeverStartedError:
-        return attempt()
 
 
 class Worker:
@@ -104,13 +84,12 @@ class Worker:
         self._lock = threading.Lock()
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
         self._status_in = bytearray()
-        self._call_in = bytearray()
-        self._begun: float | None = None
+        self._replies = Replies(self._token)
         self._busy = False
         self._lost: float | None = None
-        self._outcome: tuple[Any, ...] | None = None
         self._output = Output(None)
-        self._request(tuple(preload), tuple(hand_over))
+        asked = self.memory, self.processes, tuple(preload), tuple(hand_over)
+        self._to = Connection(self._token, *asked)
         _all_workers.add(self)
 
     def __enter__(self) -> Worker:
@@ -131,7 +110,7 @@ class Worker:
         while self._pid is None and not self._gone:
             if time.monotonic() > patience:
                 raise WorkersError("the warm server did not answer")
-            wait([self._status], 0.5)
+            wait([self._to.status], 0.5)
             self._read_status()
         if self._pid is None:
             raise NeverStartedError(self.how)
@@ -179,21 +158,20 @@ class Worker:
             data, sources = transport.dumps((function, args))
         except Exception as error:
             raise CannotSendError(f"this cannot be sent to another process: {error}") from error
-        setup = _setup() if self._fresh else None
+        setup = found_here() if self._fresh else None
         self._fresh = False
         payload = pickle.dumps((setup, sources, data, plain), protocol=pickle.HIGHEST_PROTOCOL)
         self._output = Output(on_output)
-        self._begun, self._outcome, self._busy, self._plain = None, None, True, plain
-        self._told: list[Any] = []
-        self._told_bytes = 0
+        self._replies.expect()
+        self._busy, self._plain = True, plain
         self._sent = time.monotonic()
         try:
-            self._calls.settimeout(START_SECONDS)
-            self._calls.sendall(transport.frame(self._token, transport.CALL, payload))
+            self._to.calls.settimeout(START_SECONDS)
+            self._to.calls.sendall(transport.frame(self._token, transport.CALL, payload))
         except OSError:
             self._lost = time.monotonic()
         finally:
-            self._calls.setblocking(False)
+            self._to.calls.setblocking(False)
 
     @property
     def done(self) -> bool:
@@ -208,28 +186,28 @@ class Worker:
     @property
     def begun(self) -> float | None:
         """When the call began in the process, on the monotonic clock; None while it has not."""
-        return self._begun
+        return self._replies.begun
 
     def left(self, deadline: float) -> float:
         """Seconds until the call is past its deadline. Raises `WorkersError` when it could not even begin."""
         now = time.monotonic()
-        if self._begun is None:
+        if self._replies.begun is None:
             if now - self._sent > START_SECONDS:
                 self.close()
                 raise WorkersError("the warm server did not answer")
             return min(deadline, 0.5)
-        return self._begun + deadline - now
+        return self._replies.begun + deadline - now
 
     def finish(self) -> Result:
         """The result of a call that has ended."""
-        seconds = 0.0 if self._begun is None else time.monotonic() - self._begun
-        self._output.drain(self._output_fd)
-        if self._outcome is None:
+        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
+        self._output.drain(self._to.output_fd)
+        if self._replies.outcome is None:
             self.close()
             if self._pid is None:
                 raise self._failure or NeverStartedError(self.how)
             return self._result("died", seconds, how=self.how or "it ended without a result")
-        ended, content = self._outcome
+        ended, content = self._replies.outcome
         if ended["state"] == "raised":
             how = f"memory limit of {gigabytes(self.memory)}" if ended["of_memory"] is True else ""
             return self._result("raised", seconds, error=ended["error"], how=how)
@@ -245,29 +223,25 @@ class Worker:
 
     def give_up(self, position: Position | None, how: str) -> Result:
         """Ends a call that takes too long, and the process with it. `position`: where it was; `how`: why."""
-        seconds = 0.0 if self._begun is None else time.monotonic() - self._begun
-        self._output.drain(self._output_fd)
+        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
+        self._output.drain(self._to.output_fd)
         self.close()
         return self._result("timed out", seconds, position=position, how=how)
 
     def position(self, attempts: int = 3) -> Position | None:
         """Where the process is now; None where it does not say."""
         for _ in range(attempts):
-            read_available(self._dump_fd)
+            read_available(self._to.dump_fd)
             self._read_status()
             # Until the server says that it has ended, the process id is that of no other process.
             if not self.alive or self._pid is None:
                 return None
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGUSR1)
-            text = bytearray()
             # The dump comes in many small writes, and nothing marks its end.
-            while wait([self._dump_fd], 0.02 if text else 0.5):
-                part = read_available(self._dump_fd)
-                if not part:
-                    return parse_dump(text.decode(errors="replace"))
-                text += part
-            if found := parse_dump(text.decode(errors="replace")):
+            text, ended = read_burst(self._to.dump_fd)
+            found = parse_dump(text)
+            if found or ended:
                 return found
         return None
 
@@ -279,95 +253,56 @@ class Worker:
         self._closed = True
         self._busy = False
         with contextlib.suppress(OSError):
-            self._status.send(b"close\n")
+            self._to.status.send(b"close\n")
 
     def _await_end(self) -> None:
         patience = time.monotonic() + START_SECONDS
         try:
             while not self._gone and time.monotonic() < patience:
-                wait([self._status], 1.0)
+                wait([self._to.status], 1.0)
                 self._read_status()
         finally:
             self._drop()
 
-    def _request(self, preload: tuple[str, ...], hand_over: tuple[int, ...]) -> None:
-        ends = []
-        try:
-            self._calls, calls = socket.socketpair()
-            self._status, status = socket.socketpair()
-            ends += [calls.detach(), status.detach()]
-            self._output_fd, output = os.pipe()
-            self._dump_fd, dump = os.pipe()
-            ends += [output, dump]
-            for fd in (self._output_fd, self._dump_fd):
-                os.set_blocking(fd, False)
-            self._calls.setblocking(False)
-            self._status.setblocking(False)
-            request = {
-                "token": self._token.hex(),
-                "memory": self.memory,
-                "processes": self.processes,
-                "address_space": 0 if _has_cuda() else self.memory,
-                "preload": preload,
-            }
-            self._server = client.ask(request, [*ends, *hand_over])
-        finally:
-            for fd in ends:
-                os.close(fd)
-
     def _descriptors(self) -> list[Any]:
-        streams: list[Any] = [self._status]
+        streams: list[Any] = [self._to.status]
         if self._lost is None:
-            streams.append(self._calls)
+            streams.append(self._to.calls)
         if not self._output.ended:
-            streams.append(self._output_fd)
+            streams.append(self._to.output_fd)
         return streams
 
     def _attend(self, ready: Any) -> None:
-        if ready is self._status:
+        if ready is self._to.status:
             self._read_status()
-        elif ready is self._calls:
+        elif ready is self._to.calls:
             self._read_calls()
         else:
-            self._output.read(self._output_fd)
+            self._output.read(self._to.output_fd)
 
-    def _read_calls(self) -> None:
+    def _read_calls(self) -> bool:
+        """Takes in what is there. False: nothing is."""
         try:
-            part = self._calls.recv(1 << 20)
+            part = self._to.calls.recv(1 << 20)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             part = b""
         if not part:
             self._lost = self._lost or time.monotonic()
-            return
-        self._call_in += part
-        while len(self._call_in) >= transport.HEADER_BYTES:
-            try:
-                header = bytes(self._call_in[: transport.HEADER_BYTES])
-                kind, length = transport.read_header(self._token, header)
-                if len(self._call_in) < transport.HEADER_BYTES + length:
-                    return
-                payload = bytes(self._call_in[transport.HEADER_BYTES : transport.HEADER_BYTES + length])
-                del self._call_in[: transport.HEADER_BYTES + length]
-                if kind == transport.RESULT:
-                    self._outcome = _read_result(payload)
-                    self._busy = False
-                    continue
-                self._begun = time.monotonic()
-                if kind == transport.PART:
-                    self._told_bytes += length
-                    if self._told_bytes > MOST_TOLD:
-                        raise transport.GarbledError
-                    self._told.append(json.loads(payload))
-            except Exception:
-                self.how = "what it sent back could not be read"
-                self._lost = 0.0
-                return
+            return False
+        try:
+            self._replies.take(part)
+        except Exception:
+            self.how = "what it sent back could not be read"
+            self._lost = 0.0
+        if self._replies.outcome is not None:
+            self._busy = False
+        return True
 
     def _read_status(self) -> None:
         try:
-            part = self._status.recv(4096)
+            part = self._to.status.recv(4096)
         except BlockingIOError:
             return
         except OSError:
@@ -379,8 +314,8 @@ class Worker:
             self._note(*line.decode().split(maxsplit=1))
         if not part and not self._gone:
             self._gone = True
-            self.how = self._server.epitaph()
-            self._server.clear_up(self._pid)
+            self.how = self._to.server.epitaph()
+            self._to.server.clear_up(self._pid)
             if self._folder:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -401,7 +336,7 @@ class Worker:
 
     def _end_of_life(self) -> None:
         self._gone = True
-        self._server.outstanding -= 1
+        self._to.server.outstanding -= 1
 
     def _settle(self) -> None:
         """Decides whether a process that no longer answers has died."""
@@ -412,37 +347,17 @@ class Worker:
             if time.monotonic() - (self._lost or 0.0) < 1.0 and not self.how:
                 return
             self.how = self.how or "it closed its connection"
-        self._read_rest()
+        while self._lost is None and not self._replies.outcome and self._read_calls():
+            pass
         self._busy = False
-
-    def _read_rest(self) -> None:
-        while self._lost is None and not self._outcome:
-            before = len(self._call_in), self._begun
-            self._read_calls()
-            if (len(self._call_in), self._begun) == before:
-                return
 
     def _result(self, state: str, seconds: float, **known: Any) -> Result:
         text, cut = self._output.text()
-        return Result(state, seconds=seconds, told=self._told, output=text, output_cut=cut, **known)
+        return Result(state, seconds=seconds, told=self._replies.told, output=text, output_cut=cut, **known)
 
     def _drop(self) -> None:
         self._closed = True
-        for end in (self._calls, self._status):
-            end.close()
-        for name in ("_output_fd", "_dump_fd"):
-            fd = getattr(self, name)
-            if fd >= 0:
-                setattr(self, name, -1)
-                os.close(fd)
-
-
-def _read_result(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    line, _, content = payload.partition(b"\n")
-    ended = json.loads(line)
-    if ended["state"] == "raised":
-        ended["error"] = Raised.of_plain(ended["error"])
-    return ended, content
+        self._to.close()
 
 
 def attend(workers: Sequence[Worker], seconds: float) -> bool:
@@ -481,26 +396,3 @@ def _forget_workers() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_workers)
-
-
-def _setup() -> dict[str, Any]:
-    """What a worker takes over from this process, so that it finds what is found here."""
-    try:
-        folder = os.getcwd()  # noqa: PTH109
-    except OSError:
-        folder = "/"
-    return {
-        "path": list(sys.path),
-        "environment": {**os.environ, client.MARK: client.current.mark if client.current else "1"},
-        "recursion_limit": sys.getrecursionlimit(),
-        "folder": folder,
-    }
-
-
-@functools.cache
-def _has_cuda() -> bool:
-    # A limit on the address space would keep CUDA from starting: it reserves far more than it uses.
-    torch = sys.modules.get("torch")
-    return Path("/dev/nvidiactl").exists() if torch is None else torch.version.cuda is not None
-
-

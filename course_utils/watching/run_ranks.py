@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from course_utils.processes.client import once_more
 from course_utils.processes.ranks import (
     CUT_OFF,
     DEADLINE,
@@ -21,7 +22,6 @@ from course_utils.processes.ranks import (
     ranks,
 )
 from course_utils.processes.result import Result
-from course_utils.processes.workers import once_more
 from course_utils.watching import lanes
 from course_utils.watching.lane_watch import watching
 from course_utils.watching.lanes import Recording

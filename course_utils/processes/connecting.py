@@ -1,0 +1,84 @@
+"""What a new worker is asked for and given: its connections, its limits, what it finds as it is here."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from course_utils.processes import client
+
+
+class Connection:
+    """This process's ends of what leads to a worker; `server` is the one that was asked for it."""
+
+    def __init__(
+        self, token: bytes, memory: int, processes: int, preload: tuple[str, ...], hand_over: tuple[int, ...]
+    ) -> None:
+        self.output_fd = self.dump_fd = -1
+        self.calls, calls = socket.socketpair()
+        self.status, status = socket.socketpair()
+        ends = [calls.detach(), status.detach()]
+        try:
+            self.output_fd, output = os.pipe()
+            self.dump_fd, dump = os.pipe()
+            ends += [output, dump]
+            for fd in (self.output_fd, self.dump_fd):
+                os.set_blocking(fd, False)
+            self.calls.setblocking(False)
+            self.status.setblocking(False)
+            request = {
+                "token": token.hex(),
+                "memory": memory,
+                "processes": processes,
+                "address_space": 0 if _has_cuda() else memory,
+                "preload": preload,
+            }
+            self.server = client.ask(request, [*ends, *hand_over])
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            for fd in ends:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Closes this process's ends. May be repeated."""
+        for end in (self.calls, self.status):
+            end.close()
+        for name in ("output_fd", "dump_fd"):
+            fd = getattr(self, name)
+            if fd >= 0:
+                setattr(self, name, -1)
+                os.close(fd)
+
+
+def default_memory() -> int:
+    """Bytes that a worker may hold: 8 GiB, or half of the machine's memory where that is less."""
+    return min(8 << 30, psutil.virtual_memory().total // 2)
+
+
+def found_here() -> dict[str, Any]:
+    """What a worker takes over from this process, so that it finds what is found here."""
+    try:
+        folder = os.getcwd()  # noqa: PTH109
+    except OSError:
+        folder = "/"
+    return {
+        "path": list(sys.path),
+        "environment": {**os.environ, client.MARK: client.current.mark if client.current else "1"},
+        "recursion_limit": sys.getrecursionlimit(),
+        "folder": folder,
+    }
+
+
+@functools.cache
+def _has_cuda() -> bool:
+    # A limit on the address space would keep CUDA from starting: it reserves far more than it uses.
+    torch = sys.modules.get("torch")
+    return Path("/dev/nvidiactl").exists() if torch is None else torch.version.cuda is not None
