@@ -7,13 +7,13 @@ a fork. Isolated checks and checks on ranks have processes of their own in both.
 from __future__ import annotations
 
 import functools
-import itertools
 import os
+import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -27,9 +27,9 @@ from course_utils.grading.forks import (
     OF_TORCH,
     PRELOAD,
     PRELOAD_TO_COMPILE,
-    READY_TO_COMPILE,
     Forks,
     imported,
+    imported_after,
 )
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
@@ -154,9 +154,11 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list
     deadline = check.deadline if alone else max(c.deadline for c, _ in todo) + UNWINDING
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
     try:
-        answer = _Packed.of(attempt.answer)
-        packed = (*_packed_checks(tuple(attempt.exercise.checks)), answer, [(c.name, p) for c, p in todo])
-        result = forks.call(_conduct, *packed, attempt.folder, alone, needs=needs, deadline=deadline)
+        answer = _PackedAnswer.of(attempt.answer)
+        checks = _packed(tuple(attempt.exercise.checks))
+        visited = [(c.name, p) for c, p in todo]
+        conduct = _conduct, checks, answer, visited, attempt.folder, alone
+        result = forks.call(*conduct, needs=needs, deadline=deadline)
     except workers.CannotSendError as error:
         return [_cannot_be_sent(error.__cause__ or error, check, place)]
     except workers.WorkersError as error:
@@ -166,10 +168,27 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list
     return _read(_at_its_lines(result, attempt.answer), todo)
 
 
+@dataclass(frozen=True)
+class _Packed:
+    """Checks on their way. They are unpacked once in a warm process, and its forks have them."""
+
+    data: bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self.data,)
+
+
 @functools.lru_cache(maxsize=64)
-def _packed_checks(checks: tuple[Check, ...]) -> tuple[bytes, transport.Sources]:
+def _packed(checks: tuple[Check, ...]) -> _Packed:
     by_value(*(check.function for check in checks))
-    return transport.dumps(checks)
+    return _Packed(pickle.dumps(transport.dumps(checks)))
+
+
+@functools.lru_cache(maxsize=64)
+def _unpacked(packed: bytes) -> dict[str, Check]:
+    data, sources = pickle.loads(packed)
+    transport.install_sources(sources)
+    return {check.name: check for check in transport.loads(data)}
 
 
 def _at_its_lines(result: Result, answer: Any) -> Result:
@@ -204,7 +223,7 @@ def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
 
 
 @dataclass(frozen=True)
-class _Packed:
+class _PackedAnswer:
     """An answer that is unpacked where the check runs: what that raises is what the answer raises."""
 
     data: bytes
@@ -222,8 +241,7 @@ class _Packed:
 
 
 def _conduct(
-    data: bytes,
-    sources: transport.Sources,
+    checks: dict[str, Check],
     answer: Any,
     todo: list[tuple[str, Place]],
     folder: str,
@@ -232,13 +250,11 @@ def _conduct(
     """The inside of a fork: runs the checks and tells what came of each. `alone`: whoever made the call
     watches the time."""
     _settle_in(folder)
-    transport.install_sources(sources)
-    checks = {check.name: check for check in transport.loads(data)}
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)
         worker_process.tell(_outcome(check, answer, place, None if alone else check.deadline).as_plain())
-        if new := _imported_after(modules):
+        if new := imported_after(modules):
             worker_process.tell({"imported": new})
 
 
@@ -255,32 +271,13 @@ def _settle_in(folder: str) -> None:
         return
     if folder not in sys.path:
         sys.path.append(folder)  # a notebook may import what lies beside it
-    os.chdir(tempfile.mkdtemp())
+    own = Path(tempfile.gettempdir(), f"answer-{os.getpid()}")
+    own.mkdir()
+    os.chdir(own)
     # torch.compile would start a pool of processes that stays.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if inductor := sys.modules.get("torch._inductor.config"):
         inductor.compile_threads = 1
-
-
-def _imported_after(modules: int) -> list[str]:
-    """The parts of torch that were imported since there were so many modules, in that order; where the
-    compiler is among them, instead of its hundreds of parts what brings them all."""
-    latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
-    found = [name for name in reversed(latest) if name.startswith("torch.")]
-    if not any(name.startswith("torch._dynamo.") for name in found):
-        return found
-    return [READY_TO_COMPILE, *(name for name in found if name == "torch._inductor.compile_fx")]
-
-
-def imports_of(exercises: Iterable[Exercise]) -> list[str]:
-    """The modules that exercises import: a process that has them already is quicker to begin."""
-    modules = [sys.modules[exercise.starter_object.__module__] for exercise in exercises]
-    values = [value for module in modules for value in vars(module).values()]
-    names = {value.__name__ for value in values if isinstance(value, ModuleType)}
-    names |= {getattr(value, "__module__", None) or "" for value in values}
-    return sorted(
-        name for name in names if name.startswith(("torch.", "course_utils.")) and name in sys.modules
-    )
 
 
 # --- on ranks --------------------------------------------------------------------------------------------
@@ -290,7 +287,7 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
     """The check in `check.ranks` processes that form one process group."""
     by_value(answer)
     try:
-        packed = (*_packed_checks((check,)), _Packed.of(answer))
+        packed = _packed((check,)), _PackedAnswer.of(answer)
         results = _once_more(
             lambda: ranks.ranks(
                 _conduct_rank,
@@ -320,15 +317,13 @@ def _of_rank(result: Result, check: Check, place: Place) -> Outcome:
 def _conduct_rank(
     rank: int,
     world_size: int,
-    data: bytes,
-    sources: transport.Sources,
+    checks: dict[str, Check],
     answer: Any,
     device: str | None,
     folder: str,
 ) -> None:
     _settle_in(folder)
-    transport.install_sources(sources)
-    (check,) = transport.loads(data)
+    (check,) = checks.values()
     outcome = _outcome(check, answer, Place(device, rank, world_size), None)
     worker_process.tell(outcome.as_plain())
 

@@ -2,7 +2,7 @@
 
 A check must not depend on what the reader ran before it, nor change what the reader runs after it:
 random state, default dtype and device, grad mode, autocast, threads, print options, warnings, the
-working folder, signal handlers, and the functions that decide a check (see `originals`). What an answer
+working folder, signal handlers, and the functions that decide a check (see `tampering`). What an answer
 changed and by which it could pass is reported by name (`Room.disturbed`): those functions, the modes that
 see every operator, the default device.
 """
@@ -42,12 +42,13 @@ class Room:
 def clean_room(shared: bool = True) -> Iterator[Room]:
     """Known state inside; outside, everything is as it was, also after an exception.
 
-    Where the process is not `shared` with a reader, nobody's random state is kept.
+    Where the process is not `shared` with a reader, nobody's random state is kept, and nothing can have been
+    replaced before.
     """
     room = Room()
     with contextlib.ExitStack() as stack:
         # Torch's own functions first: what follows needs the real ones.
-        stack.enter_context(_real_functions(room))
+        stack.enter_context(_real_functions(room, shared))
         stack.enter_context(_process_state())
         if shared:
             stack.enter_context(_random_state())
@@ -67,8 +68,8 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
 
 
 @contextlib.contextmanager
-def _real_functions(room: Room) -> Iterator[None]:
-    before = tampering.changes()
+def _real_functions(room: Room, shared: bool) -> Iterator[None]:
+    before = tampering.changes() if shared else []
     for change in before:
         change.undo()
     try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
+from course_utils.exercise import Exercise
 from course_utils.processes import client, fork, workers
 from course_utils.processes.result import Result
 
@@ -81,3 +85,24 @@ class Forks:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+
+def imported_after(modules: int) -> list[str]:
+    """The parts of torch that were imported since there were so many modules, in that order; where the
+    compiler is among them, instead of its hundreds of parts what brings them all."""
+    latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
+    found = [name for name in reversed(latest) if name.startswith("torch.")]
+    if not any(name.startswith("torch._dynamo.") for name in found):
+        return found
+    return [READY_TO_COMPILE, *(name for name in found if name == "torch._inductor.compile_fx")]
+
+
+def imports_of(exercises: Iterable[Exercise]) -> list[str]:
+    """The modules that exercises import: a process that has them already is quicker to begin."""
+    modules = [sys.modules[exercise.starter_object.__module__] for exercise in exercises]
+    values = [value for module in modules for value in vars(module).values()]
+    names = {value.__name__ for value in values if isinstance(value, ModuleType)}
+    names |= {getattr(value, "__module__", None) or "" for value in values}
+    return sorted(
+        name for name in names if name.startswith(("torch.", "course_utils.")) and name in sys.modules
+    )

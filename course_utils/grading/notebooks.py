@@ -14,7 +14,8 @@ from pathlib import Path
 from course_utils.exercise import Exercise
 from course_utils.grading import answers, attempt
 from course_utils.grading.answers import Recipe, UnreadableError
-from course_utils.grading.attempt import Attempt, Forks
+from course_utils.grading.attempt import Attempt
+from course_utils.grading.forks import Forks, imports_of
 from course_utils.grading.report import Report
 from course_utils.grading.starter import same_code
 from course_utils.lessons.catalog import Course
@@ -65,7 +66,7 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
 
     `on_done` is called with each when it and all before it are done. On an interrupt all that runs is ended.
     """
-    imports = attempt.imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
+    imports = imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
     pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="grading")
     idle: list[Forks] = [Forks(imports) for _ in range(max(1, jobs))]
     all_of_them = tuple(idle)

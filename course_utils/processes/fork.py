@@ -15,7 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from course_utils.processes import tree, worker_process
+from course_utils.processes import huge_pages, tree, worker_process
+
+# To gather memory takes about as long as it saves in so many forks.
+MANY_FORKS = 60
+_forks = 0
 
 
 def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
@@ -23,6 +27,10 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     (`worker_process.tell`) goes to whoever made the call; last comes `{"exit": code}`, as
     `os.waitstatus_to_exitcode` gives it.
     """
+    global _forks
+    _forks += 1
+    if _forks == MANY_FORKS:
+        huge_pages.gather()
     before = _below(0)
     done, say_done = os.pipe()
     pid = os.fork()
