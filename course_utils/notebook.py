@@ -42,9 +42,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
         answer = names[exercise.answer_name]
     _warm_up_for(exercise)
     if starter.is_starter(exercise, answer):
-        return Report(
-            exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True
-        )
+        return Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True)
     report = attempt.grade(exercise, answer)
     _keep_first_error(report, exercise)
     if report.state == PASSED:
