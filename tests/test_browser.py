@@ -236,10 +236,11 @@ def explorer(lesson):
 
 
 CELLS = """
-drawing => [...drawing.querySelectorAll("g.cell")].map(g => ({
+drawing => [...drawing.querySelectorAll("g[data-part]")].map(g => ({
   part: g.dataset.part,
-  address: g.dataset.address === undefined ? null : Number(g.dataset.address),
-  index: g.dataset.index === undefined ? null : g.dataset.index.split(",").map(Number),
+  address: g.dataset.key === undefined ? null : Number(g.dataset.key),
+  index: g.dataset.part === "tape" ? null :
+    JSON.parse(g.querySelector("title").textContent.match(/^\\[.*?\\]/)[0]),
   lit: g.classList.contains("lit"),
   stroke: parseFloat(getComputedStyle(g.querySelector("rect")).strokeWidth),
   text: g.querySelector("text").textContent,

@@ -17,24 +17,14 @@ import torch
 from matplotlib.image import imread
 
 from course_utils import explore
+from course_utils.draw.layout import Layout, bounds, same_storage
+from course_utils.draw.shapes import WIDTH, to_picture, to_svg
+from course_utils.draw.strides import compose, element_values, window, windows
+from course_utils.draw.tape import CELL, TAPE_ROWS, runs_of_tape, short, storage_values
 from course_utils.explore import operations
 from course_utils.explore.goal import Goal, same_elements, same_values
 from course_utils.explore.history import History
-from course_utils.explore.layout import Layout, bounds, same_storage
 from course_utils.explore.reasons import why_no_view
-from course_utils.explore.render import to_picture, to_svg
-from course_utils.explore.scene import (
-    CELL,
-    TAPE_ROWS,
-    WIDTH,
-    compose,
-    element_values,
-    runs_of_tape,
-    short,
-    storage_values,
-    window,
-    windows,
-)
 from course_utils.lessons.notebook_files import make_steady
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -412,6 +402,23 @@ def lit(svg: str, part: str) -> list[ElementTree.Element]:
     return [g for g in cells_of(svg, part) if "lit" in g.get("class").split()]
 
 
+def address_of(cell: ElementTree.Element) -> int:
+    return int(cell.get("data-key"))
+
+
+def index_of(cell: ElementTree.Element) -> tuple[int, ...]:
+    name = re.match(r"\[(.*?)\]", cell.find(f"{SVG}title").text)[1]
+    return tuple(int(i) for i in name.split(",") if i)
+
+
+def is_read(cell: ElementTree.Element) -> bool:
+    return "fill" in cell.get("class").split()
+
+
+def is_dashed(cell: ElementTree.Element) -> bool:
+    return "stroke-dasharray" in cell.find(f"{SVG}rect").attrib
+
+
 def text_of(cell: ElementTree.Element) -> str:
     return cell.find(f"{SVG}text").text
 
@@ -424,15 +431,13 @@ def test_every_cell_of_a_small_tensor_is_where_torch_has_it():
     for t in views(150, seed=10):
         where = brute_addresses(t)
         svg = to_svg(compose(t, next(iter(where), None)), "one")
-        grid = {
-            tuple(map(int, filter(None, g.get("data-index").split(",")))): g for g in cells_of(svg, "grid")
-        }
-        assert {index: int(g.get("data-address")) for index, g in grid.items()} == where
+        grid = {index_of(g): g for g in cells_of(svg, "grid")}
+        assert {index: address_of(g) for index, g in grid.items()} == where
         assert {index: text_of(g) for index, g in grid.items()} == {i: str(t[i].item()) for i in where}
-        tape = {int(g.get("data-address")): g for g in cells_of(svg, "tape")}
+        tape = {address_of(g): g for g in cells_of(svg, "tape")}
         assert list(tape) == list(range(Layout.of(t).length))
         for address, g in tape.items():
-            assert ("unread" not in g.get("class")) == (address in where.values())
+            assert is_read(g) == (address in where.values())
             assert text_of(g) == str(100 + address)
 
 
@@ -445,11 +450,11 @@ def test_the_lit_cell_is_one_place_in_both_and_its_address_is_spelled_out():
         index = dice.choice(list(where))
         svg = to_svg(compose(t, index), "one")
         (above,), (below,) = lit(svg, "tape"), lit(svg, "grid")
-        assert int(above.get("data-address")) == int(below.get("data-address")) == where[index]
+        assert address_of(above) == address_of(below) == where[index]
         assert Layout.of(t).formula(index) in said(svg).replace("   =", " =").replace("  =", " =")
-        twins = {g.get("data-index") for g in cells_of(svg, "grid") if "twin" in g.get("class").split()}
+        twins = {index_of(g) for g in cells_of(svg, "grid") if is_dashed(g)}
         others = {i for i in where if where[i] == where[index]} - {index}
-        assert twins == {",".join(map(str, i)) for i in others}
+        assert twins == others
         assert ("at the same place" in said(svg)) == bool(others)
 
 
@@ -475,18 +480,18 @@ def test_of_a_large_tensor_the_surroundings_of_the_lit_cell_are_shown(tensor):
         scene = compose(tensor, index)
         svg = to_svg(scene, "one")
         (above,), (below,) = lit(svg, "tape"), lit(svg, "grid")
-        assert int(above.get("data-address")) == int(below.get("data-address")) == layout.address(index)
-        places = [int(g.get("data-address")) for g in cells_of(svg, "tape")]
+        assert address_of(above) == address_of(below) == layout.address(index)
+        places = [address_of(g) for g in cells_of(svg, "tape")]
         assert places == sorted(set(places)) and places[0] >= 0 and places[-1] < layout.length
-        assert len(places) <= TAPE_ROWS * scene.slots and len(cells_of(svg, "grid")) <= 480
+        assert len(places) <= TAPE_ROWS * (WIDTH // CELL) and len(cells_of(svg, "grid")) <= 480
         flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
         for g in (*cells_of(svg, "tape"), *cells_of(svg, "grid")):
-            assert text_of(g) == short(flat[int(g.get("data-address"))].item())
+            assert text_of(g) == short(flat[address_of(g)].item())
         if len(places) < layout.length:
             # What is left out is counted: the counts and the cells make up the whole storage.
             left_out = re.findall(r"\+([\d.e]+)", said(svg))
             assert len(places) + sum(map(float, left_out)) == pytest.approx(layout.length, rel=0.05)
-        assert all(cell.x + cell.width <= WIDTH + 1 for cell in scene.cells)
+        assert all(box.x + box.width <= WIDTH + 1 for box in scene.boxes)
 
 
 def test_a_window_holds_what_it_is_around():
@@ -584,33 +589,33 @@ def test_nothing_is_written_over_its_neighbour():
         torch.randn(4, dtype=torch.complex64),
     ):
         scene = compose(t, tuple(0 for _ in t.shape))
-        assert 0.61 * 8.5 * scene.longest <= scene.cell
-        boxes = [(c.x, c.y) for c in scene.cells]
+        assert all(box.words[0].width <= box.width for box in scene.boxes)
+        boxes = [(box.x, box.y) for box in scene.boxes]
         assert len(set(boxes)) == len(boxes)
         for (x, y), (u, v) in itertools.combinations(boxes, 2):
-            assert abs(x - u) >= scene.cell - 0.01 or abs(y - v) >= CELL
+            assert abs(x - u) >= CELL - 0.01 or abs(y - v) >= CELL
 
 
 def test_a_goal_stands_beside_the_tensor_where_there_is_room_and_below_where_not():
     x = torch.arange(12).reshape(3, 4)
 
     def top(scene, part):
-        return min(cell.y for cell in scene.cells if cell.part == part)
+        return min(box.y for box in scene.boxes if box.part == part)
 
     beside = compose(x, (0, 0), goal=x.t(), goal_words=", by views alone")
     assert top(beside, "goal") == top(beside, "grid")
     wide = torch.arange(20).reshape(1, 20)
     below = compose(wide, (0, 0), goal=wide.t()[:4], goal_words=", by views alone")
     assert top(below, "goal") > top(below, "grid")
-    assert all(cell.address is None for cell in beside.cells if cell.part == "goal")
+    assert not any(box.key for box in beside.boxes if box.part == "goal")
 
 
 def test_signs_other_than_colour():
     svg = to_svg(compose(torch.arange(6)[::2], (1,)), "some")
-    rules = dict(re.findall(r"#some ([^{}]+)\{([^}]*)\}", svg))
-    assert "stroke-width:3" in rules[".lit rect"] and "font-weight:bold" in rules[".lit text"]
-    assert "stroke-dasharray" in rules[".unread rect"] and "stroke-dasharray" in rules[".twin rect"]
-    assert "currentColor" in rules["text"]
+    (cell,) = lit(svg, "tape")
+    assert cell.find(f"{SVG}rect").get("stroke-width") == "3"
+    assert cell.find(f"{SVG}text").get("font-weight") == "bold"
+    assert [is_dashed(g) for g in cells_of(svg, "tape")] == [False, True] * 3
 
 
 def test_two_pictures_on_a_page_keep_to_themselves():
@@ -631,8 +636,8 @@ def explorer_of(*size: int, **more):
 
 def lit_address(explorer) -> int:
     (above,), (below,) = lit(explorer.picture.value, "tape"), lit(explorer.picture.value, "grid")
-    assert above.get("data-address") == below.get("data-address")
-    return int(above.get("data-address"))
+    assert address_of(above) == address_of(below)
+    return address_of(above)
 
 
 def open_panel(explorer, name: str):

@@ -18,7 +18,8 @@ from course_utils.draw.roofline import roofline, trace
 from course_utils.draw.run import curves, run
 from course_utils.draw.signal import signal
 from course_utils.draw.slopes import slopes
-from course_utils.draw.strides import strides, tapes, walk
+from course_utils.draw.strides import strides
+from course_utils.draw.tapes import tapes, walk
 from course_utils.draw.training import range_test, schedules, training
 
 __all__ = [

@@ -59,7 +59,8 @@ class Area:
 
 @dataclass
 class Scene:
-    """Shapes on a page, and what they show in one sentence."""
+    """Shapes on a page, and what they show in one sentence. `linked`: who points at a box sees all boxes with
+    its key."""
 
     description: str
     width: float = WIDTH
@@ -68,6 +69,18 @@ class Scene:
     lines: list[Line] = field(default_factory=list)
     words: list[Words] = field(default_factory=list)
     areas: list[Area] = field(default_factory=list)
+    linked: bool = False
+
+
+def trimmed(scene: Scene) -> Scene:
+    """The same scene without what is empty at the right: a page that is narrower than a picture scales it
+    down, letters included."""
+    wider = 1.08  # letters are rounded up to pixels of the image
+    rights = [box.x + box.width for box in scene.boxes]
+    for one in scene.words:
+        rights.append(one.x + wider * one.width * {"start": 1, "middle": 0.5, "end": 0}[one.anchor])
+    scene.width = min(max(rights, default=0) + 8, WIDTH)
+    return scene
 
 
 _STYLE = (
@@ -79,6 +92,7 @@ _STYLE = (
 #{id} g.fill text{{fill:{ink}}}
 """
 )
+_LINKED = "#{id}:has({same}:hover) {same} rect{{stroke-width:3}}\n"
 # Where a picture goes on, it fades.
 _CUT = "#{id}{{mask-image:linear-gradient({above} 0,#000 28px,#000 calc(100% - 28px),{below} 100%)}}\n"
 _FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
@@ -94,6 +108,8 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
         style += _FILL.format(id=ident, name=name, colour=palette.FILLS[name])
     for name in sorted({area.fill for area in scene.areas}):
         style += _AREA.format(id=ident, name=name, colour=palette.FILLS[name])
+    for key in sorted({box.key for box in scene.boxes if box.key} if scene.linked else ()):
+        style += _LINKED.format(id=ident, same=f'[data-key="{key}"]')
     if start > 0 or end < scene.height:
         above, below = "#0000" if start > 0 else "#000", "#0000" if end < scene.height else "#000"
         style += _CUT.format(id=ident, above=above, below=below)

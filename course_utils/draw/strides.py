@@ -1,308 +1,282 @@
-"""Storage and the ways of reading it: the tape above the grid, several tensors on one tape, the walk."""
+"""A tensor over its storage: the tape above, the grid below, one element lit in both."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-import torch
-from matplotlib.axes import Axes
 from torch import Tensor
 
-from course_utils.draw import palette
-from course_utils.draw.picture import COLUMNS, Picture, canvas, cell, code_width, say, trim
+from course_utils.draw.layout import Layout, must_be_strided
+from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
+from course_utils.draw.tape import (
+    CELL,
+    Cells,
+    row_of_tape,
+    runs_of_tape,
+    short,
+    storage_values,
+    values_of,
+    with_gaps,
+)
+from course_utils.draw.words import Words
 
-# More than this cannot be read at the width of a notebook.
-MOST_CELLS = 80
-TAPE_WIDTH, SHORT_TAPE = 20, 12
-MARGIN = 2.8  # units, for the names at the left
-LINE = 0.75  # units, from one line of text to the next
-
-
-# --- what is drawn ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A tensor as a way of reading a storage; all distances in elements.
-
-    `values` is all that the storage holds. `addresses` are the places in it of the tensor's elements, in the
-    order of reading (the last dimension first).
-    """
-
-    values: tuple[Any, ...]
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    addresses: tuple[int, ...]
-
-    @property
-    def times(self) -> Counter[int]:
-        """How many elements of the tensor each place of the storage is; without those that are not read."""
-        return Counter(self.addresses)
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """How far it is in storage from each element to the next one that is read."""
-        return tuple(b - a for a, b in zip(self.addresses, self.addresses[1:], strict=False))
-
-    def address(self, index: Sequence[int]) -> int:
-        """Where element `index` lies. Raises `IndexError` where the tensor has no such element."""
-        if len(index) != len(self.size) or not all(0 <= i < n for i, n in zip(index, self.size, strict=True)):
-            raise IndexError(f"a tensor of size {self.size} has no element {list(index)}")
-        return self.offset + sum(i * s for i, s in zip(index, self.stride, strict=True))
-
-    def place(self, index: Sequence[int]) -> int:
-        """The number of element `index` in the order of reading."""
-        place = 0
-        for i, n in zip(index, self.size, strict=True):
-            place = place * n + i
-        return place
-
-
-def reading(tensor: Tensor) -> Reading:
-    """How `tensor` reads its storage. Raises `ValueError` where there are no values to show (`meta`)."""
-    if tensor.device.type == "meta":
-        raise ValueError("a tensor on meta has a size and strides, but no values to draw")
-    tensor = tensor.detach()
-    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
-    size, stride = tuple(tensor.size()), tensor.stride()
-    places = torch.full((), tensor.storage_offset())
-    for n, step in zip(size, stride, strict=True):
-        places = places.unsqueeze(-1) + torch.arange(n) * step
-    values = tuple(whole.cpu().tolist())
-    return Reading(values, size, stride, tensor.storage_offset(), tuple(places.flatten().tolist()))
-
-
-def by_storage(tensors: dict[str, Tensor]) -> list[dict[str, Reading]]:
-    """The tensors, those that share a storage together; in the order in which they are given."""
-    groups: dict[int, dict[str, Reading]] = {}
-    for name, tensor in tensors.items():
-        # An empty storage has no address of its own.
-        key = tensor.untyped_storage().data_ptr() or -len(groups) - 1
-        groups.setdefault(key, {})[name] = reading(tensor)
-    return list(groups.values())
-
-
-# --- pictures ----------------------------------------------------------------------------------------
+LINE = 19
+LEFT = (34, 50)  # beside a grid, for the numbers of its rows; where each grid has a name, for that too
+BESIDE = 440  # where a goal begins that has room beside the tensor
+# How much of each dimension a grid shows, the last dimension first, by the number of dimensions.
+SHOWN = {0: (), 1: (22,), 2: (22, 10), 3: (10, 6, 6), 4: (6, 5, 4, 4)}
 
 
 def strides(tensor: Tensor, name: str = "x", light: Sequence[int] | None = None) -> Picture:
-    """The storage of a tensor as a tape, the tensor as a grid below it, one element lit in both.
+    """The picture of a tensor with up to four dimensions, called `name`. `light` is the index of the element
+    that is lit (default: the last one).
 
-    `light` is the index of that element (default: the last one). Raises `ValueError` for a tensor of more
-    than three dimensions, and for one that is too large or too wide to be read.
+    Raises `IndexError` where there is no such element, `TypeError` for what has no strides and `ValueError`
+    for more than four dimensions.
     """
-    read = reading(tensor)
-    _must_be_readable(read)
-    index = tuple(light) if light is not None else tuple(n - 1 for n in read.size)
-    lit = read.address(index) if read.addresses or light is not None else None
-    *planes, rows, columns = (1, 1, 1, *read.size)[-3:]
-    shown = math.prod(planes) if read.addresses else 0
-    wide = max(shown * (columns + 1), 4)
-    if wide - 1 > TAPE_WIDTH:
-        raise ValueError(f"a grid of {wide - 1} columns is too wide to be read; at most {TAPE_WIDTH}")
-    words = [f"size {read.size}  stride {read.stride}  offset {read.offset}"]
-    if lit is not None:
-        words.append(_sum(read, index, lit))
-    tape = 1.0
-    top = tape + _tape_height(read) + 0.7
-    start = top + (rows if shown else 1) + 0.7
-    picture, axes = canvas(start + LINE * len(words) + 0.5, _describe(name, read))
-
-    say(axes, 0.2, tape + 0.5, "storage", bold=True)
-    _tape(axes, read, lit, tape)
-    say(axes, 0.2, top + 0.5, "tensor", bold=True)
-    if not shown:
-        say(axes, MARGIN, top + 0.5, "no elements")
-    grid = [(p, r, c) for p in range(shown) for r in range(rows) for c in range(columns)]
-    for place, (address, (plane, row, column)) in enumerate(zip(read.addresses, grid, strict=True)):
-        x, y = MARGIN + plane * (columns + 1) + column, top + row
-        here = place == read.place(index)
-        cell(axes, x, y, _short(read.values[address]), palette.LIT if here else palette.VIEW, edged=here)
-    say(axes, MARGIN, start, name, code=True, bold=True)
-    for line, text in enumerate(words, 1):
-        say(axes, MARGIN, start + line * LINE, text, code=True)
-    trim(picture, axes)
-    return picture
+    must_be_strided(tensor)
+    index = tuple(n - 1 for n in tensor.size()) if tensor.numel() else None
+    if light is not None:
+        Layout.of(tensor).address(light)
+        index = tuple(light)
+    return to_picture(trimmed(compose(tensor, index, code=name, title=True)))
 
 
-def tapes(**tensors: Tensor) -> Picture:
-    """Several tensors and what each reads: one tape for each storage, below it a strip for each tensor."""
-    groups = by_storage(tensors)
-    margin = max(MARGIN, max((code_width(name) for name in tensors), default=0) + 2.0)
-    rights = [code_width(_strides_of(read), 9) for group in groups for read in group.values()]
-    width = min(SHORT_TAPE, int(COLUMNS - margin - 0.4 - max(rights, default=0)))
-    height = 0.0
-    for group in groups:
-        for read in group.values():
-            _must_be_readable(read, dimensions=None)
-        height += 0.6 + len(_rows(read.values, width)) * (1.6 + LINE * len(group))
-    words = "; ".join(_describe(name, read) for group in groups for name, read in group.items())
-    count = f"{len(groups)} storage{'' if len(groups) == 1 else 's'}"
-    picture, axes = canvas(height, f"{count}. {words}")
-    y = 0.6
-    for group in groups:
-        values = next(iter(group.values())).values
-        read_by_any = {address for read in group.values() for address in read.addresses}
-        for number, row in enumerate(_rows(values, width)):
-            say(axes, 0.2, y + 0.5, "storage", bold=True)
-            for x, address in enumerate(row):
-                faint = address not in read_by_any
-                cell(axes, margin + x, y, _short(values[address]), palette.VIEW, faint=faint)
-                say(axes, margin + x + 0.5, y - 0.22, str(address), size=8, ha="center")
-            y += 1.4
-            for name, read in group.items():
-                say(axes, 0.2, y, name, code=True, bold=True)
-                say(axes, margin - 0.2, y, "reads", ha="right")
-                for x, address in enumerate(row):
-                    if address in read.times:
-                        _mark(axes, margin + x, y, read.times[address])
-                if number == 0:
-                    say(axes, margin + len(row) + 0.4, y, _strides_of(read), size=9, code=True)
-                y += LINE
-            y += 0.2
-        y += 0.6
-    trim(picture, axes)
-    return picture
+def compose(
+    tensor: Tensor,
+    index: Sequence[int] | None,
+    *,
+    code: str = "x",
+    origin: str = "",
+    goal: Tensor | None = None,
+    goal_words: str = "",
+    title: bool = False,
+) -> Scene:
+    """The picture of `tensor` with element `index` lit (None: no element is). Boxes at the same place of the
+    storage have its address as their key.
 
-
-def walk(tensor: Tensor, name: str = "x") -> Picture:
-    """The elements of a tensor in the order of reading, as a path below its storage: each lies one line lower
-    than the one before.
-
-    Steps as long as the first are alike, so that one stride is a straight line; the others stand out. Raises
-    `ValueError` for a storage that does not fit on one tape.
+    `code` is the expression it is the value of, written above it with `title`; `origin` stands beside the
+    storage; `goal` is drawn too, as a grid to arrive at, with `goal_words` beside its size. Of a large tensor
+    the part around the lit element is shown.
     """
-    read = reading(tensor)
-    if len(read.values) > TAPE_WIDTH:
-        raise ValueError(f"the storage has {len(read.values)} elements; a walk can show {TAPE_WIDTH}")
-    _must_be_readable(read, dimensions=None)
-    first = 1.9  # the line of the first element
-    down = min(0.55, 9 / max(len(read.addresses), 1))
-    foot = first + down * len(read.addresses) + 0.4
-    picture, axes = canvas(foot + LINE + 0.5, _describe_walk(name, read))
-    say(axes, 0.2, 0.7, "storage", bold=True)
-    _tape(axes, read, None, 0.2, numbers=False)
-    if read.addresses:
-        say(axes, 0.2, first, "read first", size=9)
-    if len(read.addresses) > 2:
-        say(axes, 0.2, first + down * len(read.steps), "read last", size=9)
-    places = [(MARGIN + address + 0.5, first + down * n) for n, address in enumerate(read.addresses)]
-    for number, step in enumerate(read.steps):
-        _step(axes, places[number], places[number + 1], step, odd=step != read.steps[0], named=number == 0)
-    for x, y in places:
-        axes.plot(x, y, "o", color=palette.TEXT, markersize=5, zorder=6)
-    say(axes, MARGIN, foot, name, code=True, bold=True)
-    say(axes, MARGIN, foot + LINE, _steps_in_words(read))
-    trim(picture, axes)
-    return picture
+    index = tuple(index) if index is not None else None
+
+    def draw(cells: Cells) -> Scene:
+        scene = Scene(_describe(code, Layout.of(tensor), index), linked=True)
+        y = 0.0
+        if title:
+            scene.words.append(Words(1, 10, code, 14, code=True, bold=True))
+            y = 26
+        scene.height = _compose(scene, cells, tensor, index, origin, goal, goal_words, y) + 4
+        return scene
+
+    # What is shown decides how wide the cells are, and that how much is shown; wider cells never show more.
+    cells = Cells()
+    draw(cells)
+    return draw(cells.fitted())
 
 
-# --- parts -------------------------------------------------------------------------------------------
+def _compose(
+    scene: Scene,
+    cells: Cells,
+    tensor: Tensor,
+    index: tuple[int, ...] | None,
+    origin: str,
+    goal: Tensor | None,
+    goal_words: str,
+    y: float,
+) -> float:
+    layout = Layout.of(tensor)
+    lit = layout.address(index) if index is not None else None
+    shown = windows(layout.size, index or (0,) * len(layout.size), cells.width)
+    y = _tape(scene, cells, tensor, layout, shown, lit, origin, y) + 8
+    reading = f"size {layout.size}   stride {layout.stride}   offset {layout.offset}"
+    top = _heading(scene, "tensor", reading, 1, y)
+    end = _grid(scene, cells, "grid", tensor, shown, index, 1, top)
+    if goal is None:
+        return _sum(scene, layout, index, lit, end)
+    aimed = windows(goal.size(), (0,) * goal.dim(), cells.width)
+    words = f"size {tuple(goal.size())}{goal_words}"
+    narrow = max(_across(cells, shown), 66 + 7.6 * len(reading)) < BESIDE
+    if narrow and max(_across(cells, aimed), 42 + 7.6 * len(words)) < WIDTH - BESIDE:
+        start = _heading(scene, "goal", words, BESIDE, y)
+        end = max(end, _grid(scene, cells, "goal", goal, aimed, None, BESIDE, start))
+        return _sum(scene, layout, index, lit, end)
+    y = _sum(scene, layout, index, lit, end) + 12
+    start = _heading(scene, "goal", words, 1, y)
+    return _grid(scene, cells, "goal", goal, aimed, None, 1, start)
 
 
-def _must_be_readable(read: Reading, dimensions: int | None = 3) -> None:
-    if dimensions is not None and len(read.size) > dimensions:
-        raise ValueError(f"{len(read.size)} dimensions; a grid can show {dimensions}")
-    if max(len(read.values), len(read.addresses)) > MOST_CELLS:
-        cells = max(len(read.values), len(read.addresses))
-        raise ValueError(f"{cells} cells are too many to be read; at most {MOST_CELLS}")
+def window(size: int, most: int, around: int) -> range:
+    """At most `most` of `size` positions, with `around` among them, as near to the middle as can be."""
+    start = max(0, min(around - most // 2, size - most))
+    return range(start, min(size, start + most))
 
 
-def _rows(values: Sequence[Any], width: int) -> list[range]:
-    """The addresses in each row of a tape."""
-    starts = range(0, max(len(values), 1), width)
-    return [range(start, min(start + width, len(values))) for start in starts]
+def windows(size: Sequence[int], index: Sequence[int], cell: float = CELL) -> list[range]:
+    """What a grid with cells so wide shows of each dimension."""
+    last, *others = SHOWN[len(size)] or (0,)
+    most = reversed([int(last * CELL / cell), *others]) if size else ()
+    return [window(n, m, i) for n, m, i in zip(size, most, index, strict=True)]
 
 
-def _pitch(read: Reading) -> float:
-    """From one row of a tape to the next; more where counts stand above the cells."""
-    return 2.0 if max(read.times.values(), default=1) > 1 else 1.5
+def _across(cells: Cells, shown: Sequence[range]) -> float:
+    """How wide a grid is at most; only one that is no row of grids can stand beside another."""
+    return LEFT[0] + len(shown[-1] if shown else "1") * cells.width if len(shown) < 3 else WIDTH
 
 
-def _tape_height(read: Reading) -> float:
-    return len(_rows(read.values, TAPE_WIDTH)) * _pitch(read) - _pitch(read) + 1
+def _heading(scene: Scene, title: str, text: str, x: float, y: float) -> float:
+    scene.words.append(Words(x, y + LINE / 2, title, bold=True))
+    scene.words.append(Words(x + (42 if len(title) < 5 else 63), y + LINE / 2, text, code=True))
+    return y + LINE + 4
 
 
-def _tape_cell(read: Reading, address: int, top: float) -> tuple[float, float]:
-    return MARGIN + address % TAPE_WIDTH, top + address // TAPE_WIDTH * _pitch(read)
+def _tape(
+    scene: Scene,
+    cells: Cells,
+    tensor: Tensor,
+    layout: Layout,
+    shown: Sequence[range],
+    lit: int | None,
+    origin: str,
+    y: float,
+) -> float:
+    bytes_each, dtype = tensor.element_size(), str(tensor.dtype).removeprefix("torch.")
+    total = f"{layout.length:,} × {dtype} = {tensor.untyped_storage().nbytes():,} bytes"
+    if layout.length * bytes_each != tensor.untyped_storage().nbytes():
+        total = f"{layout.length:,} × {dtype} in {tensor.untyped_storage().nbytes():,} bytes"
+    y = _heading(scene, "storage", f"{total}   {origin}".rstrip(), 1, y)
+    slots = cells.in_a_row
+    runs = runs_of_tape(layout, shown, lit, slots)
+    places = list(with_gaps(runs, layout.length))
+    if not places:
+        scene.words.append(Words(1, y + CELL / 2, "empty"))
+        return y + CELL
+    values = {place: v for run in runs for place, v in zip(run, storage_values(tensor, run), strict=True)}
+    times = {place: layout.times(place) for place in values}
+    below = 13 if max(times.values()) > 1 else 3
+    for start in range(0, len(places), slots):
+        row = places[start : start + slots]
+        row_of_tape(scene, cells, row, values, times, 1, y + 13, lit)
+        y += 13 + CELL + below
+    return y
 
 
-def _tape(axes: Axes, read: Reading, lit: int | None, top: float, *, numbers: bool = True) -> None:
-    if not read.values:
-        say(axes, MARGIN, top + 0.5, "empty")
-    for address, value in enumerate(read.values):
-        x, y = _tape_cell(read, address, top)
-        times = read.times[address]
-        fill = palette.LIT if address == lit else palette.VIEW if times else palette.STORAGE
-        cell(axes, x, y, _short(value), fill, faint=not times, edged=address == lit)
-        if numbers:
-            say(axes, x + 0.5, y - 0.22, str(address), size=8, ha="center", bold=address == lit)
-            if times > 1:
-                say(axes, x + 0.5, y - 0.66, f"×{times}", size=8.5, ha="center", bold=True)
+def _grid(
+    scene: Scene,
+    cells: Cells,
+    part: str,
+    tensor: Tensor,
+    shown: Sequence[range],
+    index: tuple[int, ...] | None,
+    x: float,
+    y: float,
+) -> float:
+    """The elements as cells: the last two dimensions a grid, those before them a row of grids each."""
+    layout = Layout.of(tensor)
+    lit = layout.address(index) if index is not None else None
+    if not layout.numel:
+        scene.words.append(Words(x, y + CELL / 2, "no elements"))
+        return y + CELL
+    columns = shown[-1] if shown else range(1)
+    rows = shown[-2] if len(shown) > 1 else range(1)
+    values = iter(element_values(tensor, shown))
+    margin = LEFT[len(shown) > 2]
+    wide, tall = margin + len(columns) * cells.width, len(rows) * CELL + 32
+    across = max(1, int(WIDTH // wide))
+    if len(shown) == 4:
+        across = min(across, len(shown[1]))
+    planes = list(itertools.product(*shown[:-2]))
+    for number, plane in enumerate(planes):
+        left = x + number % across * wide + margin
+        top = y + number // across * tall + 18
+        _numbers(scene, cells, layout, shown, plane, left, top)
+        for (r, row), (c, column) in itertools.product(enumerate(rows), enumerate(columns)):
+            at = (*plane, row, column)[-len(shown) :] if shown else ()
+            value, name = next(values), f"[{', '.join(map(str, at))}]"
+            place = left + c * cells.width, top + r * CELL
+            if part == "goal":
+                scene.boxes.append(cells.box(*place, short(value), part, f"{name} = {value}"))
+                continue
+            address, here = layout.address(at), at == index
+            more = f"{name} is storage[{address}] = {value}"
+            twin = not here and address == lit
+            scene.boxes.append(cells.box(*place, short(value), part, more, address, lit=here, twin=twin))
+    y += math.ceil(len(planes) / across) * tall
+    if any(len(run) < n for run, n in zip(shown, layout.size, strict=True)):
+        said = ", ".join(f"{run.start}:{run.stop}" for run in shown)
+        scene.words.append(Words(x + margin, y, f"shown: [{said}] of {layout.size}", 11, faint=True))
+        y += LINE - 4
+    return y
 
 
-def _mark(axes: Axes, x: float, y: float, times: int) -> None:
-    """This place of the tape is read: a bar below it, with how often where that is more than once."""
-    axes.plot([x + 0.1, x + 0.9], [y, y], color=palette.VIEW, linewidth=9, solid_capstyle="butt")
-    if times > 1:
-        say(axes, x + 0.5, y + 0.01, f"×{times}", size=8, colour=palette.INK, ha="center", bold=True)
+def element_values(tensor: Tensor, shown: Sequence[range]) -> list[object]:
+    """The elements of the shown part of a tensor, in the order of reading."""
+    part = tensor.detach()
+    for dim, run in enumerate(shown):
+        part = part.narrow(dim, run.start, len(run))
+    return values_of(part)
 
 
-def _step(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], step: int, *, odd: bool, named: bool
+def _numbers(
+    scene: Scene,
+    cells: Cells,
+    layout: Layout,
+    shown: Sequence[range],
+    plane: tuple[int, ...],
+    left: float,
+    top: float,
 ) -> None:
-    """From one element to the next that is read; how far that is, where it is the first such step."""
-    axes.plot(
-        *zip(start, end, strict=True),
-        color=palette.ODD if odd else palette.VIEW,
-        linewidth=2.2,
-        linestyle=(0, (3, 1.5)) if odd else "solid",
-        zorder=5,
-    )
-    x, y = start
-    if odd:
-        # Beside the upper end, on the side that the path leaves.
-        back = step < 0
-        say(axes, x + (0.35 if back else -0.35), y, f"{step:+d}", size=9, ha="left" if back else "right")
-    elif named:
-        # Above the path, which has nothing above its first step.
-        say(axes, x + 0.1, y - 0.4, f"{step:+d}", size=9)
+    """The indices around one grid, with an ellipsis where it goes on."""
+    if plane:
+        name = f"[{', '.join(map(str, plane))}]"
+        scene.words.append(Words(left - 5, top - 8, name, 10, "end", code=True, bold=True))
+    if len(shown) > 1:
+        rows, size = shown[-2], layout.size[-2]
+        for i in rows:
+            y = top + (i - rows.start + 0.5) * CELL
+            scene.words.append(Words(left - 6, y, str(i), 9.5, "end", faint=True))
+        if rows.stop < size:
+            scene.words.append(Words(left - 6, top + len(rows) * CELL + 4, "⋮", 12, "end", faint=True))
+        if rows.start > 0:
+            scene.words.append(Words(left - 16, top - 4, "⋮", 12, "end", faint=True))
+    if shown:
+        columns, size = shown[-1], layout.size[-1]
+        for i in columns:
+            x = left + (i - columns.start + 0.5) * cells.width
+            scene.words.append(Words(x, top - 7, str(i), 9.5, "middle", faint=True))
+        if columns.stop < size:
+            scene.words.append(Words(left + len(columns) * cells.width + 2, top - 7, "…", 12, faint=True))
+        if columns.start > 0:
+            scene.words.append(Words(left - 1, top - 7, "…", 12, "end", faint=True))
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, bool):
-        return "T" if value else "F"
-    if isinstance(value, complex):
-        return "c"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def _sum(scene: Scene, layout: Layout, index: tuple[int, ...] | None, lit: int | None, y: float) -> float:
+    if index is None:
+        scene.words.append(Words(1, y + LINE / 2, "no element, so no address"))
+        return y + LINE
+    name = f"[{', '.join(map(str, index))}]" if index else "the element"
+    formula = layout.formula(index)
+    lines = [f"{name} is at {formula}"]
+    if len(lines[0]) > 90:
+        letters, rest = formula.split(" = ", 1)
+        lines = [f"{name} is at {letters}", f"  = {rest}"]
+    for line in lines:
+        scene.words.append(Words(1, y + LINE / 2, line, code=True, bold=True))
+        y += LINE
+    others = layout.times(lit) - 1 if lit is not None else 0
+    if others:
+        said = "another element is" if others == 1 else f"{others:,} other elements are"
+        scene.words.append(Words(1, y + LINE / 2, f"{said} at the same place (dashed outline)"))
+        y += LINE
+    return y
 
 
-def _strides_of(read: Reading) -> str:
-    return f"size {read.size} stride {read.stride} offset {read.offset}"
-
-
-def _sum(read: Reading, index: Sequence[int], lit: int) -> str:
-    parts = [str(read.offset), *(f"{i}*{s}" for i, s in zip(index, read.stride, strict=True))]
-    return f"[{', '.join(map(str, index))}] is storage[{' + '.join(parts)}] = storage[{lit}]"
-
-
-def _describe(name: str, read: Reading) -> str:
-    return f"{name}: {_strides_of(read)}, reads {len(read.times)} of {len(read.values)} places"
-
-
-def _describe_walk(name: str, read: Reading) -> str:
-    return f"{name}: read in order, the steps in storage are {', '.join(f'{step:+d}' for step in read.steps)}"
-
-
-def _steps_in_words(read: Reading) -> str:
-    if not read.steps:
-        return "no step: at most one element"
-    first, odd = read.steps[0], sum(step != read.steps[0] for step in read.steps)
-    if not odd:
-        return f"every step is {first:+d}: one stride reads all {len(read.addresses)} elements"
-    return f"{odd} of {len(read.steps)} steps are not {first:+d}: no single stride reads them in this order"
+def _describe(code: str, layout: Layout, index: tuple[int, ...] | None) -> str:
+    words = f"{code}: size {layout.size}, stride {layout.stride}, offset {layout.offset}"
+    if index is None:
+        return f"{words}; no elements"
+    return f"{words}; element {list(index)} is storage[{layout.address(index)}] of {layout.length:,}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from course_utils.explore.layout import must_be_strided, same_storage
+from course_utils.draw.layout import must_be_strided, same_storage
 
 
 @dataclass(frozen=True)

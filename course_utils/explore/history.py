@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from course_utils.explore.layout import must_be_strided, same_storage
+from course_utils.draw.layout import must_be_strided, same_storage
 from course_utils.explore.operations import STRIDED
 from course_utils.explore.reasons import Reason, why_no_view
 

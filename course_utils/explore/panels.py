@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
+from course_utils.draw.layout import MOST_DIMENSIONS, Layout, bounds
 from course_utils.explore import operations as on
 from course_utils.explore.controls import (
     button,
@@ -18,7 +19,6 @@ from course_utils.explore.controls import (
     spread,
     wrapped,
 )
-from course_utils.explore.layout import MOST_DIMENSIONS, Layout, bounds
 
 if TYPE_CHECKING:
     from course_utils.explore.strides import StrideExplorer

@@ -8,15 +8,15 @@ import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.draw import palette
+from course_utils.draw.layout import MOST_DIMENSIONS, Layout, same_storage
 from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.draw.strides import compose
 from course_utils.explore.controls import button, move, slider_of, spread, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.explore.goal import Goal
 from course_utils.explore.history import History
-from course_utils.explore.layout import MOST_DIMENSIONS, Layout, same_storage
 from course_utils.explore.panels import panels_for
-from course_utils.explore.render import to_picture, to_svg
-from course_utils.explore.scene import Scene, compose
 
 MONO = 'font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace'
 # Above this many elements a slider through all of them has no use.

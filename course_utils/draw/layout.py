@@ -56,6 +56,13 @@ class Layout:
         steps = sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
         return range(self.offset, self.offset + steps + 1)
 
+    def addresses(self) -> list[int]:
+        """Where the elements lie, in the order of reading."""
+        found = [self.offset]
+        for n, step in zip(self.size, self.stride, strict=True):
+            found = [place + i * step for place in found for i in range(n)]
+        return found
+
     def address(self, index: Sequence[int]) -> int:
         """Where element `index` lies. Raises `IndexError` where the tensor has no such element."""
         if len(index) != len(self.size) or not all(0 <= i < n for i, n in zip(index, self.size, strict=True)):

@@ -1,0 +1,157 @@
+"""How tensors read a storage: several of them on one tape, and the walk from each element to the next."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from torch import Tensor
+
+from course_utils.draw import palette
+from course_utils.draw.layout import Layout, must_be_strided, same_storage
+from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture, trimmed
+from course_utils.draw.tape import CELL, Cells, row_of_tape, short, storage_values
+from course_utils.draw.words import LETTER, Words
+
+# More than this cannot be read at the width of a notebook.
+MOST_PLACES, LONGEST_WALK, SHORT_TAPE = 80, 20, 12
+MARGIN = 84  # for the names at the left
+LINE = 22
+
+
+def tapes(**tensors: Tensor) -> Picture:
+    """Several tensors and what each reads: one tape for each storage, below it a strip for each tensor.
+
+    Raises `ValueError` for a storage or a tensor of more than 80 elements.
+    """
+    margin = max(MARGIN, max((LETTER * 12.5 * len(name) for name in tensors), default=0) + 52)
+    rights = [1.08 * LETTER * 11 * len(strides_of(tensor)) for tensor in tensors.values()]
+    groups = by_storage(tensors)
+    said = "; ".join(f"{n}: {_reads(t)}" for group in groups for n, t in group.items())
+    scene = Scene(f"{len(groups)} storage{'' if len(groups) == 1 else 's'}. {said}")
+    y = 0.0
+    for group in groups:
+        first = next(iter(group.values()))
+        values = _values(group)
+        cells = _cells_for(values)
+        width = min(SHORT_TAPE, int((WIDTH - margin - 12 - max(rights)) // cells.width))
+        read = {name: Counter(Layout.of(tensor).addresses()) for name, tensor in group.items()}
+        by_any = dict.fromkeys(itertools.chain(*read.values()), 1)
+        places = list(values)
+        for start in range(0, max(len(places), 1), width):
+            row = places[start : start + width]
+            scene.words.append(Words(1, y + 13 + CELL / 2, "storage", bold=True))
+            row_of_tape(scene, cells, row, values, by_any, margin, y + 13)
+            y += 13 + CELL + LINE / 2 + 2
+            for name, times in read.items():
+                scene.words.append(Words(1, y, name, code=True, bold=True))
+                scene.words.append(Words(margin - 7, y, "reads", anchor="end"))
+                for x, place in enumerate(row):
+                    if place in times:
+                        scene.boxes.append(_bar(margin + x * cells.width, y, cells.width, times[place]))
+                if start == 0:
+                    right = margin + len(row) * cells.width + 12
+                    scene.words.append(Words(right, y, strides_of(group[name]), 11, code=True))
+                y += LINE
+        if not first.untyped_storage().nbytes():
+            scene.words.append(Words(margin, y - LINE * len(group) - CELL / 2 - 13, "empty"))
+        y += 10
+    scene.height = y
+    return to_picture(trimmed(scene))
+
+
+def walk(tensor: Tensor, name: str = "x") -> Picture:
+    """The elements of a tensor in the order of reading, as a path below its storage: each lies one line lower
+    than the one before.
+
+    Steps as long as the first are alike, so that one stride is a straight line; the others stand out. Raises
+    `ValueError` for a storage of more than 20 elements, and for a tensor of more than 80.
+    """
+    values = _values({name: tensor})
+    if len(values) > LONGEST_WALK:
+        raise ValueError(f"the storage has {len(values)} elements; a walk can show {LONGEST_WALK}")
+    cells = _cells_for(values)
+    addresses = Layout.of(tensor).addresses()
+    steps = [b - a for a, b in zip(addresses, addresses[1:], strict=False)]
+    down = min(20, 324 / max(len(addresses), 1))
+    first = CELL + 34
+    scene = Scene(f"{name}: read in order, the steps in storage are {', '.join(f'{s:+d}' for s in steps)}")
+    scene.words.append(Words(1, 13 + CELL / 2, "storage", bold=True))
+    row_of_tape(scene, cells, list(values), values, dict.fromkeys(addresses, 1), MARGIN, 13)
+    for number, said in ((0, "read first"), (len(steps), "read last")):
+        if number < len(addresses) and (number != 1 or said == "read first"):
+            scene.words.append(Words(1, first + down * number, said, 11))
+    points = [(MARGIN + (a + 0.5) * cells.width, first + down * n) for n, a in enumerate(addresses)]
+    for number, step in enumerate(steps):
+        odd = step != steps[0]
+        colour = palette.ODD if odd else palette.VIEW
+        ends = points[number], points[number + 1]
+        scene.lines.append(Line(ends, 3, colour, arrow=False, dashed=odd, smooth=False))
+        x, y = points[number]
+        if odd:  # beside the upper end, on the side that the path leaves
+            side = (9, "start") if step < 0 else (-9, "end")
+            scene.words.append(Words(x + side[0], y, f"{step:+d}", 11, side[1]))
+        elif number == 0:  # above the path, which has nothing above its first step
+            scene.words.append(Words(x + 7, y - 12, f"{step:+d}", 11))
+    scene.boxes += [Box(x - 3.5, y - 3.5, 7, 7, "storage", line=1) for x, y in points]
+    foot = first + down * len(addresses) + 8
+    scene.words.append(Words(1, foot, name, code=True, bold=True))
+    scene.words.append(Words(1, foot + LINE, _steps_in_words(steps)))
+    scene.height = foot + LINE + 12
+    return to_picture(trimmed(scene))
+
+
+def by_storage(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The tensors, those that share a storage together; in the order in which they are given."""
+    groups: list[dict[str, Tensor]] = []
+    for name, tensor in tensors.items():
+        shared = (g for g in groups if same_storage(next(iter(g.values())), tensor))
+        group = next(shared, None)
+        if group is None:
+            groups.append({name: tensor})
+        else:
+            group[name] = tensor
+    return groups
+
+
+def strides_of(tensor: Tensor) -> str:
+    """Size, stride and offset in words."""
+    layout = Layout.of(tensor)
+    return f"size {layout.size} stride {layout.stride} offset {layout.offset}"
+
+
+def _values(group: dict[str, Tensor]) -> dict[int, object]:
+    """What lies at each place of their storage."""
+    for tensor in group.values():
+        must_be_strided(tensor)
+        most = max(Layout.of(tensor).length, tensor.numel())
+        if most > MOST_PLACES:
+            raise ValueError(f"{most} cells are too many to be read; at most {MOST_PLACES}")
+    first = next(iter(group.values()))
+    return dict(enumerate(storage_values(first, range(Layout.of(first).length))))
+
+
+def _cells_for(values: dict[int, object]) -> Cells:
+    longest = max((len(short(value)) for value in values.values()), default=1)
+    return Cells(longest=longest)
+
+
+def _bar(x: float, y: float, width: float, times: int) -> Box:
+    """This place of the tape is read: a bar below it, with how often where that is more than once."""
+    said = (Words(x + width / 2, y, f"×{times}", 10, "middle", bold=True),) if times > 1 else ()
+    return Box(x + 3, y - 6, width - 6, 12, "view", said, line=0)
+
+
+def _reads(tensor: Tensor) -> str:
+    layout = Layout.of(tensor)
+    return f"{strides_of(tensor)}, reads {len(set(layout.addresses()))} of {layout.length} places"
+
+
+def _steps_in_words(steps: list[int]) -> str:
+    if not steps:
+        return "no step: at most one element"
+    odd = sum(step != steps[0] for step in steps)
+    if not odd:
+        return f"every step is {steps[0]:+d}: one stride reads all {len(steps) + 1} elements"
+    return f"{odd} of {len(steps)} steps are not {steps[0]:+d}: no single stride reads them in this order"
