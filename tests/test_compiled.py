@@ -18,7 +18,7 @@ from course_utils import draw, explore, watch_compile
 from course_utils.draw.compiled import MOST_CALLS, compose
 from course_utils.draw.picture import Picture
 from course_utils.watching import compiled_words as in_words
-from course_utils.watching.compiled import Break, Step
+from course_utils.watching.compiled_seen import Break, Step
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,7 +22,7 @@ from torch import Tensor, fx, jit, nn
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
 from course_utils.draw.words import LETTER, Words
-from course_utils.watching.compiled import dedented
+from course_utils.watching.compiled_source import dedented
 
 # Sizes in pixels of the page.
 EDGE, GAP, BETWEEN = 6.0, 12.0, 16.0

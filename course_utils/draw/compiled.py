@@ -12,14 +12,14 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
 from course_utils.draw.shapes import Line as Stroke
 from course_utils.draw.words import LETTER, Words
-from course_utils.watching.compiled import (
+from course_utils.watching.compiled import Watched
+from course_utils.watching.compiled_seen import (
     NO_GRAPH,
     Call,
     Graph,
     Line,
     Piece,
     Step,
-    Watched,
     count,
     ending,
     mark,

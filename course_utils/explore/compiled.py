@@ -11,7 +11,8 @@ from course_utils.draw.compiled import compose
 from course_utils.draw.shapes import Scene, to_svg
 from course_utils.explore.controls import button
 from course_utils.explore.explorer import COLOUR, Explorer
-from course_utils.watching.compiled import NO_GRAPH, Call, Graph, Step, Watched, count, summary
+from course_utils.watching.compiled import Watched
+from course_utils.watching.compiled_seen import NO_GRAPH, Call, Graph, Step, count, summary
 
 
 def compiled(seen: Watched) -> CompiledExplorer:

@@ -1,0 +1,188 @@
+"""The function that is compiled: its code, its text, and which of its lines something is about."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a function. `statements`: for each line the lines of the statement that it is in; `stored`:
+    the names that are assigned to; `tried`: the lines inside of a `try`."""
+
+    file: str
+    first: int
+    text: list[str]
+    statements: dict[int, range]
+    stored: set[str]
+    tried: set[int]
+
+    @classmethod
+    def of(cls, f: Any) -> Source:
+        file, first = f.__code__.co_filename, f.__code__.co_firstlineno
+        try:
+            lines, first = inspect.getsourcelines(f)
+        except (OSError, TypeError):  # made by `exec`: torch compiles it, and there is nothing to show
+            lines = []
+        text = dedented(lines)
+        whole = "".join(text)
+        return cls(file, first, text, _statements(whole, first), _stored(whole), _tried(whole, first))
+
+    def has(self, file: str, line: int) -> bool:
+        """Whether this line is one of the function's."""
+        return file == self.file and self.first <= line < self.first + max(len(self.text), 1)
+
+    def line_now(self) -> int | None:
+        """The line of the reader's function that is being run."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if self.has(frame.f_code.co_filename, frame.f_lineno):
+                return frame.f_lineno
+            frame = frame.f_back
+        return None
+
+    def in_graph(self, module: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The lines of the reader's function that are in a graph, and its operators."""
+        lines, operators = [], []
+        for node in module.graph.nodes:
+            if node.op in ("placeholder", "output", "get_attr"):
+                continue
+            operators.append(_operator(node.target))
+            frames = _FRAME.findall(node.stack_trace or "")
+            lines += [int(line) for file, line, _ in frames if self.has(file, int(line))][:1]
+        return tuple(lines), tuple(operators)
+
+    def place(self, stack: list[Any], reason: str) -> tuple[int | None, tuple[str, str]]:
+        """(line of the function, (reason, line inside another function)) of what torch noted."""
+        own = [frame for frame in stack if self.has(frame.filename, frame.lineno)]
+        line = own[0].lineno if own else self.line_now()
+        last = stack[-1] if stack else None
+        inside = ""
+        if last is not None and not self.has(last.filename, last.lineno):
+            name = resumed[1] if (resumed := RESUME.match(last.name)) else last.name
+            where = "" if last.filename == self.file else f" of {Path(last.filename).name}"
+            code = (last.line or "").strip()
+            inside = f"line {last.lineno}{where}, in `{name}`" + (f": `{code}`" if code else "")
+        return line, (reason, inside)
+
+
+def function_of(f: Any) -> Any:
+    """The Python function behind a method, a partial or a wrapper."""
+    while True:
+        f = inspect.unwrap(f)
+        if isinstance(f, functools.partial):
+            f = f.func
+        elif inspect.ismethod(f):
+            f = f.__func__
+        elif inspect.isfunction(f):
+            return f
+        elif callable(f) and inspect.isfunction(type(f).__call__):
+            f = type(f).__call__
+        else:
+            raise TypeError(f"{name_of(f)} is not written in Python")
+
+
+def copy(f: Any) -> Any:
+    """The function with code of its own: what torch has compiled it keeps by its code."""
+    if inspect.ismethod(f):
+        return types.MethodType(copy(f.__func__), f.__self__)
+    if not inspect.isfunction(f) or hasattr(f, "__wrapped__"):
+        return f
+    copied = types.FunctionType(
+        f.__code__.replace(), f.__globals__, f.__name__, f.__defaults__, f.__closure__
+    )
+    for name in ("__kwdefaults__", "__qualname__", "__module__", "__doc__"):
+        setattr(copied, name, getattr(f, name))
+    copied.__dict__.update(f.__dict__)
+    return copied
+
+
+def dedented(lines: list[str]) -> list[str]:
+    """The lines of a definition, moved to the margin by as much as the first: a comment or a text may stand
+    further left than the code."""
+    indent = re.match(r"[ \t]*", lines[0])[0] if lines else ""
+    return [line.removeprefix(indent) for line in lines]
+
+
+def _statements(source: str, first: int) -> dict[int, range]:
+    """For each line the lines of the statement that it is in; of a compound one only its head."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a lambda in the middle of a call
+        return {}
+    found: dict[int, range] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt):
+            continue
+        body = getattr(node, "body", None)
+        end = node.end_lineno or node.lineno
+        if isinstance(body, list) and body:
+            end = max(min(end, body[0].lineno - 1), node.lineno)
+        lines = range(node.lineno + first - 1, end + first)
+        for line in lines:
+            if line not in found or len(found[line]) > len(lines):
+                found[line] = lines
+    return found
+
+
+def _stored(source: str) -> set[str]:
+    """The names that are assigned to."""
+    try:
+        nodes = ast.walk(ast.parse(source))
+    except SyntaxError:
+        return set()
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _tried(source: str, first: int) -> set[int]:
+    """The lines inside of a `try`."""
+    try:
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Try, ast.TryStar))]
+    except SyntaxError:
+        return set()
+    return {n + first - 1 for node in nodes for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def signature_of(f: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(f)
+    except (TypeError, ValueError):
+        return None
+
+
+def bound(signature: inspect.Signature | None, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name."""
+    try:
+        bound = signature.bind(*args, **kwargs).arguments if signature else {"": args, **kwargs}
+    except TypeError:  # the call will raise by itself
+        return {**{f"argument {i + 1}": one for i, one in enumerate(args)}, **kwargs}
+    found: dict[str, Any] = {}
+    for name, value in bound.items():
+        kind = signature.parameters[name].kind if signature else None
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found.update({f"{name}[{i}]": one for i, one in enumerate(value)})
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        else:
+            found[name] = value
+    return found
+
+
+def _operator(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def name_of(thing: Any) -> str:
+    """Its own name, else that of its type."""
+    return getattr(thing, "__name__", type(thing).__name__)
