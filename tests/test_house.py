@@ -52,14 +52,10 @@ def test_arrows_between_rooms_run_one_way():
             assert reached <= may | FLAT | {room}, f"{path} imports {sorted(reached - may - FLAT - {room})}"
 
 
-# Files that are longer than a file should be, and wait to be split: none of them may grow.
-LONG = {"graph.py": 597}
-
-
 def test_no_file_is_too_long():
     for path in (ROOT / "course_utils").rglob("*.py"):
         lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines <= max(400, LONG.get(path.name, 0)), f"{path} has {lines} lines"
+        assert lines <= 400, f"{path} has {lines} lines"
 
 
 def test_what_exercises_are_made_of_knows_nothing_of_how_they_are_run():

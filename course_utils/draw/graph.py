@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from course_utils.draw import palette
-from course_utils.draw.graph_backward import Gradient, Recording, Sent, Step, record, short
-from course_utils.draw.graph_fold import MOST, Box, Folded, Way, fold
+from course_utils.draw.graph_backward import Gradient, Step
+from course_utils.draw.graph_fold import MOST, Box, Way, fold
 from course_utils.draw.graph_nodes import Graph, Op, Saved, read
+from course_utils.draw.graph_steps import State, Steps, text_of
+from course_utils.draw.graph_words import COUNTED, MOST_SLOTS, Chip, chips, headed, second, summary
 from course_utils.draw.layers import Placed, place
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Line, Scene, to_picture
@@ -19,10 +21,7 @@ from course_utils.draw.words import LETTER, Words
 
 LINE, CHIP, PAD = 16.0, 17.0, 7.0
 BIG, SMALL, TINY = 12.0, 10.5, 9.5
-LONGEST = 34  # letters of a title; the whole of it is said to who points at it
-MOST_SAVED, MOST_SLOTS = 5, 4
 PORT = 44.0  # between two lines that say where they arrive
-COUNTED = 2000  # of a larger graph what is saved is counted only where it is shown
 TOP = 30.0  # for the line above the picture
 
 
@@ -47,31 +46,21 @@ def graph(
     return to_picture(drawing.scene(step))
 
 
-class Drawing:
+class Drawing(Steps):
     """A graph, folded and placed on a page; `scene` draws it, at any step of its recorded backward."""
 
     def __init__(self, read_graph: Graph, *, saved: bool = True, most: int = MOST) -> None:
-        self.graph = read_graph
+        super().__init__(read_graph, fold(read_graph, most))
         self.show_saved = saved
-        self.folded = fold(read_graph, most)
-        self.recording: Recording | None = None
-        self.moments: list[Step] = []
         self._comers: list[list[int]] = [[] for _ in self.folded.boxes]
         for here, box in enumerate(self.folded.boxes):
             for target in box.ways:
                 self._comers[target].append(here)
         self._heads: dict[int, list[str]] = {}
-        self._awaits = Counter(target for op in read_graph.ops for target, _ in filter(None, op.edges))
-        self._awaits.update(number for number, _ in read_graph.roots)
         self.outputs = {root: f"output {n}" for n, root in enumerate(read_graph.roots)}
         if len(read_graph.roots) == 1:
             self.outputs = {read_graph.roots[0]: "output"}
         self.look()
-
-    @property
-    def last(self) -> int:
-        """The number of the last step; 0 is before the first."""
-        return len(self.moments)
 
     def look(self) -> None:
         """Reads anew what is saved, and places everything."""
@@ -84,88 +73,16 @@ class Drawing:
 
     def run(self, gradient: Sequence[Tensor] | Tensor | None = None) -> None:
         """Records a backward; what can be stepped through is that one."""
-        self.recording = record(self.graph, _watched(self.graph, self.folded), gradient)
-        self.moments = _moments(self.graph, self.folded, self.recording)
+        super().run(gradient)
         self.placed = {}
         self.look()  # hooks may have packed, and a backward may have made a copy
-
-    # --- a state -----------------------------------------------------------------------------------------
-
-    def _states(self, step: int) -> dict[int, _State]:
-        """What has arrived at each node after so many steps, and which nodes have run."""
-        states: dict[int, _State] = {}
-        sents: Iterable[Sent] = self.recording.start if self.recording else ()
-        for sent in sents:
-            states.setdefault(sent.target, _State()).take(sent)
-        for moment in self.moments[:step]:
-            state = states.setdefault(moment.number, _State())
-            state.done = True
-            if moment.altered or not state.totals:
-                state.totals = dict(enumerate(moment.given))
-            state.altered = moment.altered
-            for sent in moment.sent:
-                states.setdefault(sent.target, _State()).take(sent)
-        return states
-
-    def tell(self, step: int) -> list[str]:
-        """What happens in a step, in sentences."""
-        if self.recording is None:
-            return []
-        if step == 0:
-            said = [
-                f"Backward begins: {self._called(sent.target)} is given {_text(sent.gradient)}."
-                for sent in self.recording.start
-            ]
-        else:
-            said = self._told(self.moments[step - 1], step)
-        if step == self.last and self.recording.error:
-            where = self.recording.failed
-            at = f" in {self._called(where)}" if where is not None else ""
-            said.append(f"✗ Backward raises{at}: {self.recording.error}")
-        return said
-
-    def _told(self, moment: Step, step: int) -> list[str]:
-        op = self.graph.ops[moment.number]
-        given = ", ".join(_text(one) for one in moment.given)
-        if op.leaf:
-            first = f"The {self._called(op.number).partition(' ')[2]} has all of its gradient"
-            first += f": backward() adds {given} to its .grad." if moment.given[0] else ", which is None."
-        else:
-            first = f"{self._called(op.number)} runs; it was given {given}."
-        said = [first]
-        if moment.altered:
-            said.append("A hook has changed what had arrived.")
-        states = self._states(step)
-        for sent in moment.sent:
-            if sent.gradient is None:
-                text = f"input {sent.index}: None, nothing for {self._called(sent.target)}"
-            else:
-                text = f"input {sent.index}: {_text(sent.gradient)} for {self._called(sent.target)}"
-            came, awaited = states[sent.target].came, self._awaited(sent.target)
-            if awaited > 1:
-                total = f", together {_text(sent.total)}" if sent.total != sent.gradient else ""
-                text += f" ({came} of {awaited} have arrived{total})"
-            said.append(text)
-        return said
-
-    def _awaited(self, number: int) -> int:
-        return self._awaits[number]
-
-    def _called(self, number: int) -> str:
-        op = self.graph.ops[number]
-        names = ", ".join(op.labels.values())
-        if op.leaf:
-            return f"the leaf {names}" if names else f"a leaf {op.shapes[0] if op.shapes else ''}".strip()
-        box = self.folded.boxes[self.folded.box_of[number]]
-        inside = f" (among {len(box.members):,} folded nodes)" if box.folded else ""
-        return (f"{op.kind} of {names}" if names else op.kind) + inside
 
     # --- the picture -------------------------------------------------------------------------------------
 
     def scene(self, step: int | None = None) -> Scene:
         """The picture: of the graph alone, or after `step` steps of the backward."""
         stepping = step is not None and self.recording is not None
-        states = self._states(step) if stepping else {}
+        states = self.states(step) if stepping else {}
         now = self.moments[step - 1] if stepping and step else None
         placed, sizes = self._place(stepping)
         said = self.summary()
@@ -194,29 +111,7 @@ class Drawing:
 
     def summary(self) -> str:
         """The graph in one sentence."""
-        ops, leaves = len(self.graph.ops), len(self.graph.leaves)
-        said = f"{ops:,} node{'s' * (ops != 1)}, {leaves:,} of them {'leaves' if leaves != 1 else 'a leaf'}"
-        if self.folded.hidden:
-            said += f"; {self.folded.hidden:,} folded"
-        kept = [one for several in self.saved.values() for one in several]
-        held = {one.storage for one in kept if one.storage and one.state in ("kept", "on ctx")}
-        count = sum(one.state in ("kept", "on ctx") for one in kept)
-        if count:
-            size = sum(one[1] for one in held)
-            said += f". Saved: {count} tensor{'s' * (count != 1)} in {len(held)} "
-            said += f"storage{'s' * (len(held) != 1)} of {size:,} bytes"
-            if len(self.graph.ops) > COUNTED:
-                said += " (of those shown)"
-        packed = sum(one.state == "packed" for one in kept)
-        if packed:
-            said += f". Packed by hooks: {packed}"
-        freed = sum(one.state == "freed" for one in kept)
-        if freed:
-            said += f". Freed: {freed}"
-        changed = sum(one.changed for one in kept)
-        if changed:
-            said += f". ✗ Changed since: {changed}"
-        return said + "."
+        return summary(self.graph, self.folded, self.saved)
 
     def _place(self, stepping: bool) -> tuple[Placed, list[tuple[float, float]]]:
         if stepping not in self.placed:
@@ -264,53 +159,11 @@ class Drawing:
         """The lines at the top of a box."""
         first = box.members[0]
         if first not in self._heads:
-            self._heads[first] = self._headed(box)
+            self._heads[first] = headed(self.graph, box, self.outputs)
         return self._heads[first]
 
-    def _headed(self, box: Box) -> list[str]:
-        op = self.graph.ops[box.members[0]]
-        if not box.folded:
-            return [_cut(op.kind), self._second(op)]
-        ops = [self.graph.ops[n] for n in box.members]
-        if box.why == "leaves":
-            names = [", ".join(o.labels.values()) or "a leaf" for o in ops if o.leaf]
-            return [_cut(op.kind), self._second(op), _cut(f"+ {_joined(names)}", 44)]
-        kinds = Counter(o.kind for o in ops if not o.leaf)
-        leaves = sum(o.leaf for o in ops)
-        said = [f"{count:,} {_operation(kind)}" for kind, count in kinds.most_common(2)]
-        rest = sum(kinds.values()) - sum(count for _, count in kinds.most_common(2))
-        said += [f"{rest:,} others"] * bool(rest) + [f"{leaves:,} leaves"] * bool(leaves)
-        head = [f"{len(ops):,} nodes folded", _cut(", ".join(said), 60)]
-        names = [name for o in ops if o.leaf for name in o.labels.values()]
-        if names:
-            head.append(_cut(names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}", 60))
-        return head
-
-    def _second(self, op: Op) -> str:
-        names = dict(op.labels)
-        for (number, slot), name in self.outputs.items():
-            if number == op.number:
-                names.setdefault(slot, name)
-        shapes = [str(shape) for shape in op.shapes]
-        if len(shapes) > 1:
-            same = len(set(shapes)) == 1
-            sizes = f"{len(shapes)} × {shapes[0]}" if same else ", ".join(shapes[:MOST_SLOTS])
-            called = ", ".join(f"{slot}: {name}" for slot, name in sorted(names.items()))
-            return _cut(f"{called} {sizes}".strip(), 44)
-        name = ", ".join(names.values()) or ("a leaf" if op.leaf else "")
-        return _cut(f"{name} {shapes[0] if shapes else ''}".strip(), 44)
-
-    def _chips(self, box: Box) -> list[tuple[str, str, bool, str]]:
-        """For each saved tensor: text, fill, whether dashed, all about it."""
-        if not self.show_saved or box.folded:
-            return []
-        saved = self.saved.get(box.members[0], [])
-        chips = [_chip(one) for one in saved]
-        if len(chips) > MOST_SAVED:
-            hidden = len(chips) - MOST_SAVED + 1
-            more = "; ".join(words for *_, words in chips[-hidden:])
-            chips = [*chips[:-hidden], (f"{hidden} more", "saved", False, more)]
-        return chips
+    def _chips(self, box: Box) -> list[Chip]:
+        return chips(self.saved.get(box.members[0], ())) if self.show_saved and not box.folded else []
 
     def _slots(self, box: Box) -> list[tuple[int, int]]:
         """The places at which gradients arrive that are shown in a box: node and output."""
@@ -327,10 +180,10 @@ class Drawing:
         return entries[:1] if len(entries) == 1 else [(-1, len(entries))]
 
     def _slot_text(self, number: int, slot: int, total: Gradient | None, came: Mapping[int, int]) -> str:
-        op, awaited = self.graph.ops[number], self._awaited(number)
+        op, awaited = self.graph.ops[number], self.awaited(number)
         which = f"{slot}: " if len(op.shapes) > 1 else ""
         count = f"{came[number]} of {awaited}  " if awaited > 1 else ""
-        return f"{which}{count}{_text(total)}"
+        return f"{which}{count}{text_of(total)}"
 
     def _box(
         self,
@@ -340,7 +193,7 @@ class Drawing:
         y: float,
         width: float,
         height: float,
-        states: dict[int, _State],
+        states: dict[int, State],
         now: Step | None,
         failed: int | None,
         stepping: bool,
@@ -360,7 +213,7 @@ class Drawing:
         leaf = op.leaf and not box.folded
         fill = "odd" if failed in box.members else "lit" if runs else "view" if leaf else ""
         kinds = " ".join(self.graph.ops[n].kind for n in box.members[:20])
-        more = kinds if box.folded else f"{op.kind} {self._second(op)}".strip()
+        more = kinds if box.folded else f"{op.kind} {second(op, self.outputs)}".strip()
         part = "leaf" if leaf else "folded" if box.folded else "node"
         thick = 3.0 if runs or failed in box.members else 1.2
         shape = Shape(x, y, width, height, fill, tuple(words), more, thick, box.folded, part, str(op.number))
@@ -388,7 +241,7 @@ class Drawing:
         x: float,
         y: float,
         width: float,
-        states: dict[int, _State],
+        states: dict[int, State],
     ) -> None:
         """What has arrived at an output of a node, as a line in its box."""
         fill, dashed = "", True
@@ -399,7 +252,7 @@ class Drawing:
             key = str(box.members[0])
             fill, dashed = ("gradient", count < awaited) if count else ("", True)
         else:
-            state, awaited, key = states.get(number, _State()), self._awaited(number), f"{number}.{slot}"
+            state, awaited, key = states.get(number, State()), self.awaited(number), f"{number}.{slot}"
             which = f"{slot}: " if len(self.graph.ops[number].shapes) > 1 else ""
             if slot < 0:  # all that there is no room for
                 count = sum(one >= MOST_SLOTS - 1 for one in state.totals)
@@ -422,7 +275,7 @@ class Drawing:
         here = self.folded.box_of[box.members[0]]
         return [other.ways[here]] if here in other.ways else []
 
-    def _done(self, box: Box, states: dict[int, _State]) -> bool:
+    def _done(self, box: Box, states: dict[int, State]) -> bool:
         ran = [n for n in box.members if n in states and states[n].done]
         if not box.folded:
             return bool(ran)
@@ -504,94 +357,3 @@ class Drawing:
         at = [other for _, other in comers].index(here)
         width = sizes[target][0]
         return placed.left[target] + width * (at + 1) / (len(comers) + 1), placed.top[target] + TOP
-
-
-class _State:
-    """What has arrived at a node."""
-
-    def __init__(self) -> None:
-        self.totals: dict[int, Gradient | None] = {}
-        self.came = 0
-        self.done = self.altered = False
-
-    def take(self, sent: Sent) -> None:
-        self.came += 1
-        if sent.total is not None or sent.slot not in self.totals:
-            self.totals[sent.slot] = sent.total
-
-
-def _text(gradient: Gradient | None) -> str:
-    return "None" if gradient is None else gradient.text
-
-
-def _cut(text: str, longest: int = LONGEST) -> str:
-    if len(text) <= longest:
-        return text
-    half = (longest - 1) // 2
-    return f"{text[: longest - 1 - half]}…{text[-half:]}"
-
-
-def _joined(names: Sequence[str]) -> str:
-    """Names in a row; of a module's parameters the module only once."""
-    modules = {name.rpartition(".")[0] for name in names}
-    if len(names) > 1 and len(modules) == 1 and modules != {""}:
-        (module,) = modules
-        return f"{module}: {', '.join(name.rpartition('.')[2] for name in names)}"
-    return ", ".join(names)
-
-
-def _operation(kind: str) -> str:
-    return kind.rstrip("0123456789").removesuffix("Backward") or kind
-
-
-def _chip(saved: Saved) -> tuple[str, str, bool, str]:
-    name = saved.name
-    if saved.state == "freed":
-        return f"{name} freed", "storage", True, f"{name}: its tensor was freed by a backward"
-    if saved.state == "number":
-        return f"{name} = {saved.whose}", "storage", False, f"{name}: the number {saved.whose}, no tensor"
-    if saved.state == "packed":
-        return f"{name} packed", "storage", True, f"{name}: packed by hooks; to look at it would unpack it"
-    size = f"{saved.shape} {short(saved.bytes)} B" if saved.shape is not None else ""
-    whose = f" {saved.whose}" if saved.whose else ""
-    if saved.state == "on ctx":
-        text = f"ctx.{name} {size}{whose}"
-        return text, "saved", True, f"{text}: an attribute, not checked and not freed"
-    if saved.changed:
-        text = f"✗ {name} {size} v{saved.version} now v{saved.now}{whose}"
-        return text, "odd", False, f"{text}: written to since it was saved; backward raises"
-    version = "" if saved.version is None else f" v{saved.version}"
-    text = f"{name} {size}{version}{whose}"
-    return text, "saved", False, f"{text}: saved at version {saved.version}, now {saved.now}"
-
-
-def _watched(graph: Graph, folded: Folded) -> set[int]:
-    """Nodes with a box of their own, and those at which ways into and out of the others begin and end."""
-    watch = {box.members[0] for box in folded.boxes if not box.folded}
-    watch |= {number for number, _ in graph.roots}
-    for box in folded.boxes:
-        for ways in box.ways.values():
-            watch |= {way.source for way in ways} | {way.target for way in ways}
-        if box.why == "leaves":
-            watch.update(box.members)
-    return watch
-
-
-def _moments(graph: Graph, folded: Folded, recording: Recording) -> list[Step]:
-    """The steps to be shown: a node with a box of its own; of a folded box what sends something out of it,
-    and the last one where nothing does."""
-    last: dict[int, int] = {}
-    sends: set[int] = set()
-    for place_, step in enumerate(recording.steps):
-        here = folded.box_of[step.number]
-        last[here] = place_
-        if any(folded.box_of[sent.target] != here for sent in step.sent):
-            sends.add(here)
-    moments = []
-    for place_, step in enumerate(recording.steps):
-        here = folded.box_of[step.number]
-        box = folded.boxes[here]
-        out = tuple(sent for sent in step.sent if folded.box_of[sent.target] != here)
-        if not box.folded or out or (here not in sends and last[here] == place_):
-            moments.append(Step(step.number, step.given, out if box.folded else step.sent, step.altered))
-    return moments
