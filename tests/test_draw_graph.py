@@ -355,7 +355,7 @@ def test_what_arrives_adds_up_to_what_a_node_is_given(program):
         totals[sent.target, sent.slot] = sent.total
         came[sent.target] = came.get(sent.target, 0) + 1
     for moment in drawing.moments:
-        assert came[moment.number] == drawing._awaited(moment.number)
+        assert came[moment.number] == drawing.awaited(moment.number)
         assert not moment.altered
         for slot, one in enumerate(moment.given):
             assert totals.pop((moment.number, slot), None) == one

@@ -66,7 +66,7 @@ def default_memory() -> int:
 def found_here() -> dict[str, Any]:
     """What a worker takes over from this process, so that it finds what is found here."""
     try:
-        folder = os.getcwd()  # noqa: PTH109
+        folder = str(Path.cwd())
     except OSError:
         folder = "/"
     return {

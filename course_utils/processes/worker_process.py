@@ -57,9 +57,11 @@ class Birth:
 
 # The descriptors of this process's `Birth`.
 handed_over: tuple[int, ...] = ()
-# Sends one frame to whoever called, from the process that runs the call.
-_send: Callable[[bytes, bytes], None] = lambda kind, payload: None  # noqa: E731
 _caller = 0
+
+
+def _send(kind: bytes, payload: bytes) -> None:
+    """Sends one frame to whoever called; to nobody until `_answer_calls` puts there what does."""
 
 
 def live(birth: Birth) -> None:

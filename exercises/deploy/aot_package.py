@@ -76,7 +76,9 @@ def _not_compiled():
         torch.export.save(program, package_path)
         return package_path
 
-    load = lambda path, *_, **__: torch.export.load(path).module()  # noqa: E731
+    def load(path, *_, **__):
+        return torch.export.load(path).module()
+
     patch = mock.patch.multiple(torch._inductor, aoti_compile_and_package=stand_in, aoti_load_package=load)
     with tempfile.TemporaryDirectory() as elsewhere, unlogged(), patch:
         yield programs
