@@ -74,4 +74,6 @@ def _states(script: Sequence[Step], allocator: Any) -> list[tuple[str, list[Mapp
 
 def _copy(allocator: Any) -> list[Mapping[str, Any]]:
     """The segments as they are now: the allocator goes on changing its own."""
-    return [{**segment, "blocks": [dict(b) for b in segment["blocks"]]} for segment in allocator.segments()]
+    if (segments := allocator.segments()) is None:
+        raise NotImplementedError("segments() is not written yet")
+    return [{**segment, "blocks": [dict(b) for b in segment["blocks"]]} for segment in segments]
