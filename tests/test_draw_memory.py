@@ -8,6 +8,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from course_utils import draw, explore, measure
 from course_utils.draw.allocator import compose
+from course_utils.lessons import catalog
 from course_utils.measure.roofline import place
 
 MIB = 2**20
@@ -105,6 +106,12 @@ def test_the_slider_goes_through_the_script():
         "free a",
     ]
     assert "3 MiB allocated" in said[2] and "2 MiB allocated" in said[3]
+
+
+def test_an_allocator_that_is_not_written_yet_is_stood_in_for():
+    starter = catalog.load().exercise("caching_allocator").starter_object
+    explorer = explore.allocator([("a", MIB), ("free", "a")], starter)
+    assert explorer.whose == "the course's"
 
 
 def test_operators_stand_where_their_counts_say():
