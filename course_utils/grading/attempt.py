@@ -157,8 +157,8 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list
         answer = _PackedAnswer.of(attempt.answer)
         checks = _packed(tuple(attempt.exercise.checks))
         visited = [(c.name, p) for c, p in todo]
-        conduct = _conduct, checks, answer, visited, attempt.folder, alone
-        result = forks.call(*conduct, needs=needs, deadline=deadline)
+        given = checks, answer, visited, attempt.folder, alone
+        result = forks.call(_conduct, *given, needs=needs, deadline=deadline)
     except workers.CannotSendError as error:
         return [_cannot_be_sent(error.__cause__ or error, check, place)]
     except workers.WorkersError as error:

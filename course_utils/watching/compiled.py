@@ -73,7 +73,6 @@ class Watched:
         self._target = function_of(f.forward if module else f)
         self.name = type(f).__name__ if module else self._target.__name__
         self._source = Source.of(self._target)
-        self.file, self.first = self._source.file, self._source.first
         self._signature = signature_of(f.forward if module else f)
         copied = f if module else copy(f)
         self._entry = function_of(copied.forward if module else copied).__code__
@@ -97,7 +96,7 @@ class Watched:
     def lines(self) -> list[Line]:
         """The lines of the function, each with its pieces and breaks."""
         found = []
-        for number, text in enumerate(self._source.text, self.first):
+        for number, text in enumerate(self._source.text, self._source.first):
             inside = tuple(piece.name for piece in self.pieces if number in piece.lines)
             ends = tuple(one for one in self.breaks if one.line == number)
             found.append(Line(number, text.rstrip("\n"), inside, ends))
@@ -181,7 +180,7 @@ class Watched:
         elif part.versions:
             why = GONE
         for one in now.reasons():
-            line, (reason, inside) = self._source.place(list(one.user_stack or ()), one.reason)
+            reason, (line, inside) = one.reason, self._source.place(list(one.user_stack or ()))
             # No part of a `try` can be compiled: what is left of the function stays as it was.
             stays = reason.startswith("step_unsupported")
             self._broke(line, reason, inside, skips=stays)

@@ -36,8 +36,11 @@ class Source:
         except (OSError, TypeError):  # made by `exec`: torch compiles it, and there is nothing to show
             lines = []
         text = dedented(lines)
-        whole = "".join(text)
-        return cls(file, first, text, _statements(whole, first), _stored(whole), _tried(whole, first))
+        try:
+            nodes = list(ast.walk(ast.parse("".join(text))))
+        except SyntaxError:  # a lambda in the middle of a call
+            nodes = []
+        return cls(file, first, text, _statements(nodes, first), _stored(nodes), _tried(nodes, first))
 
     def has(self, file: str, line: int) -> bool:
         """Whether this line is one of the function's."""
@@ -63,8 +66,9 @@ class Source:
             lines += [int(line) for file, line, _ in frames if self.has(file, int(line))][:1]
         return tuple(lines), tuple(operators)
 
-    def place(self, stack: list[Any], reason: str) -> tuple[int | None, tuple[str, str]]:
-        """(line of the function, (reason, line inside another function)) of what torch noted."""
+    def place(self, stack: list[Any]) -> tuple[int | None, str]:
+        """Where torch noted something: the line of the function and, in words, that of another function that
+        is called there, else ""."""
         own = [frame for frame in stack if self.has(frame.filename, frame.lineno)]
         line = own[0].lineno if own else self.line_now()
         last = stack[-1] if stack else None
@@ -74,7 +78,7 @@ class Source:
             where = "" if last.filename == self.file else f" of {Path(last.filename).name}"
             code = (last.line or "").strip()
             inside = f"line {last.lineno}{where}, in `{name}`" + (f": `{code}`" if code else "")
-        return line, (reason, inside)
+        return line, inside
 
 
 def function_of(f: Any) -> Any:
@@ -115,14 +119,10 @@ def dedented(lines: list[str]) -> list[str]:
     return [line.removeprefix(indent) for line in lines]
 
 
-def _statements(source: str, first: int) -> dict[int, range]:
+def _statements(nodes: list[ast.AST], first: int) -> dict[int, range]:
     """For each line the lines of the statement that it is in; of a compound one only its head."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # a lambda in the middle of a call
-        return {}
     found: dict[int, range] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.stmt):
             continue
         body = getattr(node, "body", None)
@@ -136,25 +136,19 @@ def _statements(source: str, first: int) -> dict[int, range]:
     return found
 
 
-def _stored(source: str) -> set[str]:
+def _stored(nodes: list[ast.AST]) -> set[str]:
     """The names that are assigned to."""
-    try:
-        nodes = ast.walk(ast.parse(source))
-    except SyntaxError:
-        return set()
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _tried(source: str, first: int) -> set[int]:
+def _tried(nodes: list[ast.AST], first: int) -> set[int]:
     """The lines inside of a `try`."""
-    try:
-        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Try, ast.TryStar))]
-    except SyntaxError:
-        return set()
-    return {n + first - 1 for node in nodes for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    tries = [node for node in nodes if isinstance(node, (ast.Try, ast.TryStar))]
+    return {n + first - 1 for node in tries for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def signature_of(f: Any) -> inspect.Signature | None:
+    """Its signature, where Python can tell it."""
     try:
         return inspect.signature(f)
     except (TypeError, ValueError):
@@ -164,11 +158,11 @@ def signature_of(f: Any) -> inspect.Signature | None:
 def bound(signature: inspect.Signature | None, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name."""
     try:
-        bound = signature.bind(*args, **kwargs).arguments if signature else {"": args, **kwargs}
+        given = signature.bind(*args, **kwargs).arguments if signature else {"": args, **kwargs}
     except TypeError:  # the call will raise by itself
         return {**{f"argument {i + 1}": one for i, one in enumerate(args)}, **kwargs}
     found: dict[str, Any] = {}
-    for name, value in bound.items():
+    for name, value in given.items():
         kind = signature.parameters[name].kind if signature else None
         if kind is inspect.Parameter.VAR_POSITIONAL:
             found.update({f"{name}[{i}]": one for i, one in enumerate(value)})
