@@ -106,6 +106,7 @@ def _build_arguments(build: argparse.ArgumentParser) -> None:
     how.add_argument("--check", action="store_true", help="only say which notebooks are stale")
     how.add_argument("--force", action="store_true", help="also those that are up to date")
     how.add_argument("--solved", type=Path, metavar="DIR", help="write solved lessons into DIR")
+    how.add_argument("--record", action="store_true", help="record on this machine's GPU what it shows")
 
 
 def _prove_arguments(prove: argparse.ArgumentParser) -> None:
@@ -151,7 +152,7 @@ def _progress(given: argparse.Namespace) -> int:
 def _build(given: argparse.Namespace) -> int:
     from course_utils.lessons import build
 
-    return build.run_build(given.names, check=given.check, force=given.force, solved=given.solved)
+    return build.run_build(given.names, given.check, given.force, given.solved, given.record)
 
 
 def _prove(given: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ add_compile_definitions(_GLIBCXX_USE_CXX11_ABI=@ABI@)
 _PROJECT = """\
 cmake_minimum_required(VERSION 3.18)
 project(@NAME@ CXX)
-set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_BUILD_RPATH "@ROOT@/lib")
 @TORCH@
@@ -71,7 +71,7 @@ class Ran(NamedTuple):
 
 
 def build(source: str, name: str) -> Path:
-    """The program that is made from this C++17 source, from the cache where it was built before.
+    """The program that is made from this C++20 source, from the cache where it was built before.
 
     `name` is what the program is called: letters, digits and underscores. Raises `BuildError` where the
     source does not compile, where there is no cmake, and where the cache cannot be written to.

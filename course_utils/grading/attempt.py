@@ -250,6 +250,7 @@ def _conduct(
     """The inside of a fork: runs the checks and tells what came of each. `alone`: whoever made the call
     watches the time."""
     _settle_in(folder)
+    _show_gpus(any(_uses_gpus(checks[name], place) for name, place in todo))
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)
@@ -278,6 +279,17 @@ def _settle_in(folder: str) -> None:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if inductor := sys.modules.get("torch._inductor.config"):
         inductor.compile_threads = 1
+
+
+def _uses_gpus(check: Check, place: Place) -> bool:
+    return place.device == "cuda" or "cuda" in check.needs
+
+
+def _show_gpus(wanted: bool) -> None:
+    """Where none is wanted, this process sees none: backward then starts no thread, which a fork would not
+    take along, and what compiles asks for nothing that is not used."""
+    if not wanted:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 # --- on ranks --------------------------------------------------------------------------------------------
@@ -324,7 +336,9 @@ def _conduct_rank(
 ) -> None:
     _settle_in(folder)
     (check,) = checks.values()
-    outcome = _outcome(check, answer, Place(device, rank, world_size), None)
+    place = Place(device, rank, world_size)
+    _show_gpus(_uses_gpus(check, place))
+    outcome = _outcome(check, answer, place, None)
     worker_process.tell(outcome.as_plain())
 
 

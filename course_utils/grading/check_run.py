@@ -33,7 +33,7 @@ from course_utils.exercise.states import (
     WRONG,
 )
 from course_utils.grading.clean_room import Room, clean_room
-from course_utils.processes import stacks
+from course_utils.processes import memory_limit, stacks
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
 MEMORY_CEILING = 4 * 2**30
@@ -270,28 +270,16 @@ def _own_names(check: Check, room: Room) -> Iterator[None]:
 def _memory_ceiling(deadline: float | None) -> Iterator[None]:
     """An answer that fills memory gets torch's own error instead of taking the kernel down.
 
-    A CUDA context reserves address space at will, so there the ceiling is left out. Where `deadline`
-    is None a worker runs this, and whoever started it watches its memory.
+    Where `deadline` is None a worker runs this, and whoever started it watches its memory.
     """
-    try:
-        import resource
-
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):
+    if deadline is None:
         yield
         return
-    if deadline is None or torch.cuda.is_initialized():
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    ceiling = pages * resource.getpagesize() + MEMORY_CEILING
-    if before[0] != resource.RLIM_INFINITY:
-        ceiling = min(ceiling, before[0])
-    resource.setrlimit(resource.RLIMIT_AS, (ceiling, before[1]))
+    before = memory_limit.set_limit(MEMORY_CEILING)
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+        memory_limit.put_back(before)
 
 
 # --- what was raised, and where ---------------------------------------------------------------------

@@ -28,12 +28,15 @@ class BuildError(Exception):
     """A lesson does not run from its first cell to its last; the message names the cell and why."""
 
 
-def run_build(names: list[str], check: bool, force: bool, solved: Path | None) -> int:
+def run_build(
+    names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False
+) -> int:
     """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all).
 
     `check` runs nothing and only says which are stale; `force` rebuilds also what is not. `solved`
     writes into that folder each lesson with the references in place of the starters; it is not run,
-    which is for papermill to do, and the shipped notebooks are left alone. Returns the exit code:
+    which is for papermill to do, and the shipped notebooks are left alone. `record` runs the solved
+    lessons on this machine's GPU and keeps what their cells tagged `gpu` show. Returns the exit code:
     0 all is well, 1 something is stale or could not be built, 2 there is no such lesson.
     """
     try:
@@ -50,7 +53,9 @@ def run_build(names: list[str], check: bool, force: bool, solved: Path | None) -
     failed = 0
     for lesson in lessons:
         try:
-            if solved is not None:
+            if record:
+                print(f"{lesson.slug}: {record_gpu(course, lesson)} cells recorded", flush=True)
+            elif solved is not None:
                 print(f"{lesson.slug}: {write_solved(course, lesson, solved)}", flush=True)
             elif force or why_stale(course, lesson):
                 started = time.monotonic()
@@ -61,7 +66,7 @@ def run_build(names: list[str], check: bool, force: bool, solved: Path | None) -
         except (BuildError, CourseError, TooLarge) as error:
             print(f"{lesson.slug}: not built. {error}", flush=True)
             failed += 1
-    if not names and not failed and solved is None and glossary.write(course):
+    if not names and not failed and not record and solved is None and glossary.write(course):
         print("glossary: written", flush=True)
     return 1 if failed else 0
 
@@ -114,11 +119,30 @@ def write_solved(course: Course, lesson: Lesson, folder: Path) -> Path:
     return path
 
 
+def record_gpu(course: Course, lesson: Lesson) -> int:
+    """Runs the solved lesson on the GPU and keeps what its cells tagged `gpu` show. Returns how many.
+
+    Raises `BuildError` where a cell fails.
+    """
+    import torch
+
+    from course_utils.lessons import recorded
+    from course_utils.lessons.source import CHECK, notebook_of, role
+
+    notebook = notebook_of(course, lesson, solved=True)
+    notebook.cells = [cell for cell in notebook.cells if role(cell) != CHECK]  # they show nothing of a GPU's
+    if not any(map(recorded.is_tagged, notebook.cells)):
+        return 0
+    execute(notebook, course.root, device="cuda")
+    make_steady(notebook)
+    return recorded.keep(lesson, notebook, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+
+
 # --- running it --------------------------------------------------------------------------------------
 
 
-def execute(notebook: NotebookNode, root: Path) -> None:
-    """Runs every cell in a fresh kernel of this Python, on the CPU, in an empty folder.
+def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
+    """Runs every cell in a fresh kernel of this Python, in an empty folder.
 
     Raises `BuildError` for the first cell that raises or runs longer than `CELL_TIMEOUT` seconds.
     """
@@ -149,7 +173,7 @@ def execute(notebook: NotebookNode, root: Path) -> None:
             on_cell_start=lambda cell, cell_index: running.update(cell=cell, index=cell_index),
         )
         try:
-            client.execute(cleanup_kc=True, env=kernel_environment(root, Path(folder)))
+            client.execute(cleanup_kc=True, env=kernel_environment(root, Path(folder), device))
         except CellTimeoutError:
             raise BuildError(f"{_cell(running)} was still running after {CELL_TIMEOUT} seconds") from None
         except DeadKernelError:
@@ -159,11 +183,11 @@ def execute(notebook: NotebookNode, root: Path) -> None:
             raise BuildError(f"{_cell(running)} {raised}\n\n{_without_colours(str(error))}") from None
 
 
-def kernel_environment(root: Path, folder: Path) -> dict[str, str]:
+def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[str, str]:
     """The environment in which a lesson's outputs come out the same on every run and machine.
 
     `root`: the course; `folder`: an empty folder for its record and for all that programs keep between
-    runs. No GPU is visible in it.
+    runs; `device`: what lessons run on. On the CPU no GPU is visible.
     """
     import matplotlib
 
@@ -171,8 +195,8 @@ def kernel_environment(root: Path, folder: Path) -> dict[str, str]:
     return kept | {
         "COURSE_ROOT": str(root),
         "COURSE_RECORD": str(folder / "record.jsonl"),
-        "COURSE_DEVICE": "cpu",
-        "CUDA_VISIBLE_DEVICES": "",
+        "COURSE_DEVICE": device,
+        **({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}),
         # The package that builds is the one that the lesson imports, wherever the other one is installed.
         "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
         "PYTHONHASHSEED": "0",

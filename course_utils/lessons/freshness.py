@@ -18,7 +18,9 @@ from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.notebook_files import cells_digest
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_BUILDERS = tuple(f"lessons/{name}.py" for name in ("freshness", "source", "build", "notebook_files"))
+_BUILDERS = tuple(
+    f"lessons/{name}.py" for name in ("freshness", "source", "build", "notebook_files", "recorded")
+)
 
 # Modules whose text or picture ends up in a lesson, whoever calls them.
 _DRAWING = re.compile(r"course_utils\.(grading\.report|reader\.progress|draw|explore)\b")
@@ -72,6 +74,8 @@ def source_digest(course: Course, lesson: Lesson) -> str:
     digest = hashlib.sha256()
     for text in (source, repository(course.root) or "", *(_text(_PACKAGE / name) for name in _BUILDERS)):
         _add(digest, text)
+    if (records := course.root / "notebooks" / "recorded" / f"{lesson.slug}.json").is_file():
+        _add(digest, _text(records))
     for name in lesson.exercise_names:
         _add(digest, _text(course.root / "exercises" / lesson.topic / f"{name}.py"))
     for module in what_draws(source):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import sys
@@ -36,7 +35,6 @@ class Connection:
                 "token": token.hex(),
                 "memory": memory,
                 "processes": processes,
-                "address_space": 0 if _has_cuda() else memory,
                 "preload": preload,
             }
             self.server = client.ask(request, [*ends, *hand_over])
@@ -75,10 +73,3 @@ def found_here() -> dict[str, Any]:
         "recursion_limit": sys.getrecursionlimit(),
         "folder": folder,
     }
-
-
-@functools.cache
-def _has_cuda() -> bool:
-    # A limit on the address space would keep CUDA from starting: it reserves far more than it uses.
-    torch = sys.modules.get("torch")
-    return Path("/dev/nvidiactl").exists() if torch is None else torch.version.cuda is not None

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_utils.processes import transport
+from course_utils.processes import memory_limit, transport
 from course_utils.processes.stacks import Raised, raised
 
 LINUX = sys.platform == "linux"
@@ -41,15 +41,15 @@ _getpid, _exit = os.getpid, os._exit  # an answer may replace these
 class Birth:
     """What a new process is given: its connections, its limits, its folder for temporary files.
 
-    `address_space` is a limit in bytes on top of what it has, or 0 for none; `handed_over` are
-    descriptors that its first call knows what to do with.
+    `memory` is a limit in bytes on top of what it has; `handed_over` are descriptors that its first call
+    knows what to do with.
     """
 
     token: bytes
     call_fd: int
     output_fd: int
     dump_fd: int
-    address_space: int
+    memory: int
     folder: str
     server_pid: int
     handed_over: tuple[int, ...] = ()
@@ -126,13 +126,7 @@ def _settle(birth: Birth) -> None:
     tempfile.tempdir = None
     # What is defined in a notebook belongs to `__main__`; the server's own is not it.
     sys.modules["__main__"] = types.ModuleType("__main__")
-    if LINUX and birth.address_space:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        limit = used + birth.address_space
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        if most != resource.RLIM_INFINITY:  # inside another worker, whose limit holds for what it starts
-            limit = min(limit, most)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    memory_limit.set_limit(birth.memory, for_good=True)
     _start_torch()
 
 

@@ -27,6 +27,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,8 +141,8 @@ class Server:
     ) -> None:
         folder = tempfile.mkdtemp(prefix="course-")
         token = bytes.fromhex(request["token"])
-        limit = request["address_space"]
-        birth = Birth(token, call_fd, output_fd, dump_fd, limit, folder, os.getpid(), handed_over)
+        memory = request["memory"]
+        birth = Birth(token, call_fd, output_fd, dump_fd, memory, folder, os.getpid(), handed_over)
         try:
             pid = os.fork()
         except OSError:
@@ -254,12 +255,30 @@ class Server:
             ward.status.send(line.encode() + b"\n")
 
 
+@contextlib.contextmanager
+def _no_gpu_is_asked_for() -> Iterator[None]:
+    """After torch has asked CUDA whether there is a GPU, forks of this process cannot use one."""
+    import torch
+
+    is_available = torch.cuda.is_available
+    torch.cuda.is_available = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = is_available
+        concluded = sys.modules.get("torch.utils._triton")
+        for kept in list(vars(concluded).values()) if concluded else ():
+            if hasattr(kept, "cache_clear"):
+                kept.cache_clear()
+
+
 def warm(modules: list[str] | tuple[str, ...]) -> None:
     """Imports modules, and makes what they have left cheap to fork."""
-    for name in modules:
-        if name not in sys.modules:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+    with _no_gpu_is_asked_for():
+        for name in modules:
+            if name not in sys.modules:
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(name)
     gc.collect()
     # What is here now stays: a collection in a worker would copy the pages it looks at.
     gc.freeze()

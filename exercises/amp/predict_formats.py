@@ -4,7 +4,7 @@
 The first line is answered. Replace every `...`, before you run any of the lines.
 
 - float16 has 10 bits of mantissa and goes from 6e-8 to 65504; bfloat16 has 7 and goes from 9e-41 to 3e38.
-- `float8_e4m3fn` goes up to 448 and has no infinity.
+- `float8_e4m3fn` has 3 bits of mantissa and goes up to 448.
 
 Ordinary numbers must be exact. For tiny ones, such as `1e-8`, 1 percent is near enough.
 """
@@ -34,7 +34,7 @@ def predict_formats() -> dict:
         "t(70000.).half()": torch.inf,  # an example: this one is answered
         # large
         "t(300.).half() * 300 / 300": ...,
-        "t(1000.).to(torch.float8_e4m3fn)": ...,
+        "t(440.).to(torch.float8_e4m3fn)": ...,
         # tiny
         "t(4e-8).half()": ...,
         "t(4e-8).bfloat16()": ...,
@@ -56,7 +56,7 @@ _WHYS = {
     "t(70000.).half()": "float16 ends at 65504. What lies well beyond becomes infinite.",
     "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
     "brings an infinity back.",
-    "t(1000.).to(torch.float8_e4m3fn)": "float8 e4m3 stops at its largest number.",
+    "t(440.).to(torch.float8_e4m3fn)": "From 256 on the numbers of float8 e4m3 are 32 apart, and 448 is the last.",
     "t(4e-8).half()": "The result is the nearest multiple of `2**-24`, about 6e-8.",
     "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
     "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",

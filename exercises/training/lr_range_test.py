@@ -49,7 +49,7 @@ def lr_range_test(
 
 _SETUP = """
 torch.manual_seed(0)
-x = torch.randn(80, 3, device=device)
+x = torch.randn(80, 3).to(device)
 y = 2 * x[:, :1].abs() + x[:, 1:2]
 batches = [(x[i : i + 8], y[i : i + 8]) for i in range(0, 80, 8)]
 model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).to(device)
