@@ -250,7 +250,8 @@ def _conduct(
     """The inside of a fork: runs the checks and tells what came of each. `alone`: whoever made the call
     watches the time."""
     _settle_in(folder)
-    _show_gpus(any(_uses_gpus(checks[name], place) for name, place in todo))
+    if not any(_uses_gpus(checks[name], place) for name, place in todo):
+        worker_process.hide_gpus()
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)
@@ -285,13 +286,6 @@ def _uses_gpus(check: Check, place: Place) -> bool:
     return place.device == "cuda" or "cuda" in check.needs
 
 
-def _show_gpus(wanted: bool) -> None:
-    """Where none is wanted, this process sees none: backward then starts no thread, which a fork would not
-    take along, and what compiles asks for nothing that is not used."""
-    if not wanted:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
 # --- on ranks --------------------------------------------------------------------------------------------
 
 
@@ -310,6 +304,7 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
                 deadline=deadline,
                 preload=(*PRELOAD, *imported),
                 plain=True,
+                gpus=_uses_gpus(check, place),
             )
         )
     except workers.WorkersError as error:
@@ -336,9 +331,7 @@ def _conduct_rank(
 ) -> None:
     _settle_in(folder)
     (check,) = checks.values()
-    place = Place(device, rank, world_size)
-    _show_gpus(_uses_gpus(check, place))
-    outcome = _outcome(check, answer, place, None)
+    outcome = _outcome(check, answer, Place(device, rank, world_size), None)
     worker_process.tell(outcome.as_plain())
 
 

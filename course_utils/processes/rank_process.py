@@ -28,6 +28,7 @@ def run_rank(
     args: tuple[Any, ...],
     backend: str,
     port: int,
+    gpus: bool,
     around: Callable[[int], AbstractContextManager[Any]] | None = None,
 ) -> Any:
     """`function(rank, world_size, *args)` inside a process group of `world_size` ranks. `around` is entered
@@ -41,7 +42,9 @@ def run_rank(
         # Otherwise gloo looks up this machine by its name: slow, and without a network it may fail.
         GLOO_SOCKET_IFNAME=LOOPBACK,
     )
-    if "nccl" in backend:
+    if not gpus:
+        worker_process.hide_gpus()
+    elif "nccl" in backend:
         torch.cuda.set_device(rank)
     # Rank 0 was handed a socket that listens already: nobody can take its port, and nobody is too early.
     listening = {"master_listen_fd": worker_process.handed_over[0]} if rank == 0 else {}

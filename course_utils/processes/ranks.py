@@ -57,15 +57,18 @@ def ranks(
     deadline: float = DEADLINE,
     preload: Sequence[str] = (),
     plain: bool = False,
+    gpus: bool = True,
 ) -> list[Result]:
     """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each.
 
     The backend is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
     only wait for each other are "timed out", with their position, before the deadline. Nothing is left
-    running. `preload` is that of `Worker`, `plain` that of its `call`. Raises `TypeError` when the function
-    or an argument cannot be sent, `WorkersError` when no process could be started.
+    running. `preload` is that of `Worker`, `plain` that of its `call`; without `gpus` they see none. Raises
+    `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could be
+    started.
     """
-    return once_more(lambda: attempt(function, world_size, args, deadline, preload, plain=plain)[0])
+    how = {"plain": plain, "gpus": gpus}
+    return once_more(lambda: attempt(function, world_size, args, deadline, preload, **how)[0])
 
 
 def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
@@ -86,6 +89,7 @@ def attempt(
     logs: Sequence[IO[bytes]] = (),
     around: Callable[[int], AbstractContextManager[Any]] | None = None,
     plain: bool = False,
+    gpus: bool = True,
 ) -> tuple[list[Result], float]:
     """`ranks` once; also when those were ended that had not ended (infinite: none was). `around` is entered
     in each rank with the descriptor of its file of `logs`."""
@@ -99,9 +103,9 @@ def attempt(
                 hand_over = (listening.fileno(),) if rank == 0 else ()
                 hand_over += tuple(log.fileno() for log in logs[rank : rank + 1])
                 workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
-        backend = _backend(world_size)
+        backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
         for rank, worker in enumerate(workers):
-            given = function, rank, world_size, args, backend, port, around
+            given = function, rank, world_size, args, backend, port, gpus, around
             worker.begin(run_rank, *given, plain=plain)
         return _await_all(workers, deadline)
     finally:
@@ -215,7 +219,3 @@ class _Stillness:
 
 def _all_meet(positions: dict[int, Position | None]) -> bool:
     return all(at is not None and at.meets_others for at in positions.values())
-
-
-def _backend(world_size: int) -> str:
-    return "cpu:gloo,cuda:nccl" if machine.serves("cuda", world_size) else "gloo"

@@ -50,5 +50,7 @@ def _compile_once() -> None:
 
 
 _do_not_time_guards()
-with contextlib.suppress(Exception):  # where nothing can be compiled, the checks will say so
-    _compile_once()
+# Dynamo asks CUDA for a GPU that is there, and after that no fork of this process could use it.
+if not torch.cuda.device_count():
+    with contextlib.suppress(Exception):  # where nothing can be compiled, the checks will say so
+        _compile_once()

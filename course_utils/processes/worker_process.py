@@ -103,6 +103,12 @@ def run_fork(say_done: int, function: Callable[..., Any], *args: Any) -> None:
     _exit(code)
 
 
+def hide_gpus() -> None:
+    """From now on, this process sees no GPU. Then backward starts no thread, which forks would not take
+    along, and what compiles asks for nothing that it does not use."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def set_child_subreaper() -> bool:
     """From now on, orphans among this process's descendants become its children. False: not possible here."""
     return LINUX and _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0

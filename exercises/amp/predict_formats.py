@@ -56,7 +56,7 @@ _WHYS = {
     "t(70000.).half()": "float16 ends at 65504. What lies well beyond becomes infinite.",
     "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
     "brings an infinity back.",
-    "t(440.).to(torch.float8_e4m3fn)": "From 256 on the numbers of float8 e4m3 are 32 apart, and 448 is the last.",
+    "t(440.).to(torch.float8_e4m3fn)": "From 256 to 448, its last number, float8 e4m3 has steps of 32.",
     "t(4e-8).half()": "The result is the nearest multiple of `2**-24`, about 6e-8.",
     "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
     "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",
