@@ -115,6 +115,19 @@ def test_wrong_answers_are_told_by_a_check_and_a_symptom(tmp_path):
         assert line in text, text
 
 
+def test_of_one_notebook_the_reports_on_what_failed_stand_below_the_table(tmp_path):
+    raises = "def plus_one(x):\n    raise ValueError('\x1b[2J')"
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, "def centre(x):\n    return -x", raises)
+    text = table(path)
+    for line in ("✗ centre: not yet · 0 of 2 checks\n", "Why: To centre is to subtract the mean.\n"):
+        assert line in text, text
+    assert "✗ plus_one: not yet, it raised" in text
+    assert "`ValueError: \\x1b[2J`" in text and "\x1b" not in text
+    assert "scale:" not in text, "it was not attempted"
+    text = table(path, path)
+    assert "Why:" not in text and "course check with its notebook alone, or --json" in text
+
+
 def test_what_was_raised_is_told_at_its_line(tmp_path):
     cells = [IMPORTS, "def centre(x):\n    return x", "def plus_one(x):\n    x = UNKNOWN\n    return x"]
     exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
