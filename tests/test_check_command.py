@@ -173,8 +173,9 @@ def test_answers_write_no_files_beside_the_notebook(tmp_path):
 def test_what_lies_beside_the_notebook_can_be_imported(tmp_path):
     (tmp_path / "my_helpers.py").write_text("def mean(x):\n    return x.mean()\n")
     cells = [IMPORTS, "from my_helpers import mean", "def centre(x):\n    return x - mean(x)"]
-    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
     assert states(graded)["centre"] == "passed"
+    assert exit_code == 1, "the others are not attempted"
 
 
 def test_what_a_library_leaves_running_is_not_the_readers(tmp_path):

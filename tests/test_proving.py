@@ -512,3 +512,9 @@ def test_the_exercise_in_the_readme_holds(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
     monkeypatch.setattr(sys, "path", sys.path)
     assert cli.main(["prove", "last_column"]) == 0, capsys.readouterr().out
+    path = tmp_path / "exercises/tensors/last_column.py"
+    path.write_text(path.read_text().replace('with expect.left_alone(t.x, what="`x`"):', "if True:"))
+    catalog._load.cache_clear()
+    assert cli.main(["prove", "last_column"]) == 1
+    told = capsys.readouterr().out
+    assert "`last_column` also writes to `x` (`x.add_(1)`" in told and "✗ last_column: 1 fault (" in told
