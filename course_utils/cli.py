@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from course_utils.lessons.catalog import CourseError
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
@@ -25,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser(command).parse_args(rest)
     try:
         return _RUN[command](given)
+    except CourseError as error:
+        print(error, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 
@@ -140,11 +145,7 @@ def _progress(given: argparse.Namespace) -> int:
     from course_utils.reader.record import open_record
 
     course = catalog.load()
-    try:
-        here = course.lesson(Path(given.lesson).stem) if given.lesson else None
-    except catalog.CourseError as error:
-        print(error)
-        return 2
+    here = course.lesson(Path(given.lesson).stem) if given.lesson else None
     print(Progress(course, open_record(), here))
     return 0
 

@@ -78,6 +78,14 @@ def test_rows_name_what_fails_and_what_does_not():
     assert caught.value.lines == ["0 is even", "wrong for `0`, `2`; right for `1`, `3`"]
 
 
+def test_a_later_row_that_raises_is_one_that_fails():
+    with pytest.raises(expect.Mismatch) as caught, Rows() as rows:
+        for n in (2, 0, 1):
+            with rows.of(f"`{n}`"):
+                expect.true(1 / n == 1, "not 1")
+    assert caught.value.lines == ["not 1", "wrong for `2`, `0`; right for `1`"]
+
+
 def test_rows_raise_what_comes_first():
     with pytest.raises(ZeroDivisionError), Rows() as rows:
         with rows.of("`a`"):

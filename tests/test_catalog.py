@@ -142,6 +142,12 @@ def test_names_that_nobody_has(root, word, ask):
         getattr(catalog.load(root), ask)(word)
 
 
+def test_an_exercise_that_no_lesson_places(root):
+    write(root, "exercises/numbers/triple.py", EXERCISE.replace("double", "triple"))
+    with pytest.raises(CourseError, match=r"exercises/numbers/triple\.py is there.*source/01_numbers\.md"):
+        catalog.load(root).exercise("triple")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -160,7 +166,7 @@ def test_an_exercise_that_is_not_whole(root, old, new, said):
 
 def test_an_exercise_file_that_raises_is_not_left_imported(root):
     write(root, "exercises/numbers/double.py", EXERCISE + "\nunknown\n")
-    with pytest.raises(NameError):
+    with pytest.raises(CourseError, match=r"double\.py, line 17: NameError: name 'unknown' is not defined"):
         catalog.load(root).exercise("double")
     assert "exercises.numbers.double" not in sys.modules
 

@@ -115,6 +115,19 @@ def test_wrong_answers_are_told_by_a_check_and_a_symptom(tmp_path):
         assert line in text, text
 
 
+def test_of_one_notebook_the_reports_on_what_failed_stand_below_the_table(tmp_path):
+    raises = "def plus_one(x):\n    raise ValueError('\x1b[2J')"
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, "def centre(x):\n    return -x", raises)
+    text = table(path)
+    for line in ("✗ centre: not yet · 0 of 2 checks\n", "Why: To centre is to subtract the mean.\n"):
+        assert line in text, text
+    assert "✗ plus_one: not yet, it raised" in text
+    assert "`ValueError: \\x1b[2J`" in text and "\x1b" not in text
+    assert "scale:" not in text, "it was not attempted"
+    text = table(path, path)
+    assert "Why:" not in text and "course check with its notebook alone, or --json" in text
+
+
 def test_what_was_raised_is_told_at_its_line(tmp_path):
     cells = [IMPORTS, "def centre(x):\n    return x", "def plus_one(x):\n    x = UNKNOWN\n    return x"]
     exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
@@ -160,8 +173,9 @@ def test_answers_write_no_files_beside_the_notebook(tmp_path):
 def test_what_lies_beside_the_notebook_can_be_imported(tmp_path):
     (tmp_path / "my_helpers.py").write_text("def mean(x):\n    return x.mean()\n")
     cells = [IMPORTS, "from my_helpers import mean", "def centre(x):\n    return x - mean(x)"]
-    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
     assert states(graded)["centre"] == "passed"
+    assert exit_code == 1, "the others are not attempted"
 
 
 def test_what_a_library_leaves_running_is_not_the_readers(tmp_path):

@@ -1,8 +1,11 @@
 """How an exercise is put together, and what its decorators refuse."""
 
+import pydoc
+
 import pytest
 
-from course_utils.exercise import Exercise, snake_case
+from course_utils import exercise as room
+from course_utils.exercise import Exercise, expect, snake_case
 from course_utils.exercise.form import ISOLATED_DEADLINE, PLAIN_DEADLINE
 
 
@@ -99,3 +102,16 @@ def test_two_starters_are_refused(exercise):
 )
 def test_names_of_files(name, file):
     assert snake_case(name) == file
+
+
+def test_pydoc_shows_what_an_exercise_may_use():
+    shown = pydoc.plain(pydoc.render_doc(room))
+    assert [
+        name for name in ("Exercise", "Edit", "Wrong", "Table", "Rows") if f"class {name}(" not in shown
+    ] == []
+    shown = pydoc.plain(pydoc.render_doc(expect))
+    used = {
+        name for name, value in vars(expect).items() if getattr(value, "__module__", "") == expect.__name__
+    }
+    public = {name for name in used if not name.startswith("_")} | {"given", "call"}
+    assert [name for name in public if f" {name}(" not in shown] == []

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from course_utils import machine
-from course_utils.exercise import Check, Exercise, Table, Trait, expect
+from course_utils.exercise import Check, Exercise, Rows, Table, Trait, expect
 from course_utils.exercise.form import NEEDS
 from course_utils.exercise.kits import ranks
 from course_utils.exercise.states import (
@@ -631,6 +631,21 @@ def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
     assert (report.state, report.told_by, report.why) == (RAISED, "of_a_factor", "")
     report = attempt.grade(an_exercise(of_a_factor, of_rows), lambda x: x.view(7))
     assert (report.state, report.why) == (RAISED, "A sum is divided by how many there are.")
+
+
+def test_a_row_in_which_an_answer_raises_is_shown_after_another_failure_too():
+    def in_rows(mean):
+        with Rows() as rows:
+            for n in (1, 2, 3):
+                with rows.of(f"`{n}`"):
+                    t = expect.given(f"x = torch.arange({n}.0)", mean=mean)
+                    expect.equal(t.call("mean(x)"), t.x.mean())
+
+    answer = typed("def answer(x):\n    if len(x) == 2:\n        raise ValueError('no')\n    return x[0]")
+    report = attempt.grade(an_exercise(right, in_rows), answer)
+    assert [outcome.state for outcome in report.outcomes] == [WRONG, RAISED]
+    told = [line.strip() for line in str(report).splitlines()]
+    assert told[-5:-1] == ["for", "x = torch.arange(2.0)", "mean(x)", "`ValueError: no`"]
 
 
 def test_an_import_is_not_cut_off_half_way(tmp_path, monkeypatch):

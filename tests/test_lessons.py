@@ -417,8 +417,8 @@ def test_missing_and_without_a_source(copy_of_built, capsys):
 
 def test_missing_exercise_is_named(copy_of_built, capsys):
     (copy_of_built / "exercises" / "shapes" / "flip_rows.py").unlink()
-    assert run_build([], check=True, force=False, solved=None) == 1
-    assert "flip_rows.py is missing" in capsys.readouterr().out
+    with pytest.raises(CourseError, match=r"flip_rows\.py is missing"):
+        run_build([], check=True, force=False, solved=None)
     assert run_build([], check=False, force=True, solved=None) == 1
     assert "flip_rows.py is missing" in capsys.readouterr().out
 
@@ -439,6 +439,20 @@ def test_a_new_exercise_makes_the_lesson_that_lists_them_all_stale(built, tmp_pa
         assert f"[02 {title}](02_more.ipynb) →" in notebook_of(two, two.lessons[0]).cells[-1].source
         digests.append(freshness.source_digest(two, two.lessons[0]))
     assert digests[0] == digests[2] != digests[1]
+
+
+def test_only_a_lesson_that_shows_the_map_is_made_from_all_lessons(tmp_path):
+    for call, told in (("progress()", None), ("progress(all=True)", "the map of the course")):
+        root = make_course(tmp_path / call, LESSON.replace("progress()", call))
+        (root / "notebooks" / "source" / "02_more.md").write_text("# More\n")
+        for title in ("Far", "Further"):
+            (root / "notebooks" / "source" / "03_far.md").write_text(f"# {title}\n")
+            course = catalog._load.__wrapped__(root)
+            why = freshness.why_stale(course, course.lessons[0])
+            notebook = notebook_of(course, course.lessons[0])
+            notebook.metadata["course"] = freshness.stamp(course, course.lessons[0], notebook)
+            write_notebook(course.lessons[0].notebook, notebook)
+        assert told in why if told else why is None
 
 
 def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkeypatch, capsys):
@@ -531,9 +545,9 @@ def test_check_imports_nothing_heavy(copy_of_built):
     assert done.stdout.splitlines()[-1] == "[] 0"
 
 
-def test_unknown_lesson_and_no_lessons(copy_of_built, tmp_path, monkeypatch, capsys):
-    assert run_build(["12"], check=False, force=False, solved=None) == 2
-    assert "'12'" in capsys.readouterr().out
+def test_unknown_lesson_and_no_lessons(copy_of_built, tmp_path, monkeypatch):
+    with pytest.raises(CourseError, match="'12'"):
+        run_build(["12"], check=False, force=False, solved=None)
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("COURSE_ROOT", str(tmp_path / "empty"))
     assert run_build([], check=True, force=False, solved=None) == 2

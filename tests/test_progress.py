@@ -36,7 +36,8 @@ def test_the_readme_lists_the_lessons_with_their_minutes():
         core, every = (
             lesson.reading + sum(c.minutes for c in cards if c.core or all_) for all_ in (False, True)
         )
-        assert f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |" in text
+        line = f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |"
+        assert line in text, f"in README.md, the table of lessons needs this line: {line}"
 
 
 def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):

@@ -33,6 +33,10 @@ _MODULES = ("cases", "expect", "given", "kits", "predict", "symptoms")
 _FROM_CASES = ("Rows", "Table", "Trait")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # What imports torch is imported when it is asked for: `course progress` lists exercises without it.
     if name in _MODULES:

@@ -1,7 +1,8 @@
 """`course check NOTEBOOK...`: grades the answers in readers' notebooks.
 
 The demonstrations in a notebook are not run; its answers (see `answers`) are, each in a fork of its own, with
-limits on time, memory and processes. Results are written as they come.
+limits on time, memory and processes. Results are written as they come; of one notebook alone also the report
+on each answer that failed.
 
 With `--json` the result is one object (schema: `check_schema.json` beside this file):
 
@@ -52,7 +53,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from course_utils.exercise.states import COULD_NOT_CHECK, NOT_ATTEMPTED, PASSED, symbol
+from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, symbol
 from course_utils.grading import notebooks
 from course_utils.grading.check_run import Outcome
 from course_utils.grading.notebooks import Graded
@@ -117,8 +118,14 @@ class _Tables:
         self._before = "\n"
 
     def end(self, graded: list[Graded]) -> None:
+        failed = [report for one in graded for report in one.reports if report.state in FAILED]
         if len(graded) > 1:
             print("\n" + _summary(graded))
+            if failed:
+                print("What is wrong with an answer: course check with its notebook alone, or --json.")
+            return
+        for report in failed:
+            print("\n" + "\n".join(map(_printable, str(report).splitlines())))
 
 
 def _record(reports: list[Report]) -> None:
@@ -159,7 +166,7 @@ def _check_as_data(outcome: Outcome) -> dict[str, Any]:
 
 
 def _as_table(one: Graded) -> str:
-    lines = [_on_one_line(one.path)]
+    lines = [_printable(str(one.path))]
     if one.error:
         return f"{lines[0]}\n  ✗ {one.error}"
     widths = max(len(r.exercise) for r in one.reports), max(len(r.state) for r in one.reports)
@@ -171,9 +178,9 @@ def _as_table(one: Graded) -> str:
     return "\n".join(lines)
 
 
-def _on_one_line(path: Path) -> str:
-    """The path as it can be printed anywhere: no name forges a line of the table."""
-    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in str(path))
+def _printable(text: str) -> str:
+    """The text as one line that can be printed anywhere: no name, and no answer, forges a line."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -201,8 +201,6 @@ def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
         if outcome.state == RAISED and error[-1:] and error[-1].startswith("at your line"):
             if error in told:
                 message = ["the same, at the same line"]
-            elif failed:
-                message = list(error)
             told.add(error)
         elif failed and outcome.state == WRONG:
             message = message[: 2 if message and message[0].startswith("for") else TOLD + 1]

@@ -37,14 +37,11 @@ def run_build(
     writes into that folder each lesson with the references in place of the starters; it is not run,
     which is for papermill to do, and the shipped notebooks are left alone. `record` runs the solved
     lessons on this machine's GPU and keeps what their cells tagged `gpu` show. Returns the exit code:
-    0 all is well, 1 something is stale or could not be built, 2 there is no such lesson.
+    0 all is well, 1 something is stale or could not be built, 2 there are no lessons. Raises `CourseError`
+    where there is no such lesson.
     """
-    try:
-        course = catalog.load()
-        lessons = [course.lesson(Path(name).stem) for name in names] or course.lessons
-    except CourseError as error:
-        print(error)
-        return 2
+    course = catalog.load()
+    lessons = [course.lesson(Path(name).stem) for name in names] or course.lessons
     if not lessons:
         print(f"There are no lessons in {course.root / 'notebooks' / 'source'}.")
         return 2
@@ -73,11 +70,7 @@ def run_build(
 
 def _say_what_is_stale(course: Course, lessons: list[Lesson], whole: bool) -> int:
     unknown = strays(course) if whole else []
-    try:
-        stale = {lesson.slug: why for lesson in lessons if (why := why_stale(course, lesson))}
-    except CourseError as error:
-        print(error)
-        return 1
+    stale = {lesson.slug: why for lesson in lessons if (why := why_stale(course, lesson))}
     for slug, why in stale.items():
         print(f"{slug} {why}")
     for path in unknown:

@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,14 +105,21 @@ class Course:
         try:
             return _card(path)
         except (OSError, SyntaxError, StopIteration, KeyError) as error:
-            raise CourseError(f"{path} is not a whole exercise: {type(error).__name__}") from None
+            raise CourseError(f"{path} is not a whole exercise: {type(error).__name__} {error}") from None
 
     def lesson_of(self, name: str) -> Lesson:
         """The lesson that places the exercise. Raises `CourseError` where none does."""
         for lesson in self.lessons:
             if name in lesson.exercise_names:
                 return lesson
-        raise CourseError(f"no lesson has an exercise called {name!r}")
+        for path in self.root.glob(f"exercises/*/{name}.py"):
+            topic = path.parent.name
+            source = next((one.source.name for one in self.lessons if one.topic == topic), f"NN_{topic}.md")
+            raise CourseError(
+                f"exercises/{topic}/{name}.py is there, and no lesson places it: its fence, the two lines "
+                f"```{{exercise}} {name} and ```, belongs into notebooks/source/{source}"
+            )
+        raise CourseError(f"no lesson has an exercise called {name!r}{nearest(name, self.exercise_names)}")
 
     def lesson(self, word: str) -> Lesson:
         """The lesson with this number, topic or slug. Raises `CourseError` where there is none."""
@@ -187,7 +195,7 @@ def _lesson(root: Path, source: Path, number: int, topic: str) -> Lesson:
 
 @functools.cache
 def _card(path: Path) -> Card:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
     made = next(
         node.value
         for node in tree.body
@@ -218,7 +226,7 @@ def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
 
 
 def load_exercise(path: Path, topic: str) -> Exercise:
-    """Loads one exercise file. Raises `CourseError` where the file is not a whole exercise."""
+    """Loads one exercise file. Raises `CourseError` where it does not run or is not a whole exercise."""
     module = _import(path, f"exercises.{topic}.{path.stem}")
     exercise = getattr(module, "exercise", None)
     if not isinstance(exercise, Exercise):
@@ -237,7 +245,7 @@ def load_exercise(path: Path, topic: str) -> Exercise:
 
 
 def load_solution(path: Path, answer_name: str, topic: str) -> Solution:
-    """Loads one solution file. Raises `CourseError` where it lacks the answer or a reason."""
+    """Loads one solution file. Raises `CourseError` where it does not run or lacks the answer or a reason."""
     module = _import(path, f"solutions.{topic}.{path.stem}")
     if not hasattr(module, answer_name):
         raise CourseError(f"{path} does not define {answer_name}")
@@ -263,9 +271,11 @@ def _import(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses and pickling look their module up
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except Exception as error:
         del sys.modules[name]
-        raise
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f", line {frame.lineno}" for frame in frames if frame.filename == str(path)]
+        raise CourseError(f"{path}{''.join(lines[-1:])}: {type(error).__name__}: {error}") from error
     return module
 
 

@@ -52,7 +52,8 @@ def why_stale(course: Course, lesson: Lesson) -> str | None:
     except (ValueError, KeyError, TypeError):
         return "is not a notebook that was built here"
     if made_from != source_digest(course, lesson):
-        return "is older than its source, an exercise of it, or what draws it"
+        course_map = ", the map of the course" if _draws_the_map(_text(lesson.source)) else ""
+        return f"is older than its source, an exercise of it{course_map}, or what draws it"
     return "was edited after it was built" if edited else None
 
 
@@ -86,11 +87,15 @@ def source_digest(course: Course, lesson: Lesson) -> str:
         *course.lessons[at + 1 : at + 2],
     ):  # linked at the end
         _add(digest, other.slug, other.title)
-    if re.search(r"\bprogress\(", source):  # draws the whole course
+    if _draws_the_map(source):
         for other in course.lessons:
             _add(digest, other.slug, other.title, *other.needs)
             _add(digest, *(repr(course.card(name)) for name in other.exercise_names))
     return digest.hexdigest()[:32]
+
+
+def _draws_the_map(source: str) -> bool:
+    return "progress(all=True)" in source
 
 
 def what_draws(source: str) -> list[str]:

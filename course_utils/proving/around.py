@@ -29,6 +29,11 @@ _RESULTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[..., 
     "made contiguous": (lambda t: t.contiguous(), lambda t, given: not t.is_contiguous() and t.numel() > 1),
     "of another dtype": (lambda t: _other_dtype(t), lambda t, given: t.dtype in _OTHER),
 }
+# What is done to an argument, in words.
+_ARGUMENTS = {
+    "cloned at entry": "works on a copy of `{0}` (`{0} = {0}.clone()` before all else)",
+    "changed": "also writes to `{0}` (`{0}.add_(1)` before it returns)",
+}
 # What an annotation says of something that may be, or may hold, a tensor.
 _TENSOR = {"Tensor", "Parameter", "Any", "object"}
 _BARE = ("", "list", "tuple", "dict")
@@ -62,8 +67,8 @@ def around(source: str, answer_name: str) -> list[Mutant]:
                 found.append(Mutant(what, source, ("result", method.name, change), True))
         for arg in method.args.posonlyargs + method.args.args:
             if arg.arg not in ("self", "ctx", "cls") and _may_be_tensor(_kind(arg.annotation)):
-                for change in ("cloned at entry", "changed"):
-                    what = f"`{arg.arg}` {change} in `{method.name}`"
+                for change, says in _ARGUMENTS.items():
+                    what = f"`{method.name}` {says.format(arg.arg)}"
                     found.append(Mutant(what, source, (change, method.name, arg.arg), True))
     return found
 

@@ -81,26 +81,27 @@ class Bench:
         self._deadlines = {check.name: check.deadline for check in self.exercise.checks}
         source, answer = self.solution.source, self.exercise.answer_name
         self.mutants = [*mutants(source), *around(source, answer)]
-        self.unusable: list[str] = []
+        self.trouble = ""  # why no mutant can be tried
 
     def __enter__(self) -> Bench:
         here = [check for check in self._checks() if not check.ranks]
         result = self._call(_time_reference, [check.name for check in here], deadline=300)
         if result.state != "returned":
-            raise RuntimeError(f"the reference of {self.name}: {result.describe()}")
+            self.trouble = f"the reference {result.describe()}"
+            return self
         for check in self._checks():
             if check.ranks:
                 outcome = attempt.on_ranks(check, self.solution.reference, Place(), check.deadline)
                 result.value[check.name] = outcome.state, outcome.seconds
-        for name, (state, seconds) in result.value.items():
-            if state == PASSED:
-                self._times[name] = max(AT_LEAST, TIMES * seconds)
-            else:
-                self.unusable.append(name)
+        self._times = {name: max(AT_LEAST, TIMES * seconds) for name, (_, seconds) in result.value.items()}
+        if failing := [name for name, (state, _) in result.value.items() if state != PASSED]:
+            self.trouble = f"the reference does not pass {', '.join(failing)}"
+            return self
         same = Mutant("nothing changed", ast.unparse(ast.parse(self.solution.source)))
         whole = self.try_mutant(same, patient=True)
         if whole.state != SURVIVED:
-            raise RuntimeError(f"{self.name}: what is rejected is no mutant, but the reference: {whole}")
+            why = f"without what stands below `# Other right answers` ({whole.check or 'it'}: {whole.how})"
+            self.trouble = f"the reference does not pass {why}"
         return self
 
     def __exit__(self, *_: object) -> None:

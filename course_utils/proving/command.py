@@ -12,13 +12,13 @@ from course_utils.proving import laws
 
 
 def run(names: list[str], sample: int | None = None) -> int:
-    """Proves the exercises, all of them without a name; prints the faults. 0 where there is none."""
+    """Proves the exercises, all of them without a name; prints the faults. 0 where there is none.
+
+    Raises `CourseError` where there is no such exercise, or a file of one is not whole.
+    """
     course = catalog.load()
-    unknown = [name for name in names if name not in course.exercise_names]
-    if unknown:
-        for name in unknown:
-            print(f"no lesson has an exercise called {name!r}{catalog.nearest(name, course.exercise_names)}")
-        return 2
+    for name in names:
+        course.lesson_of(name)
     # As in a reader's kernel: nothing in the course's folder can be imported by name.
     sys.path = [entry for entry in sys.path if Path(entry).resolve() != course.root]
     client.warm_up()
@@ -30,6 +30,6 @@ def run(names: list[str], sample: int | None = None) -> int:
             for fault in faults:
                 print(f"  {law}: {fault}", flush=True)
         bad += bool(found)
-        says = f"{found} faults" if found else "holds"
+        says = f"{found} fault{'s' * (found > 1)}" if found else "holds"
         print(f"{'✗' if found else '✓'} {name}: {says} ({time.perf_counter() - started:.1f} s)", flush=True)
     return 1 if bad else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import torch
 
 from course_utils import machine
 from course_utils.exercise import Exercise, Mistake
-from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, WRONG
+from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED, WRONG
 from course_utils.grading import attempt
 from course_utils.grading.report import Report
 from course_utils.grading.starter import is_starter
@@ -90,10 +91,16 @@ def starter(exercise: Exercise) -> Iterator[str]:
         nonsense.__name__ = exercise.answer_name
     reports = bench.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     if reports[0].state not in FAILED:
-        yield f"what the reader starts from is {reports[0].state}"
+        yield f"what the reader starts from {_came_out(reports[0])}"
     for report in reports[1:]:
         if report.state not in FAILED:
-            yield f"an answer of another kind is {report.state}"
+            yield f"an answer of another kind {_came_out(report)}"
+
+
+def _came_out(report: Report) -> str:
+    """What became of an answer, as the end of a sentence about it."""
+    said = {WRONG: "is wrong", RAISED: "raised an error", COULD_NOT_CHECK: "could not be checked"}
+    return said.get(report.state, report.state)
 
 
 def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
@@ -103,7 +110,7 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
     reports = bench.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     for answer, report in zip(answers, reports, strict=True):
         if report.state != PASSED:
-            yield f"{answer.__name__}, a right answer, is {report.state}:\n{report}"
+            yield f"{answer.__name__}, a right answer, {_came_out(report)}:\n{report}"
         unknown = {o.check for o in report.outcomes if o.state == COULD_NOT_CHECK}
         if unknown - lacking:
             yield f"{answer.__name__} could not be checked by {', '.join(sorted(unknown - lacking))}"
@@ -120,7 +127,8 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
 def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True) -> Iterator[str]:
     """Every mistake is rejected, first by the check that it names, and each report can be read.
 
-    The names of the checks that reject one are added to `rejecting`. Not `whole`: no check runs after the
+    It is graded on the CPU: what is wrong there may fail earlier elsewhere. The names of the checks that
+    reject one are added to `rejecting`. Not `whole`: no check runs after the
     one that a mistake names.
     """
     exercise, solution = course.exercise(name), course.solution(name)
@@ -131,7 +139,7 @@ def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True)
     def graded(pair: tuple[Mistake, Any]) -> Report:
         names = [check.name for check in exercise.checks]
         upto = len(names) if whole or pair[0].told_by not in known else names.index(pair[0].told_by) + 1
-        return attempt.grade(replace(exercise, checks=exercise.checks[:upto]), pair[1])
+        return attempt.grade(replace(exercise, checks=exercise.checks[:upto]), pair[1], devices=["cpu"])
 
     reports = bench.mapped(exercise, graded, zip(solution.mistakes, answers, strict=True))
     for mistake, answer, report in zip(solution.mistakes, answers, reports, strict=True):
@@ -143,7 +151,7 @@ def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True)
         elif report.state not in FAILED:
             lacking = next(c for c in exercise.checks if c.name == mistake.told_by).needs
             if all(map(machine.has, lacking)):
-                yield f"the mistake {mistake.label!r} is {report.state}"
+                yield f"the mistake {mistake.label!r} {_came_out(report)}"
         elif report.told_by != mistake.told_by:
             by = f"is told by {report.told_by}, not {mistake.told_by}"
             yield f"the mistake {mistake.label!r} {by}\n{report}"
@@ -199,14 +207,15 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
     exercise, solution = course.exercise(name), course.solution(name)
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
     with bench.Bench(course.root, name) as one:
-        for check in one.unusable:
-            yield f"the reference does not pass {check} where its mutants are graded"
+        if one.trouble:
+            yield f"none was tried: {one.trouble}"
+            return
         listed = solution.equivalent
         tried = {v.mutant.description: v for v in one.try_all(one.sample(count), listed)}
         rejecting |= {verdict.check for verdict in tried.values()}
         for description, verdict in tried.items():
             if verdict.state == bench.SURVIVED and description not in listed:
-                yield f"a mutant survives: {description}"
+                yield _survives(description, solution)
         by_name = {mutant.description: mutant for mutant in one.mutants}
         for description, why in listed.items():
             if description not in by_name:
@@ -222,6 +231,13 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
                 continue
             if not any(one.try_mutant(m, only=check.name).state == bench.REJECTED for m in one.mutants):
                 yield f"check {check.name} rejects no wrong answer at all"
+
+
+def _survives(description: str, solution: Solution) -> str:
+    line = re.match(r"line (\d+):", description)
+    shown = f", in `{solution.source.splitlines()[int(line[1]) - 1].strip()}`" if line else ""
+    todo = "Add a check that sees it, or list it in `equivalent` with the reason."
+    return f"no check sees this change of the reference: {description}{shown}. {todo}"
 
 
 def starter_as_typed(exercise: Exercise) -> Any:
