@@ -1,7 +1,8 @@
 """Twenty notebooks of five exercises through `course check`, otter-grader and nbgrader, in one run.
 
-All three call the same check functions on the same answers. The peers live in a virtual environment of
-their own, given by PEERS (`make bench-peers` makes it).
+All three call the same check functions on the same answers, each as its command does by itself: `course
+check` grades as many notebooks at a time as there are cores, the others one after another. The peers live in
+a virtual environment of their own, given by PEERS (`make bench-peers` makes it).
 """
 
 import os
@@ -29,9 +30,10 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         solved = solved_notebooks(Path(folder), LIGHT, NOTEBOOKS)
         one_more = min(one_more_notebook(LIGHT) for _ in range(3))
+        alone = min(one_more_notebook(LIGHT, "--jobs", "1") for _ in range(3))
         otter = _otter(peers, Path(folder) / "otter", answers, solved)
         nbgrader = _nbgrader(peers, Path(folder) / "nbgrader", answers)
-    said = f"{1000 * one_more:.0f} ms"
+    said = f"{1000 * one_more:.0f} ms; one at a time {1000 * alone:.0f} ms"
     return [
         Row(
             "one notebook: nbgrader / course check",
