@@ -35,10 +35,8 @@ set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} ${TORCH_CXX_FLAGS}")
 _NAME_LIBRARIES = """\
 find_library(TORCH_CPU torch_cpu PATHS "@ROOT@/lib" NO_DEFAULT_PATH REQUIRED)
 find_library(C10 c10 PATHS "@ROOT@/lib" NO_DEFAULT_PATH REQUIRED)
-set(TORCH_LIBRARIES ${TORCH_CPU} ${C10})
-if(NOT APPLE)
-  list(APPEND TORCH_LIBRARIES "-Wl,--allow-shlib-undefined")
-endif()
+find_library(TORCH torch PATHS "@ROOT@/lib" NO_DEFAULT_PATH REQUIRED)
+set(TORCH_LIBRARIES "-Wl,--no-as-needed,--allow-shlib-undefined" ${TORCH} ${TORCH_CPU} ${C10})
 include_directories(SYSTEM "@ROOT@/include" "@ROOT@/include/torch/csrc/api/include")
 add_compile_definitions(_GLIBCXX_USE_CXX11_ABI=@ABI@)
 """
