@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx, jit, nn
 
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.draw.words import LETTER, Words
 from course_utils.watching.compiled_source import dedented
 
@@ -316,19 +316,19 @@ def _shown(form: Form) -> list[tuple[int, str]]:
 def _form(scene: Scene, form: Form, x: float, y: float) -> float:
     """Draws one form at a place; returns where it ends."""
     height = len(_shown(form)) * ROW + 12
-    scene.words.append(Words(x + 1, y + 8, form.name, HEAD, bold=True))
+    scene.write(x + 1, y + 8, form.name, HEAD, bold=True)
     y += 20
-    scene.boxes.append(Box(x, y, COLUMN, height, dashed=bool(form.refused), key=form.name))
+    scene.box(x, y, COLUMN, height, dashed=bool(form.refused), key=form.name)
     at, before = y + 6 + ROW / 2, -1
     for number, text in _shown(form):
         words = Words(x + (8 if form.refused else NUMBER + 4), at, text, CODE, code=not form.refused)
         if number > before:
-            scene.words.append(Words(x + NUMBER - 4, at, str(number + 1), SMALL - 1.5, "end", faint=True))
+            scene.write(x + NUMBER - 4, at, str(number + 1), SMALL - 1.5, "end", faint=True)
         before = number
         if number in form.lit:
             left, key = x + NUMBER, f"{form.name}.{number}"
             width = COLUMN - NUMBER - 3
-            scene.boxes.append(Box(left, at - ROW / 2, width, ROW, "lit", (words,), line=0.6, key=key))
+            scene.box(left, at - ROW / 2, width, ROW, "lit", (words,), line=0.6, key=key)
         else:
             scene.words.append(words)
         at += ROW
@@ -336,7 +336,7 @@ def _form(scene: Scene, form: Form, x: float, y: float) -> float:
     for told in form.told:
         for line in textwrap.wrap(told, PROSE):
             y += 15
-            scene.words.append(Words(x + 2, y - 6, line, SMALL))
+            scene.write(x + 2, y - 6, line, SMALL)
     return y
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
-from course_utils.draw.shapes import Line as Stroke
 from course_utils.draw.words import LETTER, Words
 from course_utils.watching.compiled import Watched
 from course_utils.watching.compiled_seen import (
@@ -90,7 +89,7 @@ def _source(scene: Scene, seen: Watched, call: Call | None, y: float) -> float:
     ran = None if call is None else {step.piece: step for step in call.steps}
     for row in _folded(seen.lines):
         if isinstance(row, int):
-            scene.words.append(Words(BAND + 8, y + ROW / 2, f"⋯ {row} lines", SMALL, faint=True))
+            scene.write(BAND + 8, y + ROW / 2, f"⋯ {row} lines", SMALL, faint=True)
             y += ROW
             continue
         y = _line(scene, seen, row, ran, y)
@@ -112,21 +111,21 @@ def _told(scene: Scene, text: str, x: float, y: float, letters: int, part: str, 
         Words(x + 8, y + 2 + TEXT * (i + 0.5), line, SMALL, bold=part == "break")
         for i, line in enumerate(lines)
     )
-    scene.boxes.append(Box(x, y + 1, RIGHT - x, height - 2, "", words, "", 1.0, True, part, key))
+    scene.box(x, y + 1, RIGHT - x, height - 2, "", words, "", 1.0, True, part, key)
     return y + height + 1
 
 
 def _line(scene: Scene, seen: Watched, line: Line, ran: dict[str, Step] | None, y: float) -> float:
     texts = _broken(line.text)
     height = ROW * len(texts)
-    scene.words.append(Words(NUMBERS, y + ROW / 2, str(line.number), NUMBER, "end", code=True, faint=True))
+    scene.write(NUMBERS, y + ROW / 2, str(line.number), NUMBER, "end", code=True, faint=True)
     shown = line.pieces if len(line.pieces) < 3 else (f"{line.pieces[0]}+{len(line.pieces) - 1}",)
     x = CHIPS
     for name, text in zip(line.pieces, shown, strict=False):
         width = CHIP if len(text) == 1 else 2 * CHIP + 2
         word = Words(x + width / 2, y + ROW / 2, text, SMALL, "middle", code=True, bold=True)
         fill = fill_of(seen, name)
-        scene.boxes.append(Box(x, y + 2, width, CHIP, fill, (word,), "", 0.8, part="chip", key=name))
+        scene.box(x, y + 2, width, CHIP, fill, (word,), "", 0.8, part="chip", key=name)
         x += width + 2
     filled = [name for name in line.pieces if ran is None or _in_graph(ran.get(name))]
     words = tuple(
@@ -191,7 +190,7 @@ def _folded(lines: Sequence[Line]) -> list[Line | int]:
 
 
 def _guards(scene: Scene, seen: Watched, chosen: Sequence[Graph] | None, y: float) -> float:
-    scene.words.append(Words(1, y + TEXT / 2, "guards", 13, bold=True))
+    scene.write(1, y + TEXT / 2, "guards", 13, bold=True)
     y += TEXT + 3
     for piece in seen.pieces:
         if chosen is None or any(graph.piece == piece.name for graph in chosen):
@@ -202,11 +201,11 @@ def _guards(scene: Scene, seen: Watched, chosen: Sequence[Graph] | None, y: floa
 def _piece(scene: Scene, seen: Watched, piece: Piece, chosen: Sequence[Graph] | None, y: float) -> float:
     word = Words(CHIPS + CHIP / 2, y + ROW / 2, piece.name, SMALL, "middle", code=True, bold=True)
     fill = fill_of(seen, piece.name)
-    scene.boxes.append(Box(CHIPS, y + 2, CHIP, CHIP, fill, (word,), "", 0.8, part="chip", key=piece.name))
+    scene.box(CHIPS, y + 2, CHIP, CHIP, fill, (word,), "", 0.8, part="chip", key=piece.name)
     graphs = [graph for graph in seen.graphs if graph.piece == piece.name]
     said = f"{piece.begins} · {count(len(graphs), 'version')}"
     said += " · the recompile limit is reached" if piece.limit else ""
-    scene.words.append(Words(BAND, y + ROW / 2, said, SMALL + 0.5, bold=True))
+    scene.write(BAND, y + ROW / 2, said, SMALL + 0.5, bold=True)
     y += ROW
     if chosen is not None:
         for graph in chosen:
@@ -219,12 +218,12 @@ def _piece(scene: Scene, seen: Watched, piece: Piece, chosen: Sequence[Graph] | 
         return _version(scene, graphs[0], graphs[0].guards, y)
     for row in _few(graphs):
         if isinstance(row, int):
-            scene.words.append(Words(BAND, y + TEXT / 2, f"⋯ {row} more versions", SMALL, faint=True))
+            scene.write(BAND, y + TEXT / 2, f"⋯ {row} more versions", SMALL, faint=True)
             y += TEXT
         else:
             y = _version(scene, row, [g for g in row.guards if g not in shared], y)
     if shared:
-        scene.words.append(Words(BAND, y + TEXT / 2, "and for every version", SMALL))
+        scene.write(BAND, y + TEXT / 2, "and for every version", SMALL)
         y = _list(scene, shared, y + TEXT, MOST_GUARDS)
     return y
 
@@ -239,9 +238,9 @@ def _few(graphs: Sequence[Graph]) -> list[Graph | int]:
 def _version(scene: Scene, graph: Graph, guards: Sequence[str], y: float, most: int = MOST_GUARDS) -> float:
     operators = ", ".join(graph.operators) or "no operators"
     said = f"call {graph.call}" + (f": {graph.why}" if graph.why else "") + f" · {operators}"
-    scene.words.append(Words(CHIPS, y + TEXT / 2, graph.name, SMALL, code=True, bold=True))
+    scene.write(CHIPS, y + TEXT / 2, graph.name, SMALL, code=True, bold=True)
     for line in textwrap.wrap(said, PROSE, max_lines=3, placeholder=" …"):
-        scene.words.append(Words(BAND, y + TEXT / 2, line, SMALL))
+        scene.write(BAND, y + TEXT / 2, line, SMALL)
         y += TEXT
     return _list(scene, guards, y, most)
 
@@ -252,8 +251,8 @@ def _list(scene: Scene, guards: Sequence[str], y: float, most: int) -> float:
     for guard in [*shown, *more]:
         for i, line in enumerate(textwrap.wrap(guard, PROSE - 4)):
             if not i:
-                scene.words.append(Words(BAND + 8, y + TEXT / 2, "·", SMALL, faint=True))
-            scene.words.append(Words(BAND + 18, y + TEXT / 2, line, SMALL, faint=True))
+                scene.write(BAND + 8, y + TEXT / 2, "·", SMALL, faint=True)
+            scene.write(BAND + 18, y + TEXT / 2, line, SMALL, faint=True)
             y += TEXT
     return y
 
@@ -262,11 +261,11 @@ def _list(scene: Scene, guards: Sequence[str], y: float, most: int) -> float:
 
 
 def _calls(scene: Scene, seen: Watched, chosen: Call | None, y: float) -> float:
-    scene.words.append(Words(1, y + TEXT / 2, "calls", 13, bold=True))
+    scene.write(1, y + TEXT / 2, "calls", 13, bold=True)
     y += TEXT + 5
     for row in _grouped(seen.calls, chosen):
         if isinstance(row, int):
-            scene.words.append(Words(CHIPS, y + ROW / 2, f"⋯ {row} calls", SMALL, faint=True))
+            scene.write(CHIPS, y + ROW / 2, f"⋯ {row} calls", SMALL, faint=True)
             y += ROW
         else:
             y = _call(scene, seen, *row, chosen, y) + 5
@@ -276,10 +275,10 @@ def _calls(scene: Scene, seen: Watched, chosen: Call | None, y: float) -> float:
 def _call(scene: Scene, seen: Watched, call: Call, last: int, chosen: Call | None, y: float) -> float:
     number = str(call.number) if last == call.number else f"{call.number}–{last}"
     here = chosen is not None and chosen.number == call.number
-    scene.words.append(Words(NUMBERS, y + ROW / 2, ("▸ " if here else "") + number, SMALL, "end", bold=True))
+    scene.write(NUMBERS, y + ROW / 2, ("▸ " if here else "") + number, SMALL, "end", bold=True)
     left = y
     for line in _packed(call.arguments or ["no arguments"], 30):
-        scene.words.append(Words(CHIPS, left + ROW / 2, line, SMALL, code=True, bold=here))
+        scene.write(CHIPS, left + ROW / 2, line, SMALL, code=True, bold=here)
         left += TEXT
     # A column for each piece and each part that is in Python, in the order in which they first ran.
     names = list(dict.fromkeys(_column(step) for one in seen.calls for step in one.steps))
@@ -292,14 +291,14 @@ def _call(scene: Scene, seen: Watched, call: Call, last: int, chosen: Call | Non
         scene.boxes.append(_mark(seen, call, step, x, top, width - 6))
         bottom = max(bottom, top + ROW)
     if not call.steps:
-        scene.words.append(Words(MARKS, y + ROW / 2, NO_GRAPH, SMALL, faint=True))
+        scene.write(MARKS, y + ROW / 2, NO_GRAPH, SMALL, faint=True)
         bottom = y + ROW
     for said in _reasons(seen, call):
         for line in textwrap.wrap(said, 62):
-            scene.words.append(Words(MARKS, bottom + 1 + TEXT / 2, line, SMALL))
+            scene.write(MARKS, bottom + 1 + TEXT / 2, line, SMALL)
             bottom += TEXT
     bottom = max(bottom, left + 2)
-    scene.lines.append(Stroke(((CHIPS, bottom + 2), (RIGHT, bottom + 2)), 0.4, arrow=False))
+    scene.line(((CHIPS, bottom + 2), (RIGHT, bottom + 2)), 0.4)
     return bottom
 
 

@@ -4,13 +4,10 @@ every line, and what backward makes of that."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from typing import Any
 
 from course_utils.draw.graph_backward import Gradient
-from course_utils.draw.inplace_program import Lane, Program, Run
-from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.draw.inplace_program import Lane, Run
+from course_utils.draw.shapes import WIDTH, Scene
 from course_utils.draw.words import LETTER, Words
 
 ROW, GAP = 24.0, 12.0
@@ -23,21 +20,6 @@ SIGNS = {
     "silently wrong": ("≠ silently wrong", "odd"),
     "unknown": ("? not judged", "storage"),
 }
-
-
-def inplace_timeline(
-    lines: str | Sequence[str], operation: str, at: int | None = None, form: str = "tracked", **given: Any
-) -> Picture:
-    """The lines of a program, a statement each, and among them `operation`, a write in place such as
-    `y.add_(1)`, after `at` of them (default: after all).
-
-    `form` is "tracked" (as it is written), "data" (`y.data.add_(1)`), "detach" (`y.detach().add_(1)`) or
-    "no_grad" (the same under `torch.no_grad()`). `given` is what the lines start from: tensors, of which
-    copies are used, and modules. The last line gives the loss. All of it is run; the true gradient is that of
-    the same program with the write out of place. Raises `ValueError` for what is no such program.
-    """
-    program = Program(lines, operation, given)
-    return to_picture(scene_of(program.run(program.places[-1] if at is None else at, form)))
 
 
 def scene_of(run: Run) -> Scene:
@@ -57,13 +39,9 @@ def scene_of(run: Run) -> Scene:
         if write or failed:
             inner = (words,)
             filled = "odd" if failed else "lit"
-            scene.boxes.append(
-                Box(0.8, y, code - 10, ROW - 3, filled, inner, "", 2.2, part="line", key=str(number))
-            )
+            scene.box(0.8, y, code - 10, ROW - 3, filled, inner, "", 2.2, part="line", key=str(number))
         else:
-            scene.boxes.append(
-                Box(0.8, y, code - 10, ROW - 3, "", (words,), "", 0.6, last, "line", str(number))
-            )
+            scene.box(0.8, y, code - 10, ROW - 3, "", (words,), "", 0.6, last, "line", str(number))
         x = code
         for lane in lanes:
             wide = _wide(lane)
@@ -75,17 +53,17 @@ def scene_of(run: Run) -> Scene:
         count = len(left_out)
         said = f"{count} more saved tensor{'s' if count > 1 else ''}, not shown: "
         said += "unchanged" if not any(lane.changed for lane in left_out) else "some of them written to"
-        scene.words.append(Words(code, y - 4, said, TINY, faint=True))
+        scene.write(code, y - 4, said, TINY, faint=True)
         y += 12
     wide = LETTER * CODE * len(sign) + 18
     words = (Words(9, y + 11, sign, CODE, code=True, bold=True),)
-    scene.boxes.append(Box(1, y, wide, 22, fill, words, run.reason, 2.2, part="verdict", key=run.verdict))
+    scene.box(1, y, wide, 22, fill, words, run.reason, 2.2, part="verdict", key=run.verdict)
     beside = textwrap.wrap(run.reason, int((WIDTH - wide - 16) / 6.4))
     for number, line in enumerate(beside):
-        scene.words.append(Words(wide + 12, y + 11 + 16 * number, line, SMALL + 1))
+        scene.write(wide + 12, y + 11 + 16 * number, line, SMALL + 1)
     y += 16 + 16 * max(len(beside), 1)
     for line in textwrap.wrap(run.error, LETTERS):
-        scene.words.append(Words(2, y + 4, line, SMALL, code=True))
+        scene.write(2, y + 4, line, SMALL, code=True)
         y += 16
     y += 6 if run.error else 0
     for name, true in run.truth.items():
@@ -114,11 +92,11 @@ def _wide(lane: Lane) -> float:
 def _heads(scene: Scene, lanes: list[Lane], x: float) -> float:
     lines = 3 if any(lane.whose for lane in lanes) else 2
     if not lanes:
-        scene.words.append(Words(x, 10, "nothing is saved for backward", SMALL))
+        scene.write(x, 10, "nothing is saved for backward", SMALL)
         return 22.0
     for lane in lanes:
         for number, text in enumerate(_head(lane)):
-            scene.words.append(Words(x, 9 + 14 * number, text, SMALL, code=True, bold=number == 0))
+            scene.write(x, 9 + 14 * number, text, SMALL, code=True, bold=number == 0)
         x += _wide(lane) + GAP
     return 8 + 14.0 * lines
 
@@ -154,9 +132,7 @@ def _cell(scene: Scene, run: Run, lane: Lane, row: int, x: float, y: float, wide
         else:
             text = f"✓ v{now}"
     words = (Words(x + 6, y + ROW / 2 - 1, text, SMALL, code=True, bold=behind or written),)
-    scene.boxes.append(
-        Box(x, y, wide, ROW - 3, fill, words, more, line, dashed, "cell", f"{lane.node}.{lane.name}.{row}")
-    )
+    scene.box(x, y, wide, ROW - 3, fill, words, more, line, dashed, "cell", f"{lane.node}.{lane.name}.{row}")
 
 
 def _compared(scene: Scene, run: Run, name: str, true: Gradient | None, y: float) -> float:
@@ -167,10 +143,8 @@ def _compared(scene: Scene, run: Run, name: str, true: Gradient | None, y: float
     lines.append(("true gradient" if lines else f"true gradient of {name}", _text(true), False))
     wide = max(len(label) for label, *_ in lines) * LETTER * CODE + 14
     for label, text, odd in lines:
-        scene.words.append(Words(2, y + 6, label, CODE, code=True))
-        scene.words.append(
-            Words(2 + wide, y + 6, text, CODE, code=True, bold=odd and run.verdict == "silently wrong")
-        )
+        scene.write(2, y + 6, label, CODE, code=True)
+        scene.write(2 + wide, y + 6, text, CODE, code=True, bold=odd and run.verdict == "silently wrong")
         y += 18
     return y
 

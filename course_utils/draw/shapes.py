@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 from course_utils.draw import palette, words
 from course_utils.draw.picture import Picture
@@ -35,15 +36,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points, smooth or straight from one to the next, with an arrow at its end."""
+    """A line through points, straight from one to the next or smooth; `arrow`: at its end."""
 
     points: tuple[tuple[float, float], ...]
     line: float = 1.2
     colour: str = ""
-    arrow: bool = True
+    arrow: bool = False
     dashed: bool = False
     key: str = ""
-    smooth: bool = True
+    smooth: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,22 @@ class Scene:
     words: list[Words] = field(default_factory=list)
     areas: list[Area] = field(default_factory=list)
     linked: bool = False
+
+    def box(self, *values: Any, **more: Any) -> None:
+        """Adds a `Box` of these values."""
+        self.boxes.append(Box(*values, **more))
+
+    def line(self, *values: Any, **more: Any) -> None:
+        """Adds a `Line` of these values."""
+        self.lines.append(Line(*values, **more))
+
+    def write(self, *values: Any, **more: Any) -> None:
+        """Adds `Words` of these values."""
+        self.words.append(Words(*values, **more))
+
+    def area(self, *values: Any, **more: Any) -> None:
+        """Adds an `Area` of these values."""
+        self.areas.append(Area(*values, **more))
 
 
 def trimmed(scene: Scene) -> Scene:

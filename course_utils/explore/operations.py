@@ -18,32 +18,13 @@ def slice_of(dim: int, start: int, stop: int, step: int, size: int) -> str:
     return f"[{':, ' * dim}{begin}:{end}{f':{step}' if step != 1 else ''}]"
 
 
-def select(dim: int, at: int) -> str:
-    return f"[{':, ' * dim}{at}]"
-
-
-def narrow(dim: int, start: int, length: int) -> str:
-    return f".narrow({dim}, {start}, {length})"
-
-
-def flip(dim: int) -> str:
-    return f".flip({dim})"
-
-
-def shaped(method: str, shape: Sequence[int]) -> str:
-    """`expand`, `reshape` or `view` to a shape."""
-    return f".{method}({', '.join(map(str, shape)) or '()'})"
+def shaped(method: str, text: str) -> str:
+    """`expand`, `reshape` or `view` to a shape that is written as `3, -1`, `(3, -1)` or `3 -1`. Raises
+    `ValueError` for other things."""
+    words = text.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    shape = ", ".join(str(int(word)) for word in words)
+    return f".{method}({shape or '()'})"
 
 
 def as_strided(size: Sequence[int], stride: Sequence[int], offset: int) -> str:
     return f"{STRIDED}{tuple(size)}, {tuple(stride)}, {offset})"
-
-
-def numbers(text: str) -> list[int]:
-    """The shape that is written in `text`: `3, -1`, `(3, -1)` or `3 -1`. Raises `ValueError` for other
-    things."""
-    words = text.replace("(", " ").replace(")", " ").replace(",", " ").split()
-    try:
-        return [int(word) for word in words]
-    except ValueError:
-        raise ValueError(f"a shape is a row of whole numbers, such as 3, -1; this is {text!r}") from None
