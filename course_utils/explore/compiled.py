@@ -61,21 +61,19 @@ def overall(seen: Watched) -> list[str]:
     pieces = [
         f"piece {one.name}: {one.begins}, {count(versions[one.name], 'version')}" for one in seen.pieces
     ]
-    python = [f"Python {one.begins}: {one.reason}" for one in seen.skipped]
-    return [summary(seen), *python, *pieces]
+    return [summary(seen), *pieces]
 
 
 def tell(call: Call, of: int) -> list[str]:
     """What a call did, in words."""
     lines = [f"call {call.number} of {of}: {', '.join(call.arguments) or 'no arguments'}"]
     lines += map(_told, call.steps) if call.steps else [NO_GRAPH]
-    return [*lines, f"raised {call.raised}"] if call.raised else lines
+    return lines
 
 
 def _told(step: Step) -> str:
     if step.what == "python":
-        name = f"piece {step.piece}" if step.piece else step.begins
-        return f"{name}: plain Python, since {step.why}"
+        return f"piece {step.piece}: plain Python, since {step.why}"
     times = f", {step.times} times" if step.times > 1 else ""
     if step.what == "hit":
         return f"piece {step.piece}: version {step.version} fits and ran{times}"
