@@ -96,7 +96,7 @@ def trimmed(scene: Scene) -> Scene:
     rights = [box.x + box.width for box in scene.boxes]
     for one in scene.words:
         rights.append(one.x + wider * one.width * {"start": 1, "middle": 0.5, "end": 0}[one.anchor])
-    scene.width = min(max(rights, default=0) + 8, WIDTH)
+    scene.width = min(max(rights, default=0) + 8, scene.width)
     return scene
 
 
