@@ -122,8 +122,8 @@ def _compare(python: Form, form: Form, tree: ast.Module) -> None:
             form.told.append(f"Python's line {node.lineno}: the condition is gone{gone}")
     written = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     for number, line in enumerate(form.lines[1:], 1):
-        held = {f"CONSTANTS.{n}": form.constants[n] for n in re.findall(r"\bCONSTANTS\.(c\d+)", line)}
-        held = {f"{name} = {value.item():g}": value.item() for name, value in held.items()}
+        held = {n: float(form.constants[n]) for n in re.findall(r"\bCONSTANTS\.(c\d+)", line)}
+        held = {f"CONSTANTS.{name} = {value:g}": value for name, value in held.items()}
         if form.name == "FX graph":
             held |= {found: float(found) for found in _NUMBER.findall(line)}
         for what, value in held.items():

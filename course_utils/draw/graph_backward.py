@@ -97,7 +97,7 @@ def record(graph: Graph) -> Recording:
     recording = recorder.recording = Recording(tuple(begun))
     leaves = [GradientEdge(op.node, 0) for op in graph.leaves]
     with contextlib.ExitStack() as stack:
-        for tensor in graph.names.values():
+        for tensor in (*graph.outputs, *graph.names.values()):
             if tensor.retains_grad:  # any backward writes its gradient; it gets the old one back
                 stack.callback(setattr, tensor, "grad", tensor.grad)
         recorder.listen(stack)

@@ -78,7 +78,7 @@ def compose(both: Compared, step: int | None = None, layer: str | None = None) -
         scene.line(((x, TOP - 4), (x, bottom)), dashed=True)
         for row, top, high in rows:
             if row in parting.rows:
-                scene.line(((x, top - 2), (x, top + high + 2)), wide, palette.LIT, "lit")
+                scene.line(((x, top - 2), (x, top + high + 2)), wide, palette.LIT, key="lit")
     if step is not None:
         x = _x(step, both.steps, left)
         scene.line(((x, TOP - 8), (x, bottom)), 1.4, key="step")
