@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from course_utils.draw.checkpoint_steps import Stack
 from course_utils.draw.picture import Picture
-from course_utils.draw.run import Small
-from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.draw.shapes import WIDTH, Box, Scene, Small, to_picture
 from course_utils.draw.time_axis import round_step
 from course_utils.draw.words import LETTER, Words, bytes_said
 from course_utils.measure.steps import PHASES, Phase, StepTimeline

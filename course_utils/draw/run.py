@@ -3,7 +3,6 @@ which two runs part."""
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import textwrap
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture
 from course_utils.draw.run_rows import LOSS, Compared, Numbers, Row, losses_of
-from course_utils.draw.shapes import WIDTH, Scene, to_picture
+from course_utils.draw.shapes import WIDTH, Scene, Small, to_picture
 from course_utils.draw.time_axis import round_step
 from course_utils.draw.words import LETTER, cut
 from course_utils.measure.training import Run
@@ -25,24 +24,6 @@ RIGHT, COLUMN, SCALE = 544.0, 76.0, 44.0
 CODE, SMALL, TINY = 11.0, 10.5, 9.5
 LINE, LETTERS = 17.0, 104
 COLOURS, THICK = (palette.ODD, palette.RANK), (3.4, 1.6)
-
-
-class Small(Picture):
-    """A picture of a few colours, and of at most so many bytes where that can be: a lesson has many."""
-
-    bytes = 25_000
-
-    def png(self) -> bytes:
-        from PIL import Image
-
-        for sharpness in (2, 1.5, 1.25):
-            page, small = io.BytesIO(), io.BytesIO()
-            self.savefig(page, format="png", dpi=100 * sharpness, transparent=True)
-            few = Image.open(page).quantize(32, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-            few.save(small, "png", compress_level=9)
-            if small.tell() <= self.bytes:
-                break
-        return small.getvalue()
 
 
 def run(runs: Sequence[Run], names: Sequence[str], also: Mapping[str, Sequence[Numbers]]) -> Picture:

@@ -4,7 +4,6 @@ where there is only a file."""
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -110,16 +109,12 @@ _STYLE = (
 """
 )
 _LINKED = "#{id}:has({same}:hover) {same} rect{{stroke-width:3}}\n"
-# Where a picture goes on, it fades.
-_CUT = "#{id}{{mask-image:linear-gradient({above} 0,#000 28px,#000 calc(100% - 28px),{below} 100%)}}\n"
 _FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
 _AREA = "#{id} g.{name}>path{{fill:{colour};stroke-width:.6}}\n"
 
 
-def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) -> str:
-    """The scene as an `<svg>` with the id `ident`, which no other on the page may have. `crop`: from which
-    height to which."""
-    start, end = crop or (0.0, scene.height)
+def to_svg(scene: Scene, ident: str) -> str:
+    """The scene as an `<svg>` with the id `ident`, which no other on the page may have."""
     style = _STYLE.format(id=ident, width=scene.width, ink=palette.INK)
     for name in sorted({box.fill for box in scene.boxes if box.fill}):
         style += _FILL.format(id=ident, name=name, colour=palette.FILLS[name])
@@ -127,25 +122,13 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
         style += _AREA.format(id=ident, name=name, colour=palette.FILLS[name])
     for key in sorted({box.key for box in scene.boxes if box.key} if scene.linked else ()):
         style += _LINKED.format(id=ident, same=f'[data-key="{key}"]')
-    if start > 0 or end < scene.height:
-        above, below = "#0000" if start > 0 else "#000", "#0000" if end < scene.height else "#000"
-        style += _CUT.format(id=ident, above=above, below=below)
     parts = [
         f'<svg id="{ident}" xmlns="http://www.w3.org/2000/svg" '
-        f'viewBox="0 {start:g} {scene.width:g} {end - start:g}" width="{scene.width:g}" role="img" '
+        f'viewBox="0 0 {scene.width:g} {scene.height:g}" width="{scene.width:g}" role="img" '
         f'aria-label="{escape(scene.description)}"><style>{style}</style>'
     ]
-    # What cannot be seen is not sent.
-    parts += [_area(one) for one in scene.areas if _overlaps((y for _, y in one.points), start, end)]
-    parts += [_line(one) for one in scene.lines if _overlaps((y for _, y in one.points), start, end)]
-    parts += [_box(one) for one in scene.boxes if _overlaps((one.y, one.y + one.height), start, end)]
-    parts += [words.to_svg(one) for one in scene.words if start <= one.y <= end]
-    return "".join([*parts, "</svg>"])
-
-
-def _overlaps(heights: Sequence[float], start: float, end: float) -> bool:
-    heights = list(heights)
-    return min(heights) <= end and max(heights) >= start
+    parts += [*map(_area, scene.areas), *map(_line, scene.lines), *map(_box, scene.boxes)]
+    return "".join([*parts, *map(words.to_svg, scene.words), "</svg>"])
 
 
 def _box(box: Box) -> str:
@@ -190,14 +173,22 @@ def _line(line: Line) -> str:
 class Drawn(Picture):
     """A picture with few colours, kept as such: a third of the size, and notebooks have a limit."""
 
+    colours = 256
+
     def png(self) -> bytes:
         from PIL import Image
 
         with Image.open(io.BytesIO(super().png())) as image:
-            few = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+            few = image.quantize(self.colours, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         page = io.BytesIO()
         few.save(page, "png", compress_level=9)
         return page.getvalue()
+
+
+class Small(Drawn):
+    """A picture of a few colours: a lesson has many."""
+
+    colours = 32
 
 
 def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:

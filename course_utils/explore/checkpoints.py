@@ -8,8 +8,7 @@ from torch import nn
 
 from course_utils.draw.checkpoint_steps import Stack
 from course_utils.draw.checkpoints import compose, curve_sizes
-from course_utils.draw.run import Small
-from course_utils.draw.shapes import Scene
+from course_utils.draw.shapes import Scene, Small
 from course_utils.explore.controls import slider, wrapped
 from course_utils.explore.explorer import Explorer
 

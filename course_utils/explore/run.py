@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from course_utils.draw.run import Small, compose
+from course_utils.draw.run import compose
 from course_utils.draw.run_rows import Compared
-from course_utils.draw.shapes import Scene
+from course_utils.draw.shapes import Scene, Small
 from course_utils.explore.controls import dropdown, slider, wrapped
 from course_utils.explore.explorer import Explorer
 from course_utils.measure.training import Run
