@@ -223,8 +223,6 @@ def test_a_move_records_what_is_new_and_nothing_twice(monkeypatch):
 PICTURES = {
     "one layer": lambda: draw.checkpoints(layers(1), X, segments=(1,)),
     "two layers": lambda: draw.checkpoints(layers(2), X, segments=range(3)),
-    "many sizes": lambda: draw.checkpoints(layers(), X, segments=SIZES),
-    "sixty layers": lambda: draw.checkpoints(layers(60, 8), X[:, :8], segments=(None, 60)),
     "square": lambda: draw.checkpoints([nn.Linear(8, 8) for _ in range(9)], X[:, :8], segments=(0, 1, 3)),
     "explorer": lambda: explore.checkpoints()._still(),
 }
