@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from course_utils.draw.layout import MOST_DIMENSIONS, Layout, bounds
-from course_utils.explore import operations as on
 from course_utils.explore.controls import (
     button,
     dropdown,
@@ -18,6 +18,7 @@ from course_utils.explore.controls import (
     text_box,
     wrapped,
 )
+from course_utils.explore.history import STRIDED
 
 if TYPE_CHECKING:
     from course_utils.explore.strides import StrideExplorer
@@ -91,7 +92,8 @@ class TransposePanel(Panel):
     def code(self) -> str:
         if self.a.value is None or self.b.value is None:
             raise ValueError("no dimension")
-        return on.transpose(len(self.size), self.a.value, self.b.value)
+        a, b = self.a.value, self.b.value
+        return ".t()" if len(self.size) == 2 and a != b else f".transpose({a}, {b})"
 
 
 class SlicePanel(Panel):
@@ -118,11 +120,14 @@ class SlicePanel(Panel):
     def code(self) -> str:
         if (dim := self.dim.value) is None:
             raise ValueError("no dimension")
-        return on.slice_of(dim, *self.range.value, max(self.step.value, 1), self.size[dim])
+        start, stop = self.range.value
+        end = stop if stop < self.size[dim] else ""
+        step = f":{self.step.value}" if self.step.value > 1 else ""
+        return f"[{':, ' * dim}{start or ''}:{end}{step}]"
 
 
 class ShapePanel(Panel):
-    """`expand`, `reshape` or `view` to a shape that is typed."""
+    """`expand`, `reshape` or `view` to a shape that is typed: `3, -1`, `(3, -1)` or `3 -1`."""
 
     def __init__(self, explorer: StrideExplorer, method: str) -> None:
         self.method, self.shape = method, text_box("shape", placeholder="3, -1")
@@ -135,7 +140,9 @@ class ShapePanel(Panel):
         super().fit(layout)
 
     def code(self) -> str:
-        return on.shaped(self.method, self.shape.value)
+        words = re.sub(r"[(),]", " ", self.shape.value).split()
+        shape = ", ".join(str(int(word)) for word in words)
+        return f".{self.method}({shape or '()'})"
 
 
 class StridedPanel(Panel):
@@ -164,8 +171,8 @@ class StridedPanel(Panel):
 
     def code(self) -> str:
         n = len(self.size)
-        size, stride = ([s.value for s in sliders[:n]] for sliders in (self.sizes, self.strides))
-        return on.as_strided(size, stride, self.offset.value)
+        size, stride = (tuple(s.value for s in sliders[:n]) for sliders in (self.sizes, self.strides))
+        return f"{STRIDED}{size}, {stride}, {self.offset.value})"
 
 
 def panels_for(explorer: StrideExplorer) -> dict[str, Panel]:
