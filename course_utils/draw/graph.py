@@ -11,7 +11,7 @@ from course_utils.draw import palette
 from course_utils.draw.graph_backward import Gradient, Step
 from course_utils.draw.graph_nodes import Op, read
 from course_utils.draw.graph_steps import State, Steps, text_of
-from course_utils.draw.graph_words import chips, second, summary
+from course_utils.draw.graph_words import chip, second, summary
 from course_utils.draw.layers import Placed, place
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
@@ -87,7 +87,7 @@ class Drawing(Steps):
             widest = self._widest() if stepping else {}
             sizes = []
             for op in self.graph.ops:
-                saved = [text for text, *_ in chips(self.saved[op.number])]
+                saved = [chip(one)[0] for one in self.saved[op.number]]
                 rows = len(op.shapes) if stepping else 0
                 texts = [(op.kind, BIG), (second(op, self.outputs), SMALL)]
                 texts += [(text, SMALL) for text in (*saved, *widest.get(op.number, ()))]
@@ -151,12 +151,12 @@ class Drawing(Steps):
         thick = 3.0 if runs or fails else 1.2
         scene.box(x, y, width, height, fill, words, more, thick, False, part, str(op.number))
         rows = [self._gradient(op, slot, state) for slot in range(len(op.shapes))] if state else []
-        for text, chip, dashed, more in chips(self.saved[op.number]):
-            rows.append((text, chip, dashed, more, 2.2 if chip == "odd" else 0.6, "saved", str(op.number)))
+        for text, fill, dashed, more in map(chip, self.saved[op.number]):
+            rows.append((text, fill, dashed, more, 2.2 if fill == "odd" else 0.6, "saved", str(op.number)))
         at += 1.5 * LINE
-        for text, chip, dashed, more, line, part, key in rows:
+        for text, fill, dashed, more, line, part, key in rows:
             inside = (Words(x + PAD + 1, at + CHIP / 2 - 0.5, text, SMALL, code=True),)
-            scene.box(x + 4, at, width - 8, CHIP - 2, chip, inside, more, line, dashed, part, key)
+            scene.box(x + 4, at, width - 8, CHIP - 2, fill, inside, more, line, dashed, part, key)
             at += CHIP
 
     def _gradient(self, op: Op, slot: int, state: State) -> tuple[str, str, bool, str, float, str, str]:

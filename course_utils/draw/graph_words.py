@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from course_utils.draw.graph_backward import short
 from course_utils.draw.graph_nodes import Graph, Op, Saved
@@ -45,12 +45,8 @@ def second(op: Op, outputs: Mapping[tuple[int, int], str]) -> str:
     return f"{name} {op.shapes[0]}".strip()
 
 
-def chips(saved: Sequence[Saved]) -> list[Chip]:
-    """For each saved tensor: text, fill, whether dashed, all about it."""
-    return [_chip(one) for one in saved]
-
-
-def _chip(saved: Saved) -> Chip:
+def chip(saved: Saved) -> Chip:
+    """The line for a saved tensor: text, fill, whether dashed, all about it."""
     name = saved.name
     if saved.state == "freed":
         return f"{name} freed", "storage", True, f"{name}: its tensor was freed by a backward"
