@@ -138,5 +138,5 @@ def card(answer: Callable[..., Any], suspect: str) -> Picture:
         print(f"It is not {suspect.strip().upper()}." + (f" It is {culprit}." if runs.yours else ""))
     if runs.told:
         print(runs.told)
-    names, also = ("sick", "mended"), runs.also if runs.yours else None
-    return draw.run(runs.sick, runs.yours, names=names, also=also)
+    shown = [runs.sick, *([runs.yours] if runs.yours else [])]
+    return draw.run(shown, ("sick", "mended"), runs.also if runs.yours else {})

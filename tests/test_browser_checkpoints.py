@@ -5,7 +5,7 @@ import json
 
 import browser
 import pytest
-from browser import DARK, LIGHT, Notebook, assert_drawn_well, press, widget
+from browser import DARK, LIGHT, Notebook, assert_drawn_well, widget
 
 pytest_plugins = ["browser_fixtures"]
 
@@ -14,13 +14,13 @@ import json
 import torch
 from torch import nn
 from course_utils import draw, explore
-from course_utils.draw.checkpoints import bytes_said
+from course_utils.draw.words import bytes_said
 
-explorer = explore.checkpoints(layers=16, segment=4)
+explorer = explore.checkpoints()
 explorer
 """
 TOLD = """
-print(json.dumps({size: bytes_said(step.peak) for size, step in explorer.steps.items()}))
+print(json.dumps({size: bytes_said(explorer.stack.record(size, 36).peak) for size in (0, 6, 7, 36)}))
 """
 STILL = "draw.checkpoints(nn.Sequential(*explorer.stack.layers), explorer.stack.batch, segments=(None, 1, 4))"
 
@@ -42,25 +42,20 @@ def shows(explorer, *words):
 
 def test_the_segment_goes_by_keyboard_and_shows_what_was_recorded(notebook, explorer):
     told = json.loads(notebook.run(notebook.add(TOLD.strip())).text_content())
-    shows(explorer, "segments of 4", told["4"], "√16 = 4", "least: 3")
+    shows(explorer, "segments of 6", told["6"], "√36 = 6", "least: 4")
     explorer.locator(".noUi-handle").first.focus()
     notebook.page.keyboard.press("ArrowRight")
-    shows(explorer, "segments of 5", told["5"])
+    shows(explorer, "segments of 7", told["7"])
     notebook.page.keyboard.press("Home")
     shows(explorer, "no checkpoint", told["0"])
     notebook.page.keyboard.press("End")
-    shows(explorer, "segments of 16", told["16"])
+    shows(explorer, "segments of 36", told["36"])
 
 
-def test_another_depth_is_recorded_and_completed_by_the_button(notebook, explorer):
+def test_another_depth_is_recorded(notebook, explorer):
     explorer.locator(".noUi-handle").nth(1).focus()
     notebook.page.keyboard.press("ArrowLeft")
-    shows(explorer, "√15 = 3.87", "least so far")
-    sizes = explorer.locator("svg g[data-part=size], svg g[data-part=best]")
-    few = sizes.count()
-    press(explorer, "All sizes")
-    browser.until(lambda: sizes.count() > few, "more sizes")
-    assert "least so far" not in explorer.locator("svg").text_content()
+    shows(explorer, "√35 = 5.92", "least: ")
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT])

@@ -39,22 +39,6 @@ print(json.dumps({
     "breaks": [[one.line, one.reason] for one in seen.breaks],
 }))
 """
-LOOP = """
-def helper(x):
-    y = x.sin()
-    print(end="")
-    return y.cos()
-
-def g(x, a_name_that_is_rather_long="with a value that is long too, and goes on"):
-    for i in range(2):
-        x = x + i
-        print(end="")
-    return helper(x) * helper(x)
-
-left = watch_compile(g)
-left(x), left(x)
-explore.compiled(left)
-"""
 STILL = "draw.compiled(seen)"
 
 
@@ -77,11 +61,6 @@ def explorer(notebook):
 @pytest.fixture(scope="module")
 def told(notebook, explorer):
     return json.loads(notebook.run(notebook.add(TOLD.strip())).text_content())
-
-
-@pytest.fixture(scope="module")
-def left(notebook, explorer):
-    return widget(notebook.run(notebook.add(LOOP.strip())))
 
 
 def message(explorer: Locator) -> str:
@@ -138,21 +117,14 @@ def test_the_guards_of_a_version_can_be_chosen(explorer, told):
     browser.until(lambda: "recompilations" in message(explorer), "all calls again")
 
 
-def test_what_is_left_to_python_is_shown_as_that(left):
-    drawn = left.locator("svg").text_content()
-    assert "Python from the top: a break inside a loop" in drawn
-    assert keys(left, "python") == ["1.0", "2.0"]
-
-
-def test_a_still_shows_all_of_it(notebook, left):
+def test_a_still_shows_all_of_it(notebook, explorer):
     still = notebook.run(notebook.add(STILL)).locator("img")
     browser.until(lambda: still.evaluate("i => i.clientWidth > 600"), "the picture")
     assert still.evaluate("i => i.naturalWidth / i.clientWidth") == pytest.approx(2, abs=0.01)
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT])
-def test_the_explorer_is_readable(theme, notebook, explorer, left):
+def test_the_explorer_is_readable(theme, notebook, explorer):
     browser.set_theme(notebook.page, theme)
     press(explorer, "Call ▶")
     assert_drawn_well(explorer, least=30)
-    assert_drawn_well(left, least=20)

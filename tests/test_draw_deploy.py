@@ -52,10 +52,6 @@ def test_what_is_not_in_the_form_to_the_left_is_lit(model, program):
     scene = compose({"eager": eager(model, torch.ones(2, 3)), "exported": exported(program)})
     lit = [box.words[0].text for box in scene.boxes if box.part == "lit"]
     assert lit == ["linear", "batch_norm"]
-    with pytest.raises(TypeError, match="wanted an ExportedProgram; given was a Sequential"):
-        draw.exports(model, torch.ones(2, 3), model)
-    with pytest.raises(TypeError, match="wanted a module"):
-        draw.exports(lambda x: x, torch.ones(2, 3))
 
 
 def test_latencies_are_drawn_with_their_percentiles():
@@ -64,7 +60,3 @@ def test_latencies_are_drawn_with_their_percentiles():
     assert "eager p50 50 ms, p90 90 ms, p99 99 ms; aot p50 500 ms" in repr(picture)
     dots = picture.axes[0].lines[0]
     assert list(dots.get_xdata()) == [pytest.approx(1e3 * s) for s in seconds]
-    with pytest.raises(ValueError, match="at least one time"):
-        draw.latency({"eager": []})
-    with pytest.raises(TypeError, match="given was a list"):
-        draw.latency([1.0])

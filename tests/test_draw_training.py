@@ -38,17 +38,3 @@ def test_a_live_figure_is_drawn_at_most_five_times_a_second_and_waits_for_nothin
     live.close()
     assert live.values("loss") == [pytest.approx(1.0 / (step + 1)) for step in range(100)]
     assert list(live.picture().axes[0].lines[0].get_ydata()) == live.values("loss")
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "sentence"),
-    [
-        (lambda: draw.schedules([0.1]), TypeError, "wanted a dictionary"),
-        (lambda: draw.schedules({}), ValueError, "at least one schedule"),
-        (lambda: draw.range_test([1, 2], [1, 2, 3]), ValueError, "given 2 rates and 3 losses"),
-        (lambda: draw.training().add(loss=torch.ones(2)), TypeError, "loss is a number or a 0-d tensor"),
-    ],
-)
-def test_bad_input_is_said_with_what_is_wanted(call, error, sentence):
-    with pytest.raises(error, match=sentence):
-        call()

@@ -8,20 +8,17 @@ import itertools
 import math
 import random
 import re
-import warnings
 import xml.etree.ElementTree as ElementTree
 
-import ipywidgets
 import pytest
 import torch
 from matplotlib.image import imread
 
 from course_utils import explore
-from course_utils.draw.layout import Layout, bounds, same_storage
-from course_utils.draw.shapes import WIDTH, to_picture, to_svg
-from course_utils.draw.strides import compose, element_values, window, windows
-from course_utils.draw.tape import CELL, TAPE_ROWS, runs_of_tape, short, storage_values
-from course_utils.explore import operations
+from course_utils.draw.layout import MOST_ELEMENTS, Layout, bounds, same_storage
+from course_utils.draw.shapes import WIDTH, to_svg
+from course_utils.draw.strides import compose
+from course_utils.draw.tape import CELL, short
 from course_utils.explore.goal import Goal, same_elements, same_values
 from course_utils.explore.history import History
 from course_utils.explore.reasons import why_no_view
@@ -85,20 +82,8 @@ def test_addresses_counts_and_orders_are_those_of_torch():
             assert layout.place(index) == place and layout.index(place) == index
         for address in range(-2, layout.length + 2):
             readers = [i for i, a in where.items() if a == address]
-            assert layout.times(address) == len(readers)
             found = layout.find(address)
             assert found in readers if readers else found is None
-        spread = sorted(where.values())
-        assert (list(layout.reach)[:1], list(layout.reach)[-1:]) == (spread[:1], spread[-1:])
-
-
-def test_counts_of_a_large_overlap_need_no_walk_through_it():
-    layout = Layout((999_001, 1000), (1, 1), 0, 1_000_000)
-    assert layout.times(0) == 1 and layout.times(500) == 501 and layout.times(500_000) == 1000
-    assert layout.address(layout.find(777_777)) == 777_777
-    apart = Layout((3, 10**12, 10**12), (0, 6, 10), 0, 17 * 10**12)
-    assert apart.times(31) == 0
-    assert apart.times(30) == 3 * 2  # 0*6 + 3*10 and 5*6 + 0*10, each three times
 
 
 def test_no_element_beyond_the_size():
@@ -125,7 +110,7 @@ def test_bounds_are_exactly_where_as_strided_fails():
         layout = Layout.of(t)
         if 0 in layout.size:
             continue
-        limits = bounds(layout, most=50)
+        limits = bounds(layout)
         n = len(layout.size)
 
         def fits(size=layout.size, stride=layout.stride, offset=layout.offset, t=t):
@@ -140,7 +125,7 @@ def test_bounds_are_exactly_where_as_strided_fails():
             size[d] = limits.size[d]
             assert fits(size=size)
             size[d] += 1
-            assert not fits(size=size) or limits.size[d] == 50
+            assert not fits(size=size) or math.prod(size) > MOST_ELEMENTS
             stride[d] = limits.stride[d]
             assert fits(stride=stride)
             stride[d] += 1
@@ -172,9 +157,8 @@ def test_an_empty_dimension_can_be_opened_again_from_wherever_sliders_go():
 def test_one_storage_is_known_from_another_also_where_there_is_no_address():
     x = torch.arange(6)
     assert same_storage(x, x[2:].flip(0)[:0]) is False and same_storage(x, x[6:])
-    empty, meta = torch.empty(0), torch.empty(3, device="meta")
+    empty = torch.empty(0)
     assert same_storage(empty, empty.view(0, 1)) and not same_storage(empty, torch.empty(0))
-    assert same_storage(meta, meta[1:]) and not same_storage(meta, torch.empty(3, device="meta"))
 
 
 # --- why view fails ----------------------------------------------------------------------------------------
@@ -215,48 +199,19 @@ def test_there_is_a_reason_exactly_where_view_fails():
         shape = random_shape(dice, t.numel())
         reason = why_no_view(t.size(), t.stride(), shape)
         assert (reason is None) == views_as(t, shape), (t.size(), t.stride(), shape)
-        came["views" if reason is None else "apart" if reason.apart else "shape"] += 1
-        if reason and reason.apart:
-            outer, inner = reason.apart
+        apart = re.match(r"Dimensions (\d) and (\d) cannot be merged", reason or "")
+        came["views" if reason is None else "apart" if apart else "shape"] += 1
+        if apart:
+            outer, inner = map(int, apart.groups())
             # They are neighbours, and torch cannot merge these two alone either.
             assert outer < inner and all(t.size(d) == 1 for d in range(outer + 1, inner))
             pair = t.as_strided((t.size(outer), t.size(inner)), (t.stride(outer), t.stride(inner)))
             assert not views_as(pair, [-1])
-            assert f"Dimensions {outer} and {inner} cannot be merged" in reason.text
-            assert f"{t.size(inner)} * {t.stride(inner)} = {t.size(inner) * t.stride(inner)}" in reason.text
+            assert f"{t.size(inner)} * {t.stride(inner)} = {t.size(inner) * t.stride(inner)}" in reason
     assert min(came.values()) > 300, came
 
 
-@pytest.mark.parametrize(
-    ("shape", "says"),
-    [
-        ((5, 3), "The tensor has 12 elements; the shape asks for 5 * 3 = 15."),
-        ((13,), "asks for 13."),
-        ((-1, 5), "12 elements cannot be dealt out evenly to 5."),
-        ((-1, -1), "Only one size can be left open"),
-        ((-2, 6), "A size of -2 does not exist."),
-    ],
-)
-def test_a_shape_that_is_wrong_by_itself_is_called_so(shape, says):
-    reason = why_no_view((3, 4), (4, 1), shape)
-    assert says in reason.text and reason.apart is None
-
-
 # --- operations and the history ------------------------------------------------------------------------
-
-
-def test_operations_are_written_as_a_reader_would():
-    assert operations.transpose(2, 1, 0) == ".t()"
-    assert operations.transpose(3, 0, 2) == ".transpose(0, 2)"
-    assert operations.slice_of(0, 1, 4, 1, 4) == "[1:]"
-    assert operations.slice_of(1, 0, 2, 1, 4) == "[:, :2]"
-    assert operations.slice_of(2, 1, 3, 2, 4) == "[:, :, 1:3:2]"
-    assert operations.select(1, -1) == "[:, -1]"
-    assert operations.shaped("view", []) == ".view(())"
-    assert operations.as_strided([2], [1], 3) == ".as_strided((2,), (1,), 3)"
-    assert operations.numbers("(3, -1)") == operations.numbers(" 3 -1") == [3, -1]
-    with pytest.raises(ValueError, match="whole numbers"):
-        operations.numbers("3, x")
 
 
 def test_the_code_is_what_made_the_tensor():
@@ -266,14 +221,13 @@ def test_the_code_is_what_made_the_tensor():
         for _ in range(4):
             now = history.tensor
             n = now.dim()
-            choices = [operations.shaped("reshape", random_shape(dice, now.numel()))]
-            choices.append(operations.shaped("expand", [2, *now.shape]))
+            choices = [f".reshape({random_shape(dice, now.numel())})"]
+            choices.append(f".expand({(2, *now.shape)})")
             if n:
                 d = dice.randrange(n)
-                choices += [operations.flip(d), operations.select(d, dice.randint(-1, 2))]
-                choices.append(operations.transpose(n, d, dice.randrange(n)))
-                choices.append(operations.slice_of(d, dice.randint(0, 2), 3, 2, now.size(d)))
-                choices.append(operations.narrow(d, dice.randint(0, 2), dice.randint(0, 2)))
+                choices += [f".flip({d})", f"[{':, ' * d}{dice.randint(-1, 2)}]"]
+                choices.append(f".transpose({d}, {dice.randrange(n)})")
+                choices.append(f"[{':, ' * d}{dice.randint(0, 2)}:3:2]")
             code, before = dice.choice(choices), list(history.steps)
             try:
                 history.apply(code)
@@ -320,27 +274,6 @@ def test_what_copied_is_named():
     history.undo()
     history.undo()
     assert history.copied_at is None
-
-
-def quantized() -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such tensors are on their way out
-        return torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.quint8)
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        torch.zeros(1, 1, 1, 1, 1),
-        torch.eye(3).to_sparse(),
-        quantized(),
-        [1, 2],
-    ],
-    ids=["five dimensions", "sparse", "quantized", "a list"],
-)
-def test_what_has_no_picture_is_refused_in_words(what):
-    with pytest.raises((TypeError, ValueError), match="dimensions|strides|not a tensor"):
-        explore.strides(what)
 
 
 # --- goals -----------------------------------------------------------------------------------------------
@@ -458,58 +391,6 @@ def test_the_lit_cell_is_one_place_in_both_and_its_address_is_spelled_out():
         assert ("at the same place" in said(svg)) == bool(others)
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.arange(1_000_000).reshape(1000, 1000),
-        torch.arange(1_000_000).reshape(1000, 1000).t()[:, ::7],
-        torch.zeros(1).expand(10**6, 10**6),
-        torch.arange(100_000).unfold(0, 1000, 1),
-        torch.arange(50**4).reshape(50, 50, 50, 50).permute(3, 1, 0, 2),
-        torch.arange(10_000)[5000:5010],
-        torch.arange(10_000)[9999:],
-        torch.arange(10**6)[:: 10**5],
-    ],
-    ids=str,
-)
-def test_of_a_large_tensor_the_surroundings_of_the_lit_cell_are_shown(tensor):
-    layout = Layout.of(tensor)
-    dice = random.Random(13)
-    for _ in range(5):
-        index = tuple(dice.randrange(n) for n in layout.size)
-        scene = compose(tensor, index)
-        svg = to_svg(scene, "one")
-        (above,), (below,) = lit(svg, "tape"), lit(svg, "grid")
-        assert address_of(above) == address_of(below) == layout.address(index)
-        places = [address_of(g) for g in cells_of(svg, "tape")]
-        assert places == sorted(set(places)) and places[0] >= 0 and places[-1] < layout.length
-        assert len(places) <= TAPE_ROWS * (WIDTH // CELL) and len(cells_of(svg, "grid")) <= 480
-        flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-        for g in (*cells_of(svg, "tape"), *cells_of(svg, "grid")):
-            assert text_of(g) == short(flat[address_of(g)].item())
-        if len(places) < layout.length:
-            # What is left out is counted: the counts and the cells make up the whole storage.
-            left_out = re.findall(r"\+([\d.e]+)", said(svg))
-            assert len(places) + sum(map(float, left_out)) == pytest.approx(layout.length, rel=0.05)
-        assert all(box.x + box.width <= WIDTH + 1 for box in scene.boxes)
-
-
-def test_a_window_holds_what_it_is_around():
-    for size, most in itertools.product(range(1, 12), range(1, 8)):
-        for around in range(size):
-            shown = window(size, most, around)
-            assert around in shown and len(shown) == min(size, most) and shown.stop <= size
-
-
-def test_a_tape_shows_the_place_that_is_lit():
-    for t in views(100, seed=14):
-        layout = Layout.of(t)
-        for index, address in list(brute_addresses(t).items())[:5]:
-            runs = runs_of_tape(layout, windows(layout.size, index), address, slots=5)
-            assert any(address in run for run in runs)
-            assert all(a.stop < b.start for a, b in itertools.pairwise(runs))
-
-
 DTYPES = [
     torch.bool,
     torch.uint8,
@@ -520,8 +401,6 @@ DTYPES = [
     torch.bfloat16,
     torch.float32,
     torch.float64,
-    torch.complex32,
-    torch.complex64,
     torch.float8_e4m3fn,
     torch.float8_e5m2,
 ]
@@ -529,33 +408,12 @@ DTYPES = [
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_is_shown(dtype):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # complex32 is experimental
-        t = torch.tensor([1, 0, 1, 1, 0, 1]).to(dtype).reshape(2, 3).t()
-        explorer = explore.strides(t, goal=t[1:])
-        assert explorer.do("[1:]") and explorer.reached
+    t = torch.tensor([1, 0, 1, 1, 0, 1]).to(dtype).reshape(2, 3).t()
+    explorer = explore.strides(t, goal=t[1:])
+    assert explorer.do("[1:]") and explorer.reached
     shown = [text_of(g) for g in cells_of(explorer.picture.value, "grid")]
     assert shown == [short(v) for row in t[1:].tolist() for v in row]
     assert str(dtype).removeprefix("torch.") in said(explorer.picture.value)
-
-
-def test_a_conjugate_shows_its_storage_as_it_is():
-    c = torch.tensor([1 + 2j, 3 - 1j]).conj()
-    assert storage_values(c, range(2)) == [1 + 2j, 3 - 1j]
-    assert element_values(c, [range(2)]) == [1 - 2j, 3 + 1j]
-    assert element_values(c.imag, [range(2)]) == [-2, 1]
-
-
-def test_a_tensor_on_meta_has_a_picture_without_values():
-    m = torch.empty(3, 4, device="meta").t()
-    explorer = explore.strides(m, goal=m[1:])
-    assert {text_of(g) for g in cells_of(explorer.picture.value, "tape")} == {"·"}
-    assert explorer.do("[1:]") and explorer.reached
-
-
-def test_a_dtype_without_single_numbers_has_places_without_values():
-    t = torch.zeros(4, dtype=torch.uint8).view(torch.bits8)
-    assert {text_of(g) for g in cells_of(explore.strides(t).picture.value, "tape")} == {"?"}
 
 
 @pytest.mark.parametrize(
@@ -573,9 +431,6 @@ def test_a_dtype_without_single_numbers_has_places_without_values():
         (1e-9, "1e-9"),
         (float("nan"), "nan"),
         (float("-inf"), "-inf"),
-        (1 + 2j, "1+2j"),
-        (-2j, "-2j"),
-        (0.5 + 0j, ".5"),
     ],
 )
 def test_values_are_written_short(value, text):
@@ -583,11 +438,7 @@ def test_values_are_written_short(value, text):
 
 
 def test_nothing_is_written_over_its_neighbour():
-    for t in (
-        torch.arange(10**6).reshape(1000, 1000),
-        torch.randn(3, 4),
-        torch.randn(4, dtype=torch.complex64),
-    ):
+    for t in (torch.arange(100).reshape(4, 25), torch.randn(3, 4), torch.arange(96).reshape(4, 2, 3, 4)):
         scene = compose(t, tuple(0 for _ in t.shape))
         assert all(box.words[0].width <= box.width for box in scene.boxes)
         boxes = [(box.x, box.y) for box in scene.boxes]
@@ -673,7 +524,8 @@ def test_each_button_does_what_is_written_on_it():
         e = explore.strides(x)
         panel = open_panel(e, name)
         for control, value in values.items():
-            getattr(panel, control).value = value
+            named = {one.description: one for one in panel.controls}
+            named[control.replace("range", "start:stop")].value = value
         assert not panel.button.disabled
         label = panel.button.description
         panel.button.click()
@@ -682,12 +534,14 @@ def test_each_button_does_what_is_written_on_it():
         return label
 
     assert clicked("transpose") == ".transpose(1, 2)"
-    assert clicked("transpose", a=0, b=2) == ".transpose(0, 2)"
+    assert clicked("transpose", **{"dims": 0, "and": 2}) == ".transpose(0, 2)"
+    assert clicked("reshape", shape=" 4 6") == ".reshape(4, 6)"
+    assert clicked("slice", dim=1, range=(0, 2)) == "[:, :2]"
     assert clicked("slice") == "[1:]"
     assert clicked("slice", dim=2, range=(1, 3)) == "[:, :, 1:3]"
     assert clicked("slice", dim=2, step=2, range=(0, 4)) == "[:, :, ::2]"
     assert clicked("select", dim=1, at=2) == "[:, 2]"
-    assert clicked("narrow", dim=1, start=1, size_=2) == ".narrow(1, 1, 2)"
+    assert clicked("narrow", dim=1, start=1, length=2) == ".narrow(1, 1, 2)"
     assert clicked("expand") == ".expand(2, 2, 3, 4)"
     assert clicked("flip", dim=2) == ".flip(2)"
     assert clicked("reshape", shape="4, 6") == ".reshape(4, 6)"
@@ -735,6 +589,7 @@ def test_a_view_that_fails_says_why_and_changes_nothing():
         (".view(1, 1, 1, 3, 4)", "5 dimensions"),
         (".shape", "not a tensor"),
         (".view(5)", "The tensor has 12 elements; the shape asks for 5."),
+        (".expand(50, 3, 4)", "600 elements; the picture has room for 300"),
         (".t(", "SyntaxError"),
         (".as_strided((3, 5), (4, 1), 0)", "out of bounds"),
     ],
@@ -850,26 +705,6 @@ def test_any_tensor_can_be_explored(t):
     assert e._repr_mimebundle_()[0]["image/png"]
 
 
-def test_a_write_from_elsewhere_shows():
-    x = torch.zeros(4, dtype=torch.int64)
-    e = explore.strides(x)
-    x[2] = 9
-    e.redraw()
-    assert [text_of(g) for g in cells_of(e.picture.value, "grid")] == ["0", "0", "9", "0"]
-
-
-def test_explorers_know_nothing_of_each_other():
-    x = torch.arange(12).reshape(3, 4)
-    a, b = explore.strides(x), explore.strides(x)
-    picture = b.picture.value
-    a.do(".t()")
-    a.light(0, 0)
-    open_panel(a, "view").shape.value = "2, 6"
-    assert (b.code, b.index, b.picture.value) == ("x", (2, 3), picture)
-    assert b.menu.value == "transpose" and b.panels["view"].shape.value == "-1"
-    assert torch.equal(x, torch.arange(12).reshape(3, 4))
-
-
 # --- the still ---------------------------------------------------------------------------------------------
 
 
@@ -896,24 +731,3 @@ def test_a_still_is_the_same_each_time():
     stills = [explorer_of(2, 3)._repr_mimebundle_()[0] for _ in range(2)]
     for kind in ("image/png", "text/plain"):
         assert stills[0][kind] == stills[1][kind]
-
-
-def test_the_still_shows_the_lit_cell():
-    image = to_picture(compose(torch.arange(6), (4,)))
-    boxes = [p for p in image.axes[0].patches if p.get_linewidth() > 2]
-    assert len(boxes) == 2  # one on the tape, one in the grid
-    assert {round(box.get_x() / CELL) for box in boxes[:1]} == {4}
-
-
-def test_it_is_made_of_plain_widgets():
-    def all_of(widget):
-        yield widget
-        for child in getattr(widget, "children", ()):
-            yield from all_of(child)
-
-    e = explorer_of(2, 3)
-    for name in e.panels:
-        open_panel(e, name)
-        for widget in all_of(e):
-            assert widget._view_module in ("@jupyter-widgets/controls", "@jupyter-widgets/base")
-    assert isinstance(e, ipywidgets.VBox)

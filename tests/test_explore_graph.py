@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import re
-import weakref
 import xml.etree.ElementTree as ElementTree
 
-import ipywidgets
-import pytest
 import torch
-from torch import nn
 
 from course_utils import explore
-from course_utils.explore.graph import WINDOW
 from course_utils.lessons.notebook_files import make_steady
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -24,12 +18,6 @@ def small():
     b = torch.tensor(0.1, requires_grad=True)
     h = w * 2
     return ((h.exp() + b) * h).sum(), w, b, h
-
-
-def large():
-    torch.manual_seed(0)
-    net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0), 3, enable_nested_tensor=False)
-    return net(torch.randn(3, 2, 8)).sum(), dict(net.named_parameters())
 
 
 def explorer():
@@ -43,12 +31,6 @@ def boxes(svg: str, part: str) -> list[ElementTree.Element]:
 
 def said(svg: str) -> list[str]:
     return [t.text for t in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-
-
-def all_of(widget):
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from all_of(child)
 
 
 # --- the graph -----------------------------------------------------------------------------------------
@@ -85,7 +67,7 @@ def test_a_step_is_a_node_of_the_real_backward():
     assert e.step == e.slider.value == e.slider.max == 7
     truth = torch.autograd.grad(loss, w, retain_graph=True)[0].tolist()
     assert f"[{', '.join(f'{v:.3g}' for v in truth)}]" in e.message.value
-    assert w.grad is None and b.grad is None and w._backward_hooks is None
+    assert w.grad is None and b.grad is None and not w._backward_hooks
 
 
 def test_where_paths_meet_gradients_are_summed():
@@ -111,7 +93,7 @@ def test_slider_and_buttons_go_both_ways():
         assert e.step == step and e.picture.value == pictures[step]
     e.back_button.click()
     assert e.step == 4 and e.slider.value == 4 and e.picture.value == pictures[4]
-    e.graph_button.click()
+    e.whole_button.click()
     assert e.step is None and e.slider.value == 0 and e.back_button.disabled
     assert len(pictures) == len(set(pictures)) == 8
 
@@ -119,110 +101,24 @@ def test_slider_and_buttons_go_both_ways():
 def test_backward_runs_once():
     calls = []
     loss, w, *_ = small()
-    w.register_hook(lambda g: (calls.append(1), print("seen"))[0])
+    w.register_hook(lambda g: calls.append(1))
     e = explore.graph(loss, w=w)
     assert not calls
     for step in (0, 3, 7, 2):
         e.go(step)
-        e.redraw()
     e.leave()
     e.forward()
-    assert calls == [1] and "Your hooks printed" in e.message.value and "seen" in e.message.value
+    assert calls == [1]
     assert len(w._backward_hooks) == 1 and w.grad is None
-
-
-def test_saved_tensors_can_be_left_out():
-    e, *_ = explorer()
-    count = len(boxes(e.picture.value, "saved"))
-    e.saved_box.value = False
-    assert count == 4 and not boxes(e.picture.value, "saved")
-    e.forward()
-    e.saved_box.value = True
-    assert e.step == 0 and len(boxes(e.picture.value, "saved")) == count
-
-
-def test_what_happens_elsewhere_shows_after_a_redraw():
-    loss, w, b, h = small()
-    e = explore.graph(loss, h=h)
-    with torch.no_grad():
-        h.add_(1)
-    e.redraw()
-    assert any("✗" in text and "v0 now v1" in text for text in said(e.picture.value))
-    e.forward()
-    e.go(99)
-    assert "Backward raises in" in e.message.value and "modified by an inplace" in e.message.value
-    loss, w, *_ = small()
-    f = explore.graph(loss)
-    loss.backward()
-    f.redraw()
-    assert any("freed" in text for text in said(f.picture.value))
-    f.forward()
-    f.go(99)
-    assert "second time" in f.message.value
-
-
-def test_a_high_picture_follows_the_step():
-    loss, params = large()
-    e = explore.graph(loss, params=params)
-    e.forward()
-    seen = set()
-    while not e.forward_button.disabled:
-        e.forward()
-        svg = ElementTree.fromstring(e.picture.value)
-        start, _, height = map(float, svg.get("viewBox").split()[1:])
-        seen.add(start)
-        assert height == WINDOW
-        top, bottom = e.drawing.around(e.step)
-        assert start <= top and bottom <= start + height
-        # It fades where it goes on.
-        fades = re.search(r"linear-gradient\((#0+) 0,.*(#0+) 100%", e.picture.value).groups()
-        goes_on = start > 0, start + height < e.scene().height
-        assert [fade == "#0000" for fade in fades] == list(goes_on)
-        assert any("▶" in text for text in said(e.picture.value))
-    assert len(seen) > 5
-
-
-def test_twenty_thousand_nodes():
-    x = torch.tensor([0.5], requires_grad=True)
-    y = x
-    for _ in range(20_000):
-        y = y.sin()
-    e = explore.graph(y, x=x)
-    e.forward()
-    e.go(99)
-    (truth,) = torch.autograd.grad(y, x)
-    assert e.step == e.drawing.last < 20
-    assert f"[{truth.item():.3g}]".replace("e-0", "e-") in e.message.value
-
-
-def test_an_explorer_that_was_closed_keeps_nothing():
-    gc.collect()
-    gc.disable()
-    try:
-        e, loss, w, b = explorer()
-        e.forward()
-        e.go(3)
-        op = next(op for op in e.drawing.graph.ops if op.kind == "ExpBackward0")
-        kept = weakref.ref(op.node._saved_result)
-        storage = op.node._saved_result.untyped_storage()._weak_ref()
-        del op
-        e.close()
-        del loss, w, b
-        assert kept() is None
-        assert torch.UntypedStorage._expired(storage)
-        with pytest.raises(RuntimeError, match="closed"):
-            e.redraw()
-    finally:
-        gc.enable()
 
 
 # --- the in-place explorer -----------------------------------------------------------------------------
 
-LINES = ["y = x.exp()", "z = y.sin()", "loss = z.sum()"]
+LINES = "y = x.exp()\nz = y.sin()\nloss = z.sum()"
 
 
-def writer(**more):
-    return explore.inplace(LINES, "y.add_(1)", x=torch.tensor([0.5, 1.0], requires_grad=True), **more)
+def writer():
+    return explore.inplace(LINES, "y.add_(1)", x=torch.tensor([0.5, 1.0], requires_grad=True))
 
 
 def test_the_write_moves_and_changes_its_form():
@@ -234,28 +130,14 @@ def test_the_write_moves_and_changes_its_form():
         "y.detach().add_(1)",
         "with torch.no_grad(): y.add_(1)",
     ]
-    assert e.result.verdict == "raises"
+    assert "✗ backward raises" in said(e.picture.value)
     e.form.value = "data"
-    assert e.result.verdict == "silently wrong" and "≠ silently wrong" in said(e.picture.value)
+    assert "≠ silently wrong" in said(e.picture.value)
     e.slider.value = 1
     rows = [row.find(f"{SVG}text").text for row in boxes(e.picture.value, "line")]
     assert rows == ["y = x.exp()", "▶ y.data.add_(1)", "z = y.sin()", "loss = z.sum()", "loss.backward()"]
-    harmless = explore.inplace(["y = x + 1", "loss = y.sum()"], "y += 1", x=torch.ones(2, requires_grad=True))
+    harmless = explore.inplace("y = x + 1\nloss = y.sum()", "y.add_(1)", x=torch.ones(2, requires_grad=True))
     assert "✓ harmless" in said(harmless.picture.value)
-
-
-def test_each_move_runs_anew():
-    x = torch.tensor([0.5, 1.0], requires_grad=True)
-    runs = []
-
-    def noted(t):
-        runs.append(1)
-        return t.exp()
-
-    e = explore.inplace(["y = f(x)", "loss = (y * y).sum()"], "y.add_(1)", x=x, f=noted)
-    before = len(runs)
-    e.move(1)
-    assert len(runs) > before and x._version == 0 and x.grad is None
 
 
 # --- both ----------------------------------------------------------------------------------------------
@@ -278,13 +160,6 @@ def test_stills_are_the_same_each_time():
     for make in (lambda: explorer()[0], writer):
         one, two = (make()._repr_mimebundle_()[0] for _ in range(2))
         assert one["image/png"] == two["image/png"] and one["text/plain"] == two["text/plain"]
-
-
-def test_they_are_made_of_plain_widgets():
-    for e in (explorer()[0], writer()):
-        assert isinstance(e, ipywidgets.VBox)
-        for widget in all_of(e):
-            assert widget._view_module in ("@jupyter-widgets/controls", "@jupyter-widgets/base")
 
 
 def test_pictures_on_a_page_keep_to_themselves():

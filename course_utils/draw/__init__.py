@@ -8,7 +8,6 @@ from course_utils.draw.exports import exports
 from course_utils.draw.floats import floats
 from course_utils.draw.graph import graph
 from course_utils.draw.hooks import hooks
-from course_utils.draw.inplace import inplace_timeline
 from course_utils.draw.lanes import lanes
 from course_utils.draw.latency import latency
 from course_utils.draw.loading import loading
@@ -16,7 +15,6 @@ from course_utils.draw.memory import memory, memory_timeline
 from course_utils.draw.modules import modules
 from course_utils.draw.roofline import roofline, trace
 from course_utils.draw.run import curves, run
-from course_utils.draw.signal import signal
 from course_utils.draw.slopes import slopes
 from course_utils.draw.strides import strides
 from course_utils.draw.tapes import tapes, walk
@@ -24,15 +22,14 @@ from course_utils.draw.training import range_test, schedules, training
 
 __all__ = [
     "allocator",
+    "captures",
     "checkpoints",
     "compiled",
     "curves",
     "exports",
     "floats",
-    "captures",
     "graph",
     "hooks",
-    "inplace_timeline",
     "lanes",
     "latency",
     "loading",
@@ -43,7 +40,6 @@ __all__ = [
     "roofline",
     "run",
     "schedules",
-    "signal",
     "slopes",
     "strides",
     "tapes",

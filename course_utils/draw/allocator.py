@@ -17,30 +17,22 @@ def allocator(segments: Sequence[Mapping[str, Any]]) -> Picture:
     """One strip for each segment; blocks in use are filled, free ones are holes.
 
     `segments`: as in `torch.cuda.memory._snapshot()["segments"]`, each with `total_size` and `blocks`, a list
-    with `size` and `state` ("inactive" where it is free). Raises `TypeError` where one lacks something.
+    with `size` and `state` ("inactive" where it is free).
     """
     return to_picture(compose(segments))
 
 
 def compose(segments: Sequence[Mapping[str, Any]], title: str = "") -> Scene:
     """The scene of `allocator`, under a `title`."""
-    for segment in segments:
-        found = [segment, *segment.get("blocks", [{}])]
-        wanted = [("total_size", "blocks"), *[("size", "state")] * (len(found) - 1)]
-        if not all(set(names) <= set(one) for names, one in zip(wanted, found, strict=True)):
-            raise TypeError(
-                "draw.allocator: wanted segments as in torch.cuda.memory._snapshot()['segments'], each with "
-                f"total_size and blocks, these with size and state; given was {segment!r}"
-            )
     rows = sorted(segments, key=lambda segment: segment.get("address", 0))
     most = max((segment["total_size"] for segment in rows), default=1)
     used = sum(b["size"] for s in rows for b in s["blocks"] if b["state"] != FREE)
     reserved = sum(segment["total_size"] for segment in rows)
     said = f"{size_of(used)} allocated, {size_of(reserved)} reserved, segments: {len(rows)}"
     scene = Scene(f"{title}{': ' if title else ''}{said}.", height=TOP + STEP * max(len(rows), 1))
-    scene.words.append(Words(1, 11, title or said, SMALL, code=bool(title), bold=True))
+    scene.write(1, 11, title or said, SMALL, code=bool(title), bold=True)
     if title:
-        scene.words.append(Words(WIDTH - 1, 11, said, SMALL, "end", faint=True))
+        scene.write(WIDTH - 1, 11, said, SMALL, "end", faint=True)
     for row, segment in enumerate(rows):
         x, y = 1.0, TOP + STEP * row
         for block in segment["blocks"]:

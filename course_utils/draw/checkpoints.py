@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from course_utils.draw.checkpoint_steps import Stack
 from course_utils.draw.picture import Picture
-from course_utils.draw.run import Small
-from course_utils.draw.shapes import WIDTH, Area, Box, Line, Scene, to_picture
-from course_utils.draw.words import LETTER, Words
+from course_utils.draw.shapes import WIDTH, Box, Scene, Small, to_picture
+from course_utils.draw.time_axis import round_step
+from course_utils.draw.words import LETTER, Words, bytes_said
 from course_utils.measure.steps import PHASES, Phase, StepTimeline
 
 FILLS: dict[Phase, str] = {"forward": "saved", "recompute": "lit", "backward": "gradient"}
@@ -23,13 +23,12 @@ TOP, LEFT, RIGHT, HEAD, STRIP, GAP = 24.0, 62.0, 446.0, 23.0, 13.0, 10.0
 HIGH, ALL = 140.0, 290.0  # the plot of the highest peak, and all plots together, at most
 CURVE, CURVE_HIGH, CURVE_TOP = 508.0, 168.0, 42.0
 SMALL, TINY, LETTERS, LINE = 10.5, 9.5, 33, 15.0
-MOST = 40  # segment sizes that are recorded for the curve, at most, beside those that are drawn
 
 Point = tuple[float, float]
 
 
 def checkpoints(
-    model: nn.Module | Sequence[nn.Module], batch: Tensor, *, segments: Sequence[int | None] | None = None
+    model: nn.Module | Sequence[nn.Module], batch: Tensor, *, segments: Sequence[int | None]
 ) -> Picture:
     """The bytes alive over one training step, recorded for each of these segment sizes, and the peak by
     segment size.
@@ -38,22 +37,18 @@ def checkpoints(
     checkpoint (`use_reentrant=False`), 0 or None for none. A step is a forward, `output.square().mean()` and
     a backward; it runs on a copy of the layers. Time is counted in operators, views aside. Colours say when
     the bytes were made; below stands when operators ran, and which of them were run again. Parameters and
-    their gradients are left out. Raises `TypeError` or `ValueError` for what is no such model, batch or size,
-    and where the layers cannot be run.
+    their gradients are left out. Raises `ValueError` where the layers cannot be run.
     """
     stack = Stack(model, batch, "draw.checkpoints")
-    depth = len(stack.layers)
-    wanted = None if segments is None else stack.sizes(segments)
-    steps = {size: stack.record(size) for size in (0, *curve_sizes(depth), *(wanted or ()))}
-    if wanted is None:
-        wanted = sorted({0, 1, least(steps), math.ceil(depth / 3)})
+    depth, wanted = len(stack.layers), [size or 0 for size in segments]
+    steps = {size: stack.record(size, depth) for size in (0, *curve_sizes(depth), *wanted)}
     return to_picture(compose(steps, wanted, depth), Small)
 
 
 def curve_sizes(depth: int) -> list[int]:
     """The segment sizes of the curve: the small ones, where it bends, and fewer towards the end."""
     near = range(1, min(depth, 2 + round(1.5 * math.sqrt(depth))) + 1)
-    return sorted({*near, *(math.ceil(depth / parts) for parts in range(1, 5))})[:MOST]
+    return sorted({*near, *(math.ceil(depth / parts) for parts in range(1, 5))})
 
 
 def least(steps: Mapping[int, StepTimeline]) -> int:
@@ -69,7 +64,7 @@ def compose(
     told = _told(steps, depth)
     peaks = "; ".join(f"{_called(size)}: {steps[size]}" for size in shown)
     scene = Scene(f"Bytes alive over one training step of {depth} layers. {peaks}. {' '.join(told)}")
-    scene.words.append(Words(LEFT, 11, "bytes alive, by when they were made", 13, bold=True))
+    scene.write(LEFT, 11, "bytes alive, by when they were made", 13, bold=True)
     outline = steps[0] if over else None
     scale = _Scale([*(steps[size] for size in shown), *([outline] if outline else ())], over)
     y = TOP
@@ -83,7 +78,7 @@ def compose(
     for sentence in told:
         for number, part in enumerate(textwrap.wrap(sentence, LETTERS)):
             below += LINE + (4 if number == 0 else 0)
-            scene.words.append(Words(CURVE - 40, below, part, SMALL))
+            scene.write(CURVE - 40, below, part, SMALL)
     scene.height = max(y + 30, below + 12)
     return scene
 
@@ -116,12 +111,12 @@ def _panel(
     """One step: what is alive at each operator, and below it which operators ran when."""
     bottom, end = top + high, scale.x(len(step.ticks))
     again, count = step.operators("recompute"), len(step.ticks)
-    scene.words.append(Words(LEFT, top - 10, _called(size), 12, bold=True))
+    scene.write(LEFT, top - 10, _called(size), 12, bold=True)
     said = f"{again} of {count} operators run again ({100 * again / max(count, 1):.0f} %)"
     said = said if size else f"{count} operators"
-    scene.words.append(Words(RIGHT - 14 * bool(again), top - 10, said, SMALL, "end", faint=True))
+    scene.write(RIGHT - 14 * bool(again), top - 10, said, SMALL, "end", faint=True)
     if again:
-        scene.boxes.append(Box(RIGHT - 9, top - 14.5, 9, 9, FILLS["recompute"], line=0.3, part="swatch"))
+        scene.box(RIGHT - 9, top - 14.5, 9, 9, FILLS["recompute"], line=0.3, part="swatch")
     for number in range(len(PHASES), 0, -1):  # each from the bottom; the next is drawn over it
         parts = PHASES[:number]
         levels = [sum(getattr(tick, part) for part in parts) for tick in step.ticks]
@@ -130,20 +125,20 @@ def _panel(
             points = ((LEFT, bottom), *_stairs(heights, scale), (end, bottom))
             most = max(getattr(tick, parts[-1]) for tick in step.ticks)
             more = f"{_called(size)}: made in {parts[-1]}, at most {bytes_said(most)}"
-            scene.areas.append(Area(points, FILLS[parts[-1]], more, parts[-1], str(size)))
+            scene.area(points, FILLS[parts[-1]], more, parts[-1], str(size))
     if outline and outline is not step:
         heights = [bottom - scale.height(tick.live) for tick in outline.ticks]
         points = ((LEFT, bottom), *_stairs(heights, scale), (scale.x(len(outline.ticks)), bottom))
-        scene.lines.append(Line(points, 0.9, "", False, False, "outline", smooth=False))
+        scene.line(points, 0.9, "", False, False, "outline")
         text = f"no checkpoint: {bytes_said(outline.peak)}"
         at = max(range(len(outline.ticks)), key=lambda n: outline.ticks[n].live)
         if high - scale.height(step.peak) > 16:  # else the line of the peak runs through it
-            scene.words.append(Words(scale.x(at) + 14, top + 6, text, SMALL, faint=True))
+            scene.write(scale.x(at) + 14, top + 6, text, SMALL, faint=True)
     peak = bottom - scale.height(step.peak)
-    scene.lines.append(_straight((LEFT - 4, peak), (RIGHT, peak), 0.9, dash=True))
-    scene.words.append(Words(LEFT - 8, peak, bytes_said(step.peak), SMALL, "end", bold=True))
+    scene.line(((LEFT - 4, peak), (RIGHT, peak)), 0.9, dashed=True)
+    scene.write(LEFT - 8, peak, bytes_said(step.peak), SMALL, "end", bold=True)
     if bottom - peak > 14:
-        scene.words.append(Words(LEFT - 8, bottom, "0", TINY, "end", faint=True))
+        scene.write(LEFT - 8, bottom, "0", TINY, "end", faint=True)
     at = 0
     for phase, group in groupby(tick.phase for tick in step.ticks):
         count = len(list(group))
@@ -172,14 +167,12 @@ def _stairs(heights: Sequence[float], scale: _Scale) -> list[Point]:
 
 def _clock(scene: Scene, scale: _Scale, y: float) -> None:
     """The axis of operators, below all panels."""
-    every = next(
-        n for power in range(9) for n in (10**power * f for f in (1, 2, 5)) if scale.operators / n <= 7
-    )
+    every = round(max(round_step(scale.operators / 7), 1))
     for operator in range(0, scale.operators + 1, every):
         x = scale.x(operator)
-        scene.lines.append(_straight((x, y + 3), (x, y + 7), 0.8))
-        scene.words.append(Words(x, y + 15, str(operator), TINY, "middle"))
-    scene.words.append(Words(LEFT - 8, y + 15, "operators", TINY, "end", faint=True))
+        scene.line(((x, y + 3), (x, y + 7)), 0.8)
+        scene.write(x, y + 15, str(operator), TINY, "middle")
+    scene.write(LEFT - 8, y + 15, "operators", TINY, "end", faint=True)
 
 
 def _curve(scene: Scene, steps: Mapping[int, StepTimeline], shown: Sequence[int], depth: int) -> float:
@@ -192,48 +185,42 @@ def _curve(scene: Scene, steps: Mapping[int, StepTimeline], shown: Sequence[int]
     def place(size: float, peak: float) -> Point:
         return CURVE + wide * math.log(size) / math.log(max(depth, 2)), bottom - peak / most * CURVE_HIGH
 
-    scene.words.append(Words(CURVE - 40, 11, "peak by segment size", 13, bold=True))
-    scene.lines.append(_straight((CURVE - 6, bottom), (right + 4, bottom), 0.6))
-    scene.words.append(Words(CURVE - 10, bottom, "0", TINY, "end", faint=True))
+    scene.write(CURVE - 40, 11, "peak by segment size", 13, bold=True)
+    scene.line(((CURVE - 6, bottom), (right + 4, bottom)), 0.6)
+    scene.write(CURVE - 10, bottom, "0", TINY, "end", faint=True)
     y = place(1, steps[0].peak)[1]
-    scene.lines.append(_straight((CURVE - 6, y), (right + 4, y), 0.9, dash=True))
-    scene.words.append(Words(CURVE, y - 9, f"no checkpoint: {bytes_said(steps[0].peak)}", SMALL))
+    scene.line(((CURVE - 6, y), (right + 4, y)), 0.9, dashed=True)
+    scene.write(CURVE, y - 9, f"no checkpoint: {bytes_said(steps[0].peak)}", SMALL)
     x = place(root, 0)[0]
-    scene.lines.append(_straight((x, CURVE_TOP + 22), (x, bottom), 0.9, dash=True, key="root"))
-    scene.words.append(Words(x, CURVE_TOP + 14, f"√{depth} = {root:.3g}", SMALL, "middle"))
+    scene.line(((x, CURVE_TOP + 22), (x, bottom)), 0.9, dashed=True, key="root")
+    scene.write(x, CURVE_TOP + 14, f"√{depth} = {root:.3g}", SMALL, "middle")
     points = tuple(place(size, steps[size].peak) for size in sizes)
-    scene.lines.append(Line(points, 1.6, arrow=False, key="peaks", smooth=False))
+    scene.line(points, 1.6, key="peaks")
     for size, (x, y) in zip(sizes, points, strict=True):
         half = 4.0 if size == best or size in shown else 2.0
         fill = "view" if size == best else "storage"
         more = f"{_called(size)}: {bytes_said(steps[size].peak)}"
         part = "best" if size == best else "size"
-        scene.boxes.append(
-            Box(x - half, y - half, 2 * half, 2 * half, fill, (), more, 0.8, part=part, key=str(size))
-        )
+        scene.box(x - half, y - half, 2 * half, 2 * half, fill, (), more, 0.8, part=part, key=str(size))
     x, y = place(best, steps[best].peak)
     away = place(root, 0)[0] - x
     anchor, x = ("start", x - 4) if away < -12 else ("end", x + (4 if away > 12 else -5))
-    scene.words.append(Words(x, y + 15, f"least{_so_far(steps, depth)}: {best}", SMALL, anchor, bold=True))
+    scene.write(x, y + 15, f"least: {best}", SMALL, anchor, bold=True)
     taken: list[float] = []
     for size in sorted(sizes, key=lambda size: (size not in (best, 1, depth), size not in shown, size)):
         x = place(size, 0)[0]
         if all(abs(x - other) >= 5 + _wide(str(max(sizes))) for other in taken):
-            scene.words.append(Words(x, bottom + 11, str(size), TINY, "middle"))
-            scene.lines.append(_straight((x, bottom), (x, bottom + 4), 0.8))
+            scene.write(x, bottom + 11, str(size), TINY, "middle")
+            scene.line(((x, bottom), (x, bottom + 4)), 0.8)
             taken.append(x)
     return bottom + 22
-
-
-def _so_far(steps: Mapping[int, StepTimeline], depth: int) -> str:
-    return "" if steps.keys() >= {*curve_sizes(depth)} else " so far"
 
 
 def _told(steps: Mapping[int, StepTimeline], depth: int) -> list[str]:
     """What there is to see, in sentences."""
     best, near = least(steps), round(math.sqrt(depth))
     share = f", {100 * steps[best].peak / max(steps[0].peak, 1):.0f} % of the peak without a checkpoint"
-    told = [f"Least{_so_far(steps, depth)} is {best}: {bytes_said(steps[best].peak)}{share}."]
+    told = [f"Least is {best}: {bytes_said(steps[best].peak)}{share}."]
     if near in steps and near != best:
         told.append(f"At {near}, nearest to √{depth}: {bytes_said(steps[near].peak)}.")
     if steps[1].kept:
@@ -253,16 +240,5 @@ def _called(size: int) -> str:
     return "no checkpoint" if not size else "each layer" if size == 1 else f"segments of {size}"
 
 
-def bytes_said(count: int) -> str:
-    """1.23 MB."""
-    return (
-        f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB" if count >= 1e3 else f"{count} B"
-    )
-
-
 def _wide(text: str) -> float:
     return LETTER * TINY * len(text)
-
-
-def _straight(a: Point, b: Point, wide: float = 1.0, dash: bool = False, key: str = "") -> Line:
-    return Line((a, b), wide, "", False, dash, key, smooth=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture
+from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.draw.words import Words
 
 WIDE, HIGH, GAP, STEP, BAR, SMALL = 128.0, 50.0, 15.0, 78.0, 6.0, 10.5
@@ -39,15 +39,15 @@ def course_map(stops: Sequence[Stop]) -> Picture:
         for needed in stop.needs:
             if needed in places:
                 a, b = places[needed]
-                scene.lines.append(Line(((a + WIDE / 2, b + HIGH), (x + WIDE / 2, y)), 1.0, smooth=False))
+                scene.line(((a + WIDE / 2, b + HIGH), (x + WIDE / 2, y)), 1.0, arrow=True)
         words = [f"{stop.number:02d} {stop.title}"]
         lines = textwrap.wrap(words[0], 21)[:3]
         filled = stop.done >= 1
         top = y + HIGH / 2 - 2 - 13 * (len(lines) - 1) / 2
         said = tuple(Words(x + WIDE / 2, top + 13 * i, line, SMALL, "middle") for i, line in enumerate(lines))
-        scene.boxes.append(Box(x, y, WIDE, HIGH, "rank" if filled else "", said, line=1.2))
+        scene.box(x, y, WIDE, HIGH, "rank" if filled else "", said, line=1.2)
         if 0 < stop.done < 1:
-            scene.boxes.append(Box(x, y + HIGH - BAR, WIDE * stop.done, BAR, "rank", line=0))
+            scene.box(x, y + HIGH - BAR, WIDE * stop.done, BAR, "rank", line=0)
     scene.height = 4 + STEP * max(rows.values(), default=0) + HIGH
     done = [f"{stop.number:02d}" for stop in stops if stop.done >= 1]
     scene.description = f"{len(stops)} lessons; done: {', '.join(done) or 'none yet'}."

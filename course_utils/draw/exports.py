@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture
+from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.draw.words import Words
 
 HEIGHT, BETWEEN, TOP, MARGIN = 25.0, 11.0, 30.0, 8.0
@@ -27,28 +27,14 @@ class Operator:
 
 
 def exports(
-    model: nn.Module,
-    example: Tensor,
-    program: torch.export.ExportedProgram | None = None,
-    onnx: str | Path | None = None,
+    model: nn.Module, example: Tensor, program: torch.export.ExportedProgram, onnx: str | Path
 ) -> Picture:
     """The operators that `model(example)` runs, those of the exported `program` and those of the ONNX file,
     in their order, each with the shape of its result. What has no operator of that name in the form to its
-    left is lit.
-
-    Raises `TypeError` where the model is no module or the program no `ExportedProgram`.
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"draw.exports: wanted a module; given was a {type(model).__name__}")
-    forms = {"eager": eager(model, example)}
-    if program is not None:
-        if not isinstance(program, torch.export.ExportedProgram):
-            kind = type(program).__name__
-            raise TypeError(f"draw.exports: wanted an ExportedProgram; given was a {kind}")
-        forms["torch.export"] = exported(program)
-    if onnx is not None:
-        forms["ONNX"] = of_onnx(onnx)
-    return to_picture(compose(forms))
+    left is lit."""
+    return to_picture(
+        compose({"eager": eager(model, example), "torch.export": exported(program), "ONNX": of_onnx(onnx)})
+    )
 
 
 def compose(forms: dict[str, Sequence[Operator]]) -> Scene:
@@ -60,7 +46,7 @@ def compose(forms: dict[str, Sequence[Operator]]) -> Scene:
     for column, (name, operators) in enumerate(forms.items()):
         left = column * width + MARGIN
         across = width - 2 * MARGIN
-        scene.words.append(Words(left + across / 2, 12, name, 13, "middle", bold=True))
+        scene.write(left + across / 2, 12, name, 13, "middle", bold=True)
         y = TOP
         for row, operator in enumerate(operators):
             lit = known is not None and _plain(operator.name) not in known
@@ -72,12 +58,12 @@ def compose(forms: dict[str, Sequence[Operator]]) -> Scene:
             fill = "lit" if lit else "view" if row else "storage"
             part = "lit" if lit else "operator"
             key = f"{name}.{row}"
-            scene.boxes.append(
-                Box(left, y, across, HEIGHT, fill, words, more, line=1.8 if lit else 0.9, part=part, key=key)
+            scene.box(
+                left, y, across, HEIGHT, fill, words, more, line=1.8 if lit else 0.9, part=part, key=key
             )
             if row:
                 x = left + across / 2
-                scene.lines.append(Line(((x, y - BETWEEN), (x, y)), 1.1))
+                scene.line(((x, y - BETWEEN), (x, y)), 1.1, arrow=True)
             y += HEIGHT + BETWEEN
         scene.height = max(scene.height, y)
         known = {_plain(operator.name) for operator in operators}

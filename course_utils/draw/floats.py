@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 from course_utils.draw.floats_axis import SMALL, TINY, Axis, Shown, band, layers, log2, two_to
 from course_utils.draw.formats import FORMATS, Format
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Area, Box, Line, Scene, to_picture
+from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.draw.words import Words
 
 # Sizes in pixels of the page.
@@ -20,8 +19,8 @@ FILLS = {"sign": "storage", "exponent": "view", "mantissa": "rank"}
 def floats(value: float | None = None) -> Picture:
     """A picture of float32, tf32, bfloat16, float16, float8 e4m3 and e5m2 as rows of bits, with the largest
     number of each, the smallest normal and subnormal one, and the spacing at 1. With a `value`: the bits of
-    what it becomes in each, that number, and how far it is off. Raises `TypeError` for what is no number."""
-    return to_picture(table(None if value is None else number(value, "draw.floats")))
+    what it becomes in each, that number, and how far it is off."""
+    return to_picture(table(value))
 
 
 def table(value: float | None) -> Scene:
@@ -36,17 +35,17 @@ def table(value: float | None) -> Scene:
     _legend(scene, NAME, 8)
     for x, head in zip(places, heads, strict=True):
         for line, word in enumerate(head.split(" ", 1)):
-            scene.words.append(Words(x, 8 + 14 * line, word, SMALL, bold=True))
+            scene.write(x, 8 + 14 * line, word, SMALL, bold=True)
     for row, form in enumerate(FORMATS.values()):
         top = 38 + LINE * row
         bits = None if value is None else form.encode(value)
-        scene.words.append(Words(0, top + 7, form.name, 12.5, code=True, bold=True))
+        scene.write(0, top + 7, form.name, 12.5, code=True, bold=True)
         counts = f"1 + {form.exponent} + {form.mantissa} = {form.width}"
-        scene.words.append(Words(0, top + 23, counts, TINY, faint=True))
+        scene.write(0, top + 23, counts, TINY, faint=True)
         _bits(scene, form, bits, NAME, top, BIT)
         if form.dtype is None:  # it lies in 32 bits, of which the last are not read
             width = BIT * (32 - form.width)
-            scene.boxes.append(Box(NAME + BIT * form.width + 3, top, width - 4, HIGH, dashed=True, line=0.8))
+            scene.box(NAME + BIT * form.width + 3, top, width - 4, HIGH, dashed=True, line=0.8)
         if bits is None:
             said = [f"{one:.3g}" for one in (form.largest, form.smallest_normal, form.smallest, form.eps)]
             said[0] = f"{form.largest:g}" if form.largest < 1e6 else said[0]
@@ -63,13 +62,6 @@ def table(value: float | None) -> Scene:
     return scene
 
 
-def number(value: Any, who: str) -> float:
-    """`value` as a number of Python. Raises `TypeError` for what is none."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    raise TypeError(f"{who}: value is a number, such as 0.1; given was {value!r}")
-
-
 def compose(shown: Shown, *, bits: bool = True) -> Scene:
     """The scene of the explorer; without the row of `bits` where there are buttons for them."""
     form, value, scene = shown.form, shown.form.decode(shown.bits), Scene("")
@@ -84,7 +76,7 @@ def compose(shown: Shown, *, bits: bool = True) -> Scene:
     texts = [f"{form.name}: {value!r}{also}", meaning(form, shown.bits), shown.wrong or rounding(shown)]
     for place, text in enumerate(texts):
         first = place == 0
-        scene.words.append(Words(1, top + 12 + 20 * place, text, 14 if first else 12, bold=first, code=first))
+        scene.write(1, top + 12 + 20 * place, text, 14 if first else 12, bold=first, code=first)
     neighbours = _lens(scene, shown, top + 88)
     axis = Axis(form, shown.rows)
     top += 160
@@ -148,15 +140,15 @@ def _bits(scene: Scene, form: Format, bits: int | None, x: float, y: float, wide
         middle = x + wide * place + wide / 2
         said = (Words(middle, y + HIGH / 2, one, 10 if wide < 12 else 12, "middle", code=True),)
         more = f"{form.name}: {field} bit"
-        scene.boxes.append(
-            Box(x + wide * place, y, wide - 1, HIGH, FILLS[field], said if one else (), more, 0.6, part="bit")
+        scene.box(
+            x + wide * place, y, wide - 1, HIGH, FILLS[field], said if one else (), more, 0.6, part="bit"
         )
 
 
 def _legend(scene: Scene, x: float, y: float) -> None:
     for name, fill in FILLS.items():
-        scene.boxes.append(Box(x, y - 5, 10, 10, fill, line=0.6))
-        scene.words.append(Words(x + 15, y, name, SMALL))
+        scene.box(x, y - 5, 10, 10, fill, line=0.6)
+        scene.write(x + 15, y, name, SMALL)
         x += 84
 
 
@@ -171,7 +163,7 @@ def _lens(scene: Scene, shown: Shown, y: float) -> str:
     around = [one for one in (below, now, above) if one is not None and math.isfinite(one)]
     if len(around) < 2 or not math.isfinite(now):
         words = "nan has no neighbours" if math.isnan(now) else f"next to {now} is {_near(below, above)!r}"
-        scene.words.append(Words(WIDTH / 2, y + 14, words, 12, "middle", faint=True))
+        scene.write(WIDTH / 2, y + 14, words, 12, "middle", faint=True)
         return words
     least, most, left, right = around[0], around[-1], 150.0, WIDTH - 150.0
     if len(around) == 2:  # inf, or the end, is drawn one step further
@@ -180,27 +172,25 @@ def _lens(scene: Scene, shown: Shown, y: float) -> str:
     def x(value: float) -> float:
         return left + (value - least) / (most - least) * (right - left)
 
-    scene.lines.append(Line(((left - 40, y + 20), (right + 40, y + 20)), 1.2, arrow=False, smooth=False))
+    scene.line(((left - 40, y + 20), (right + 40, y + 20)), 1.2)
     for value, end in ((below, "end"), (now, "middle"), (above, "start")):
         at = left if end == "end" else right if end == "start" else x(now)
         if value is None:
-            scene.words.append(Words(at, y + 38, "none", SMALL, "middle", faint=True))
+            scene.write(at, y + 38, "none", SMALL, "middle", faint=True)
             continue
         tall = 11 if end == "middle" else 7
-        scene.lines.append(Line(((at, y + 20 - tall), (at, y + 20 + tall)), 1.6, arrow=False, smooth=False))
+        scene.line(((at, y + 20 - tall), (at, y + 20 + tall)), 1.6)
         said = f"{value:.{digits}g}"
-        scene.words.append(Words(at, y + 40, said, 12, "middle", code=True, bold=end == "middle"))
+        scene.write(at, y + 40, said, 12, "middle", code=True, bold=end == "middle")
     told = [f"neighbours {_short(below, digits)} and {_short(above, digits)}"]
     for one, other in itertools.pairwise(around):
         gap = f"{two_to(log2(other - one))} = {other - one:.3g}"
-        scene.words.append(Words((x(one) + x(other)) / 2, y + 1, gap, SMALL, "middle"))
+        scene.write((x(one) + x(other)) / 2, y + 1, gap, SMALL, "middle")
         told.append(f"spacing {gap}")
     if shown.given is not None and least <= shown.given <= most and shown.given != now:
         at = x(shown.given)
-        scene.areas.append(
-            Area(
-                ((at - 5, y + 10), (at + 5, y + 10), (at, y + 20)), "lit", f"given: {shown.given!r}", "given"
-            )
+        scene.area(
+            ((at - 5, y + 10), (at + 5, y + 10), (at, y + 20)), "lit", f"given: {shown.given!r}", "given"
         )
     return ", ".join(told)
 

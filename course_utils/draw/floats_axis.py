@@ -11,14 +11,14 @@ import numpy
 
 from course_utils.draw.formats import Format
 from course_utils.draw.gradients import Gradients
-from course_utils.draw.shapes import WIDTH, Area, Box, Line, Scene
-from course_utils.draw.words import Words
+from course_utils.draw.shapes import WIDTH, Scene
+from course_utils.draw.words import Words, percent
 
 # Sizes in pixels of the page.
 SMALL, TINY = 11.0, 10.5
 ROW, LEFT, RIGHT = 17.0, 148.0, 502.0  # of the layers, and where their axis is
 COLUMNS = ((540.0, 52.0), (606.0, 72.0), (672.0, 52.0))  # of the shares: middles and widths
-LONGEST, MOST = 19, 40  # letters of a layer's name, rows
+LONGEST = 19  # letters of a layer's name
 REGIONS = {"zero": "storage", "subnormal": "lit", "normal": "gradient", "overflow": "odd"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -69,14 +69,12 @@ def band(scene: Scene, axis: Axis, shown: Shown, y: float) -> None:
     """The regions of the axis, their borders in numbers, and the number that is shown."""
     form, now = shown.form, shown.form.decode(shown.bits)
     said = {"zero": "→ 0", "subnormal": "subnormal", "normal": "normal", "overflow": _becomes(form)}
-    scene.words.append(Words(1, y + 10, "|x|", 12, code=True))
+    scene.write(1, y + 10, "|x|", 12, code=True)
     for name, start, end in axis.regions():
         words = Words((start + end) / 2, y + 10, said[name], SMALL, "middle")
         fits = words.width < end - start
         more = f"{said[name]}: sizes of {form.name}"
-        scene.boxes.append(
-            Box(start, y, end - start, 20, REGIONS[name], (words,) * fits, more, 0.6, part=name)
-        )
+        scene.box(start, y, end - start, 20, REGIONS[name], (words,) * fits, more, 0.6, part=name)
     marks = (
         ("smallest normal", form.smallest_normal, y + 47),
         ("smallest subnormal", form.smallest, y + 61),
@@ -87,57 +85,52 @@ def band(scene: Scene, axis: Axis, shown: Shown, y: float) -> None:
     every = next((one for one in (2, 3, 4, 5, 10, 20) if one > room), 50)
     for power in range(axis.high // every * every, axis.low, -every):
         x, text = axis.x(10.0**power), f"{10.0**power:g}" if -3 < power < 4 else f"1e{power}"
-        scene.lines.append(Line(((x, y + 20), (x, y + 24)), 0.6, arrow=False, smooth=False))
+        scene.line(((x, y + 20), (x, y + 24)), 0.6)
         if all(abs(x - other) > 4 + 4 * len(text) for other in places[:2]):
-            scene.words.append(Words(x, y + 31, text, TINY, "middle"))
+            scene.write(x, y + 31, text, TINY, "middle")
     for (what, size, height), x in zip(marks, places, strict=True):
         above = height < y
         ends = ((x, y), (x, height - 5)) if above else ((x, y + 20), (x, height + 5))
-        scene.lines.append(Line(ends, 0.8, arrow=False))
+        scene.line(ends, 0.8)
         text = f"{what} {size:.5g}" if above else f"{what} {two_to(log2(size))} = {size:.3g}"
         late = x > WIDTH * 0.6
-        scene.words.append(Words(x - 5 if late else x + 5, height, text, SMALL, "end" if late else "start"))
+        scene.write(x - 5 if late else x + 5, height, text, SMALL, "end" if late else "start")
     if not math.isnan(now):
         x = axis.x(abs(now)) if now else axis.left - 9
         corners = ((x - 6, y - 9), (x + 6, y - 9), (x, y + 1))
-        scene.areas.append(Area(corners, "lit", f"{now!r}", "value"))
-    scene.words.append(Words(axis.left - 9, y + 10, "0", 12, "middle", code=True))
+        scene.area(corners, "lit", f"{now!r}", "value")
+    scene.write(axis.left - 9, y + 10, "0", 12, "middle", code=True)
 
 
 def layers(scene: Scene, axis: Axis, shown: Shown, top: float) -> list[str]:
     """A row for each layer, below the axis; says the same in words."""
-    form, every = shown.form, math.ceil(len(shown.rows) / MOST)
-    rows, times = shown.rows[::every], f"loss × {shown.scale:,}"
-    scene.words.append(Words(1, top + 22, f"{shown.about}, {times}", 12.5, bold=True))
+    form, rows, times = shown.form, shown.rows, f"loss × {shown.scale:,}"
+    scene.write(1, top + 22, f"{shown.about}, {times}", 12.5, bold=True)
     heads = ("→ 0", "subnormal", _becomes(form))
     for (x, wide), head, name in zip(COLUMNS, heads, ("zero", "subnormal", "overflow"), strict=True):
         words = (Words(x, top + 22, head, TINY, "middle"),)
-        scene.boxes.append(Box(x - wide / 2, top + 13, wide, 18, REGIONS[name], words, line=0.6))
+        scene.box(x - wide / 2, top + 13, wide, 18, REGIONS[name], words, line=0.6)
     bottom, told = top + 38 + ROW * len(rows), [f"{shown.about}, {times}"]
     for _, x, _ in axis.regions()[1:]:
-        scene.lines.append(Line(((x, top + 36), (x, bottom)), 0.6, arrow=False, dashed=True))
+        scene.line(((x, top + 36), (x, bottom)), 0.6, dashed=True)
     for place, row in enumerate(rows):
         y = top + 38 + ROW * (place + 1)
         shares = row.shares(form, shown.scale)
-        said = [_percent(one) for one in (shares.zero, shares.subnormal, shares.overflow)]
+        said = [percent(one) for one in (shares.zero, shares.subnormal, shares.overflow)]
         name = row.name if len(row.name) <= LONGEST else "…" + row.name[1 - LONGEST :]
-        scene.words.append(Words(1, y - 6, name, TINY, code=True))
-        scene.lines.append(Line(((axis.left, y), (axis.right, y)), 0.5, arrow=False))
+        scene.write(1, y - 6, name, TINY, code=True)
+        scene.line(((axis.left, y), (axis.right, y)), 0.5)
         for (x, _), one in zip(COLUMNS, said, strict=True):
-            scene.words.append(Words(x, y - 6, one, SMALL, "middle", bold=one != "0", faint=one == "0"))
+            scene.write(x, y - 6, one, SMALL, "middle", bold=one != "0", faint=one == "0")
         also = f", {row.zeros:,} are 0" * bool(row.zeros) + f", {row.nans:,} are nan" * bool(row.nans)
         line = f"{row.name}: {said[0]} to 0, {said[1]} subnormal, {said[2]} too large"
         told.append(line + also)
         if not len(row.sizes):
-            scene.words.append(Words(axis.left + 6, y - 6, also.removeprefix(", "), TINY, faint=True))
+            scene.write(axis.left + 6, y - 6, also.removeprefix(", "), TINY, faint=True)
         _histogram(
             scene, axis, row, shown.scale, y, f"{line}; {len(row.sizes):,} are numbers other than 0{also}"
         )
     scene.height = bottom + 4
-    if every > 1:
-        words = f"1 in {every} of {len(shown.rows)} layers"
-        scene.words.append(Words(1, scene.height + 8, words, TINY, faint=True))
-        scene.height += 16
     return told
 
 
@@ -162,7 +155,7 @@ def _histogram(scene: Scene, axis: Axis, row: Gradients, scale: int, bottom: flo
             top = bottom - 15 * counts[n] / most
             points += [(xs[n], top), (xs[n + 1], top)]
         points.append((points[-1][0], bottom))
-        scene.areas.append(Area(tuple(points), REGIONS[name], more, name, row.name))
+        scene.area(tuple(points), REGIONS[name], more, name, row.name)
 
 
 def two_to(power: int) -> str:
@@ -173,15 +166,3 @@ def two_to(power: int) -> str:
 def log2(size: float) -> int:
     """The largest power of two that is not larger."""
     return math.frexp(size)[1] - 1
-
-
-def _percent(share: float) -> str:
-    return (
-        "0"
-        if not share
-        else "all"
-        if share == 1
-        else "<1 %"
-        if share < 0.01
-        else f"{math.floor(100 * share)} %"
-    )

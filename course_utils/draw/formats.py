@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -135,13 +134,3 @@ FORMATS = {
         Format("float8 e5m2", 5, 2, torch.float8_e5m2),
     )
 }
-
-
-def format_of(given: Any, who: str) -> Format:
-    """A format by its name or its dtype. Raises `ValueError` for what is neither."""
-    for name, one in FORMATS.items():
-        if given in (name, one) or (
-            one.dtype and given in (one.dtype, str(one.dtype).removeprefix("torch."))
-        ):
-            return one
-    raise ValueError(f"{who}: format is one of {', '.join(FORMATS)}, or its dtype; given was {given!r}")

@@ -10,14 +10,14 @@ import numpy
 from torch import Tensor, nn
 
 from course_utils.draw.formats import Format
-from course_utils.draw.model_run import must_run, run, tensors_in
-from course_utils.draw.module_tree import said
+from course_utils.draw.model_run import run
+from course_utils.draw.module_tree import must_be_module
 
 KINDS = {
     "outputs": "gradients that arrive at the output of each layer",
     "weights": "gradients of the weights of each layer",
 }
-Loss = Callable[[Any], Tensor] | None
+Loss = Callable[[Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -58,42 +58,26 @@ class Gradients:
         return Shares(zero / total, (small - zero) / total, (len(self.sizes) - large) / total)
 
 
-def record(model: nn.Module, batch: Any, loss: Loss, who: str) -> dict[str, list[Gradients]]:
+def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[str, list[Gradients]]:
     """Runs `model` forward and backward once, from what `loss` makes of its output; without `loss`, from its
     output. Gradients of both `KINDS`; layers are modules whose weight has two or more dimensions. The model,
-    its `.grad`, its buffers and the batch stay as they were. Raises `TypeError` for what is no module or no
-    function, `ValueError` where it cannot be run."""
-    must_run(model, who)
-    if not (loss is None or callable(loss)):
-        raise TypeError(f"{who}: loss is a function of what the model returns; given was {said(loss)}")
+    its `.grad`, its buffers and the batch stay as they were. Raises `TypeError` for what is no module,
+    `ValueError` where it cannot be run."""
+    must_be_module(model, who)
     calls: list[Gradients | None] = []
     weights: dict[str, Gradients] = {}
-    wrong: list[str] = []
 
     def note(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: Any, output: Any) -> None:
-            place, one = len(calls), next(tensors_in(output), None)
-            if one is not None and one.requires_grad:
+        def hook(module: nn.Module, given: Any, output: Tensor) -> None:
+            place = len(calls)
+            if output.requires_grad:
                 calls.append(None)
-                one.register_hook(lambda grad: calls.__setitem__(place, Gradients.of(name, grad)))
+                output.register_hook(lambda grad: calls.__setitem__(place, Gradients.of(name, grad)))
 
         return hook
 
     def finish(module: nn.Module, given: Any, output: Any) -> Any:
-        try:
-            value = output if loss is None else loss(output)
-        except Exception as error:
-            wrong.append(f"loss raised {type(error).__name__}: {error}; given to it was {said(output)}")
-            raise
-        if not isinstance(value, Tensor) or value.dim():
-            what = "the model" if loss is None else "loss"
-            how = "; pass loss=, as lambda output: F.cross_entropy(output, target)" if loss is None else ""
-            wrong.append(f"backward begins at a tensor with one number; {what} returned {said(value)}{how}")
-        elif not value.requires_grad:
-            wrong.append("the loss requires no gradient: none of the model's parameters is behind it")
-        if wrong:
-            raise ValueError(wrong[-1])
-        return value
+        return output if loss is None else loss(output)
 
     copies = {
         name: one.detach().clone().requires_grad_()
@@ -108,16 +92,9 @@ def record(model: nn.Module, batch: Any, loss: Loss, who: str) -> dict[str, list
         for name, module in model.named_modules()
         if any(isinstance(one, Tensor) and one.dim() > 1 for one in module._parameters.values())
     ]
-    try:
-        run(model, batch, who, [*hooks, (model, "register_forward_hook", finish)], copies)
-    except ValueError as error:
-        if wrong:
-            raise ValueError(f"{who}: {wrong[-1]}") from error
-        raise
+    run(model, batch, who, [*hooks, (model, "register_forward_hook", finish)], copies)
     found = {
         "outputs": [one for one in calls if one],
         "weights": [weights[name] for name in copies if name in weights],
     }
-    if not any(found.values()):
-        raise ValueError(f"{who}: no gradient arrived at a module with a weight of two or more dimensions")
     return {kind: rows for kind, rows in found.items() if rows}

@@ -9,16 +9,16 @@ from typing import Any
 
 from torch import nn
 
-from course_utils.draw.model_run import must_run, run, tensors_in
+from course_utils.draw.model_run import run, tensors_in
 from course_utils.draw.module_tree import must_be_module
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture
-from course_utils.draw.words import Words
+from course_utils.draw.shapes import WIDTH, Scene, to_picture
+from course_utils.draw.words import Words, cut
 
 # Sizes in pixels of the page.
 ROW, BOX, LEFT, RIGHT, TOP = 24.0, 18.0, 170.0, 4.0, 52.0
 CODE, SMALL, TINY = 12.0, 11.0, 10.0
-MOST, WIDEST, ENOUGH = 64, 44.0, 32.0  # events; the width of one; as much as the words in it need
+WIDEST, ENOUGH = 44.0, 32.0  # the width of an event; as much as the words in it need
 FILLS = {"forward": "rank", "backward": "gradient"}
 KINDS = {
     "forward pre-hook": "register_forward_pre_hook",
@@ -39,22 +39,20 @@ class Fired:
     backward: bool = False
 
 
-def hooks(model: nn.Module, batch: Any, *, depth: int | None = None) -> Picture:
+def hooks(model: nn.Module, batch: Any) -> Picture:
     """A picture of the order in which a model's hooks fire: time to the right, a lane for each module.
 
     Hooks of all four kinds are put on every module, the model runs forward and backward once, and the hooks
     are taken off again. The model, its `.grad`, its buffers and the batch stay as they were. `batch`: a
-    tensor, a tuple of arguments or a dict of keyword arguments. Modules deeper than `depth` are left out
-    (default: as many levels as there is room for). Raises `TypeError` for what is no module, `ValueError`
-    where it cannot be run.
+    tensor, a tuple of arguments or a dict of keyword arguments. Raises `TypeError` for what is no module,
+    `ValueError` where it cannot be run.
     """
-    must_be_module(model, "draw.hooks", depth)
-    return to_picture(compose(record(model, batch), depth))
+    must_be_module(model, "draw.hooks")
+    return to_picture(compose(record(model, batch)))
 
 
 def record(model: nn.Module, batch: Any) -> Fired:
     """What `hooks` draws."""
-    must_run(model, "draw.hooks")
     fired = Fired({path: type(module).__name__ for path, module in model.named_modules()})
 
     def note(path: str, kind: str) -> Callable[..., None]:
@@ -71,35 +69,30 @@ def record(model: nn.Module, batch: Any) -> Fired:
     return fired
 
 
-def compose(fired: Fired, depth: int | None = None) -> Scene:
+def compose(fired: Fired) -> Scene:
     """The scene of `hooks`."""
-    deepest = max(map(_level, fired.modules))
-    shown = deepest if depth is None else depth
-    while depth is None and shown and sum(_level(path) <= shown for path, _ in fired.events) > MOST:
-        shown -= 1
-    events = [one for one in fired.events if _level(one[0]) <= shown]
-    paths = [path for path in fired.modules if _level(path) <= shown]
-    step = min((WIDTH - LEFT - RIGHT) / max(len(events), 1), WIDEST)
-    lanes = {path: TOP + number * ROW for number, path in enumerate(paths)}
-    order = (f"{number} {kind} of {path or 'the model'}" for number, (path, kind) in enumerate(events, 1))
-    told = [*_told(fired, paths), *([f"modules below level {shown} are left out"] if shown < deepest else [])]
-    scene = Scene(". ".join([f"Hooks in the order in which they fired: {', '.join(order)}", *told]))
-    _lanes(scene, fired, lanes, LEFT + step * len(events))
-    _events(scene, fired, events, lanes, step)
+    step = min((WIDTH - LEFT - RIGHT) / max(len(fired.events), 1), WIDEST)
+    lanes = {path: TOP + number * ROW for number, path in enumerate(fired.modules)}
+    events = enumerate(fired.events, 1)
+    order = (f"{number} {kind} of {path or 'the model'}" for number, (path, kind) in events)
+    told = _told(fired)
+    scene = Scene(". ".join([f"Hooks in the order in which they fire: {', '.join(order)}", *told]))
+    _lanes(scene, fired, lanes, LEFT + step * len(fired.events))
+    _events(scene, fired, lanes, step)
     pre, hook = ("pre", "hook") if step >= ENOUGH else ("open", "filled")
-    scene.height = TOP + ROW * len(paths) + 12
+    scene.height = TOP + ROW * len(lanes) + 12
     first = f"{pre}: forward pre-hook, full backward pre-hook · {hook}: forward hook, full backward hook"
     for line in (first, *told):
-        scene.words.append(Words(1, scene.height, line, SMALL, faint=True))
+        scene.write(1, scene.height, line, SMALL, faint=True)
         scene.height += 17
     return scene
 
 
-def _told(fired: Fired, paths: list[str]) -> list[str]:
+def _told(fired: Fired) -> list[str]:
     if not fired.backward:
         return ["no backward: nothing that the model returns requires a gradient"]
     order, early = [path for path, kind in fired.events if kind == "full backward hook"], []
-    for path in paths:
+    for path in fired.modules:
         inside = [one for one in order if one != path and (not path or one.startswith(f"{path}."))]
         if path in fired.cut and path in order and inside and order.index(path) < order.index(inside[0]):
             early.append(path or "the model")
@@ -112,36 +105,34 @@ def _lanes(scene: Scene, fired: Fired, lanes: dict[str, float], end: float) -> N
     for path, y in lanes.items():
         x, middle = 1 + 12.0 * _level(path), y + ROW / 2
         words = Words(x, middle, path.rpartition(".")[2] or "the model", CODE, code=True, bold=True)
-        room = max(int((LEFT - 22 - x - words.width) / (0.52 * SMALL)), 1)
-        what = fired.modules[path]
-        what = what if len(what) <= room else what[: room - 1] + "…"
+        what = cut(fired.modules[path], max(int((LEFT - 22 - x - words.width) / (0.52 * SMALL)), 1))
         scene.words += [words, Words(x + words.width + 8, middle, what, SMALL, faint=True)]
         if path not in called:
-            scene.words.append(Words(LEFT + 4, middle, "never called, so none of its hooks fired", SMALL))
-        scene.lines.append(Line(((LEFT, y + ROW), (end, y + ROW)), 0.5, arrow=False))
+            scene.write(LEFT + 4, middle, "never called, so none of its hooks fired", SMALL)
+        scene.line(((LEFT, y + ROW), (end, y + ROW)), 0.5)
 
 
-def _events(scene: Scene, fired: Fired, events: list[Any], lanes: dict[str, float], step: float) -> None:
+def _events(scene: Scene, fired: Fired, lanes: dict[str, float], step: float) -> None:
     begun: dict[tuple[str, str], list[float]] = {}
     every = next(n for n in (1, 5, 10, 20, 50, 1000) if n * step >= 15)
     before = ""
-    for number, (path, kind) in enumerate(events, 1):
+    for number, (path, kind) in enumerate(fired.events, 1):
         x, y = LEFT + (number - 1) * step, lanes[path] + (ROW - BOX) / 2
         way, pre = "backward" if "backward" in kind else "forward", "pre-hook" in kind
         if number == 1 or number % every == 0:
-            scene.words.append(Words(x + step / 2, TOP - 10, str(number), TINY, "middle", faint=True))
+            scene.write(x + step / 2, TOP - 10, str(number), TINY, "middle", faint=True)
         if way != before:
-            scene.words.append(Words(x + 1, TOP - 30, f"{way} ▸", SMALL + 1.5, bold=True))
-            scene.lines.append(Line(((x, TOP - 40), (x, TOP + ROW * len(lanes))), 1.0, arrow=False))
+            scene.write(x + 1, TOP - 30, f"{way} ▸", SMALL + 1.5, bold=True)
+            scene.line(((x, TOP - 40), (x, TOP + ROW * len(lanes))), 1.0)
         waiting, before = begun.setdefault((path, way), []), way
         waiting += [x + step] * pre
         if not pre and waiting and (start := waiting.pop()) < x:
-            scene.lines.append(Line(((start, y + BOX / 2), (x, y + BOX / 2)), 3.0, arrow=False))
+            scene.line(((start, y + BOX / 2), (x, y + BOX / 2)), 3.0)
         word = Words(x + step / 2, y + BOX / 2, "pre" if pre else "hook", TINY, "middle")
         more = f"{number}: {kind} of {path or 'the model'}, a {fired.modules[path]}"
         words, fill = (word,) if step >= ENOUGH else (), "" if pre else FILLS[way]
         gap = min(1.0, step / 8)
-        scene.boxes.append(Box(x + gap, y, step - 2 * gap, BOX, fill, words, more, part=kind, key=path))
+        scene.box(x + gap, y, step - 2 * gap, BOX, fill, words, more, part=kind, key=path)
 
 
 def _level(path: str) -> int:

@@ -4,40 +4,20 @@ every line, and what backward makes of that."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from typing import Any
 
-from course_utils.draw.graph_backward import Gradient
-from course_utils.draw.inplace_program import Lane, Program, Run
-from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.draw.graph_steps import text_of
+from course_utils.draw.inplace_program import Lane, Run
+from course_utils.draw.shapes import WIDTH, Scene
 from course_utils.draw.words import LETTER, Words
 
 ROW, GAP = 24.0, 12.0
-CODE, SMALL, TINY = 12.0, 10.5, 9.5
+CODE, SMALL = 12.0, 10.5
 LETTERS = 96  # of a line of text below the picture
 SIGNS = {
     "harmless": ("✓ harmless", "rank"),
     "raises": ("✗ backward raises", "odd"),
-    "raises at once": ("✗ raises at once", "odd"),
     "silently wrong": ("≠ silently wrong", "odd"),
-    "unknown": ("? not judged", "storage"),
 }
-
-
-def inplace_timeline(
-    lines: str | Sequence[str], operation: str, at: int | None = None, form: str = "tracked", **given: Any
-) -> Picture:
-    """The lines of a program, a statement each, and among them `operation`, a write in place such as
-    `y.add_(1)`, after `at` of them (default: after all).
-
-    `form` is "tracked" (as it is written), "data" (`y.data.add_(1)`), "detach" (`y.detach().add_(1)`) or
-    "no_grad" (the same under `torch.no_grad()`). `given` is what the lines start from: tensors, of which
-    copies are used, and modules. The last line gives the loss. All of it is run; the true gradient is that of
-    the same program with the write out of place. Raises `ValueError` for what is no such program.
-    """
-    program = Program(lines, operation, given)
-    return to_picture(scene_of(program.run(program.places[-1] if at is None else at, form)))
 
 
 def scene_of(run: Run) -> Scene:
@@ -45,138 +25,68 @@ def scene_of(run: Run) -> Scene:
     sign, fill = SIGNS[run.verdict]
     scene = Scene(_described(run))
     # Two letters for the sign before the write; the box ends 9 pixels before the column does.
-    code = max([len(row) + 2 for row in run.rows] + [18]) * LETTER * CODE + 24
-    lanes, left_out = _shown(run.lanes, WIDTH - code)
-    top = _heads(scene, lanes, code)
+    x = code = max([len(row) + 2 for row in run.rows] + [18]) * LETTER * CODE + 24
+    top = 8 + 14.0 * (3 if any(lane.whose for lane in run.lanes) else 2)
+    last = len(run.rows) - 1
     for number, row in enumerate(run.rows):
-        y = top + number * ROW
-        write, last = number == run.row, number == len(run.rows) - 1
+        y, write, failed = top + number * ROW, number == run.row, run.error and number == last
         text = f"▶ {row}" if write else row
-        words = Words(8, y + ROW / 2 - 1, text, CODE, code=True, bold=write)
-        failed = run.failed == number
-        if write or failed:
-            inner = (words,)
-            filled = "odd" if failed else "lit"
-            scene.boxes.append(
-                Box(0.8, y, code - 10, ROW - 3, filled, inner, "", 2.2, part="line", key=str(number))
-            )
-        else:
-            scene.boxes.append(
-                Box(0.8, y, code - 10, ROW - 3, "", (words,), "", 0.6, last, "line", str(number))
-            )
-        x = code
-        for lane in lanes:
-            wide = _wide(lane)
-            _cell(scene, run, lane, number, x, y, wide)
-            x += wide + GAP
-    scene.width = max(WIDTH, x if lanes else 0)
+        words = (Words(8, y + ROW / 2 - 1, text, CODE, code=True, bold=write),)
+        filled, line = "odd" if failed else "lit" if write else "", 2.2 if write or failed else 0.6
+        dashed = number == last and not failed
+        scene.box(0.8, y, code - 10, ROW - 3, filled, words, "", line, dashed, "line", str(number))
+    for lane in run.lanes:
+        head = lane.node, f"saves {lane.name}", f"= {lane.whose}" if lane.whose else ""
+        wide = max([104.0] + [LETTER * SMALL * len(text) + 4 for text in head])
+        for number, text in enumerate(head):
+            scene.write(x, 9 + 14 * number, text, SMALL, code=True, bold=number == 0)
+        for row in range(lane.since, len(run.rows)):
+            _cell(scene, lane, row, row == last, x, top + row * ROW, wide)
+        x += wide + GAP
+    scene.width = max(WIDTH, x)
     y = top + len(run.rows) * ROW + 10
-    if left_out:
-        count = len(left_out)
-        said = f"{count} more saved tensor{'s' if count > 1 else ''}, not shown: "
-        said += "unchanged" if not any(lane.changed for lane in left_out) else "some of them written to"
-        scene.words.append(Words(code, y - 4, said, TINY, faint=True))
-        y += 12
     wide = LETTER * CODE * len(sign) + 18
     words = (Words(9, y + 11, sign, CODE, code=True, bold=True),)
-    scene.boxes.append(Box(1, y, wide, 22, fill, words, run.reason, 2.2, part="verdict", key=run.verdict))
+    scene.box(1, y, wide, 22, fill, words, run.reason, 2.2, part="verdict", key=run.verdict)
     beside = textwrap.wrap(run.reason, int((WIDTH - wide - 16) / 6.4))
     for number, line in enumerate(beside):
-        scene.words.append(Words(wide + 12, y + 11 + 16 * number, line, SMALL + 1))
+        scene.write(wide + 12, y + 11 + 16 * number, line, SMALL + 1)
     y += 16 + 16 * max(len(beside), 1)
     for line in textwrap.wrap(run.error, LETTERS):
-        scene.words.append(Words(2, y + 4, line, SMALL, code=True))
+        scene.write(2, y + 4, line, SMALL, code=True)
         y += 16
     y += 6 if run.error else 0
     for name, true in run.truth.items():
-        y = _compared(scene, run, name, true, y)
+        lines = [("true gradient" if run.gradients else f"true gradient of {name}", text_of(true), False)]
+        if run.gradients:
+            wrong = run.verdict == "silently wrong" and run.gradients[name] != true
+            lines.insert(0, (f"{name}.grad", text_of(run.gradients[name]), wrong))
+        wide = max(len(label) for label, *_ in lines) * LETTER * CODE + 14
+        for label, text, odd in lines:
+            scene.write(2, y + 6, label, CODE, code=True)
+            scene.write(2 + wide, y + 6, text, CODE, code=True, bold=odd)
+            y += 18
     scene.height = y + 6
     return scene
 
 
-def _shown(lanes: list[Lane], room: float) -> tuple[list[Lane], list[Lane]]:
-    """The lanes that there is room for, those that were written to before the others; and those left out."""
-    kept = list(lanes)
-    while len(kept) > 1 and sum(_wide(lane) + GAP for lane in kept) > room:
-        quiet = [lane for lane in kept if not lane.changed]
-        kept.remove(quiet[-1] if quiet else kept[-1])
-    return kept, [lane for lane in lanes if lane not in kept]
-
-
-def _head(lane: Lane) -> tuple[str, str, str]:
-    return lane.node, f"saves {lane.name}", f"= {lane.whose}" if lane.whose else ""
-
-
-def _wide(lane: Lane) -> float:
-    return max([104.0] + [LETTER * SMALL * len(text) + 4 for text in _head(lane)])
-
-
-def _heads(scene: Scene, lanes: list[Lane], x: float) -> float:
-    lines = 3 if any(lane.whose for lane in lanes) else 2
-    if not lanes:
-        scene.words.append(Words(x, 10, "nothing is saved for backward", SMALL))
-        return 22.0
-    for lane in lanes:
-        for number, text in enumerate(_head(lane)):
-            scene.words.append(Words(x, 9 + 14 * number, text, SMALL, code=True, bold=number == 0))
-        x += _wide(lane) + GAP
-    return 8 + 14.0 * lines
-
-
-def _cell(scene: Scene, run: Run, lane: Lane, row: int, x: float, y: float, wide: float) -> None:
+def _cell(scene: Scene, lane: Lane, row: int, last: bool, x: float, y: float, wide: float) -> None:
     """What is true of a saved tensor after a row."""
-    if row < lane.since:
-        return
-    last = row == len(run.rows) - 1
     place = min(row - lane.since, len(lane.now) - 1)
-    if row - lane.since > len(lane.now) and not last:
-        return
     now, written = lane.now[place], lane.written[place]
     behind = now != lane.version
-    text, fill, dashed, line = f"v{now}", "saved", False, 0.8
+    text, fill, line = f"✓ v{now}" if last else f"v{now}", "saved", 0.8
     more = f"saved at version {lane.version}, at version {now} after this line"
     if row == lane.since:
         text = f"saved at v{lane.version}"
-    if written and not behind:
-        text, fill, dashed, line = f"≠ v{now}", "odd", True, 2.0
+    if behind:
+        text, fill, line = f"✗ v{now}, not v{lane.version}" if last else f"✗ v{now}", "odd", 2.0
+    elif written:
+        text, fill, line = "≠ other values" if last else f"≠ v{now}", "odd", 2.0
         more = f"other values than were saved, and still version {now}"
-    elif behind:
-        text, fill, line = f"✗ v{now}", "odd", 2.0
-    if last:
-        if not lane.used:
-            text, fill, dashed, line = "not used", "storage", True, 0.8
-        elif run.verdict == "raises at once":
-            return
-        elif behind:
-            text = f"✗ v{now}, not v{lane.version}"
-        elif written:
-            text = "≠ other values"
-        else:
-            text = f"✓ v{now}"
     words = (Words(x + 6, y + ROW / 2 - 1, text, SMALL, code=True, bold=behind or written),)
-    scene.boxes.append(
-        Box(x, y, wide, ROW - 3, fill, words, more, line, dashed, "cell", f"{lane.node}.{lane.name}.{row}")
-    )
-
-
-def _compared(scene: Scene, run: Run, name: str, true: Gradient | None, y: float) -> float:
-    """The gradient of a leaf and the true one."""
-    lines = []
-    if name in run.gradients:
-        lines.append((f"{name}.grad", _text(run.gradients[name]), run.gradients[name] != true))
-    lines.append(("true gradient" if lines else f"true gradient of {name}", _text(true), False))
-    wide = max(len(label) for label, *_ in lines) * LETTER * CODE + 14
-    for label, text, odd in lines:
-        scene.words.append(Words(2, y + 6, label, CODE, code=True))
-        scene.words.append(
-            Words(2 + wide, y + 6, text, CODE, code=True, bold=odd and run.verdict == "silently wrong")
-        )
-        y += 18
-    return y
-
-
-def _text(gradient: Gradient | None) -> str:
-    return "None" if gradient is None else gradient.text
+    key, dashed = f"{lane.node}.{lane.name}.{row}", written and not behind
+    scene.box(x, y, wide, ROW - 3, fill, words, more, line, dashed, "cell", key)
 
 
 def _described(run: Run) -> str:

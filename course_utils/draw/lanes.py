@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import Box, Line, Scene, to_picture
+from course_utils.draw.shapes import Box, Scene, to_picture
 from course_utils.draw.time_axis import LEFT, SMALL, TINY, Axis, bar, ticks
-from course_utils.draw.words import Words
+from course_utils.draw.words import bytes_said, counted
 from course_utils.watching.lanes import Flight, Lane, Recording, Span
 
 # Sizes in pixels of the page.
@@ -20,14 +20,13 @@ NAMES = {"other": "computes", "waiting": "waits", "stuck": "never returns"}
 OPEN = 1.3
 
 
-def lanes(recording: Recording, start: float = 0.0, stop: float | None = None) -> Picture:
-    """A picture of what each rank did between `start` and `stop`, in milliseconds from the first rank's start
-    (default: all of it).
+def lanes(recording: Recording) -> Picture:
+    """A picture of what each rank did when, in milliseconds from the first rank's start.
 
     For each rank: a row of what it computed and where it waited; a row of buckets that fill as gradients
     arrive; rows of messages and collectives from launch to completion. What never ended runs to the edge.
     """
-    return to_picture(compose(recording, start / 1e3, None if stop is None else stop / 1e3))
+    return to_picture(compose(recording, 0.0, whole(recording)))
 
 
 def whole(recording: Recording) -> float:
@@ -36,17 +35,11 @@ def whole(recording: Recording) -> float:
     return max(recording.seconds * (OPEN if hangs else 1.02), 1e-4)
 
 
-def compose(
-    recording: Recording, start: float = 0.0, stop: float | None = None, cursor: float | None = None
-) -> Scene:
-    """The scene of `lanes`; times in seconds. `cursor`: a moment with a line through all lanes."""
-    stop = whole(recording) if stop is None else stop
-    if not start < stop:
-        raise ValueError(f"no time to show: from {start * 1e3:g} to {stop * 1e3:g} ms")
+def compose(recording: Recording, start: float, stop: float, cursor: float | None = None) -> Scene:
+    """The scene of `lanes` between two times in seconds. `cursor`: a moment with a line through all lanes."""
     axis = Axis(start, stop)
     told = "; ".join(str(recording).splitlines())
-    ranks = f"{len(recording.lanes)} rank{'s' * (len(recording.lanes) > 1)}"
-    scene = Scene(f"{ranks} on one time axis: {told}")
+    scene = Scene(f"{counted(len(recording.lanes), 'rank')} on one time axis: {told}")
     y = 6.0
     for lane in recording.lanes:
         y = _lane(scene, axis, lane, y) + BETWEEN
@@ -54,27 +47,27 @@ def compose(
     scene.height = y + 14
     if cursor is not None and start <= cursor <= stop:
         x = axis.x(cursor)
-        scene.lines.append(Line(((x, 0.0), (x, y - 8)), 1.6, arrow=False, key="cursor"))
+        scene.line(((x, 0.0), (x, y - 8)), 1.6, key="cursor")
     return scene
 
 
 def _lane(scene: Scene, axis: Axis, lane: Lane, y: float) -> float:
     """Draws one rank from `y` on; returns where it ends."""
-    scene.words.append(Words(1, y + COMPUTE / 2, f"rank {lane.rank}", 13, bold=True))
+    scene.write(1, y + COMPUTE / 2, f"rank {lane.rank}", 13, bold=True)
     for number, span in enumerate(lane.spans):
         if axis.shows(span.begin, span.end):
             scene.boxes.append(_span(axis, lane, span, number, y))
     if lane.state == "returned" and axis.shows(lane.end, lane.end):
         x = axis.x(lane.end)
-        scene.lines.append(Line(((x, y - 3), (x, y + COMPUTE + 3)), 2.4, arrow=False, key=f"{lane.rank}.end"))
+        scene.line(((x, y - 3), (x, y + COMPUTE + 3)), 2.4, key=f"{lane.rank}.end")
     y += COMPUTE + GAP
     if lane.gradients:
-        scene.words.append(Words(1, y + FILLING / 2, "buckets", TINY, faint=True))
+        scene.write(1, y + FILLING / 2, "buckets", TINY, faint=True)
         _buckets(scene, axis, lane, y)
         y += FILLING + 2
     rows = _in_rows(axis, lane.flights)
     if rows:
-        scene.words.append(Words(1, y + FLIGHT / 2, "in flight", TINY, faint=True))
+        scene.write(1, y + FLIGHT / 2, "in flight", TINY, faint=True)
     for row in rows:
         scene.boxes += [_flight(axis, lane, flight, y) for flight in row]
         y += FLIGHT + 1
@@ -85,7 +78,7 @@ def _lane(scene: Scene, axis: Axis, lane: Lane, y: float) -> float:
         )
     for one in told:
         for line in textwrap.wrap(f"rank {lane.rank} {one}", 96):
-            scene.words.append(Words(LEFT, y + 11, line, SMALL + 0.5, bold=True))
+            scene.write(LEFT, y + 11, line, SMALL + 0.5, bold=True)
             y += 17
     return y
 
@@ -143,7 +136,7 @@ def _flight(axis: Axis, lane: Lane, flight: Flight, y: float) -> Box:
     full = f"{flight.name} {flight.number}"
     if flight.peer is not None:
         full = f"{flight.name} {'to' if flight.name == 'send' else 'from'} {flight.peer}"
-    texts = (f"{full} · {_size(flight.bytes)}", full, str(flight.number))
+    texts = (f"{full} · {bytes_said(flight.bytes)}", full, str(flight.number))
     ended = "never complete"
     if not math.isinf(flight.end):
         ended = f"complete after {(flight.end - flight.begin) * 1e3:.2f} ms"
@@ -152,9 +145,3 @@ def _flight(axis: Axis, lane: Lane, flight: Flight, y: float) -> Box:
     key = f"{lane.rank}.{flight.number}"
     how = dict(fill="flight", more=more, dashed=math.isinf(flight.end), part="flight", key=key)
     return bar(axis, flight.begin, flight.end, y, FLIGHT, texts, **how)
-
-
-def _size(count: int) -> str:
-    if count < 1_000:
-        return f"{count} B"
-    return f"{count / 1e3:.3g} kB" if count < 1_000_000 else f"{count / 1e6:.3g} MB"

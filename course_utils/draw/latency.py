@@ -6,28 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 
 from course_utils.draw import palette
-from course_utils.draw.picture import WIDTH, Picture
+from course_utils.draw.picture import Picture, panels
 
 PERCENTS = (50, 90, 99)
 
 
 def latency(times: Mapping[str, Sequence[float]]) -> Picture:
     """A row for each name: every call as a dot at its time, and marks at the 50th, 90th and 99th percentile
-    (nearest rank). `times`: seconds. Raises `TypeError` for anything but a dictionary, `ValueError` where a
-    name has no times.
+    (nearest rank). `times`: seconds, by name.
     """
-    if not isinstance(times, Mapping):
-        kind = type(times).__name__
-        raise TypeError(f'draw.latency: wanted {{"eager": [seconds, ...]}}; given was a {kind}')
-    if not times or not all(len(seconds) for seconds in times.values()):
-        raise ValueError("draw.latency: wanted at least one name, each with at least one time")
-    picture = Picture(figsize=(WIDTH / 100, 0.62 * len(times) + 0.65), layout="constrained")
-    panel = picture.subplots()
-    panel.set_facecolor("none")
-    panel.spines[["top", "right", "left"]].set_visible(False)
-    panel.spines["bottom"].set_color(palette.TEXT)
+    picture, (panel,) = panels(0.62 * len(times) + 0.65)
+    panel.spines["left"].set_visible(False)
     panel.set_xscale("log")
-    panel.tick_params(which="both", colors=palette.TEXT, labelsize=9)
     for which in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
         which(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "125" else "")
     said = []
@@ -46,6 +36,6 @@ def latency(times: Mapping[str, Sequence[float]]) -> Picture:
         said.append(f"{name} " + ", ".join(f"p{percent} {value:.3g} ms" for percent, value in found.items()))
     panel.set_yticks(range(len(times)), list(times), fontsize=10)
     panel.set_ylim(len(times) - 0.4, -0.6)
-    panel.set_xlabel("milliseconds", fontsize=9.5, color=palette.TEXT)
+    panel.set_xlabel("milliseconds")
     picture.description = f"Times of calls: {'; '.join(said)}."
     return picture

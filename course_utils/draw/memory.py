@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from course_utils.draw import palette
-from course_utils.draw.picture import WIDTH, Picture
+from course_utils.draw.picture import Picture, panels
 from course_utils.measure.memory import CATEGORIES, Moment, Peak, snapshot_timeline
 
 COLOURS = {
@@ -38,9 +38,7 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
     measured = {name: size / MB for name, size in peak.by_category.items()}
     measured["parameters"] += own
     guessed = {"parameters": own} | {k: v for k, v in prediction.items() if v is not ...}
-    picture = Picture(figsize=(WIDTH / 100, 1.75), layout="constrained")
-    axes = picture.subplots()
-    _bare(axes)
+    picture, (axes,) = panels(1.75)
     rows = {"you": guessed if len(guessed) > 1 else {}, "measured": measured}
     width = max(1.0, *(sum(row.values()) for row in rows.values()))
     for y, (who, row) in enumerate(rows.items()):
@@ -65,7 +63,7 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
     axes.set_xlim(0, width)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("MB at the peak", color=palette.TEXT, fontsize=9)
+    axes.set_xlabel("MB at the peak")
     said = ", ".join(f"{name} {size:.0f}" for name, size in measured.items())
     picture.description = f"Measured at the peak, in MB: {said}."
     return picture
@@ -74,26 +72,16 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
 def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     """The bytes alive over a step, by category, with the peak and the line of code that was running.
 
-    `recorded`: what `measure.peak_bytes` returned, or `torch.cuda.memory._snapshot()`. Raises `TypeError` for
-    anything else, `ValueError` where nothing was recorded.
+    `recorded`: what `measure.peak_bytes` returned, or `torch.cuda.memory._snapshot()`. Raises `ValueError`
+    where nothing was recorded.
     """
-    if isinstance(recorded, Peak):
-        moments = recorded.timeline
-    elif isinstance(recorded, dict):
-        moments = snapshot_timeline(recorded)
-    else:
-        raise TypeError(
-            "draw.memory_timeline: wanted what measure.peak_bytes returns or torch.cuda.memory._snapshot(); "
-            f"given was {recorded!r}"
-        )
+    moments = recorded.timeline if isinstance(recorded, Peak) else snapshot_timeline(recorded)
     if not moments:
         raise ValueError("draw.memory_timeline: nothing was allocated while this was recorded")
     top = max(range(len(moments)), key=lambda i: _total(moments[i]))
     every = -(-len(moments) // MOST)
     shown = sorted({*range(0, len(moments), every), top, len(moments) - 1})
-    picture = Picture(figsize=(WIDTH / 100, 2.9), layout="constrained")
-    axes = picture.subplots()
-    _bare(axes)
+    picture, (axes,) = panels(2.9)
     named = [name for name in CATEGORIES if any(moments[i].live[name] for i in shown)]
     below = [0.0] * len(shown)
     most = _total(moments[top]) / MB
@@ -111,8 +99,8 @@ def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     )
     axes.set_ylim(0, 1.2 * most)
     axes.set_xlim(0, len(moments))
-    axes.set_ylabel("MB alive", color=palette.TEXT, fontsize=9)
-    axes.set_xlabel("allocations and releases", color=palette.TEXT, fontsize=9)
+    axes.set_ylabel("MB alive")
+    axes.set_xlabel("allocations and releases")
     picture.description = f"Bytes alive over the step. The peak is {most:.1f} MB, in `{line}`."
     return picture
 
@@ -147,10 +135,3 @@ def _name(
         va="center",
         arrowprops={"arrowstyle": "-", "color": palette.TEXT, "linewidth": 0.8},
     )
-
-
-def _bare(axes: Any) -> None:
-    axes.set_facecolor("none")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(palette.TEXT)
-    axes.tick_params(colors=palette.TEXT, labelsize=8)

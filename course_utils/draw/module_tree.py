@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+
+from course_utils.draw.words import counted
 
 BADGES = ("saved", "moved", "trained", "shared")
-LONGEST_BLOCK = 6  # of siblings that repeat
 # What every module has of its own: hooks, not tensors.
 _OWN = frozenset(vars(nn.Module()))
 
@@ -38,18 +38,14 @@ class Held:
 @dataclass(frozen=True)
 class Node:
     """A module, or a list, tuple, dict or set of modules or tensors that is an attribute. `outside`: not in
-    the tree of registered modules; `registered_as`: the paths under which all of it is registered none the
-    less; `same`: the path under which this very module has been read before."""
+    the tree of registered modules."""
 
     name: str
     path: str
     what: str
-    outside: bool = False
-    same: str = ""
-    held: tuple[Held, ...] = ()
-    below: tuple[Node, ...] = ()
-    registered_as: tuple[str, ...] = ()
-    times: int = 1
+    outside: bool
+    held: list[Held]
+    below: list[Node]
 
     def walk(self) -> Iterator[Node]:
         """This one and all below it."""
@@ -64,26 +60,19 @@ class Node:
 
 def said(value: Any) -> str:
     """What was given, in words."""
-    name = type(value).__name__
-    if isinstance(value, type):
-        return f"the class {value.__name__}, not a model made of it"
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
-    if isinstance(value, (list, tuple)) and value:
-        return f"a {name} of {len(value)}: {', '.join(map(said, value[:4]))}"
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
-def must_be_module(model: Any, who: str, depth: Any = None) -> None:
-    """Raises `TypeError` for what is no module, `ValueError` for a depth that is none."""
+def must_be_module(model: Any, who: str) -> None:
+    """Raises `TypeError` for what is no module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{who} needs a model, an nn.Module; given was {said(model)}")
-    if depth is not None and (not isinstance(depth, int) or depth < 0):
-        raise ValueError(f"{who}: depth is a number of levels, 0, 1, 2 and so on; given was {depth!r}")
 
 
 def read(model: nn.Module) -> Node:
-    """The tree of a model, unfolded."""
+    """The tree of a model."""
     return _Reader(model).module("", "", model, False)
 
 
@@ -93,127 +82,64 @@ class _Reader:
         self.registered = {**parameters, **dict(model.named_buffers(remove_duplicate=False))}
         self.parameters = {id(one) for one in parameters.values()}
         # What is in the file, under whatever name.
-        self.state = model.state_dict(keep_vars=True)
-        self.saved = {*self.state, *map(id, self.state.values())}
-        self.places = {id(module): path or "the model" for path, module in model.named_modules()}
+        state = model.state_dict(keep_vars=True)
+        self.saved = {*state, *map(id, state.values())}
+        self.inside = {*map(id, model.modules()), *map(id, self.registered.values())}
         self.names: dict[int, list[str]] = {}
         for path, tensor in self.registered.items():
-            self.places.setdefault(id(tensor), path)
             self.names.setdefault(id(tensor), []).append(path)
-        self.seen: dict[int, str] = {}
 
     def module(self, name: str, path: str, module: nn.Module, outside: bool) -> Node:
-        what = type(module).__name__
-        if outside and id(module) in self.places:
-            return Node(name, path, what, True, registered_as=(self.places[id(module)],))
-        if id(module) in self.seen:
-            return Node(name, path, what, outside, same=self.seen[id(module)])
-        self.seen[id(module)] = path or "the model"
         dot = f"{path}." if path else ""
-        held = [
-            self.held(key, dot + key, "unregistered parameter" if outside else "parameter", one)
-            for key, one in module._parameters.items()
-        ]
-        for key, one in module._buffers.items():
-            fleeting = "non-persistent " * (key in module._non_persistent_buffers_set)
-            held.append(self.held(key, dot + key, f"{fleeting}buffer", one))
-        below = [
-            self.module(key, dot + key, one, outside)
-            for key, one in module._modules.items()
-            if one is not None
-        ]
+        node = Node(name, path, type(module).__name__, outside, [], [])
+        kinds = {key: "unregistered parameter" if outside else "parameter" for key in module._parameters}
+        for key in module._buffers:
+            kinds[key] = "non-persistent buffer" if key in module._non_persistent_buffers_set else "buffer"
+        for key, one in (*module._parameters.items(), *module._buffers.items()):
+            if one is not None:
+                node.held.append(self.held(key, dot + key, kinds[key], one))
+        for key, one in module._modules.items():
+            if one is not None:
+                node.below.append(self.module(key, dot + key, one, outside))
         for key, one in vars(module).items():
             if key in _OWN:
                 continue
+            inside = dict(_contents(one))
             if isinstance(one, Tensor):
-                held.append(self.held(key, dot + key, "plain attribute", one))
-            elif inside := dict(_contents(one)):
-                below.append(self.attribute(key, dot + key, one, inside))
-        return Node(name, path, what, outside, held=tuple(filter(None, held)), below=tuple(below))
+                node.held.append(self.held(key, dot + key, "plain attribute", one))
+            elif not all(id(each) in self.inside for each in inside.values()):
+                node.below.append(self.attribute(key, dot + key, one, inside))
+        return node
 
     def attribute(self, name: str, path: str, value: Any, inside: dict[str, Any]) -> Node:
-        if isinstance(value, nn.Module):  # written past `__setattr__`
-            return self.module(name, path, value, True)
         modules = sum(isinstance(one, nn.Module) for one in inside.values())
         counts = {"module": modules, "tensor": len(inside) - modules}
         counts = " and ".join(counted(number, what) for what, number in counts.items() if number)
-        what = f"{type(value).__name__} of {counts}"
-        known = tuple(self.places[id(one)] for one in inside.values() if id(one) in self.places)
-        if len(known) == len(inside):
-            return Node(name, path, what, True, registered_as=known)
-        held, below = [], []
+        node = Node(name, path, f"{type(value).__name__} of {counts}", True, [], [])
         for key, one in inside.items():
             if isinstance(one, nn.Module):
-                below.append(self.module(key, path + key, one, True))
+                node.below.append(self.module(key, path + key, one, True))
             else:
                 kind = "unregistered parameter" if isinstance(one, nn.Parameter) else "plain tensor"
-                held.append(self.held(key, path + key, kind, one))
-        return Node(name, path, what, True, held=tuple(held), below=tuple(below))
+                node.held.append(self.held(key, path + key, kind, one))
+        return node
 
-    def held(self, name: str, path: str, kind: str, tensor: Tensor | None) -> Held | None:
-        if tensor is None:
-            return None
-        ident, lazy = id(tensor), is_lazy(tensor)
+    def held(self, name: str, path: str, kind: str, tensor: Tensor) -> Held:
+        ident = id(tensor)
         names = self.names.setdefault(ident, [])
         names += [path] * (path not in names)
-        size = (
-            ("no size yet", 0) if lazy else (str(tuple(tensor.shape)), tensor.numel() * tensor.element_size())
-        )
         saved = path in self.saved or ident in self.saved
         moved = path in self.registered or ident in self.parameters
         trained = tensor.requires_grad and ident in self.parameters
-        return Held(name, path, kind, *size, saved, moved, trained, ident, names)
+        shape = str(tuple(tensor.shape))
+        return Held(name, path, kind, shape, tensor.nbytes, saved, moved, trained, ident, names)
 
 
-def _contents(value: Any, deep: int = 4) -> Iterator[tuple[str, Any]]:
+def _contents(value: Any) -> Iterator[tuple[str, Any]]:
     """The modules and tensors in a list, tuple, dict or set, and in those in it, by `[index]` or `[key]`."""
     if isinstance(value, (Tensor, nn.Module)):
         yield "", value
-    elif isinstance(value, (list, tuple, dict, set, frozenset)) and deep:
+    elif isinstance(value, (list, tuple, dict, set)):
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            for rest, found in _contents(one, deep - 1):
+            for rest, found in _contents(one):
                 yield f"[{key!r}]{rest}", found
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things, as in "1 module" and "2 modules"."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def fold(node: Node) -> Node:
-    """Siblings of one structure that follow each other as one, blocks of such siblings as one block."""
-    below, place = [], 0
-    signs = [_signature(one, one.path) for one in node.below]
-    while place < len(signs):
-        length, times = _repeats(signs, place)
-        for number in range(place, place + length):
-            first, last = node.below[number], node.below[number + (times - 1) * length]
-            between = ", " if times == 2 else " … "
-            name = first.name if times == 1 else f"{first.name}{between}{last.name}"
-            below.append(replace(fold(first), name=name, times=times))
-        place += length * times
-    return replace(node, below=tuple(below))
-
-
-def _repeats(signs: list[Any], place: int) -> tuple[int, int]:
-    """The block of siblings that repeats from here on: its length, and how often it stands there."""
-    best = (1, 1)
-    for length in range(1, LONGEST_BLOCK + 1):
-        block, times = signs[place : place + length], 1
-        while signs[place + times * length : place + (times + 1) * length] == block:
-            times += 1
-        if times >= (2 if length == 1 else 3) and (times - 1) * length > (best[1] - 1) * best[0]:
-            best = (length, times)
-    return best
-
-
-def _signature(node: Node, base: str) -> Any:
-    """What two modules have in common that are drawn as one; ties inside of them by names from `base` on."""
-    held = []
-    for one in node.held:
-        inside = all(name.startswith((f"{base}.", f"{base}[")) for name in one.names)
-        ties = [name.removeprefix(base) for name in one.names] if inside else one.ident
-        more = ties if one.shared else None
-        held.append((one.name, one.kind, one.shape, one.bytes, one.saved, one.moved, one.trained, more))
-    below = [(one.name, _signature(one, base)) for one in node.below]
-    return node.what, node.outside, node.same, node.registered_as, held, below

@@ -29,5 +29,7 @@ FILLS = {
     "odd": ODD,
 }
 
+HUES = (VIEW, GRADIENT, RANK, SAVED, FLIGHT, ODD)  # of what has no colour of its own
+
 PROSE = "DejaVu Sans"
 CODE = "DejaVu Sans Mono"

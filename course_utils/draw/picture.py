@@ -10,7 +10,10 @@ import base64
 import io
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from course_utils.draw import palette
 
 # The width of a notebook's output area, in pixels of the page, and how many of the image make one of those.
 WIDTH, SHARPNESS = 860, 2
@@ -34,3 +37,17 @@ class Picture(Figure):
         width = round(self.get_figwidth() * 100)
         data = {"image/png": base64.b64encode(self.png()).decode(), "text/plain": repr(self)}
         return data, {"image/png": {"width": width, "alt": self.description}}
+
+
+def panels(height: float, rows: int = 1, columns: int = 1) -> tuple[Picture, list[Axes]]:
+    """Plain axes side by side, on a page of notebook width and `height` inches."""
+    picture = Picture(figsize=(WIDTH / 100, height), layout="constrained")
+    found = list(picture.subplots(rows, columns, squeeze=False).flat)
+    for axes in found:
+        axes.set_facecolor("none")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(palette.TEXT)
+        axes.tick_params(which="both", colors=palette.TEXT, labelsize=8)
+        for label in (axes.xaxis.label, axes.yaxis.label):
+            label.set(color=palette.TEXT, fontsize=9)
+    return picture, found

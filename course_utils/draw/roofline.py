@@ -6,32 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from course_utils.draw import palette
-from course_utils.draw.picture import WIDTH, Picture
+from course_utils.draw.picture import Picture, panels
 from course_utils.measure.roofline import Point, Roofline, place
 
 LANES, MOST = 6, 400  # of a trace: how deep, and how many events
-HUES = (palette.VIEW, palette.GRADIENT, palette.RANK, palette.SAVED, palette.FLIGHT, palette.ODD)
 
 
 def roofline(roof: Roofline, calls: Mapping[str, Callable[[], Any]]) -> Picture:
     """Each call at its arithmetic intensity and the operations a second that it reached, under the roof.
 
-    `roof`: from `measure.roofline()`. `calls`: name to a function without arguments. Raises `TypeError` for
-    anything else, `ValueError` for a call that computes nothing.
+    `roof`: from `measure.roofline()`. `calls`: name to a function without arguments. Raises `ValueError` for
+    a call that computes nothing.
     """
-    if not isinstance(roof, Roofline) or not isinstance(calls, Mapping):
-        raise TypeError(
-            'draw.roofline: wanted measure.roofline() and calls such as {"add": lambda: x + 1}; '
-            f"given were {roof!r} and {calls!r}"
-        )
     points = {name: place(call) for name, call in calls.items()}
-    picture = Picture(figsize=(WIDTH / 100, 3.4), layout="constrained")
-    axes = picture.subplots()
-    _bare(axes)
+    picture, (axes,) = panels(3.4)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    low = min(roof.bend / 30, *(p.intensity / 2 for p in points.values())) if points else roof.bend / 30
-    high = max(roof.bend * 30, *(p.intensity * 2 for p in points.values())) if points else roof.bend * 30
+    low = min(roof.bend / 30, *(p.intensity / 2 for p in points.values()))
+    high = max(roof.bend * 30, *(p.intensity * 2 for p in points.values()))
     axes.plot([low, roof.bend, high], [roof.limit(i) for i in (low, roof.bend, high)], color=palette.TEXT)
     axes.axvline(roof.bend, color=palette.TEXT, linewidth=0.8, linestyle=(0, (3, 3)))
     for name, point in points.items():
@@ -51,8 +43,8 @@ def roofline(roof: Roofline, calls: Mapping[str, Callable[[], Any]]) -> Picture:
             text, (x, 0.02), xycoords=("data", "axes fraction"), color=palette.TEXT, fontsize=9, ha=ha
         )
     axes.set_xlim(low, high)
-    axes.set_xlabel("operations a byte", color=palette.TEXT, fontsize=9)
-    axes.set_ylabel("operations a second", color=palette.TEXT, fontsize=9)
+    axes.set_xlabel("operations a byte")
+    axes.set_ylabel("operations a second")
     axes.set_title(str(roof), color=palette.TEXT, fontsize=9.5, loc="left")
     picture.description = f"{roof}. {'; '.join(_said(name, p, roof) for name, p in points.items())}."
     return picture
@@ -61,10 +53,8 @@ def roofline(roof: Roofline, calls: Mapping[str, Callable[[], Any]]) -> Picture:
 def trace(profile: Any) -> Picture:
     """A finished `torch.profiler.profile` as a strip: what ran when, what called what below it.
 
-    Raises `TypeError` for anything else, `ValueError` where nothing was recorded on the CPU.
+    Raises `ValueError` where nothing was recorded on the CPU.
     """
-    if not callable(getattr(profile, "events", None)):
-        raise TypeError(f"draw.trace: wanted a torch.profiler.profile that has ended; given was {profile!r}")
     events = [e for e in profile.events() or [] if e.time_range.elapsed_us() > 0 and not e.is_async]
     if not events:
         raise ValueError("draw.trace: the profile holds no events")
@@ -72,9 +62,7 @@ def trace(profile: Any) -> Picture:
     start = min(e.time_range.start for e in events)
     end = max(e.time_range.end for e in events)
     lanes: dict[int, int] = {}
-    picture = Picture(figsize=(WIDTH / 100, 0.45 + 0.33 * LANES), layout="constrained")
-    axes = picture.subplots()
-    _bare(axes)
+    picture, (axes,) = panels(0.45 + 0.33 * LANES)
     names: dict[str, str] = {}
     for event in events:
         depth = 0
@@ -84,7 +72,7 @@ def trace(profile: Any) -> Picture:
         if depth >= LANES:
             continue
         lanes[depth] = lanes.get(depth, 0) + 1
-        hue = names.setdefault(event.name, HUES[len(names) % len(HUES)])
+        hue = names.setdefault(event.name, palette.HUES[len(names) % len(palette.HUES)])
         left, wide = (event.time_range.start - start) / 1000, event.time_range.elapsed_us() / 1000
         axes.barh(depth, wide, left=left, height=0.86, color=hue, linewidth=0.4, edgecolor=palette.INK)
         text = event.name.removeprefix("aten::")
@@ -93,7 +81,7 @@ def trace(profile: Any) -> Picture:
     axes.set_xlim(0, (end - start) / 1000)
     axes.set_ylim(max(lanes) + 0.6, -0.6)
     axes.set_yticks([])
-    axes.set_xlabel("ms", color=palette.TEXT, fontsize=9)
+    axes.set_xlabel("ms")
     picture.description = (
         f"{len(events)} events over {(end - start) / 1000:.1f} ms; callers above, called below."
     )
@@ -104,10 +92,3 @@ def _said(name: str, point: Point, roof: Roofline) -> str:
     share = point.rate / roof.limit(point.intensity)
     bound = "memory" if point.intensity < roof.bend else "compute"
     return f"{name}: {point.intensity:.2g} operations a byte, {bound}-bound, {share:.0%} of the roof"
-
-
-def _bare(axes: Any) -> None:
-    axes.set_facecolor("none")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(palette.TEXT)
-    axes.tick_params(colors=palette.TEXT, labelsize=8, which="both")

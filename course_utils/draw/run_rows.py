@@ -49,20 +49,14 @@ class Compared:
         runs: Sequence[Run],
         names: Sequence[str] = ("sick", "healthy"),
         also: Mapping[str, Sequence[Numbers]] | None = None,
-        who: str = "draw.run",
     ) -> None:
         count = len(runs)
-        if isinstance(names, str) or len(names) < count or not all(isinstance(name, str) for name in names):
-            raise ValueError(f'{who}: names are {count} strings, as ("sick", "healthy"); given was {names!r}')
         self.names = tuple(names[:count])
-        losses = tuple(numbers_of(run, who, f"`{name}`") for run, name in zip(runs, self.names, strict=True))
+        losses = tuple(losses_of(run, name) for run, name in zip(runs, self.names, strict=True))
         self.steps = max(map(len, losses))
         self.rows = [Row(LOSS, losses)]
         for name, lists in (also or {}).items():
-            if not isinstance(lists, (list, tuple)) or len(lists) != count:
-                raise ValueError(f"{who}: also[{name!r}] has a list of numbers for each of {count} runs")
-            spread = (self._spread(numbers_of(one, who, f"also[{name!r}]")) for one in lists)
-            self.rows.append(Row(name, tuple(spread), epochs=True))
+            self.rows.append(Row(name, tuple(map(self._spread, lists)), epochs=True))
         if count == 2:
             for name, of in ((LEFT_OVER, _left_over), (GRAPHS, _graphs), (RATE, lambda run: run.rates)):
                 row = Row(name, tuple(tuple(of(run)) for run in runs))
@@ -128,19 +122,12 @@ class Compared:
         return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
-def numbers_of(run: Run | Numbers, who: str, what: str) -> tuple[float, ...]:
-    """The loss at each step of a run, or the numbers of a list. Raises `TypeError` for anything else,
-    `ValueError` where there are none."""
-    if isinstance(run, (list, tuple)) and all(isinstance(v, (int, float)) for v in run):
-        values = tuple(map(float, run))
-    elif isinstance(run, Run):
-        values = _by_step(run, run.losses, sum)  # a step's gradient is that of the sum of its losses
-    else:
-        kind = "None" if run is None else f"of type {type(run).__name__}"
-        raise TypeError(f"{who} wants a run from measure.record_run(train, *args); {what} is {kind}")
-    if not values:
-        raise ValueError(f"{who}: {what} has no losses; nothing called backward while it was recorded")
-    return values
+def losses_of(run: Run, name: str) -> tuple[float, ...]:
+    """The loss at each step of a run. Raises `ValueError` where there is none."""
+    losses = _by_step(run, run.losses, sum)  # a step's gradient is that of the sum of its losses
+    if not losses:
+        raise ValueError(f"the run {name} has no losses; nothing called backward while it was recorded")
+    return losses
 
 
 def _by_step(run: Run, numbers: Numbers, together: Callable[[Any], float]) -> tuple[float, ...]:

@@ -4,9 +4,9 @@ where there is only a file."""
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 from course_utils.draw import palette, words
 from course_utils.draw.picture import Picture
@@ -35,15 +35,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points, smooth or straight from one to the next, with an arrow at its end."""
+    """A line through points, straight from one to the next or smooth; `arrow`: at its end."""
 
     points: tuple[tuple[float, float], ...]
     line: float = 1.2
     colour: str = ""
-    arrow: bool = True
+    arrow: bool = False
     dashed: bool = False
     key: str = ""
-    smooth: bool = True
+    smooth: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,22 @@ class Scene:
     areas: list[Area] = field(default_factory=list)
     linked: bool = False
 
+    def box(self, *values: Any, **more: Any) -> None:
+        """Adds a `Box` of these values."""
+        self.boxes.append(Box(*values, **more))
+
+    def line(self, *values: Any, **more: Any) -> None:
+        """Adds a `Line` of these values."""
+        self.lines.append(Line(*values, **more))
+
+    def write(self, *values: Any, **more: Any) -> None:
+        """Adds `Words` of these values."""
+        self.words.append(Words(*values, **more))
+
+    def area(self, *values: Any, **more: Any) -> None:
+        """Adds an `Area` of these values."""
+        self.areas.append(Area(*values, **more))
+
 
 def trimmed(scene: Scene) -> Scene:
     """The same scene without what is empty at the right: a page that is narrower than a picture scales it
@@ -79,7 +95,7 @@ def trimmed(scene: Scene) -> Scene:
     rights = [box.x + box.width for box in scene.boxes]
     for one in scene.words:
         rights.append(one.x + wider * one.width * {"start": 1, "middle": 0.5, "end": 0}[one.anchor])
-    scene.width = min(max(rights, default=0) + 8, WIDTH)
+    scene.width = min(max(rights, default=0) + 8, scene.width)
     return scene
 
 
@@ -93,16 +109,12 @@ _STYLE = (
 """
 )
 _LINKED = "#{id}:has({same}:hover) {same} rect{{stroke-width:3}}\n"
-# Where a picture goes on, it fades.
-_CUT = "#{id}{{mask-image:linear-gradient({above} 0,#000 28px,#000 calc(100% - 28px),{below} 100%)}}\n"
 _FILL = "#{id} g.{name}>rect{{fill:{colour}}}\n"
 _AREA = "#{id} g.{name}>path{{fill:{colour};stroke-width:.6}}\n"
 
 
-def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) -> str:
-    """The scene as an `<svg>` with the id `ident`, which no other on the page may have. `crop`: from which
-    height to which."""
-    start, end = crop or (0.0, scene.height)
+def to_svg(scene: Scene, ident: str) -> str:
+    """The scene as an `<svg>` with the id `ident`, which no other on the page may have."""
     style = _STYLE.format(id=ident, width=scene.width, ink=palette.INK)
     for name in sorted({box.fill for box in scene.boxes if box.fill}):
         style += _FILL.format(id=ident, name=name, colour=palette.FILLS[name])
@@ -110,25 +122,13 @@ def to_svg(scene: Scene, ident: str, crop: tuple[float, float] | None = None) ->
         style += _AREA.format(id=ident, name=name, colour=palette.FILLS[name])
     for key in sorted({box.key for box in scene.boxes if box.key} if scene.linked else ()):
         style += _LINKED.format(id=ident, same=f'[data-key="{key}"]')
-    if start > 0 or end < scene.height:
-        above, below = "#0000" if start > 0 else "#000", "#0000" if end < scene.height else "#000"
-        style += _CUT.format(id=ident, above=above, below=below)
     parts = [
         f'<svg id="{ident}" xmlns="http://www.w3.org/2000/svg" '
-        f'viewBox="0 {start:g} {scene.width:g} {end - start:g}" width="{scene.width:g}" role="img" '
+        f'viewBox="0 0 {scene.width:g} {scene.height:g}" width="{scene.width:g}" role="img" '
         f'aria-label="{escape(scene.description)}"><style>{style}</style>'
     ]
-    # What cannot be seen is not sent.
-    parts += [_area(one) for one in scene.areas if _overlaps((y for _, y in one.points), start, end)]
-    parts += [_line(one) for one in scene.lines if _overlaps((y for _, y in one.points), start, end)]
-    parts += [_box(one) for one in scene.boxes if _overlaps((one.y, one.y + one.height), start, end)]
-    parts += [words.to_svg(one) for one in scene.words if start <= one.y <= end]
-    return "".join([*parts, "</svg>"])
-
-
-def _overlaps(heights: Sequence[float], start: float, end: float) -> bool:
-    heights = list(heights)
-    return min(heights) <= end and max(heights) >= start
+    parts += [*map(_area, scene.areas), *map(_line, scene.lines), *map(_box, scene.boxes)]
+    return "".join([*parts, *map(words.to_svg, scene.words), "</svg>"])
 
 
 def _box(box: Box) -> str:
@@ -173,14 +173,22 @@ def _line(line: Line) -> str:
 class Drawn(Picture):
     """A picture with few colours, kept as such: a third of the size, and notebooks have a limit."""
 
+    colours = 256
+
     def png(self) -> bytes:
         from PIL import Image
 
         with Image.open(io.BytesIO(super().png())) as image:
-            few = image.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+            few = image.quantize(self.colours, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
         page = io.BytesIO()
         few.save(page, "png", compress_level=9)
         return page.getvalue()
+
+
+class Small(Drawn):
+    """A picture of a few colours: a lesson has many."""
+
+    colours = 32
 
 
 def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:

@@ -8,14 +8,13 @@ from collections import Counter
 from torch import Tensor
 
 from course_utils.draw import palette
-from course_utils.draw.layout import Layout, must_be_strided, same_storage
+from course_utils.draw.layout import Layout, must_be_drawable, same_storage
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import WIDTH, Box, Line, Scene, to_picture, trimmed
-from course_utils.draw.tape import CELL, Cells, row_of_tape, short, storage_values
-from course_utils.draw.words import LETTER, Words
+from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
+from course_utils.draw.tape import CELL, Cells, storage_values
+from course_utils.draw.words import LETTER, Words, counted
 
-# More than this cannot be read at the width of a notebook.
-MOST_PLACES, LONGEST_WALK, SHORT_TAPE = 80, 20, 12
+LONGEST_WALK, SHORT_TAPE = 20, 12
 MARGIN = 84  # for the names at the left
 LINE = 22
 
@@ -23,39 +22,37 @@ LINE = 22
 def tapes(**tensors: Tensor) -> Picture:
     """Several tensors and what each reads: one tape for each storage, below it a strip for each tensor.
 
-    Raises `ValueError` for a storage or a tensor of more than 80 elements.
+    Raises `TypeError` for what has no strides, `ValueError` for what is too large.
     """
+    for tensor in tensors.values():
+        must_be_drawable(tensor)
     margin = max(MARGIN, max((LETTER * 12.5 * len(name) for name in tensors), default=0) + 52)
     rights = [1.08 * LETTER * 11 * len(strides_of(tensor)) for tensor in tensors.values()]
     groups = by_storage(tensors)
     said = "; ".join(f"{n}: {_reads(t)}" for group in groups for n, t in group.items())
-    scene = Scene(f"{len(groups)} storage{'' if len(groups) == 1 else 's'}. {said}")
+    scene = Scene(f"{counted(len(groups), 'storage')}. {said}")
     y = 0.0
     for group in groups:
         first = next(iter(group.values()))
-        values = _values(group)
-        cells = _cells_for(values)
+        cells, values = Cells.of(first), storage_values(first)
         width = min(SHORT_TAPE, int((WIDTH - margin - 12 - max(rights)) // cells.width))
         read = {name: Counter(Layout.of(tensor).addresses()) for name, tensor in group.items()}
         by_any = dict.fromkeys(itertools.chain(*read.values()), 1)
-        places = list(values)
-        for start in range(0, max(len(places), 1), width):
-            row = places[start : start + width]
-            scene.words.append(Words(1, y + 13 + CELL / 2, "storage", bold=True))
-            row_of_tape(scene, cells, row, values, by_any, margin, y + 13)
+        for start in range(0, max(len(values), 1), width):
+            row = range(start, min(start + width, len(values)))
+            scene.write(1, y + 13 + CELL / 2, "storage" if values else "empty storage", bold=True)
+            cells.tape(scene, row, values, by_any, margin, y + 13)
             y += 13 + CELL + LINE / 2 + 2
             for name, times in read.items():
-                scene.words.append(Words(1, y, name, code=True, bold=True))
-                scene.words.append(Words(margin - 7, y, "reads", anchor="end"))
+                scene.write(1, y, name, code=True, bold=True)
+                scene.write(margin - 7, y, "reads", anchor="end")
                 for x, place in enumerate(row):
                     if place in times:
-                        scene.boxes.append(_bar(margin + x * cells.width, y, cells.width, times[place]))
+                        _bar(scene, margin + x * cells.width, y, cells.width, times[place])
                 if start == 0:
                     right = margin + len(row) * cells.width + 12
-                    scene.words.append(Words(right, y, strides_of(group[name]), 11, code=True))
+                    scene.write(right, y, strides_of(group[name]), 11, code=True)
                 y += LINE
-        if not first.untyped_storage().nbytes():
-            scene.words.append(Words(margin, y - LINE * len(group) - CELL / 2 - 13, "empty"))
         y += 10
     scene.height = y
     return to_picture(trimmed(scene))
@@ -66,38 +63,38 @@ def walk(tensor: Tensor, name: str = "x") -> Picture:
     than the one before.
 
     Steps as long as the first are alike, so that one stride is a straight line; the others stand out. Raises
-    `ValueError` for a storage of more than 20 elements, and for a tensor of more than 80.
+    `ValueError` for a storage of more than 20 elements.
     """
-    values = _values({name: tensor})
+    must_be_drawable(tensor)
+    values = storage_values(tensor)
     if len(values) > LONGEST_WALK:
         raise ValueError(f"the storage has {len(values)} elements; a walk can show {LONGEST_WALK}")
-    cells = _cells_for(values)
-    addresses = Layout.of(tensor).addresses()
-    steps = [b - a for a, b in zip(addresses, addresses[1:], strict=False)]
+    cells, addresses = Cells.of(tensor), Layout.of(tensor).addresses()
+    steps = [b - a for a, b in itertools.pairwise(addresses)]
     down = min(20, 324 / max(len(addresses), 1))
     first = CELL + 34
     scene = Scene(f"{name}: read in order, the steps in storage are {', '.join(f'{s:+d}' for s in steps)}")
-    scene.words.append(Words(1, 13 + CELL / 2, "storage", bold=True))
-    row_of_tape(scene, cells, list(values), values, dict.fromkeys(addresses, 1), MARGIN, 13)
-    for number, said in ((0, "read first"), (len(steps), "read last")):
-        if number < len(addresses) and (number != 1 or said == "read first"):
-            scene.words.append(Words(1, first + down * number, said, 11))
+    scene.write(1, 13 + CELL / 2, "storage", bold=True)
+    cells.tape(scene, range(len(values)), values, dict.fromkeys(addresses, 1), MARGIN, 13)
+    scene.write(1, first, "read first", 11)
+    if len(steps) > 1:
+        scene.write(1, first + down * len(steps), "read last", 11)
     points = [(MARGIN + (a + 0.5) * cells.width, first + down * n) for n, a in enumerate(addresses)]
     for number, step in enumerate(steps):
         odd = step != steps[0]
         colour = palette.ODD if odd else palette.VIEW
-        ends = points[number], points[number + 1]
-        scene.lines.append(Line(ends, 3, colour, arrow=False, dashed=odd, smooth=False))
+        scene.line((points[number], points[number + 1]), 3, colour, dashed=odd)
         x, y = points[number]
         if odd:  # beside the upper end, on the side that the path leaves
             side = (9, "start") if step < 0 else (-9, "end")
-            scene.words.append(Words(x + side[0], y, f"{step:+d}", 11, side[1]))
+            scene.write(x + side[0], y, f"{step:+d}", 11, side[1])
         elif number == 0:  # above the path, which has nothing above its first step
-            scene.words.append(Words(x + 7, y - 12, f"{step:+d}", 11))
-    scene.boxes += [Box(x - 3.5, y - 3.5, 7, 7, "storage", line=1) for x, y in points]
+            scene.write(x + 7, y - 12, f"{step:+d}", 11)
+    for x, y in points:
+        scene.box(x - 3.5, y - 3.5, 7, 7, "storage", line=1)
     foot = first + down * len(addresses) + 8
-    scene.words.append(Words(1, foot, name, code=True, bold=True))
-    scene.words.append(Words(1, foot + LINE, _steps_in_words(steps)))
+    scene.write(1, foot, name, code=True, bold=True)
+    scene.write(1, foot + LINE, _steps_in_words(steps))
     scene.height = foot + LINE + 12
     return to_picture(trimmed(scene))
 
@@ -121,26 +118,10 @@ def strides_of(tensor: Tensor) -> str:
     return f"size {layout.size} stride {layout.stride} offset {layout.offset}"
 
 
-def _values(group: dict[str, Tensor]) -> dict[int, object]:
-    """What lies at each place of their storage."""
-    for tensor in group.values():
-        must_be_strided(tensor)
-        most = max(Layout.of(tensor).length, tensor.numel())
-        if most > MOST_PLACES:
-            raise ValueError(f"{most} cells are too many to be read; at most {MOST_PLACES}")
-    first = next(iter(group.values()))
-    return dict(enumerate(storage_values(first, range(Layout.of(first).length))))
-
-
-def _cells_for(values: dict[int, object]) -> Cells:
-    longest = max((len(short(value)) for value in values.values()), default=1)
-    return Cells(longest=longest)
-
-
-def _bar(x: float, y: float, width: float, times: int) -> Box:
+def _bar(scene: Scene, x: float, y: float, width: float, times: int) -> None:
     """This place of the tape is read: a bar below it, with how often where that is more than once."""
     said = (Words(x + width / 2, y, f"×{times}", 10, "middle", bold=True),) if times > 1 else ()
-    return Box(x + 3, y - 6, width - 6, 12, "view", said, line=0)
+    scene.box(x + 3, y - 6, width - 6, 12, "view", said, line=0)
 
 
 def _reads(tensor: Tensor) -> str:

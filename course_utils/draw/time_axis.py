@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from course_utils.draw.shapes import WIDTH, Box, Line, Scene
+from course_utils.draw.shapes import WIDTH, Box, Scene
 from course_utils.draw.words import LETTER, Words
 
 LEFT, RIGHT = 62, 10  # pixels of the page: the names of the rows, and what is left free
@@ -51,20 +51,20 @@ def bar(
 def ticks(scene: Scene, axis: Axis, y: float) -> None:
     """The axis itself, with round numbers of milliseconds."""
     right = WIDTH - RIGHT
-    scene.lines.append(Line(((axis.left, y), (right, y)), 0.9, arrow=False))
-    step = _round_step((axis.stop - axis.start) * 1e3 / 6)
+    scene.line(((axis.left, y), (right, y)), 0.9)
+    step = round_step((axis.stop - axis.start) * 1e3 / 6)
     at = math.ceil(axis.start * 1e3 / step - 1e-9) * step
     digits = max(0, -math.floor(math.log10(step)))
     while at <= axis.stop * 1e3 + 1e-9:
         x = axis.x(at / 1e3)
-        scene.lines.append(Line(((x, y), (x, y + 4)), 0.9, arrow=False))
+        scene.line(((x, y), (x, y + 4)), 0.9)
         if x < right - 26:
-            scene.words.append(Words(x, y + 12, f"{at:.{digits}f}", TINY, "middle"))
+            scene.write(x, y + 12, f"{at:.{digits}f}", TINY, "middle")
         at += step
-    scene.words.append(Words(right, y + 12, "ms", TINY, "end"))
+    scene.write(right, y + 12, "ms", TINY, "end")
 
 
-def _round_step(step: float) -> float:
+def round_step(step: float) -> float:
     """The next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(n * power for n in (1, 2, 5, 10) if n * power >= step * 0.999)

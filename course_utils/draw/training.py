@@ -8,34 +8,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
-
 from course_utils.draw import palette
-from course_utils.draw.picture import WIDTH, Picture
+from course_utils.draw.picture import Picture, panels
 
-HUES = (palette.VIEW, palette.GRADIENT, palette.RANK, palette.SAVED, palette.FLIGHT, palette.ODD)
 SECONDS = 0.2  # between two drawings of a live figure
 
 
 def schedules(rates: Mapping[str, Sequence[float]]) -> Picture:
     """One panel for each schedule: its rate at each step, as `param_groups[0]["lr"]` had it.
 
-    `rates`: name to a list of rates. Raises `TypeError` for anything else, `ValueError` where there is none.
+    `rates`: name to a list of rates.
     """
-    if not isinstance(rates, Mapping):
-        raise TypeError(
-            f'draw.schedules: wanted a dictionary such as {{"StepLR": [0.1, ...]}}; given {rates!r}'
-        )
-    if not rates or not all(len(values) for values in rates.values()):
-        raise ValueError("draw.schedules: wanted at least one schedule, each with at least one rate")
     rows = math.ceil(len(rates) / 3)
-    picture, panels = _panels(rows, min(len(rates), 3), 1.55 * rows)
+    picture, found = panels(1.55 * rows, rows, min(len(rates), 3))
     top = max(max(values) for values in rates.values())
-    for panel, (name, values) in zip(panels, rates.items(), strict=False):
+    for panel, (name, values) in zip(found, rates.items(), strict=False):
         panel.plot(values, color=palette.VIEW, linewidth=2)
         panel.set_ylim(-0.04 * top, 1.08 * top)
         panel.set_title(name, fontsize=9.5, color=palette.TEXT, family=palette.CODE, loc="left")
-    for panel in panels[len(rates) :]:
+    for panel in found[len(rates) :]:
         panel.remove()
     said = (f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in rates.items())
     picture.description = f"Rates over the steps: {'; '.join(said)}."
@@ -44,13 +35,8 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Picture:
 
 def range_test(rates: Sequence[float], losses: Sequence[float]) -> Picture:
     """The losses of a learning-rate range test over its rates, with the rate at which the smoothed loss falls
-    fastest. Raises `ValueError` where the two are not of one length, of at least three."""
-    if len(rates) != len(losses) or len(rates) < 3:
-        raise ValueError(
-            f"draw.range_test: wanted as many losses as rates, three or more; "
-            f"given {len(rates)} rates and {len(losses)} losses"
-        )
-    picture, (panel,) = _panels(1, 1, 2.6)
+    fastest."""
+    picture, (panel,) = panels(2.6)
     finite = list(itertools.takewhile(math.isfinite, losses))
     smooth = _smoothed(finite)
     falling = smooth[: smooth.index(min(smooth)) + 1] if smooth else []  # beyond it, it has exploded
@@ -60,7 +46,7 @@ def range_test(rates: Sequence[float], losses: Sequence[float]) -> Picture:
     panel.axvline(rates[steepest], color=palette.ODD, linewidth=1.4)
     panel.set_xscale("log")
     panel.set_ylim(0.9 * min(finite, default=0), 1.5 * losses[0] if losses[0] > 0 else None)
-    panel.set_xlabel("rate", fontsize=9.5, color=palette.TEXT)
+    panel.set_xlabel("rate")
     panel.set_title("loss", fontsize=9.5, color=palette.TEXT, loc="left")
     panel.annotate(
         f" {rates[steepest]:.2g}: falls fastest",
@@ -93,10 +79,8 @@ class Training:
         self._next = 0.0
 
     def add(self, **numbers: Any) -> None:
-        """One step: numbers or 0-d tensors by name. Raises `TypeError` for anything else."""
+        """One step: numbers or 0-d tensors by name."""
         for name, value in numbers.items():
-            if not isinstance(value, (int, float)) and getattr(value, "shape", None) != ():
-                raise TypeError(f"training.add: {name} is a number or a 0-d tensor; given was {value!r}")
             detached = value.detach() if hasattr(value, "detach") else value
             self._kept.setdefault(name, []).append(detached)
         if time.monotonic() >= self._next:
@@ -108,14 +92,14 @@ class Training:
         self._draw()
 
     def values(self, name: str) -> list[float]:
-        """The numbers of this name, step by step. Raises `KeyError` where there are none."""
+        """The numbers of this name, step by step."""
         self._kept[name] = [float(value) for value in self._kept[name]]
         return list(self._kept[name])
 
     def picture(self) -> Picture:
         """What has been added so far."""
-        picture, panels = _panels(1, max(len(self._kept), 1), 1.7)
-        for panel, name, hue in zip(panels, self._kept, HUES * 9, strict=False):
+        picture, found = panels(1.7, columns=max(len(self._kept), 1))
+        for panel, name, hue in zip(found, self._kept, palette.HUES, strict=False):
             panel.plot(self.values(name), color=hue, linewidth=1.6)
             panel.set_title(name, fontsize=9.5, color=palette.TEXT, loc="left")
         picture.description = f"A run as it goes: {', '.join(self._kept)}."
@@ -133,18 +117,6 @@ class Training:
 def training() -> Training:
     """A live figure of a run: see `Training`."""
     return Training()
-
-
-def _panels(rows: int, columns: int, height: float) -> tuple[Picture, list[Axes]]:
-    """Plain axes side by side, on a page of notebook width and `height` inches."""
-    picture = Picture(figsize=(WIDTH / 100, height), layout="constrained")
-    panels = list(picture.subplots(rows, columns, squeeze=False).flat)
-    for panel in panels:
-        panel.set_facecolor("none")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.spines[["left", "bottom"]].set_color(palette.TEXT)
-        panel.tick_params(which="both", colors=palette.TEXT, labelsize=8)
-    return picture, panels
 
 
 def _smoothed(losses: Sequence[float], keep: float = 0.8) -> list[float]:

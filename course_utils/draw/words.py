@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -71,3 +72,28 @@ def say(axes: Axes, words: Words, colour: str = palette.TEXT) -> None:
         family=palette.CODE if words.code else palette.PROSE,
         weight="bold" if words.bold else "normal",
     )
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, as in "1 module" and "2 modules"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def bytes_said(count: int) -> str:
+    """A number of bytes, as in "512 B", "20 kB", "1.23 MB"."""
+    for unit, size in (("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"
+
+
+def percent(share: float) -> str:
+    """A share as in "0", "<1 %", "12 %", "all"."""
+    if not share or share == 1:
+        return "all" if share else "0"
+    return "<1 %" if share < 0.01 else f"{math.floor(100 * share)} %"
+
+
+def cut(text: str, letters: int) -> str:
+    """At most so many letters of it."""
+    return text if len(text) <= letters else text[: letters - 1] + "…"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ipywidgets as widgets
-
 from course_utils.draw.allocator import compose, size_of
-from course_utils.draw.shapes import Scene, to_svg
+from course_utils.draw.shapes import Scene
+from course_utils.explore.controls import slider
 from course_utils.explore.explorer import Explorer
 
 Step = tuple[str, int | str]
@@ -40,17 +39,9 @@ class AllocatorExplorer(Explorer):
     def __init__(self, script: Sequence[Step], make: Callable[[], Any], whose: str = "yours") -> None:
         self.whose, self.states = whose, _states(script, make())
         last = len(self.states) - 1
-        self.step = widgets.IntSlider(
-            value=last, min=0, max=last, description="step", layout=widgets.Layout(width="420px")
-        )
-        self.picture = widgets.HTML()
-        super().__init__([self.step, self.picture], layout=widgets.Layout(max_width="720px"))
-        self.step.observe(lambda change: self.redraw(), "value")
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Shows what the slider says."""
-        self.picture.value = to_svg(self.scene(), f"allocator-{self.picture.model_id}")
+        self.step = slider("step", last, 0, last, width=420)
+        super().__init__(self.step, follows=[self.step])
+        self.draw()
 
     def scene(self) -> Scene:
         said, segments = self.states[self.step.value]

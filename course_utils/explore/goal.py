@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from course_utils.draw.layout import must_be_strided, same_storage
+from course_utils.draw.layout import must_be_drawable, same_storage
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Goal:
     start: Tensor
 
     def __post_init__(self) -> None:
-        must_be_strided(self.target)
+        must_be_drawable(self.target)
 
     @property
     def shares(self) -> bool:
@@ -56,10 +57,5 @@ def same_elements(a: Tensor, b: Tensor) -> bool:
 
 
 def same_values(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one size hold equal values, NaN being equal to NaN; False where there are none
-    to compare (`meta`)."""
-    a, b = a.detach(), b.detach()
-    if "meta" in (a.device.type, b.device.type):
-        return False
-    a, b = a.cpu(), b.cpu()
-    return bool(((a == b) | ((a != a) & (b != b))).all())
+    """Whether two tensors of one size hold equal values, NaN being equal to NaN."""
+    return bool(torch.isclose(a, b, 0, 0, equal_nan=True).all())

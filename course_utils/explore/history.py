@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from course_utils.draw.layout import must_be_strided, same_storage
-from course_utils.explore.operations import STRIDED
-from course_utils.explore.reasons import Reason, why_no_view
+from course_utils.draw.layout import must_be_drawable, same_storage
+from course_utils.explore.reasons import why_no_view
 
-_VIEW = re.compile(r"\.view\(\(?([-\d,\s]*)\)?\)")
+STRIDED = ".as_strided("
+_VIEW = re.compile(r"\.view\(((?:-?\d+(?:, )?)*|\(\))\)")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class History:
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        must_be_strided(self.start)
+        must_be_drawable(self.start)
 
     @property
     def tensor(self) -> Tensor:
@@ -63,7 +63,7 @@ class History:
         before = kept[-1].result if kept else self.start
         # What is shown is what is run: one text, no second account of the operation beside it.
         result = eval(f"tensor{code}", {"torch": torch, "tensor": before})
-        must_be_strided(result)
+        must_be_drawable(result)
         self.steps = [*kept, Step(code, result)]
 
     def undo(self) -> None:
@@ -72,11 +72,8 @@ class History:
     def reset(self) -> None:
         self.steps = []
 
-    def why_not(self, code: str) -> Reason | None:
+    def why_not(self, code: str) -> str | None:
         """Why `code` fails on the tensor, where it is a `view` that does."""
-        call = _VIEW.fullmatch(code.strip())
-        try:
-            shape = [int(n) for n in call[1].split(",") if n.strip()] if call else None
-        except ValueError:
-            shape = None
-        return why_no_view(self.tensor.size(), self.tensor.stride(), shape) if shape is not None else None
+        call = _VIEW.fullmatch(code)
+        shape = [int(n) for n in re.findall(r"-?\d+", call[1])] if call else None
+        return None if shape is None else why_no_view(self.tensor.size(), self.tensor.stride(), shape)

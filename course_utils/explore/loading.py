@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ipywidgets as widgets
 from torch.utils.data import DataLoader
 
 from course_utils.draw.loading import compose
-from course_utils.draw.shapes import Scene, to_svg
+from course_utils.draw.shapes import Scene
+from course_utils.explore.controls import slider, wrapped
 from course_utils.explore.explorer import Explorer
 from course_utils.measure.loading import Loading
 from course_utils.measure.loading import loading as watch
 
 
 def loading(
-    make: Callable[[int, int | None], DataLoader], step: Callable[[Any], Any], batches: int = 12
+    make: Callable[[int, int | None], DataLoader], step: Callable[[Any], Any], batches: int
 ) -> LoadingExplorer:
     """An explorer of what `draw.loading` draws, over the number of workers and how far they run ahead.
 
@@ -33,34 +33,19 @@ class LoadingExplorer(Explorer):
         self, make: Callable[[int, int | None], DataLoader], step: Callable[[Any], Any], batches: int
     ) -> None:
         self.make, self.step, self.batches = make, step, batches
-        self.workers = _slider("workers", 2, 0, 4)
-        self.ahead = _slider("ahead", 2, 1, 4)
-        self.picture = widgets.HTML()
-        super().__init__(
-            [widgets.HBox([self.workers, self.ahead]), self.picture], layout=widgets.Layout(max_width="720px")
-        )
-        for control in (self.workers, self.ahead):
-            control.observe(lambda change: self.redraw(), "value")
-        self.redraw()
+        self.workers = slider("workers", 2, 0, 4, continuous_update=False)
+        self.ahead = slider("ahead", 2, 1, 4, continuous_update=False)
+        controls = [self.workers, self.ahead]
+        super().__init__(wrapped(controls), follows=controls)
+        self.draw()
 
-    def redraw(self) -> None:
+    def draw(self) -> None:
         """Records again with what the sliders say, and shows it."""
         workers = self.workers.value
         self.ahead.disabled = not workers
         loader = self.make(workers, self.ahead.value if workers else None)
         self.found: Loading = watch(loader, self.step, self.batches)
-        self.picture.value = to_svg(self.scene(), f"loading-{self.picture.model_id}")
+        super().draw()
 
     def scene(self) -> Scene:
         return compose(self.found)
-
-
-def _slider(name: str, value: int, low: int, high: int) -> widgets.IntSlider:
-    return widgets.IntSlider(
-        value=value,
-        min=low,
-        max=high,
-        description=name,
-        continuous_update=False,
-        layout=widgets.Layout(width="300px"),
-    )

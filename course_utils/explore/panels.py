@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from course_utils.draw.layout import MOST_DIMENSIONS, Layout, bounds
-from course_utils.explore import operations as on
 from course_utils.explore.controls import (
     button,
     dropdown,
     fit_dimensions,
     move,
     number_box,
-    slider_of,
-    spread,
+    slider,
+    text_box,
     wrapped,
 )
+from course_utils.explore.history import STRIDED
 
 if TYPE_CHECKING:
     from course_utils.explore.strides import StrideExplorer
@@ -27,17 +27,14 @@ if TYPE_CHECKING:
 class Panel:
     """The controls of one operation and the button that does it, labelled with its code."""
 
-    def __init__(self, explorer: StrideExplorer, controls: Sequence[widgets.Widget]) -> None:
-        self.explorer = explorer
-        self.controls = list(controls)
+    def __init__(self, explorer: StrideExplorer, *controls: widgets.Widget) -> None:
+        self.explorer, self.controls = explorer, controls
         self.size: tuple[int, ...] = ()
         self.button = button("", self.run, width="auto")
         self.button.style.font_family = "monospace"
         self.button.button_style = "primary"
-        self.box = widgets.HBox(
-            [*self.controls, self.button], layout=widgets.Layout(flex_flow="row wrap", align_items="center")
-        )
-        for control in self.controls:
+        self.box = wrapped([*controls, self.button])
+        for control in controls:
             control.observe(lambda change: self.label(), "value")
 
     def code(self) -> str:
@@ -60,35 +57,28 @@ class Panel:
 
 
 class DimPanel(Panel):
-    """An operation on one dimension, which a dropdown chooses."""
+    """An operation on one dimension, which a dropdown chooses: `template` is its code, with `dim`, `colons`
+    for the dimensions before it, and a number for each of the other controls, which `numbers` names."""
 
-    def __init__(self, explorer: StrideExplorer, controls: Sequence[widgets.Widget] = ()) -> None:
-        self.dim = dropdown("dim")
-        self.dim.observe(lambda change: self.fit_dim(), "value")
-        super().__init__(explorer, [self.dim, *controls])
+    def __init__(self, explorer: StrideExplorer, template: str, **numbers: int) -> None:
+        self.template, self.dim = template, dropdown("dim")
+        super().__init__(explorer, self.dim, *(number_box(*number) for number in numbers.items()))
 
     def fit(self, layout: Layout) -> None:
-        self.size = layout.size
-        fit_dimensions(self.dim, len(self.size))
-        self.fit_dim()
-        self.label()
+        fit_dimensions(self.dim, len(layout.size))
+        super().fit(layout)
 
-    def fit_dim(self) -> None:
-        """Sets the other controls to what the chosen dimension has."""
-
-    def chosen(self) -> int:
+    def code(self) -> str:
         if self.dim.value is None:
             raise ValueError("no dimension")
-        return self.dim.value
-
-    def length(self) -> int:
-        return self.size[self.dim.value] if self.dim.value is not None else 0
+        numbers = [control.value for control in self.controls[1:]]
+        return self.template.format(*numbers, dim=self.dim.value, colons=":, " * self.dim.value)
 
 
 class TransposePanel(Panel):
     def __init__(self, explorer: StrideExplorer) -> None:
         self.a, self.b = dropdown("dims"), dropdown("and")
-        super().__init__(explorer, [self.a, self.b])
+        super().__init__(explorer, self.a, self.b)
 
     def fit(self, layout: Layout) -> None:
         n = len(layout.size)
@@ -102,68 +92,46 @@ class TransposePanel(Panel):
     def code(self) -> str:
         if self.a.value is None or self.b.value is None:
             raise ValueError("no dimension")
-        return on.transpose(len(self.size), self.a.value, self.b.value)
+        a, b = self.a.value, self.b.value
+        return ".t()" if len(self.size) == 2 and a != b else f".transpose({a}, {b})"
 
 
-class SlicePanel(DimPanel):
+class SlicePanel(Panel):
     def __init__(self, explorer: StrideExplorer) -> None:
+        self.dim, self.step = dropdown("dim"), number_box("step", 1)
         self.range = widgets.IntRangeSlider(
-            value=(1, 2),
-            min=0,
-            max=2,
-            layout=widgets.Layout(width="260px"),
-            style={"description_width": "70px"},
+            value=(1, 2), min=0, max=2, description="start:stop", style={"description_width": "70px"}
         )
-        self.range.description = "start:stop"
-        self.step = number_box("step", 1)
-        super().__init__(explorer, [self.range, self.step])
+        self.dim.observe(lambda change: self.fit_dim(), "value")
+        super().__init__(explorer, self.dim, self.range, self.step)
+
+    def fit(self, layout: Layout) -> None:
+        self.size = layout.size
+        fit_dimensions(self.dim, len(self.size))
+        self.fit_dim()
+        self.label()
 
     def fit_dim(self) -> None:
-        if self.range.max != self.length():
-            self.range.max = self.length()
-            self.range.value = (min(1, self.length()), self.length())
+        length = self.size[self.dim.value] if self.dim.value is not None else 0
+        if self.range.max != length:
+            self.range.max = length
+            self.range.value = (min(1, length), length)
 
     def code(self) -> str:
+        if (dim := self.dim.value) is None:
+            raise ValueError("no dimension")
         start, stop = self.range.value
-        return on.slice_of(self.chosen(), start, stop, max(self.step.value, 1), self.length())
-
-
-class SelectPanel(DimPanel):
-    def __init__(self, explorer: StrideExplorer) -> None:
-        self.at = number_box("at", 0)
-        super().__init__(explorer, [self.at])
-
-    def code(self) -> str:
-        return on.select(self.chosen(), self.at.value)
-
-
-class NarrowPanel(DimPanel):
-    def __init__(self, explorer: StrideExplorer) -> None:
-        self.start, self.size_ = number_box("start", 0), number_box("length", 1)
-        super().__init__(explorer, [self.start, self.size_])
-
-    def code(self) -> str:
-        return on.narrow(self.chosen(), self.start.value, self.size_.value)
-
-
-class FlipPanel(DimPanel):
-    def code(self) -> str:
-        return on.flip(self.chosen())
+        end = stop if stop < self.size[dim] else ""
+        step = f":{self.step.value}" if self.step.value > 1 else ""
+        return f"[{':, ' * dim}{start or ''}:{end}{step}]"
 
 
 class ShapePanel(Panel):
-    """`expand`, `reshape` or `view` to a shape that is typed."""
+    """`expand`, `reshape` or `view` to a shape that is typed: `3, -1`, `(3, -1)` or `3 -1`."""
 
     def __init__(self, explorer: StrideExplorer, method: str) -> None:
-        self.method = method
-        self.shape = widgets.Text(
-            description="shape",
-            placeholder="3, -1",
-            layout=widgets.Layout(width="220px"),
-            style={"description_width": "50px"},
-        )
-        self.typed = False
-        super().__init__(explorer, [self.shape])
+        self.method, self.shape = method, text_box("shape", placeholder="3, -1")
+        super().__init__(explorer, self.shape)
 
     def fit(self, layout: Layout) -> None:
         if not self.size and not self.shape.value:
@@ -172,7 +140,9 @@ class ShapePanel(Panel):
         super().fit(layout)
 
     def code(self) -> str:
-        return on.shaped(self.method, on.numbers(self.shape.value))
+        words = re.sub(r"[(),]", " ", self.shape.value).split()
+        shape = ", ".join(str(int(word)) for word in words)
+        return f".{self.method}({shape or '()'})"
 
 
 class StridedPanel(Panel):
@@ -180,14 +150,13 @@ class StridedPanel(Panel):
 
     def __init__(self, explorer: StrideExplorer) -> None:
         dims = range(MOST_DIMENSIONS)
-        self.sizes = [slider_of(f"size[{d}]") for d in dims]
-        self.strides = [slider_of(f"stride[{d}]") for d in dims]
-        self.offset = slider_of("offset")
-        spread([self.offset, self.offset])
-        super().__init__(explorer, [])
+        self.sizes = [slider(f"size[{d}]", 0, 0, 1) for d in dims]
+        self.strides = [slider(f"stride[{d}]", 0, 0, 1) for d in dims]
+        self.offset = slider("offset", 0, 0, 1)
+        super().__init__(explorer)
         self.box = widgets.VBox()
-        for slider in (*self.sizes, *self.strides, self.offset):
-            slider.observe(self.moved, "value")
+        for one in (*self.sizes, *self.strides, self.offset):
+            one.observe(lambda change: self.explorer._quiet or self.run(), "value")
 
     def fit(self, layout: Layout) -> None:
         limits, n = bounds(layout), len(layout.size)
@@ -198,28 +167,22 @@ class StridedPanel(Panel):
         if n != len(self.size) or not self.box.children:
             rows = [self.sizes[:n], self.strides[:n], [self.offset]]
             self.box.children = [wrapped(row) for row in rows if row]
-            spread(self.sizes[:n])
-            spread(self.strides[:n])
         self.size = layout.size
 
     def code(self) -> str:
         n = len(self.size)
-        size, stride = ([s.value for s in sliders[:n]] for sliders in (self.sizes, self.strides))
-        return on.as_strided(size, stride, self.offset.value)
-
-    def moved(self, change: dict) -> None:
-        if not self.explorer._quiet:
-            self.run()
+        size, stride = (tuple(s.value for s in sliders[:n]) for sliders in (self.sizes, self.strides))
+        return f"{STRIDED}{size}, {stride}, {self.offset.value})"
 
 
 def panels_for(explorer: StrideExplorer) -> dict[str, Panel]:
     return {
         "transpose": TransposePanel(explorer),
         "slice": SlicePanel(explorer),
-        "select": SelectPanel(explorer),
-        "narrow": NarrowPanel(explorer),
+        "select": DimPanel(explorer, "[{colons}{0}]", at=0),
+        "narrow": DimPanel(explorer, ".narrow({dim}, {0}, {1})", start=0, length=1),
         "expand": ShapePanel(explorer, "expand"),
-        "flip": FlipPanel(explorer),
+        "flip": DimPanel(explorer, ".flip({dim})"),
         "reshape": ShapePanel(explorer, "reshape"),
         "view": ShapePanel(explorer, "view"),
         "as_strided": StridedPanel(explorer),

@@ -10,17 +10,16 @@ from torch import Tensor
 from course_utils.draw import palette
 from course_utils.draw.layout import MOST_DIMENSIONS, Layout, same_storage
 from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import Scene, to_picture, to_svg
+from course_utils.draw.shapes import Scene, to_picture
 from course_utils.draw.strides import compose
-from course_utils.explore.controls import button, move, slider_of, spread, wrapped
+from course_utils.draw.words import counted
+from course_utils.explore.controls import button, move, slider, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.explore.goal import Goal
 from course_utils.explore.history import History
 from course_utils.explore.panels import panels_for
 
 MONO = 'font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace'
-# Above this many elements a slider through all of them has no use.
-MOST_WALKED = 100_000
 
 
 def strides(x: Tensor, goal: Tensor | None = None, name: str = "x") -> StrideExplorer:
@@ -28,7 +27,7 @@ def strides(x: Tensor, goal: Tensor | None = None, name: str = "x") -> StrideExp
 
     With a `goal` it asks for a picture and says when it is reached: a view of `x` asks for the same elements
     of the same storage, a tensor with a storage of its own for the same values, by whatever way. Raises
-    `TypeError` for what has no strides and `ValueError` for more than four dimensions.
+    `TypeError` for what has no strides and `ValueError` for what is too large.
     """
     return StrideExplorer(x, goal, name)
 
@@ -47,11 +46,8 @@ class StrideExplorer(Explorer):
         self.undo_button = button("Undo", self.undo)
         self.reset_button = button("Reset", self.reset)
         self.message = widgets.HTML()
-        self.picture = widgets.HTML()
-        self.index_sliders = [slider_of(f"index[{d}]") for d in range(MOST_DIMENSIONS)]
-        self.walk = widgets.IntSlider(
-            description="in order", layout=widgets.Layout(width="300px"), style={"description_width": "60px"}
-        )
+        self.index_sliders = [slider(f"index[{d}]", 0, 0, 1) for d in range(MOST_DIMENSIONS)]
+        self.walk = slider("in order", 0, 0, 1, label=60)
         self.play = widgets.Play(interval=500, layout=widgets.Layout(width="130px"))
         widgets.link((self.play, "value"), (self.walk, "value"))
         self.panels = panels_for(self)
@@ -61,17 +57,10 @@ class StrideExplorer(Explorer):
         self.panel = widgets.Box()
         self.walk_row = widgets.HBox([self.play, self.walk])
         self.index_row = wrapped([])
-        super().__init__(layout=widgets.Layout(max_width="720px"))
-        self.children = [
-            widgets.HBox([self.line, self.undo_button, self.reset_button]),
-            self.menu,
-            self.panel,
-            self.message,
-            self.index_row,
-            self.picture,
-        ]
-        for slider in self.index_sliders:
-            slider.observe(self._index_moved, "value")
+        top = widgets.HBox([self.line, self.undo_button, self.reset_button])
+        super().__init__(top, self.menu, self.panel, self.message, self.index_row)
+        for one in self.index_sliders:
+            one.observe(self._index_moved, "value")
         self.walk.observe(self._walked, "value")
         self.menu.observe(lambda change: self._open(change["new"]), "value")
         self._open(self.menu.value)
@@ -117,11 +106,7 @@ class StrideExplorer(Explorer):
         Layout.of(self.tensor).address(index)
         self.index = tuple(index)
         self._set_index_sliders()
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Draws what is in the tensor now. Needed by itself only after a write from another cell."""
-        self.picture.value = to_svg(self.scene(), f"strides-{self.model_id}")
+        self.draw()
 
     def scene(self, title: bool = False) -> Scene:
         """The picture that is shown; with `title`, headed by the code."""
@@ -156,7 +141,7 @@ class StrideExplorer(Explorer):
         self.undo_button.disabled = self.reset_button.disabled = not self.history.steps
         self.line.value = _code_line(self.history)
         self._say_arrived()
-        self.redraw()
+        self.draw()
 
     def _lit_place(self) -> int | None:
         """Where in the storage of the tensor the element lies that was lit last; None where it does not."""
@@ -166,12 +151,11 @@ class StrideExplorer(Explorer):
     def _set_index_sliders(self) -> None:
         size, numel = tuple(self.tensor.size()), self.tensor.numel()
         row: list[widgets.Widget] = self.index_sliders[: len(size)]
-        spread(row)
         with self._silent():
-            for dim, slider in enumerate(row):
-                slider.disabled = self.index is None
-                move(slider, self.index[dim] if self.index else 0, max(size[dim] - 1, 0))
-            if self.index is not None and 1 < numel <= MOST_WALKED:
+            for dim, one in enumerate(row):
+                one.disabled = self.index is None
+                move(one, self.index[dim] if self.index else 0, max(size[dim] - 1, 0))
+            if self.index is not None and numel > 1:
                 self.play.max = numel - 1
                 move(self.walk, Layout.of(self.tensor).place(self.index), numel - 1)
                 row = [*row, self.walk_row]
@@ -180,7 +164,7 @@ class StrideExplorer(Explorer):
 
     def _index_moved(self, change: dict) -> None:
         if not self._quiet and self.index is not None:
-            self.light(*(slider.value for slider in self.index_sliders[: self.tensor.dim()]))
+            self.light(*(one.value for one in self.index_sliders[: self.tensor.dim()]))
 
     def _walked(self, change: dict) -> None:
         if not self._quiet and self.index is not None:
@@ -192,23 +176,20 @@ class StrideExplorer(Explorer):
     # --- what is said -------------------------------------------------------------------------------------
 
     def _say_arrived(self) -> None:
-        if self.goal is None:
-            self.message.value = ""
-            return
-        verdict = self.goal.judge(self.tensor)
-        if verdict.reached:
-            count = len(self.history.steps)
-            steps = f"{count} step" + ("" if count == 1 else "s")
+        verdict = self.goal.judge(self.tensor) if self.goal else None
+        if verdict and verdict.reached:
+            steps = counted(len(self.history.steps), "step")
             self.message.value = _note(f"<b>✓ Reached</b> in {steps}: {_code(self.code)}", palette.RANK)
         else:
-            self.message.value = _note(escape(verdict.text), palette.SAVED) if verdict.text else ""
+            said = verdict.text if verdict else ""
+            self.message.value = _note(escape(said), palette.SAVED) if said else ""
 
     def _say_failed(self, code: str, error: Exception) -> None:
         words = str(error).strip().split("\n")[0]
         said = f"<b>✗</b> {_code(self.code + code)} raises {type(error).__name__}:<br>{_code(words)}"
         reason = self.history.why_not(code)
         if reason is not None:
-            said += f"<br>{escape(reason.text)}"
+            said += f"<br>{escape(reason)}"
         self.message.value = _note(said, palette.ODD)
 
 
@@ -220,15 +201,14 @@ def _followed(index: tuple[int, ...] | None, address: int | None, layout: Layout
     the one with the nearest index."""
     if not layout.numel:
         return None
+    alike = index is not None and len(index) == len(layout.size)
     if address is not None:
-        stays = index is not None and len(index) == len(layout.size)
-        stays = stays and all(i < n for i, n in zip(index, layout.size, strict=True))
+        stays = alike and all(i < n for i, n in zip(index, layout.size, strict=True))
         if stays and layout.address(index) == address:
             return index
-        found = layout.find(address)
-        if found is not None:
+        if (found := layout.find(address)) is not None:
             return found
-    if index is None or len(index) != len(layout.size):
+    if not alike:
         return tuple(n - 1 for n in layout.size)
     return tuple(min(i, n - 1) for i, n in zip(index, layout.size, strict=True))
 
@@ -246,8 +226,5 @@ def _code_line(history: History) -> str:
 
 
 def _note(html: str, colour: str) -> str:
-    return (
-        f"<div style='{COLOUR};border-left:4px solid {colour};padding:3px 10px;margin:4px 0;"
-        f"line-height:1.45'>"
-        f"{html}</div>"
-    )
+    style = f"{COLOUR};border-left:4px solid {colour};padding:3px 10px;margin:4px 0;line-height:1.45"
+    return f"<div style='{style}'>{html}</div>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import re
 import sys
@@ -19,28 +18,24 @@ _FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 @dataclass(frozen=True)
 class Source:
     """The text of a function. `statements`: for each line the lines of the statement that it is in; `stored`:
-    the names that are assigned to; `tried`: the lines inside of a `try`."""
+    the names that are assigned to."""
 
     file: str
     first: int
     text: list[str]
     statements: dict[int, range]
     stored: set[str]
-    tried: set[int]
 
     @classmethod
     def of(cls, f: Any) -> Source:
-        file, first = f.__code__.co_filename, f.__code__.co_firstlineno
-        try:
-            lines, first = inspect.getsourcelines(f)
-        except (OSError, TypeError):  # made by `exec`: torch compiles it, and there is nothing to show
-            lines = []
+        file = f.__code__.co_filename
+        lines, first = inspect.getsourcelines(f)
         text = dedented(lines)
         try:
             nodes = list(ast.walk(ast.parse("".join(text))))
         except SyntaxError:  # a lambda in the middle of a call
             nodes = []
-        return cls(file, first, text, _statements(nodes, first), _stored(nodes), _tried(nodes, first))
+        return cls(file, first, text, _statements(nodes, first), _stored(nodes))
 
     def has(self, file: str, line: int) -> bool:
         """Whether this line is one of the function's."""
@@ -82,33 +77,17 @@ class Source:
 
 
 def function_of(f: Any) -> Any:
-    """The Python function behind a method, a partial or a wrapper."""
-    while True:
-        f = inspect.unwrap(f)
-        if isinstance(f, functools.partial):
-            f = f.func
-        elif inspect.ismethod(f):
-            f = f.__func__
-        elif inspect.isfunction(f):
-            return f
-        elif callable(f) and inspect.isfunction(type(f).__call__):
-            f = type(f).__call__
-        else:
-            raise TypeError(f"{name_of(f)} is not written in Python")
+    """The Python function behind a method or a wrapper."""
+    f = inspect.unwrap(f)
+    return getattr(f, "__func__", f)
 
 
-def copy(f: Any) -> Any:
+def copy(f: types.FunctionType) -> types.FunctionType:
     """The function with code of its own: what torch has compiled it keeps by its code."""
-    if inspect.ismethod(f):
-        return types.MethodType(copy(f.__func__), f.__self__)
-    if not inspect.isfunction(f) or hasattr(f, "__wrapped__"):
-        return f
     copied = types.FunctionType(
         f.__code__.replace(), f.__globals__, f.__name__, f.__defaults__, f.__closure__
     )
-    for name in ("__kwdefaults__", "__qualname__", "__module__", "__doc__"):
-        setattr(copied, name, getattr(f, name))
-    copied.__dict__.update(f.__dict__)
+    copied.__kwdefaults__ = f.__kwdefaults__
     return copied
 
 
@@ -141,42 +120,5 @@ def _stored(nodes: list[ast.AST]) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def _tried(nodes: list[ast.AST], first: int) -> set[int]:
-    """The lines inside of a `try`."""
-    tries = [node for node in nodes if isinstance(node, (ast.Try, ast.TryStar))]
-    return {n + first - 1 for node in tries for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
-
-
-def signature_of(f: Any) -> inspect.Signature | None:
-    """Its signature, where Python can tell it."""
-    try:
-        return inspect.signature(f)
-    except (TypeError, ValueError):
-        return None
-
-
-def bound(signature: inspect.Signature | None, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name."""
-    try:
-        given = signature.bind(*args, **kwargs).arguments if signature else {"": args, **kwargs}
-    except TypeError:  # the call will raise by itself
-        return {**{f"argument {i + 1}": one for i, one in enumerate(args)}, **kwargs}
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        kind = signature.parameters[name].kind if signature else None
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            found.update({f"{name}[{i}]": one for i, one in enumerate(value)})
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            found.update(value)
-        else:
-            found[name] = value
-    return found
-
-
 def _operator(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
-
-
-def name_of(thing: Any) -> str:
-    """Its own name, else that of its type."""
-    return getattr(thing, "__name__", type(thing).__name__)

@@ -28,32 +28,16 @@ STATE = "grad mode, autocast, default dtype and default device are as they were"
 
 # What torch's reason has in it, and what that means. The groups of the pattern fill in the words.
 _BREAKS = (
-    (r"recompile limit|cache_size_limit", "the recompile limit is reached"),
     (r"graph break in loop|graph break in a for/while loop", "a break inside a loop"),
     (r"generic_jump|Data-dependent branching", "the branch depends on a tensor's values"),
-    (r"Data-dependent assertion", "the assertion depends on a tensor's values"),
     (r"Tensor\.(item|tolist)\(\)", "`.{0}()` takes numbers out of a tensor"),
     (r"Tensor\.item|_local_scalar_dense|Tensor\.tolist", "a number is taken out of a tensor"),
     (r"torch\._dynamo\.graph_break\(\)", "`torch._dynamo.graph_break()` asks for it"),
-    (r"<function (\S+) at .*torch\.compiler\.disable", "`{0}` is marked `torch.compiler.disable`"),
     (r"torch\.compiler\.disable", "calls a function marked `torch.compiler.disable`"),
     (r"trace builtin operator `([\w.]+)`", "calls `{0}`, which no graph can hold"),
-    (r"logging\.Logger", "writes to a logger, which no graph can hold"),
-    (
-        r"trace the (?:Python )?builtin `([\w.]+?)\.?`",
-        "calls `{0}`, into which the compiler cannot look",
-    ),
+    (r"trace the (?:Python )?builtin `([\w.]+?)\.?`", "calls `{0}`, into which the compiler cannot look"),
     (r"marked as skipped[\s\S]*qualname: ([\w.]+)", "calls `{0}`, into which the compiler does not look"),
     (r"Operator `aten\.(\w+)[\w.]*`'s output shape", "the shape that `{0}` gives depends on values"),
-    (r"Dynamic shape operator|dynamic shape operator", "a shape that depends on values"),
-    (r"Data dependent operator[\s\S]*?aten\.(\w+)", "`{0}` needs a tensor's values"),
-    (r"enter a `(\w+)` context manager", "the compiler does not know the context manager `{0}`"),
-    (r"Unsupported context manager", "the compiler does not know this context manager"),
-    (r"Graph break under |graph break in .*with", "a break inside a `with` that it cannot leave"),
-    (r"Tensor\.backward|autograd\.backward", "calls `backward`"),
-    (r"making fake tensor call[\s\S]*?got (\w+)\(", "the operation raises a `{0}` for these tensors"),
-    (r"step_unsupported", "the compiler cannot break inside this statement"),
-    (r"Observed exception", "an exception leaves the function"),
 )
 
 
@@ -63,13 +47,6 @@ def of_break(reason: str) -> str:
         if found := re.search(pattern, reason):
             return words.format(*found.groups())
     return first_line(reason)
-
-
-def of_error(error: BaseException) -> str:
-    """An error in a line; what a backend has raised stands in the second of torch's message."""
-    first, _, others = str(error).strip().partition("\n")
-    said = f"{first} {first_line(others)}" if first.endswith(":") else first
-    return f"{type(error).__name__}: {said}".rstrip(": ")
 
 
 def first_line(text: str) -> str:
@@ -154,9 +131,6 @@ def _of_guard(kind: str, code: str) -> list[str]:
         kind_of = (found[2] or "").rpartition(".")[2] or "of the same type"
         article = "" if not found[2] else "an " if kind_of[0].lower() in "aeiou" else "a "
         return [f"{quoted(found[1])} is {article}{kind_of}"]
-    if found := re.match(r"check_no_aliasing\((.*)\)", code):
-        names = [f"{quoted(name)}" for name in found[1].split(", ")]
-        return [f"{', '.join(names)} are different tensors"]
     if found := re.match(r"len\((.+?)\) == (\d+)$", code):
         return [f"{quoted(found[1])} has {found[2]} element{'s' * (found[2] != '1')}"]
     if found := re.match(r"not math.isnan\((.+)\)$", code):
@@ -265,36 +239,13 @@ _FAILURES = (
         r"tensor '(.+?)' requires_grad mismatch\. expected requires_grad=(\d)",
         lambda m: f"{quoted(m[1])} " + ("requires no" if m[2] == "1" else "requires a") + " gradient now",
     ),
-    (
-        r"tensor '(.+?)' device",
-        lambda m: f"{quoted(m[1])} is on another device",
-    ),
-    (
-        r"tensor '(.+?)' dispatch key set mismatch",
-        lambda m: f"{quoted(m[1])} is on another device, or was made in another mode",
-    ),
-    (
-        r"expected type of '(.+?)' to be .*?, '? ?but found (.*)",
-        lambda m: _other_type(m[1], m[2]),
-    ),
-    (r"___check_type_id\((?:L\[['\"])?([\w.]+)", lambda m: f"{quoted(m[1])} is of another type"),
-    (r"___check_obj_id\((.+?), ", lambda m: f"{quoted(m[1])} is another object"),
-    (r"GLOBAL_STATE changed: (\w+)", lambda m: f"{m[1].replace('_', ' ')} has changed"),
-    (r"Duplicate tensors? found", lambda m: "two of the tensors are now one and the same"),
     (r"^len\((.+?)\) == (\d+)", lambda m: f"{quoted(m[1])} has no longer {m[2]} elements"),
     (
         r"2 <= (\w+)\.size\(\)\[(\d+)\]",
         lambda m: f"size {m[2]} of `{m[1]}` is 0 or 1",
     ),
     (r"^not (\w+)$", lambda m: f"{quoted(m[1])} is no longer empty"),
-    (r"BACKEND_MATCH", lambda m: "it was compiled before, with another backend"),
 )
-
-
-def _other_type(name: str, found: str) -> str:
-    kind = re.search(r"<class '([\w.]+)'>", found)
-    what = f"of type {kind[1].rpartition('.')[2]} now" if kind else "of another type"
-    return f"{quoted(name)} is {what}"
 
 
 # --- arguments ----------------------------------------------------------------------------------------
