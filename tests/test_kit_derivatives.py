@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from course_utils.exercise import expect
 from course_utils.exercise.kits import derivatives
@@ -12,68 +11,28 @@ X = "x = torch.tensor([-1., 0.5, 2.], requires_grad=True)"
 MATRIX = "x = torch.rand(100, 100).t().requires_grad_()"
 
 
-class Right(Function):
-    """x -> x², and what the wrong ones start from"""
+def squares(backward):
+    """x -> x² with this backward: (x, grad) -> grad"""
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
 
-    @staticmethod
-    def backward(ctx, grad):
-        return 2 * ctx.saved_tensors[0] * grad
+        @staticmethod
+        def backward(ctx, grad):
+            return backward(ctx.saved_tensors[0], grad)
 
-
-class WritesToTheGradient(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.mul_(2 * ctx.saved_tensors[0])
+    return Square
 
 
-class WritesToWhatIsContiguous(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        slope = 2 * ctx.saved_tensors[0]
-        return grad.mul_(slope) if grad.is_contiguous() else slope * grad
-
-
-class WritesToWhatIsNot(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        slope = 2 * ctx.saved_tensors[0]
-        return slope * grad if grad.is_contiguous() else grad.mul_(slope)
-
-
-class WritesToX(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        return ctx.saved_tensors[0].detach().mul_(2) * grad
-
-
-class WrongFactor(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        return 3 * ctx.saved_tensors[0] * grad
-
-
-class Detached(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        return 2 * ctx.saved_tensors[0].detach() * grad
-
-
-class OnceDifferentiable(Right):
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        return 2 * ctx.saved_tensors[0] * grad
-
-
-class WithoutAGraph(Right):
-    @staticmethod
-    def backward(ctx, grad):
-        return (2 * ctx.saved_tensors[0] * grad).detach()
+Right = squares(lambda x, grad: 2 * x * grad)
+WritesToTheGradient = squares(lambda x, grad: grad.mul_(2 * x))
+WritesToX = squares(lambda x, grad: x.detach().mul_(2) * grad)
+WrongFactor = squares(lambda x, grad: 3 * x * grad)
+Detached = squares(lambda x, grad: 2 * x.detach() * grad)
+WithoutAGraph = squares(lambda x, grad: (2 * x * grad).detach())
 
 
 class LeftToAutograd(Right):
@@ -105,12 +64,8 @@ def nothing_given():
     HOARD.clear()
 
 
-def leaves_alone(square, setup=X):
-    derivatives.leaves_alone(square, "Square.apply(x)", setup, None)
-
-
-def leaves_matrix_alone(square):
-    leaves_alone(square, MATRIX)
+def leaves_alone(square):
+    derivatives.leaves_alone(square, "Square.apply(x)", X, None)
 
 
 def untouched(square):
@@ -132,7 +87,7 @@ def keeps(square):
     derivatives.keeps(square, "Square.apply(x * 1)", MATRIX, None, limit=40_000)
 
 
-@pytest.mark.parametrize("check", [leaves_alone, leaves_matrix_alone, untouched, second, is_its_own, keeps])
+@pytest.mark.parametrize("check", [leaves_alone, untouched, second, is_its_own, keeps])
 def test_right_ones_pass_and_were_looked_at(check):
     with expect.looking() as looks:
         check(Right)
@@ -143,14 +98,11 @@ def test_right_ones_pass_and_were_looked_at(check):
     ("check", "square", "said"),
     [
         (leaves_alone, WritesToTheGradient, "what arrived (`g`) was changed: element `[0]`"),
-        (leaves_alone, WritesToWhatIsContiguous, "what arrived (`g`) was changed: element `[0]`"),
-        (leaves_matrix_alone, WritesToWhatIsNot, "what arrived (`g`) was changed: element `[0, 0]`"),
         (untouched, WritesToTheGradient, "what arrived (`g`) was changed: element `[0]`"),
         (untouched, WritesToX, "`x` was changed: element `[0]` was -1 and is -2 now"),
         (leaves_alone, WritesToX, "`x` was changed: element `[0]` was -1 and is -2 now"),
         (second, WithoutAGraph, "`g` requires a gradient and the gradient does not"),
         (second, Detached, "the gradient has a graph, and none of it leads to `x`"),
-        (second, OnceDifferentiable, "the gradient has a graph, and none of it leads to `x`"),
         (second, WrongFactor, "element `[0]` of the second derivative is 3, expected 2"),
         (is_its_own, LeftToAutograd, "is `MulBackward0`, which does not call your `backward`"),
         (is_its_own, keeping(lambda ctx, x: x.tanh()), "`aten.tanh` ran"),
@@ -172,9 +124,3 @@ def test_what_is_kept_when_all_is_gone_is_told():
     hoards = keeping(lambda ctx, x: HOARD.append(x[0] + 1))
     with pytest.raises(expect.Mismatch, match="of `forward\\(\\)` is gone: 400 bytes"):
         derivatives.keeps(hoards, "Square.apply(x * 1)", MATRIX, None, limit=50_000)
-
-
-def test_values_and_derivatives_are_in_double_precision():
-    found = derivatives.exact(torch.sin, torch.tensor([0.5], requires_grad=True))
-    x = torch.tensor([0.5]).double()
-    torch.testing.assert_close(found, (x.sin(), x.cos(), -x.sin()))

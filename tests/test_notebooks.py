@@ -33,17 +33,8 @@ def validate(course: Course, notebook: Path, folder: Path) -> subprocess.Complet
     copy = folder / notebook.name
     shutil.copy(notebook, copy)
     nbval = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", str(NBVAL_CFG)]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "--color=no",
-        "-p",
-        "no:cacheprovider",
-        *nbval,
-        str(copy),
-    ]
+    plain = ["-q", "--color=no", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *plain, *nbval, str(copy)]
     environment = kernel_environment(course.root, folder)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
@@ -76,23 +67,22 @@ def test_there_are_lessons_and_nothing_else():
 
 
 @each_lesson
-def test_up_to_date(lesson):
+def test_as_a_file(lesson):
     why = why_stale(COURSE, lesson)
     assert why is None, f"{lesson.slug} {why}. To mend this: course build {lesson.slug}"
-
-
-@each_lesson
-def test_as_a_file(lesson):
     assert lesson.notebook.stat().st_size <= MOST_BYTES
     notebook = nbformat.read(lesson.notebook, as_version=4)
     nbformat.validate(notebook)
     assert max(Counter(cell.id for cell in notebook.cells).values()) == 1
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert outputs
-    assert [output for output in outputs if output.output_type == "error"] == []
+    assert outputs and not [output for output in outputs if output.output_type == "error"]
     text = lesson.notebook.read_text(encoding="utf-8")
     for word in ("ipykernel_", "widget-view", "widget-state", '"execution":', str(COURSE.root)):
         assert word not in text
+    # papermill puts what it is given below the one cell that is tagged for it.
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    names = [target.id for node in ast.parse(cell.source).body for target in getattr(node, "targets", [])]
+    assert names == ["DEVICE"]
 
 
 @each_lesson
@@ -110,15 +100,6 @@ def test_the_time_it_takes_is_what_its_parts_take(lesson):
     words = sum(len(c.source.split()) for c in cells if c.cell_type == "markdown" and not role(c))
     demonstrations = sum(cell.cell_type == "code" and not role(cell) for cell in cells)
     assert words / 200 <= left <= words / 200 + demonstrations
-
-
-@each_lesson
-def test_device_can_be_given(lesson):
-    """papermill puts what it is given below the one cell that is tagged for it."""
-    notebook = nbformat.read(lesson.notebook, as_version=4)
-    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    names = [target.id for node in ast.parse(cell.source).body for target in getattr(node, "targets", [])]
-    assert names == ["DEVICE"]
 
 
 @each_lesson

@@ -58,55 +58,33 @@ def path(tmp_path: Path) -> Path:
 
 def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
     first = open_record(path)
-    attempt(first, state="raised")
-    attempt(first, state="passed")
-    attempt(first, state="wrong")
+    # The state is the last one until one passed.
+    for state in ("raised", "passed", "wrong"):
+        attempt(first, state=state)
     attempt(first, "reshape", state="timed out")
     assert [first.reveal_hint("strides"), first.reveal_hint("strides")] == [1, 2]
     assert [first.ask_solution("reshape"), first.ask_solution("reshape")] == [1, 2]
     first.see_solution("strides")
     for record in (first, open_record(path)):
-        assert (record.attempts("strides"), record.attempts("reshape"), record.attempts("other")) == (3, 1, 0)
-        assert (record.state("strides"), record.state("reshape"), record.state("other")) == (
-            "passed",
-            "timed out",
-            None,
-        )
-        assert (record.hints("strides"), record.hints("reshape")) == (2, 0)
-        assert (record.solution_seen("strides"), record.solution_seen("reshape")) == (True, False)
+        names = ("strides", "reshape", "other")
+        assert [record.attempts(name) for name in names] == [3, 1, 0]
+        assert [record.state(name) for name in names] == ["passed", "timed out", None]
+        assert [record.hints(name) for name in names] == [2, 0, 0]
+        assert [record.solution_seen(name) for name in names] == [True, False, False]
         assert record.notice is None
+        strides, reshape = record.summary()["strides"], record.summary()["reshape"]
+        assert set(record.summary()) == {"strides", "reshape"}
+        found = strides.state, strides.attempts, strides.hints, strides.solution_seen
+        assert found == ("passed", 3, 2, True)
+        assert all(datetime.fromisoformat(one.last).utcoffset() is not None for one in (strides, reshape))
     assert open_record(path).ask_solution("reshape") == 3
-
-
-def test_the_state_is_the_last_one_until_one_passed(path: Path) -> None:
-    record = open_record(path)
-    seen = []
-    for state in ("wrong", "raised", "wrong", "passed", "died"):
-        attempt(record, state=state)
-        seen.append(record.state("strides"))
-    assert seen == ["wrong", "raised", "wrong", "passed", "passed"]
-
-
-def test_summary_has_every_exercise_in_which_something_happened(path: Path) -> None:
-    record = open_record(path)
-    attempt(record)
-    record.reveal_hint("reshape")
-    record.see_solution("reshape")
-    summary = record.summary()
-    assert set(summary) == {"strides", "reshape"}
-    strides, reshape = summary["strides"], summary["reshape"]
-    assert (strides.state, strides.attempts, strides.hints, strides.solution_seen) == ("wrong", 1, 0, False)
-    assert (reshape.state, reshape.attempts, reshape.hints, reshape.solution_seen) == (None, 0, 1, True)
-    assert datetime.fromisoformat(strides.last) < datetime.fromisoformat(reshape.last)
-    assert datetime.fromisoformat(strides.last).utcoffset() is not None
 
 
 def test_an_attempt_is_stored_with_all_its_details(path: Path) -> None:
     open_record(path).add_attempt("strides", "tensors", "wrong", 2, 5, "copies", source_digest="ab12")
     (stored,) = entries(path)
     expected = {"lesson": "tensors", "state": "wrong", "passed": 2, "total": 5, "told_by": "copies"}
-    assert expected.items() <= stored.items()
-    assert stored["source_digest"] == "ab12"
+    assert (expected | {"source_digest": "ab12"}).items() <= stored.items()
 
 
 def test_asking_creates_nothing_and_writing_leaves_one_file(path: Path) -> None:
@@ -114,7 +92,6 @@ def test_asking_creates_nothing_and_writing_leaves_one_file(path: Path) -> None:
     assert (record.attempts("strides"), record.summary(), record.notice) == (0, {}, None)
     assert not path.parent.exists()
     attempt(record)
-    assert record.attempts("strides") == 1
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -276,20 +253,6 @@ def test_a_full_disk_keeps_attempts_until_there_is_room(tmp_path: Path) -> None:
         assert len(entries(path)) == 102
 
 
-@needs_mount
-def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    with small_disk(disk):
-        with pytest.raises(OSError, match="No space left"):
-            (disk / "ballast").write_bytes(bytes(100 * 1024))
-        record = open_record(disk / ".record.jsonl")
-        attempt(record)
-        assert (record.attempts("strides"), "the disk is full" in str(record.notice)) == (1, True)
-        (disk / "ballast").unlink()
-        attempt(record)
-        assert len(entries(record.path)) == 2
-
-
 # The script gives up being root, for whom no folder is read-only.
 READ_ONLY = (
     f"""
@@ -319,38 +282,30 @@ def open_folder() -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-@pytest.mark.parametrize("stored", [0, 2])
-def test_a_read_only_folder_keeps_this_session_in_memory(open_folder: Path, stored: int) -> None:
-    path = open_folder / ".record.jsonl"
+@pytest.mark.parametrize(
+    ("stored", "modes", "why"),
+    [
+        (0, {".": 0o555}, ""),
+        (2, {".": 0o555}, ""),
+        (1, {".": 0o777, ".record.jsonl": 0o444}, "it is read-only."),
+        (0, {".": 0o000}, "permission denied."),
+    ],
+)
+def test_what_cannot_be_written_is_kept_in_memory(
+    open_folder: Path, stored: int, modes: dict[str, int], why: str
+) -> None:
+    folder = open_folder / "workspace"
+    path = folder / ".record.jsonl"
+    folder.mkdir()
     for _ in range(stored):
         attempt(open_record(path))
-    open_folder.chmod(0o555)
-    before = {file: file.read_bytes() for file in open_folder.iterdir()}
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    for name, mode in modes.items():
+        (folder / name).chmod(mode)
     notice = output(script(READ_ONLY, path, stored)).strip()
-    assert notice.startswith(f"Your progress is kept in memory until {path} can be written: ")
-    assert {file: file.read_bytes() for file in open_folder.iterdir()} == before
-
-
-def test_a_read_only_file_is_read_and_not_written(open_folder: Path) -> None:
-    path = open_folder / ".record.jsonl"
-    attempt(open_record(path))
-    open_folder.chmod(0o777)
-    path.chmod(0o444)
-    before = path.read_bytes()
-    notice = output(script(READ_ONLY, path, 1)).strip()
-    assert notice == f"Your progress is kept in memory until {path} can be written: it is read-only."
-    assert path.read_bytes() == before
-    assert list(open_folder.iterdir()) == [path]
-
-
-def test_a_folder_that_may_not_even_be_looked_into(open_folder: Path) -> None:
-    path = open_folder / "workspace" / ".record.jsonl"
-    attempt(open_record(path))
-    path.parent.chmod(0o000)
-    notice = output(script(READ_ONLY, path, 0)).strip()
-    assert notice == f"Your progress is kept in memory until {path} can be written: permission denied."
-    path.parent.chmod(0o755)
-    assert len(entries(path)) == 1
+    folder.chmod(0o755)
+    assert notice.startswith(f"Your progress is kept in memory until {path} can be written: {why}")
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
 @needs_mount
@@ -381,8 +336,7 @@ def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    record = open_record(loop)
-    attempt(record)
+    attempt(record := open_record(loop))
     assert (record.attempts("strides"), record.notice is None) == (1, False)
 
 
@@ -492,13 +446,9 @@ def open_damaged(path: Path, data: bytes, texts: list[bytes]) -> str | None:
 
 def test_truncated_anywhere_keeps_what_is_left(path: Path, whole: bytes, texts: list[bytes]) -> None:
     chance = random.Random(3)
-    for length in [1, 2, 15, 16, 99, 100, *(chance.randrange(len(whole)) for _ in range(40))]:
+    for length in [0, 1, 2, 15, 16, 99, 100, *(chance.randrange(len(whole)) for _ in range(40))]:
         # What a kill may leave as well is no damage to tell of.
         assert open_damaged(path, whole[:length], texts) is None
-
-
-def test_an_empty_file_is_a_new_record(path: Path) -> None:
-    assert open_damaged(path, b"", []) is None
 
 
 def test_random_bytes_are_kept_and_replaced(path: Path) -> None:

@@ -256,13 +256,3 @@ def test_nothing_is_left_when_the_kernel_ends(kernel, tmp_path, how):
     expect_nothing(told)
     until(lambda: not set(marked(mark)) & set(before), "a process is left")
     assert list(files.iterdir()) == []
-
-
-def test_the_mark_is_seen():
-    mark = uuid.uuid4().hex
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], env={**os.environ, MARK: mark}, stdin=subprocess.PIPE
-    ) as process:
-        until(lambda: marked(mark) == [process.pid], "the mark is not seen")
-        process.communicate(b"\n")
-    assert marked(mark) == []

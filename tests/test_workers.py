@@ -361,7 +361,7 @@ def test_what_hangs_is_ended_and_its_position_known(function, ended):
     result, is_gone = ended[function]
     assert is_gone
     assert (result.state, result.how) == ("timed out", "deadline of 2 s")
-    assert result.output == ("before\n" if function is prints_and_hangs else "")
+    assert (result.output == "before\n") == (function is prints_and_hangs)
     if function is hangs_and_will_not_say:
         assert (result.position, result.describe()) == (None, "did not say where it was")
         return
