@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import random
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from course_utils import measure
@@ -33,57 +35,32 @@ def leaf(*shape, device="cpu"):
     return torch.randn(*shape, device=device, requires_grad=True)
 
 
-class KeepsOutput(torch.autograd.Function):
-    """Leaks: its context holds the output, which holds the context."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.y = x.exp()
-        return ctx.y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.y
+def function(forward, backward):
+    """The `apply` of an autograd function that is made of these."""
+    made = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type("Square", (torch.autograd.Function,), made).apply
 
 
-class KeepsIntermediate(torch.autograd.Function):
-    """Holds a tensor outside save_for_backward, but in no cycle."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.h = x.exp()
-        return ctx.h + 1
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.h
+def keeps_output(ctx, x):
+    ctx.y = x.exp()  # leaks: the context holds the output, which holds the context
+    return ctx.y
 
 
-class Doubled(torch.Tensor):
-    """A wrapper around a plain tensor: it has no memory of its own."""
+def keeps_intermediate(ctx, x):
+    ctx.h = x.exp()  # outside save_for_backward, but in no cycle
+    return ctx.h + 1
 
-    @staticmethod
-    def __new__(cls, inner):
-        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
 
-    def __init__(self, inner):
-        self.inner = inner
+def saves(ctx, x):
+    ctx.save_for_backward(x)
+    return x * x
 
-    def __tensor_flatten__(self):
-        return ["inner"], None
 
-    @staticmethod
-    def __tensor_unflatten__(inner, context, size, stride):
-        return Doubled(inner["inner"])
-
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        def inside(value):
-            return value.inner if isinstance(value, Doubled) else value
-
-        out = func(*map(inside, args), **(kwargs or {}))
-        out = Doubled(out) if isinstance(out, torch.Tensor) else out
-        return return_and_correct_aliasing(func, args, kwargs or {}, out)
+KeepsOutput = function(keeps_output, lambda ctx, g: g * ctx.y)
+KeepsIntermediate = function(keeps_intermediate, lambda ctx, g: g * ctx.h)
+Square = function(saves, lambda ctx, g: 2 * ctx.saved_tensors[0] * g)
+Adds = function(lambda ctx, x: x * 1, lambda ctx, g: g + g + 1 + 1 + 1)
+Reads = function(lambda ctx, x: x * 2, lambda ctx, g: g * g.sum().item())
 
 
 # --- bytes saved for backward ---------------------------------------------------------------------
@@ -115,18 +92,6 @@ def three_layers(x):
     return x.sin().exp().tanh()
 
 
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return 2 * x * g
-
-
 @pytest.mark.parametrize(
     ("function", "total"),
     [
@@ -146,8 +111,8 @@ class Square(torch.autograd.Function):
         (makes_garbage, 40),
         (three_layers, 3 * 40),
         (lambda x: checkpoint(three_layers, x, use_reentrant=False), 40),
-        (Square.apply, 40),
-        (KeepsIntermediate.apply, 0),
+        (Square, 40),
+        (KeepsIntermediate, 0),
         # Two int64 coordinates and one float for each of the ten.
         (lambda x: torch.sparse.mm(torch.eye(10).to_sparse(), x[:, None]), 10 * (2 * 8 + FLOAT)),
     ],
@@ -225,8 +190,8 @@ def test_saved_bytes_as_text():
         (torch.exp, 40, 40, 0),
         (lambda x: x.exp().sum(), 44, 4, 0),
         (lambda x: x.exp().sum().backward(), 40, 0, 40),  # the gradient
-        (KeepsIntermediate.apply, 80, 40, 0),
-        (KeepsOutput.apply, 40, 40, 40),
+        (KeepsIntermediate, 80, 40, 0),
+        (KeepsOutput, 40, 40, 40),
         (lambda x: copy.deepcopy(x.detach()), 0, 0, 0),  # memory that no operator has allocated
     ],
 )
@@ -305,7 +270,7 @@ X, ARRAY = torch.ones(1000), np.ones(1000, dtype=np.float32)
         (lambda: torch.tensor(ARRAY), 4000),
         (lambda: torch.tensor([1.0] * 1000), 4000),
         (lambda: torch.func.vmap(torch.exp)(X.view(10, 100)), 4000),
-        (lambda: Doubled(X) + 1, 4000),  # what it wraps
+        (lambda: TwoTensor(X, X) + 1, 8000),  # what it wraps
         (resizes, 8000),
         (on_two_devices, 4040),
     ],
@@ -387,16 +352,7 @@ def test_recomputation_moves_activations_into_backward():
     assert measure.peak_bytes(checkpointed).by_category["activations"] <= 4000 + 4
 
 
-UNARY = [
-    torch.exp,
-    torch.sin,
-    torch.tanh,
-    torch.relu,
-    torch.neg,
-    F.silu,
-    lambda t: t * 2,
-    lambda t: t[:, ::2],
-]
+UNARY = [torch.exp, torch.sin, torch.tanh, torch.neg, F.silu, lambda t: t * 2, lambda t: t[:, ::2]]
 BINARY = [torch.add, torch.mul, torch.sub, torch.div, lambda a, b: torch.where(a > b, a, b)]
 
 
@@ -436,19 +392,6 @@ def peak_by_profiler(fn):
     return most
 
 
-class Adds(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        g = g + g
-        for _ in range(3):
-            g = g + 1
-        return g
-
-
 def joined(x):
     h = x * 1
     return (h.sin() + h.cos()).sum()
@@ -463,7 +406,7 @@ LEAF = leaf(1000)
         *map(random_graph, range(10)),
         lambda: joined(LEAF).backward(),  # two gradients meet and are added in place
         lambda: sum(torch.var_mean(LEAF)).backward(),  # added in a node's formula: not in place
-        lambda: Adds.apply(LEAF).sum().backward(),  # added in a backward of one's own: neither
+        lambda: Adds(LEAF).sum().backward(),  # added in a backward of one's own: neither
     ],
 )
 def test_as_many_bytes_as_the_allocator_reports(run):
@@ -486,8 +429,8 @@ def test_peaks_nest_and_leave_nothing_behind():
     with pytest.raises(ZeroDivisionError):
         measure.peak_bytes(lambda: 1 / 0)
     with measure.operators() as ops:
-        Doubled(X) + 1
-    assert ops.names == ["aten.add"]
+        TwoTensor(X, X) + 1
+    assert ops.names == ["aten.add"] and ops.total() == 2
     assert torch._C._len_torch_dispatch_stack() == 0
     assert not _global_optimizer_pre_hooks and not _global_optimizer_post_hooks
 
@@ -623,55 +566,37 @@ def test_flops():
 # --- syncs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("code", "kinds"),
-    [
-        ("x[0].item()", {"item": 1}),
-        ("float(x[0])", {"float": 1}),
-        ("bool(x[0])", {"bool": 1}),
-        ("x[0] > 0 and x[1] > 0", {"bool": 1}),
-        ("max(x)", {"bool": 3}),
-        ("2.0 in x", {"item": 1}),
-        ("range(i)", {"index": 1}),
-        ("x[i]", {"item": 1}),
-        ("x.tolist()", {"tolist": 1}),
-        ("x.numpy()", {"numpy": 1}),
-        ("np.asarray(x)", {"numpy": 1}),
-        ("np.sin(x)", {"numpy": 1}),
-        ("x.cpu()", {"cpu": 1}),
-        ("x.cpu().numpy()", {"cpu": 1, "numpy": 1}),
-        ("x[m]", {"mask": 1}),
-        ("y[m, m]", {"mask": 2}),
-        ("x[[True, False, True, True]]", {"mask": 1}),
-        ("set_mask(torch.ones(3))", {"mask": 1}),
-        ("x.masked_select(m)", {"masked_select": 1}),
-        ("x.nonzero()", {"nonzero": 1}),
-        ("torch.where(m)", {"nonzero": 1}),
-        ("x.unique()", {"unique": 1}),
-        ("torch.bincount(i.view(1))", {"bincount": 1}),
-        ("torch.equal(x, x)", {"equal": 1}),
-        ("torch.allclose(x, x)", {"allclose": 1}),
-        ("torch.repeat_interleave(x, counts)", {"repeat_interleave": 1}),
-        ("F.one_hot(counts)", {"item": 1}),
-        ("torch.linalg.inv(y)", {"linalg": 1}),
-        ("repr(x)", {"print": 1}),
-        ("print(x)", {"print": 1}),
-        ("f'{x[0]:.2f}'", {"print": 1}),
-        # What a GPU does without anyone waiting for it:
-        ("x[0] + x.sum()", {}),
-        ("set_mask(0.0)", {}),
-        ("torch.where(m, x, 0)", {}),
-        ("x.masked_fill(m, 0)", {}),
-        ("x[counts]", {}),
-        ("torch.repeat_interleave(x, counts, output_size=8)", {}),
-        ("F.one_hot(counts, 4)", {}),
-        ("list(x), len(x), x.shape, x.numel()", {}),
-        ("torch.from_numpy(np.ones(3))", {}),
-        ("x.to('cpu')", {}),
-        ("F.cross_entropy(y, counts)", {}),
-        ("nn.utils.clip_grad_norm_(trained, 1.0)", {}),
+# What is waited for once by each of these; a GPU does those of the last line without anyone waiting.
+WAITS = {
+    "item": ["x[0].item()", "2.0 in x", "x[i]", "F.one_hot(counts)"],
+    "bool": ["bool(x[0])", "x[0] > 0 and x[1] > 0"],
+    "float": ["float(x[0])"],
+    "index": ["range(i)"],
+    "tolist": ["x.tolist()"],
+    "numpy": ["x.numpy()", "np.asarray(x)", "np.sin(x)"],
+    "cpu": ["x.cpu()"],
+    "mask": ["x[m]", "x[[True, False, True, True]]", "set_mask(torch.ones(3))"],
+    "masked_select": ["x.masked_select(m)"],
+    "nonzero": ["x.nonzero()", "torch.where(m)"],
+    "unique": ["x.unique()"],
+    "bincount": ["torch.bincount(i.view(1))"],
+    "equal": ["torch.equal(x, x)"],
+    "allclose": ["torch.allclose(x, x)"],
+    "repeat_interleave": ["torch.repeat_interleave(x, counts)"],
+    "linalg": ["torch.linalg.inv(y)"],
+    "print": ["repr(x)", "print(x)", "f'{x[0]:.2f}'"],
+    "": [
+        "x[0] + x.sum()", "set_mask(0.0)", "torch.where(m, x, 0)", "x.masked_fill(m, 0)", "x[counts]",
+        "torch.repeat_interleave(x, counts, output_size=8)", "F.one_hot(counts, 4)", "x.to('cpu')",
+        "list(x), len(x), x.shape, x.numel()", "torch.from_numpy(np.ones(3))", "F.cross_entropy(y, counts)",
+        "nn.utils.clip_grad_norm_(trained, 1.0)",
     ],
-)
+}  # fmt: skip
+ONCE = [(code, {kind: 1} if kind else {}) for kind, codes in WAITS.items() for code in codes]
+MORE = [("max(x)", {"bool": 3}), ("x.cpu().numpy()", {"cpu": 1, "numpy": 1}), ("y[m, m]", {"mask": 2})]
+
+
+@pytest.mark.parametrize(("code", "kinds"), ONCE + MORE)
 def test_where_a_gpu_would_be_waited_for(code, kinds, capsys):
     names = dict(
         x=torch.tensor([1.0, 2.0, 3.0, 4.0]),
@@ -713,56 +638,42 @@ def test_the_line_that_waits():
     assert str(measure.Syncs()) == "no sync"
 
 
-def test_optimizers_and_loaders_read_what_the_host_has_anyway():
-    model = nn.Linear(4, 1)
+def trains():
     data = torch.utils.data.TensorDataset(torch.randn(12, 4), torch.randn(12, 1))
-    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    model, total = nn.Linear(4, 1), torch.zeros(())
     optimizers = [
         torch.optim.AdamW(model.parameters(), foreach=False),
         torch.optim.AdamW(model.parameters(), foreach=True),
         torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
     ]
-    total = torch.zeros(())
+    for x, y in torch.utils.data.DataLoader(data, batch_size=4, shuffle=True):
+        for optimizer in optimizers:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total += loss.detach()
+
+
+def reads_in_a_closure():
+    parameter = leaf(3)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    optimizer.step(lambda: parameter.sum().item())
+
+
+@pytest.mark.parametrize(
+    ("run", "kinds"),
+    [
+        (trains, {}),  # optimizers and loaders read what the host has anyway
+        (reads_in_a_closure, {"item": 1}),
+        (lambda: Reads(leaf(3)).sum().backward(), {"item": 1}),
+    ],
+)
+def test_syncs_where_torch_calls_the_reader(run, kinds):
     with measure.syncs() as found:
-        for x, y in loader:
-            for optimizer in optimizers:
-                loss = F.mse_loss(model(x), y)
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                total += loss.detach()
-    assert str(found) == "no sync"
-
-
-def test_a_readers_closure_inside_an_optimizer_counts():
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-
-    def closure():
-        loss = model(torch.ones(2, 4)).sum()
-        losses.append(loss.item())
-        return loss
-
-    with measure.syncs() as found:
-        optimizer.step(closure)
-    assert found.kinds == {"item": 1}
-    assert found.where[0].endswith("losses.append(loss.item())")
-
-
-def test_syncs_inside_a_backward_of_ones_own():
-    class Reads(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * g.sum().item()
-
-    with measure.syncs() as found:
-        Reads.apply(leaf(3)).sum().backward()
-    assert found.kinds == {"item": 1}
+        run()
+    assert found.kinds == kinds, str(found)
+    assert all("parameter.sum().item()" in line or "g.sum().item()" in line for line in found.where)
 
 
 def test_only_tensors_on_the_device_in_question():
@@ -933,21 +844,17 @@ class Clock:
     """Time that passes only where a test lets it."""
 
     def __init__(self):
-        self.now = 0.0
+        self.now, self.calls = 0.0, 0
 
     def perf_counter(self):
         return self.now
 
     def takes(self, seconds):
         def run():
+            self.calls += 1
             self.now += next(seconds)
 
         return run
-
-
-def forever(*values):
-    while True:
-        yield from values
 
 
 @pytest.fixture
@@ -957,59 +864,37 @@ def clock(monkeypatch):
     return clock
 
 
-def test_a_clear_ratio(clock):
-    ratio = measure.time_ratio(clock.takes(forever(3.0)), clock.takes(forever(1.0)), seconds=1000)
-    assert (ratio.ratio, ratio.noise, ratio.pairs) == (3, 0, 7)
-    assert ratio.enough
-    ratio = measure.time_ratio(clock.takes(forever(3.0)), clock.takes(forever(1.0)), target=3, seconds=1000)
-    assert (ratio.ratio, ratio.noise, ratio.pairs) == (3, 0, 51)
-    assert not ratio.enough
+def after(calls):
+    """A machine that becomes ten times slower after so many calls."""
+    return (2.0 if n < calls else 20.0 for n in itertools.count())
 
 
-def test_a_busy_moment_hits_both_alike(clock):
-    """The machine becomes ten times slower half-way: the ratio stays what it is."""
-    calls = []
-
-    def run(seconds):
-        def call():
-            calls.append(seconds)
-            clock.now += seconds * (10 if len(calls) > 20 else 1)
-
-        return call
-
-    ratio = measure.time_ratio(run(0.02), run(0.01), target=1.9, seconds=10)
-    assert ratio.ratio == pytest.approx(2)
+SECOND_IS_SLOW = itertools.cycle([3.0, 4.5])  # whatever runs second in a pair takes half as long again
 
 
-def test_being_second_is_no_disadvantage(clock):
-    """Whatever runs second in a pair takes half as long again: that is noise, and no difference."""
-    calls = []
-
-    def run():
-        calls.append(1)
-        clock.now += 3.0 if len(calls) % 2 else 4.5
-
-    ratio = measure.time_ratio(run, run, seconds=1000)
-    assert ratio.noise >= 0.3
-    assert not ratio.enough
+@pytest.mark.parametrize(
+    ("a", "b", "options", "ratio", "noise", "pairs", "enough"),
+    [
+        (itertools.repeat(3.0), itertools.repeat(1.0), {}, 3, (0, 0), 7, True),
+        (itertools.repeat(3.0), itertools.repeat(1.0), {"target": 3}, 3, (0, 0), 51, False),
+        (itertools.cycle([1, 3, 0.9, 2, 4]), itertools.repeat(1.5), {}, None, (0.2, 9), 51, False),
+        # A busy moment hits both alike; being second is noise and no difference; it ends in time.
+        (after(10), (t / 2 for t in after(10)), {"target": 1.9}, 2, (0, 9), None, None),
+        (SECOND_IS_SLOW, SECOND_IS_SLOW, {}, None, (0.3, 9), None, False),
+        (itertools.repeat(5.0), itertools.repeat(5.0), {"seconds": 1}, 1, (0, 0), 7, False),
+    ],
+)
+def test_ratios(clock, a, b, options, ratio, noise, pairs, enough):
+    found = measure.time_ratio(clock.takes(a), clock.takes(b), **{"seconds": 1000, **options})
+    assert ratio is None or found.ratio == pytest.approx(ratio)
+    assert noise[0] - 1e-9 <= found.noise <= noise[1] + 1e-9
+    assert pairs in (None, found.pairs) and enough in (None, found.enough)
 
 
 def test_short_calls_are_repeated(clock):
-    calls = []
-
-    def quick():
-        calls.append(1)
-        clock.now += 1e-5
-
-    ratio = measure.time_ratio(quick, clock.takes(forever(1e-2)))
+    ratio = measure.time_ratio(clock.takes(itertools.repeat(1e-5)), clock.takes(itertools.repeat(1e-2)))
     assert ratio.ratio == pytest.approx(1e-3)
-    assert len(calls) > 7 * 99
-
-
-def test_timing_ends(clock):
-    ratio = measure.time_ratio(clock.takes(forever(5.0)), clock.takes(forever(5.0)), seconds=1)
-    assert ratio.pairs == 7
-    assert not ratio.enough
+    assert clock.calls > 7 * 99
 
 
 def test_timing_restores_the_collector():
