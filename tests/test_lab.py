@@ -269,15 +269,17 @@ def test_a_reader_gets_lesson_00_in_this_python(root, start, tmp_path, monkeypat
     assert "Traceback" not in running.said
 
 
-def test_a_second_start_copies_nothing_and_names_what_is_newer(root, start):
+def test_a_second_start_names_what_is_newer_and_when_it_is_killed_no_kernel_stays(root, start):
     workspace.copy_missing(root)
     ship(root, "01_tensors", "two")
     running = start()
-    running.address()
+    kernel = running.start_kernel()
     assert "Copied" not in running.said
     assert "course lab --fresh 01_tensors" in running.said
     assert "00_start_here than" not in running.said
-    assert running.end(signal.SIGTERM) == 0
+    running.process.kill()
+    psutil.wait_procs([kernel], timeout=60)
+    assert not kernel.is_running()
 
 
 def test_a_port_that_is_taken_is_named(root, start):
@@ -290,11 +292,3 @@ def test_a_port_that_is_taken_is_named(root, start):
         running.reader.join()
     assert f"port {port} is not available" in running.said
     assert "Traceback" not in running.said
-
-
-def test_a_killed_server_leaves_no_kernel(root, start):
-    running = start()
-    kernel = running.start_kernel()
-    running.process.kill()
-    psutil.wait_procs([kernel], timeout=60)
-    assert not kernel.is_running()
