@@ -7,6 +7,7 @@ import pytest
 
 from course_utils.lessons import catalog
 from course_utils.lessons.catalog import CourseError
+from tests.files import write
 
 TOY = Path(__file__).parent / "toy_course"
 
@@ -45,20 +46,19 @@ also_right = [shifted]
 '''
 
 
+EXERCISE_FILE, SOLUTION_FILE = "exercises/numbers/double.py", "solutions/numbers/double.py"
+
+
 @pytest.fixture
 def root(tmp_path):
-    """A course of one lesson with one exercise; gives a function that writes a file of it."""
-    write(tmp_path, "notebooks/source/01_numbers.md", "# Numbers\n\n```{exercise} double\n```\n")
-    write(tmp_path, "exercises/numbers/double.py", EXERCISE)
-    write(tmp_path, "solutions/numbers/double.py", SOLUTION)
-    yield tmp_path
+    """A course of one lesson with one exercise."""
+    lesson = "# Numbers\n\n```{exercise} double\n```\n"
+    yield write(
+        tmp_path,
+        {"notebooks/source/01_numbers.md": lesson, EXERCISE_FILE: EXERCISE, SOLUTION_FILE: SOLUTION},
+    )
     for name in [n for n in sys.modules if n.startswith(("exercises.numbers", "solutions.numbers"))]:
         del sys.modules[name]
-
-
-def write(root, path, text):
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(text, encoding="utf-8")
 
 
 def test_a_course(root):
@@ -102,7 +102,7 @@ def test_lessons_come_in_the_order_of_their_numbers_and_exercises_in_that_of_the
     ],
 )
 def test_a_lesson_that_does_not_fit(root, text, said):
-    write(root, "notebooks/source/02_more.md", text)
+    write(root, {"notebooks/source/02_more.md": text})
     with pytest.raises(CourseError, match=said):
         catalog.load(root)
 
@@ -114,9 +114,6 @@ def test_a_lesson_that_does_not_fit(root, text, said):
 def test_names_that_nobody_has(root, word, ask):
     with pytest.raises(CourseError, match=f"{word!r}"):
         getattr(catalog.load(root), ask)(word)
-
-
-EXERCISE_FILE, SOLUTION_FILE = "exercises/numbers/double.py", "solutions/numbers/double.py"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +132,7 @@ EXERCISE_FILE, SOLUTION_FILE = "exercises/numbers/double.py", "solutions/numbers
 def test_a_file_that_is_not_whole(root, path, old, new, said):
     text = (root / path).read_text()
     assert old in text
-    write(root, path, text.replace(old, new)) if new is not None else (root / path).unlink()
+    write(root, {path: text.replace(old, new)}) if new is not None else (root / path).unlink()
     course = catalog.load(root)
     with pytest.raises(CourseError, match=said):
         (course.exercise if path == EXERCISE_FILE else course.solution)("double")

@@ -27,13 +27,13 @@ def numpy_state(generator):
 
 
 def one_of(container):
-    """To read and to replace all that is in a dict or a list."""
+    """To read and to replace all that is in a dict or a list; there may be another at another time."""
 
     def put(value):
-        container.clear()
-        (container.update if isinstance(container, dict) else container.extend)(value)
+        container().clear()
+        (container().extend if isinstance(value, list) else container().update)(value)
 
-    return lambda: container.copy(), put
+    return lambda: container().copy(), put
 
 
 def attribute(owner, name):
@@ -61,7 +61,7 @@ STATE = {
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True, False,
     ),
     "benchmark": (*attribute(torch.backends.cudnn, "benchmark"), True, None),
-    "print options": (*one_of(PRINTED), {**PRINTED, "precision": 1, "linewidth": 40}, dict(PRINTED)),
+    "print options": (*one_of(lambda: PRINTED), {**PRINTED, "precision": 1, "linewidth": 40}, dict(PRINTED)),
     "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled, False, True),
     "autocast": (
         lambda: torch.is_autocast_enabled("cpu"),
@@ -78,7 +78,7 @@ STATE = {
         numpy_state(numpy.random.RandomState(5)), None,
     ),
     "folder": (os.getcwd, os.chdir, "/", None),
-    "environment": (*one_of(os.environ), {**os.environ, "UNUSUAL": "1"}, None),
+    "environment": (*one_of(lambda: os.environ), {**os.environ, "UNUSUAL": "1"}, None),
     "garbage collection": (gc.isenabled, lambda v: gc.enable() if v else gc.disable(), False, True),
     "recursion": (sys.getrecursionlimit, sys.setrecursionlimit, 4321, None),
     "interrupts": (
@@ -87,8 +87,8 @@ STATE = {
     ),
     "tracing": (sys.getprofile, sys.setprofile, lambda frame, event, argument: None, None),
     "output": (*attribute(sys, "stdout"), sys.__stderr__, None),
-    "warnings": (*one_of(warnings.filters), [("error", None, UserWarning, None, 0)], None),
-    "hooks on every module": (*one_of(nn.modules.module._global_forward_hooks), {7: print}, {}),
+    "warnings": (*one_of(lambda: warnings.filters), [("error", None, UserWarning, None, 0)], None),
+    "hooks on every module": (*one_of(lambda: nn.modules.module._global_forward_hooks), {7: print}, {}),
 }  # fmt: skip
 
 every_state = pytest.mark.parametrize("name", STATE)

@@ -30,6 +30,7 @@ from course_utils.lessons import catalog
 from course_utils.lessons.build import kernel_environment
 from course_utils.lessons.notebook_files import make_steady
 from course_utils.lessons.source import SETUP, colab_badge, colab_cell, notebook_of, role
+from tests.files import write
 
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = "https://github.com/someone/inside-out"
@@ -150,9 +151,7 @@ def colab(tmp_path) -> StandIn:
     }
     installers = ("pip", "pip3", "uv", "conda")
     files |= {f"bin/{name}": f'#!/bin/sh\nexec "{sys.executable}" -m pip "$@"\n' for name in installers}
-    for name, text in files.items():
-        (there / name).parent.mkdir(parents=True, exist_ok=True)
-        (there / name).write_text(text)
+    write(there, files)
     for name in installers:
         (there / "bin" / name).chmod(0o755)
     work.mkdir()

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
+from tests.files import write
 
 from course_utils.lessons import build, catalog, freshness, glossary
 from course_utils.lessons.build import run_build
@@ -118,13 +119,13 @@ progress()
 """
 
 
-def make_course(root: Path, lesson: str = LESSON, name: str = "01_shapes") -> Path:
-    for folder, text in (("exercises", EXERCISE), ("solutions", SOLUTION)):
-        (root / folder / "shapes").mkdir(parents=True, exist_ok=True)
-        (root / folder / "shapes" / "flip_rows.py").write_text(text)
-    (root / "notebooks" / "source").mkdir(parents=True, exist_ok=True)
-    (root / "notebooks" / "source" / f"{name}.md").write_text(lesson)
-    return root
+def make_course(root: Path, lesson: str = LESSON) -> Path:
+    files = {
+        "exercises/shapes/flip_rows.py": EXERCISE,
+        "solutions/shapes/flip_rows.py": SOLUTION,
+        "notebooks/source/01_shapes.md": lesson,
+    }
+    return write(root, files)
 
 
 @pytest.fixture
@@ -196,23 +197,21 @@ def test_exercise_becomes_three_cells(tmp_path):
 
 def test_solved_has_references_and_the_same_checks(tmp_path):
     course = catalog.load(make_course(tmp_path))
-    shipped = notebook_of(course, course.lessons[0])
-    solved = notebook_of(course, course.lessons[0], solved=True)
+    shipped, solved = (notebook_of(course, course.lessons[0], solved=solved) for solved in (False, True))
     differ = [(a, b) for a, b in zip(shipped.cells, solved.cells, strict=True) if a.source != b.source]
     ((starter, reference),) = differ
     assert starter.metadata == reference.metadata
     assert reference.source == "def flip_rows(x):\n    return x.flip(0)"
+    assert "olab" not in nbformat.writes(shipped)  # the repository is not known
 
 
 def test_ids_follow_from_the_content(tmp_path):
     twice = LESSON.replace("Below the exercise.", "```{code-cell} python\nprogress()\n```\n")
-    course = catalog.load(make_course(tmp_path / "a", twice))
-    more = catalog.load(
-        make_course(tmp_path / "b", twice.replace("A first", "```{code-cell}\n1\n```\n\nA first"))
-    )
-    ids = [cell.id for cell in notebook_of(course, course.lessons[0]).cells]
+    more = twice.replace("A first", "```{code-cell}\n1\n```\n\nA first")
+    courses = [catalog.load(make_course(tmp_path / name, text)) for name, text in (("a", twice), ("b", more))]
+    ids, others = ([cell.id for cell in notebook_of(one, one.lessons[0]).cells] for one in courses)
     assert len(set(ids)) == len(ids)
-    assert len(set(ids) & {cell.id for cell in notebook_of(more, more.lessons[0]).cells}) == len(ids) - 1
+    assert len(set(ids) & set(others)) == len(ids) - 1
 
 
 @pytest.mark.parametrize(
@@ -277,12 +276,9 @@ def test_kernel_is_this_python_whatever_is_installed(course_at, tmp_path, monkey
     [
         ("<function f at 0x7f12ab>", "<function f at 0x...>"),
         ("/tmp/ipykernel_12/345.py:3: UserWarning", "cell.py:3: UserWarning"),
-        ("/var/folders/x_/T/ipykernel_1/2.py:3", "cell.py:3"),
         ('File "/v/lib/python3.11/site-packages/torch/a.py"', 'File "site-packages/torch/a.py"'),
-        ('File "/usr/lib/python3.12/json/a.py"', 'File "python3/json/a.py"'),
         ("in /home/me/course/course_utils/draw/strides.py", "in course_utils/draw/strides.py"),
         ("saved to /tmp/tmpab_1cd23/model.pt2", "saved to /tmp/.../model.pt2"),
-        ("path=/a/course_utils/x.py:3", "path=course_utils/x.py:3"),
         ("https://example.org/exercises/a", "https://example.org/exercises/a"),
         ("shape (2, 3), 12 of 0x10 bytes at 3.5", "shape (2, 3), 12 of 0x10 bytes at 3.5"),
     ],
@@ -370,24 +366,34 @@ def test_a_lesson_is_made_from_the_title_of_the_next_and_from_no_other(tmp_path)
     assert digests[0] == digests[2] != digests[1]
 
 
+FIRST = """# Shapes
+
+## The `row`
+
+Not this. A *view* shares a storage: `a * b * c`. **No** term.
+
+```{code-cell}
+x = 'a *word* in code'
+```
+"""
+SECOND = """# More
+
+> The *storage* is a row.
+
+A *view* again.
+
+*Sharing* is cheap. *FX graphs* and *Dynamo* are names. *Dynamo* is one. *Loss scaling* is none.
+"""
+
+
 def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkeypatch, capsys):
-    source = tmp_path / "notebooks" / "source"
-    source.mkdir(parents=True)
-    (source / "01_shapes.md").write_text(
-        "# Shapes\n\n## The `row`\n\nNot this. A *view* shares a storage: `a * b * c`. **No** term.\n\n"
-        "```{code-cell}\nx = 'a *word* in code'\n```\n"
-    )
-    (source / "02_more.md").write_text(
-        "# More\n\n> The *storage* is a row.\n\nA *view* again.\n\n"
-        "*Sharing* is cheap. *FX graphs* and *Dynamo* are names. *Dynamo* is one. *Loss scaling* is none.\n"
-    )
+    write(tmp_path, {"notebooks/source/01_shapes.md": FIRST, "notebooks/source/02_more.md": SECOND})
     monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
     course = catalog.load(tmp_path)
     assert glossary.is_stale(course) and glossary.write(course) and not glossary.is_stale(course)
     text = nbformat.read(glossary.path_of(course), as_version=4).cells[0].source
-    assert (
-        "**view**: A *view* shares a storage: `a * b * c`. [01 The `row`](<01_shapes.ipynb#The-row>)" in text
-    )
+    view = "**view**: A *view* shares a storage: `a * b * c`. [01 The `row`](<01_shapes.ipynb#The-row>)"
+    assert view in text
     assert "**storage**: The *storage* is a row. [02 More](<02_more.ipynb#More>)" in text
     assert text.index("storage") < text.index("view") and "word" not in text and text.count("**view**") == 1
     words = [term.word for term in glossary.terms(course)]
@@ -425,9 +431,7 @@ def test_what_draws(tmp_path, monkeypatch):
     }
     empty = ("grading/__init__", "grading/report", "expect", "measure", "draw/__init__", "draw/palette")
     files |= dict.fromkeys([f"{name}.py" for name in (*empty, "draw/graph", "explore/__init__")], "")
-    for name, text in files.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
+    write(package, files)
     monkeypatch.setattr(freshness, "_PACKAGE", package)
     engine, drawn = {"notebook", "grading.report"}, {"draw", "draw.palette", "draw.strides"}
     for source, modules in {
@@ -498,8 +502,3 @@ def test_solved_is_written_and_nothing_else(copy_of_built, tmp_path):
 
 
 # --- Colab -----------------------------------------------------------------------------------------------
-
-
-def test_nothing_of_colab_without_a_repository(tmp_path):
-    course = catalog.load(make_course(tmp_path))
-    assert "olab" not in nbformat.writes(notebook_of(course, course.lessons[0]))

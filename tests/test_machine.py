@@ -16,6 +16,7 @@ import torch
 
 from course_utils import machine
 from course_utils.reader import doctor
+from tests.files import write
 
 ROOT = Path(__file__).parent.parent
 
@@ -127,9 +128,7 @@ LIMITS = {
 
 @pytest.mark.parametrize("root", LIMITS)
 def test_limits_of_a_container(tmp_path: Path, root: str) -> None:
-    for name, text in LIMITS[root].items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write(tmp_path, LIMITS[root])
     assert list(machine._core_limits(tmp_path)) == ([1.5] if LIMITS[root] else [])
     assert list(machine._memory_limits(tmp_path)) == ([1 << 30] if LIMITS[root] else [])
 

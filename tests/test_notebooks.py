@@ -21,6 +21,7 @@ from course_utils.lessons.freshness import strays, why_stale
 from course_utils.lessons.notebook_files import MOST_BYTES
 from course_utils.lessons.source import CHECK, role
 from course_utils.reader.record import open_record
+from tests.files import write
 
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
 COURSE = catalog.load(Path(__file__).resolve().parent.parent)
@@ -201,15 +202,12 @@ print("process", os.getpid())
 @pytest.fixture
 def small(tmp_path) -> Course:
     """A course of one exercise whose solution is wrong."""
-    root = tmp_path / "course"
-    for path, text in (
-        ("exercises/small/twice.py", EXERCISE),
-        ("solutions/small/twice.py", '"""Wrong."""\n\n\ndef twice(x):\n    return x * x\n'),
-        ("notebooks/source/01_small.md", LESSON),
-    ):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    return catalog.load(root)
+    files = {
+        "exercises/small/twice.py": EXERCISE,
+        "solutions/small/twice.py": '"""Wrong."""\n\n\ndef twice(x):\n    return x * x\n',
+        "notebooks/source/01_small.md": LESSON,
+    }
+    return catalog.load(write(tmp_path / "course", files))
 
 
 def test_a_wrong_stored_output_is_found(small, tmp_path):

@@ -11,6 +11,7 @@ from torch import nn
 from course_utils import cli
 from course_utils.lessons import catalog
 from course_utils.proving import around, bench, laws, mutants
+from tests.files import write
 
 TOY = Path(__file__).parent / "toy_course"
 
@@ -235,17 +236,12 @@ def ramp(n):
 def course(tmp_path):
     """A course of one exercise; gives a function that writes it with these checks and this solution."""
 
-    def write(exercise=EXERCISE, solution=SOLUTION):
-        for path, text in {
-            "notebooks/source/01_ramps.md": "# Ramps\n\n```{exercise} ramp\n```\n",
-            "exercises/ramps/ramp.py": exercise,
-            "solutions/ramps/ramp.py": solution,
-        }.items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(text, encoding="utf-8")
-        return tmp_path
+    def make(exercise=EXERCISE, solution=SOLUTION):
+        lesson = "# Ramps\n\n```{exercise} ramp\n```\n"
+        files = {"exercises/ramps/ramp.py": exercise, "solutions/ramps/ramp.py": solution}
+        return write(tmp_path, files | {"notebooks/source/01_ramps.md": lesson})
 
-    yield write
+    yield make
     catalog._load.cache_clear()
 
 

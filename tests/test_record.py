@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -18,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from course_utils.reader.record import Record, open_record
-
-NOBODY = 65534
 
 
 def entries(path: Path) -> list[dict]:
@@ -182,30 +178,16 @@ print("kills", 1000)
 # Trouble with the storage.
 
 
-@contextlib.contextmanager
-def small_disk(folder: Path, options: str = "size=48k") -> Iterator[None]:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    folder = tmp_path / "disk"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
-def can_mount() -> bool:
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return False
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            with small_disk(Path(folder) / "disk"):
-                return True
-        except (OSError, subprocess.CalledProcessError):
-            return False
-
-
-needs_mount = pytest.mark.skipif(
-    not can_mount(), reason="mounting is for root; the same trouble is made in another way by the test above"
-)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", folder]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is for root; the same trouble is made in another way by the test above")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
 
 
 def test_no_room_keeps_attempts_until_there_is_room(path: Path) -> None:
@@ -234,31 +216,30 @@ assert record.notice is None, record.notice
     assert list(path.parent.iterdir()) == [path]
 
 
-@needs_mount
-def test_a_full_disk_keeps_attempts_until_there_is_room(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    with small_disk(disk):
-        path = disk / ".record.jsonl"
-        record = open_record(path)
+def test_a_full_and_a_read_only_disk_keep_attempts_until_there_is_room(disk: Path) -> None:
+    path = disk / ".record.jsonl"
+    record = open_record(path)
+    attempt(record)
+    (disk / "ballast").write_bytes(bytes(36 * 1024))
+    for _ in range(100):
         attempt(record)
-        (disk / "ballast").write_bytes(bytes(36 * 1024))
-        for _ in range(100):
-            attempt(record)
-        assert record.attempts("strides") == 101
-        assert str(record.notice).endswith(f"{path} can be written: the disk is full.")
-        assert 1 <= len(entries(path)) < 101
-        (disk / "ballast").unlink()
-        attempt(record, state="passed")
-        assert record.notice is None
-        assert len(entries(path)) == 102
+    assert record.attempts("strides") == 101
+    assert str(record.notice).endswith(f"{path} can be written: the disk is full.")
+    assert 1 <= len(entries(path)) < 101
+    (disk / "ballast").unlink()
+    attempt(record, state="passed")
+    assert (record.notice, len(entries(path))) == (None, 102)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    attempt(record)
+    assert (record.attempts("strides"), record.news() is None, record.news()) == (103, False, None)
+    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+    assert record.reveal_hint("strides") == 1
+    assert (record.notice, len(entries(path))) == (None, 104)
 
 
 # The script gives up being root, for whom no folder is read-only.
-READ_ONLY = (
-    f"""
-os.geteuid() == 0 and os.setuid({NOBODY})
-"""
-    + """
+READ_ONLY = """
+os.geteuid() == 0 and os.setuid(65534)
 path, before = Path(sys.argv[1]), int(sys.argv[2])
 record = open_record(path)
 assert record.attempts("strides") == before, record.notice
@@ -269,7 +250,6 @@ assert record.reveal_hint("strides") == 1
 print(record.news())
 assert record.notice is not None and record.news() is None
 """
-)
 
 
 @pytest.fixture
@@ -306,21 +286,6 @@ def test_what_cannot_be_written_is_kept_in_memory(
     folder.chmod(0o755)
     assert notice.startswith(f"Your progress is kept in memory until {path} can be written: {why}")
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
-
-
-@needs_mount
-def test_a_read_only_disk_is_read_and_not_written(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    with small_disk(disk):
-        path = disk / ".record.jsonl"
-        attempt(open_record(path))
-        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        record = open_record(path)
-        attempt(record)
-        assert (record.attempts("strides"), record.news() is None, record.news()) == (2, False, None)
-        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-        assert record.reveal_hint("strides") == 1
-        assert (record.notice, len(entries(path))) == (None, 3)
 
 
 def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
@@ -484,8 +449,8 @@ def test_a_file_damaged_while_open_loses_nothing_this_kernel_knows(path: Path, w
 
 
 def test_damaged_files_are_never_overwritten(path: Path) -> None:
+    path.parent.mkdir()
     for number in range(1, 4):
-        path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"damage %d" % number)
         attempt(open_record(path))
     kept = sorted(file.read_bytes() for file in path.parent.glob("*.damaged-*"))

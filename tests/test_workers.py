@@ -1,6 +1,7 @@
 """Warm processes, with what may happen in them. The functions below run in real processes of their own."""
 
 import collections
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -16,6 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy
 import psutil
 import pytest
 import torch
@@ -62,11 +64,12 @@ def double(x):
     return 2 * x
 
 
-def test_a_value_comes_back():
+def test_a_value_comes_back_also_a_large_one():
     result = isolated(double, torch.arange(3), deadline=LONG)
-    assert result.state == "returned"
-    assert result.value.tolist() == [0, 2, 4]
+    assert (result.state, result.value.tolist()) == ("returned", [0, 2, 4])
     assert (result.output, result.how, result.error) == ("", "", None)
+    big = torch.arange(5_000_000)
+    assert torch.equal(isolated(double, big, deadline=LONG).value, 2 * big)
 
 
 def test_every_isolated_call_has_a_process_of_its_own_that_is_gone_afterwards():
@@ -75,32 +78,21 @@ def test_every_isolated_call_has_a_process_of_its_own_that_is_gone_afterwards():
     assert all(map(gone, pids))
 
 
-def remember(value):
+def recalls(value=None):
+    """What was given the time before."""
+    before = getattr(sys.modules["torch"], "remembered", None)
     sys.modules["torch"].remembered = value
-    return os.getpid()
-
-
-def recall():
-    return getattr(sys.modules["torch"], "remembered", None), os.getpid()
+    return before, os.getpid()
 
 
 def test_calls_to_one_worker_share_its_state_and_no_other_worker_sees_it():
     with Worker() as worker, Worker() as other:
-        pid = worker.call(remember, 7, deadline=LONG).value
-        assert worker.call(recall, deadline=LONG).value == (7, pid)
-        assert other.call(recall, deadline=LONG).value == (None, other.pid)
-        assert worker.pid == pid
+        pid = worker.pid
+        assert worker.call(recalls, 7, deadline=LONG).value == (None, pid)
+        assert worker.call(raises_deep, 3, deadline=LONG).state == "raised"  # it goes on
+        assert worker.call(recalls, deadline=LONG).value == (7, pid)
+        assert other.call(recalls, deadline=LONG).value == (None, other.pid)
     assert not hasattr(torch, "remembered")
-
-
-def test_a_raise_does_not_end_the_worker():
-    with Worker() as worker:
-        assert worker.call(raises_deep, 3, deadline=LONG).state == "raised"
-        assert worker.call(double, 3, deadline=LONG).value == 6
-
-
-def surroundings():
-    return os.environ.get("A_VARIABLE"), os.environ.get("OPENBLAS_NUM_THREADS"), str(Path.cwd()), sys.path
 
 
 def test_a_worker_finds_what_is_found_here(monkeypatch, tmp_path):
@@ -108,44 +100,33 @@ def test_a_worker_finds_what_is_found_here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "a_module_of_today.py").write_text("x = 5")
-    variable, threads, folder, path = isolated(surroundings, deadline=LONG).value
-    assert variable == "changed after the server was started"
-    assert threads == os.environ.get("OPENBLAS_NUM_THREADS")
-    assert (folder, path) == (str(tmp_path), sys.path)
+    found = isolated(lambda: (os.environ["A_VARIABLE"], str(Path.cwd()), sys.path), deadline=LONG).value
+    assert found == ("changed after the server was started", str(tmp_path), sys.path)
     import a_module_of_today
 
     assert isolated(getattr, a_module_of_today, "x", deadline=LONG).value == 5
 
 
-def first_numbers():
-    import numpy
-
-    return torch.rand(3).tolist(), numpy.random.rand(3).tolist(), torch.get_num_threads()
-
-
 def test_workers_draw_different_numbers_and_use_one_thread():
-    one, other = (isolated(first_numbers, deadline=LONG).value for _ in range(2))
-    assert one[0] != other[0]
-    assert one[1] != other[1]
+    def draws():
+        return torch.rand(3).tolist(), numpy.random.rand(3).tolist(), torch.get_num_threads()
+
+    one, other = (isolated(draws, deadline=LONG).value for _ in range(2))
+    assert one[0] != other[0] and one[1] != other[1]
     assert one[2] == other[2] == 1
 
 
-def leaves_a_file():
+def leaves_a_file(note, hang):
     path = Path(tempfile.mkdtemp()) / "left"
     path.write_text("x")
-    return str(path)
+    note.write_text(str(path))
+    while hang:
+        time.sleep(1)
 
 
-def leaves_a_file_and_hangs(note):
-    note.write_text(leaves_a_file())
-    time.sleep(1000)
-
-
-def test_temporary_files_go_with_the_worker(tmp_path):
-    path = Path(isolated(leaves_a_file, deadline=LONG).value)
-    assert path.parent.parent.name.startswith("course-")
-    assert not path.parent.parent.exists()
-    isolated(leaves_a_file_and_hangs, tmp_path / "note", deadline=SOON)
+@pytest.mark.parametrize("hang", [False, True])
+def test_temporary_files_go_with_the_worker(tmp_path, hang):
+    isolated(leaves_a_file, tmp_path / "note", hang, deadline=SOON if hang else LONG)
     path = Path((tmp_path / "note").read_text())
     assert path.parent.parent.name.startswith("course-")
     assert not path.parent.parent.exists()
@@ -183,24 +164,17 @@ def test_the_readers_line_is_found_above_the_frames_of_torch():
     assert not error.frames[-1].readers
 
 
-def operators():
-    return torch.ops, torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor
-
-
 def test_operators_travel_by_name():
     """A function of a notebook that mentions `torch.ops` carries the whole tree with it."""
-    assert transport.loads(transport.dumps(operators())[0]) == operators()
-    assert isolated(operators, deadline=LONG).value == operators()
+    operators = torch.ops, torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor
+    assert transport.loads(transport.dumps(operators)[0]) == operators
     assert isolated(lambda x: torch.ops.aten.neg(x).item(), torch.ones(()), deadline=LONG).value == -1
 
 
-def test_a_result_that_cannot_travel_is_an_error_by_name():
+def test_what_cannot_travel_is_an_error_by_name():
     result = isolated(threading.Lock, deadline=LONG)
     assert result.state == "raised"
     assert "the result, of type lock, cannot be sent" in result.error.message
-
-
-def test_a_function_that_cannot_travel_is_refused_here():
     lock = threading.Lock()
     with pytest.raises(CannotSendError, match="cannot be sent to another process"):
         isolated(lambda: lock, deadline=LONG)
@@ -420,69 +394,50 @@ def test_a_death_between_two_calls_is_found_by_the_next(tmp_path):
         assert (result.state, result.how) == ("died", "exit code 5")
 
 
-def closes_everything():
+def closes_everything(seconds):
     os.closerange(0, 4096)
+    time.sleep(seconds)
     return "a result that cannot arrive"
-
-
-def closes_everything_and_hangs():
-    os.closerange(0, 4096)
-    time.sleep(1000)
-
-
-@pytest.mark.parametrize("function", [closes_everything, closes_everything_and_hangs])
-def test_a_process_that_closes_all_its_descriptors_has_died(function):
-    result = isolated(function, deadline=LONG)
-    assert result.state == "died"
-    assert result.how in ("it closed its connection", "exit code 1")
 
 
 def writes_everywhere():
     for fd in range(3, 4096):
-        try:
+        with contextlib.suppress(OSError):
             os.write(fd, b"R" * 4000)
-        except OSError:
-            continue
     return "a result after garbage"
 
 
-def test_garbage_on_the_connection_is_not_a_result():
-    result = isolated(writes_everywhere, deadline=LONG)
-    assert (result.state, result.how) == ("died", "what it sent back could not be read")
+@pytest.mark.parametrize(
+    ("function", "args", "how"),
+    [
+        (closes_everything, (0,), "it closed its connection or exit code 1"),
+        (closes_everything, (1000,), "it closed its connection or exit code 1"),
+        (writes_everywhere, (), "what it sent back could not be read"),
+    ],
+)
+def test_who_spoils_the_connection_has_died(function, args, how):
+    result = isolated(function, *args, deadline=LONG)
+    assert result.state == "died" and result.how in how.split(" or ")
 
 
 # --- limits -----------------------------------------------------------------------------------------------
 
 
-def holds(size, seconds=1000.0):
-    held = bytearray(os.urandom(1 << 20)) * (size >> 20)
-    time.sleep(seconds)
-    return len(held)
-
-
-def holds_in_children(size, children):
+def holds_in_children(size, children, seconds):
     for _ in range(children):
         if os.fork() == 0:
-            holds(size)
-    time.sleep(1000)
-
-
-def test_memory_spread_over_processes_is_counted_together():
-    result = isolated(holds_in_children, 300 << 20, 4, deadline=LONG, memory=1 << 30)
-    assert (result.state, result.how) == ("died", "memory limit of 1.0 GiB")
-
-
-def sleeps_in_children(children):
-    for _ in range(children):
-        if os.fork() == 0:
+            held = bytearray(os.urandom(1 << 20)) * (size >> 20)
             time.sleep(1000)
-    time.sleep(2)
+            os._exit(len(held) > size)
+    time.sleep(seconds)
     return "returned"
 
 
-def test_pages_that_forks_share_are_counted_once():
+def test_memory_spread_over_processes_is_counted_together_and_what_forks_share_once():
+    result = isolated(holds_in_children, 300 << 20, 4, 1000, deadline=LONG, memory=1 << 30)
+    assert (result.state, result.how) == ("died", "memory limit of 1.0 GiB")
     # Each of these ten shows 300 MB and more, nearly all of it the server's.
-    result = isolated(sleeps_in_children, 10, deadline=LONG, memory=1 << 30)
+    result = isolated(holds_in_children, 0, 10, 2, deadline=LONG, memory=1 << 30)
     assert result.value == "returned", result
 
 
@@ -511,10 +466,8 @@ def starts_a_daemon(path):
         os.setsid()
         if os.fork() == 0:
             for fd in range(256):
-                try:
+                with contextlib.suppress(OSError):
                     os.close(fd)
-                except OSError:
-                    continue
             note_pid(path)
             time.sleep(1000)
         os._exit(0)
@@ -525,6 +478,12 @@ def starts_a_daemon(path):
 def starts_a_program(path):
     program = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={})
     path.write_text(f"{program.pid}\n")
+
+
+def starts_threads(path):
+    for _ in range(5):
+        threading.Thread(target=hangs).start()  # not daemons: they would keep an interpreter from ending
+    note_pid(path)
 
 
 def starts_a_daemon_and_dies(path):
@@ -538,10 +497,11 @@ def starts_a_daemon_and_hangs(path):
 
 
 @pytest.mark.parametrize(
-    "function, state",
+    ("function", "state"),
     [
         (starts_a_daemon, "returned"),
         (starts_a_program, "returned"),
+        (starts_threads, "returned"),
         (starts_a_daemon_and_dies, "died"),
         (starts_a_daemon_and_hangs, "timed out"),
     ],
@@ -550,21 +510,8 @@ def test_what_an_answer_has_started_ends_with_it(function, state, tmp_path):
     deadline = 2 * SOON if state == "timed out" else LONG  # it has to start the daemon before it hangs
     result = isolated(function, tmp_path / "pids", deadline=deadline)
     assert result.state == state
-    pids = pids_in(tmp_path / "pids")
-    assert len(pids) == 1
-    assert all(map(gone, pids))
-
-
-def starts_threads():
-    for _ in range(5):
-        threading.Thread(target=hangs).start()  # not daemons: they would keep an interpreter from ending
-    return os.getpid()
-
-
-def test_threads_that_outlive_the_answer_end_with_the_process():
-    result = isolated(starts_threads, deadline=LONG)
-    assert result.state == "returned"
-    assert gone(result.value)
+    (pid,) = pids_in(tmp_path / "pids")
+    assert gone(pid)
 
 
 CLIENT = """
@@ -692,19 +639,10 @@ def prints():
     ctypes.CDLL(None).puts(b"four")
 
 
-def test_output_comes_in_the_order_in_which_it_was_printed():
-    result = isolated(prints, deadline=LONG)
-    assert result.output == "one\ntwo\nthree\nfour\n"
-
-
-def prints_much():
-    sys.stdout.write("é" * (10 << 20))
-    return "done"
-
-
-def test_megabytes_of_output_block_nothing():
-    result = isolated(prints_much, deadline=LONG)
-    assert result.value == "done"
+def test_output_comes_in_the_order_in_which_it_was_printed_and_megabytes_block_nothing():
+    assert isolated(prints, deadline=LONG).output == "one\ntwo\nthree\nfour\n"
+    result = isolated(lambda: sys.stdout.write("é" * (10 << 20)), deadline=LONG)
+    assert result.value == 10 << 20
     assert result.output == "é" * (streams.KEPT_OUTPUT // 2)
     assert result.output_cut == (20 << 20) - streams.KEPT_OUTPUT
 
@@ -734,11 +672,6 @@ def test_a_function_that_keeps_its_results_travels_with_its_settings():
     fib = namespace["fib"]
     assert isolated(fib, 60, deadline=LONG).value == 1548008755920
     assert isolated(lambda: fib.cache_parameters(), deadline=LONG).value == {"maxsize": 40, "typed": True}
-
-
-def test_a_large_argument_and_a_large_result_travel():
-    big = torch.arange(5_000_000)
-    assert torch.equal(isolated(double, big, deadline=LONG).value, 2 * big)
 
 
 # --- what may fail here -----------------------------------------------------------------------------------
