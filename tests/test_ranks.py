@@ -66,16 +66,22 @@ class Net(torch.nn.Module):
 def ddp_step(rank, world_size):
     torch.manual_seed(rank)
     net = torch.nn.parallel.DistributedDataParallel(Net())
+    print(f"step {rank}")
+    os.system("echo a program")
+    time.sleep(2.5 * rank)  # asleep for longer than it takes to conclude that nothing moves
     net(torch.randn(5, 4)).sum().backward()
     return net.module.layer.weight, net.module.layer.weight.grad
 
 
-def test_a_ddp_step_gives_all_ranks_the_same():
+def test_a_ddp_step_gives_all_ranks_the_same_and_who_is_slow_is_waited_for(capfd):
     (weight, grad), (other_weight, other_grad) = run_ranks(ddp_step, 2, deadline=LONG)
     assert torch.equal(weight, other_weight)
     assert torch.equal(grad, other_grad)
     torch.manual_seed(0)
     assert torch.equal(weight, Net().layer.weight)
+    # Output is labelled, and ordered by rank.
+    lines = [f"[rank {rank}] {line}" for rank in range(2) for line in (f"step {rank}", "a program")]
+    assert capfd.readouterr().out.splitlines() == lines
 
 
 # A machine with no more of a network than itself, and a name server that takes questions and answers none.
@@ -126,19 +132,6 @@ def test_no_name_server_is_waited_for(tmp_path):
         pytest.skip("this user may not make a network")
     # The server is asked here, and by no rank.
     assert done.stdout.splitlines() == ["True", "[2.0, 2.0] 0"], done.stderr
-
-
-def talks(rank, world_size):
-    for step in range(2):
-        dist.barrier()
-        print(f"step {step}")
-    os.system("echo a program")
-
-
-def test_output_is_labelled_and_ordered_by_rank(capfd):
-    run_ranks(talks, 2, deadline=LONG)
-    lines = [f"[rank {rank}] {line}" for rank in range(2) for line in ("step 0", "step 1", "a program")]
-    assert capfd.readouterr().out.splitlines() == lines
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------
@@ -224,17 +217,6 @@ def test_a_rank_that_loops_is_found_at_the_deadline():
     assert error.results[0].position.call == "all_reduce"
     assert error.results[1].position.call is None
     assert error.results[1].position.frame.function == "loops"
-
-
-def is_slow(rank, world_size):
-    time.sleep(2.5 * rank)  # asleep for longer than it takes to conclude that nothing moves
-    x = torch.ones(1)
-    dist.all_reduce(x)
-    return x.item()
-
-
-def test_a_rank_that_is_slow_is_waited_for():
-    assert run_ranks(is_slow, 2, deadline=LONG) == [2.0, 2.0]
 
 
 def forgets_backward(rank, world_size):
