@@ -18,13 +18,9 @@ from course_utils.lessons import catalog
 from course_utils.proving import laws, texts
 from course_utils.proving.written import edited
 
-ROOTS = {
-    "course": Path(__file__).resolve().parent.parent,
-    "toy": Path(__file__).resolve().parent / "toy_course",
-}
-LABELS = [f"{root}/{name}" for root, path in ROOTS.items() for name in catalog.load(path).exercise_names]
-every_exercise = pytest.mark.parametrize("label", LABELS)
-every_course = pytest.mark.parametrize("root", ROOTS)
+ROOT = Path(__file__).resolve().parent.parent
+COURSE = catalog.load(ROOT)
+every_exercise = pytest.mark.parametrize("name", COURSE.exercise_names)
 # Mutants of each exercise that are graded here, the same every time; `make proof` grades all of them.
 SAMPLE = 4
 
@@ -32,14 +28,8 @@ SAMPLE = 4
 @pytest.fixture(autouse=True)
 def as_in_a_readers_kernel(monkeypatch):
     """Nothing in the course's folder can be imported by name."""
-    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != ROOTS["course"]]
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
     monkeypatch.setattr(sys, "path", elsewhere)
-
-
-def _found(label):
-    root, name = label.split("/")
-    course = catalog.load(ROOTS[root])
-    return course, name, course.exercise(name), course.solution(name)
 
 
 def none(faults):
@@ -48,72 +38,52 @@ def none(faults):
         pytest.fail("\n".join(found), pytrace=False)
 
 
-def test_both_courses_are_found():
-    assert {label.split("/")[0] for label in LABELS} == set(ROOTS)
+def test_every_file_is_in_a_lesson_and_every_name_has_its_files():
+    named = {f"{COURSE.lesson_of(name).topic}/{name}.py" for name in COURSE.exercise_names}
+    for folder in (ROOT / "exercises", ROOT / "solutions"):
+        assert {path.relative_to(folder).as_posix() for path in folder.glob("*/*.py")} == named
 
 
-@every_course
-def test_every_file_is_in_a_lesson_and_every_name_has_its_files(root):
-    course = catalog.load(ROOTS[root])
-    named = {f"{course.lesson_of(name).topic}/{name}.py" for name in course.exercise_names}
-    for folder in ("exercises", "solutions"):
-        here = ROOTS[root] / folder
-        assert {p.relative_to(here).as_posix() for p in here.glob("*/*.py")} == named
-
-
-@every_course
-def test_a_lesson_has_at_most_five_core_exercises_or_more_short_ones(root):
-    course = catalog.load(ROOTS[root])
-    for lesson in course.lessons:
-        core = {n: e.minutes for n in lesson.exercise_names if (e := course.exercise(n)).core}
-        assert len(core) <= 5 or sum(core.values()) <= 65, f"{lesson.slug}: {core}"
-
-
-@every_course
-def test_no_two_exercises_of_a_lesson_share_a_title(root):
-    """A title leads to its task: the link goes to the first heading of this text."""
-    course = catalog.load(ROOTS[root])
-    for lesson in course.lessons:
-        titles = [catalog.anchor(course.card(name).title) for name in lesson.exercise_names]
-        assert len(set(titles)) == len(titles), lesson.slug
+@pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.slug)
+def test_lessons(lesson):
+    """At most five core exercises or more short ones, a title for each that leads to it, one voice."""
+    core = {n: e.minutes for n in lesson.exercise_names if (e := COURSE.exercise(n)).core}
+    assert len(core) <= 5 or sum(core.values()) <= 65, core
+    titles = [catalog.anchor(COURSE.card(name).title) for name in lesson.exercise_names]
+    assert len(set(titles)) == len(titles)
+    assert not texts.faults(lesson.source.read_text(encoding="utf-8"))
 
 
 @every_exercise
-def test_form(label):
-    _, _, exercise, solution = _found(label)
-    none(laws.form(exercise, solution))
+def test_form(name):
+    none(laws.form(COURSE.exercise(name), COURSE.solution(name)))
 
 
 @every_exercise
-def test_starter_is_not_attempted_and_fails(label):
-    _, _, exercise, _ = _found(label)
-    none(laws.starter(exercise))
+def test_starter_is_not_attempted_and_fails(name):
+    none(laws.starter(COURSE.exercise(name)))
 
 
 @every_exercise
-def test_right_answers_pass(label):
-    _, _, exercise, solution = _found(label)
-    none(laws.right_answers(exercise, solution))
+def test_right_answers_pass(name):
+    none(laws.right_answers(COURSE.exercise(name), COURSE.solution(name)))
 
 
 @functools.cache
-def _mistakes(label):
+def _mistakes(name):
     """The faults of the law on mistakes, and the checks that reject one; `make proof` goes on after it."""
-    course, name, _, _ = _found(label)
     rejecting = set()
-    return list(laws.mistakes(course, name, rejecting, whole=False)), rejecting
+    return list(laws.mistakes(COURSE, name, rejecting, whole=False)), rejecting
 
 
 @every_exercise
-def test_mistakes_are_rejected_first_by_the_check_that_they_name(label):
-    none(_mistakes(label)[0])
+def test_mistakes_are_rejected_first_by_the_check_that_they_name(name):
+    none(_mistakes(name)[0])
 
 
 @every_exercise
-def test_mutants_are_rejected_and_every_check_rejects_something(label):
-    course, name, _, _ = _found(label)
-    rejecting = set(_mistakes(label)[1])
-    none(laws.mutations(course, name, rejecting, SAMPLE))
+def test_mutants_are_rejected_and_every_check_rejects_something(name):
+    none(laws.mutations(COURSE, name, set(_mistakes(name)[1]), SAMPLE))
 
 
 # --- the same for everybody, every time --------------------------------------------------------------
@@ -164,9 +134,9 @@ def odd_session(tmp_path, monkeypatch):
         random.setstate(kept[3])
 
 
-@pytest.mark.parametrize("label", [label for label in LABELS if _found(label)[2].core])
-def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(label, tmp_path, monkeypatch):
-    _, _, exercise, solution = _found(label)
+@pytest.mark.parametrize("name", [name for name in COURSE.exercise_names if COURSE.exercise(name).core])
+def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(name, tmp_path, monkeypatch):
+    exercise, solution = COURSE.exercise(name), COURSE.solution(name)
     answers = [solution.reference, *(edited(solution, exercise, m) for m in solution.mistakes[:1])]
     usual = [as_text(attempt.grade(exercise, answer)) for answer in answers]
     with odd_session(tmp_path, monkeypatch) as now:
@@ -178,12 +148,6 @@ def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(label, tmp_p
 
 
 # --- the laws can be broken ---------------------------------------------------------------------------
-
-
-@every_course
-def test_lessons_are_in_the_voice_of_the_course(root):
-    for lesson in catalog.load(ROOTS[root]).lessons:
-        assert not texts.faults(lesson.source.read_text(encoding="utf-8")), lesson.source.name
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +11,6 @@ from course_utils import cli
 from course_utils.lessons import catalog
 from course_utils.proving import around, bench, laws, mutants
 from tests.files import write
-
-TOY = Path(__file__).parent / "toy_course"
 
 
 def described(source, name=None):
@@ -363,8 +360,8 @@ def test_code_that_a_cell_does_not_show_whole_is_a_fault(course):
     assert [one.partition(", ")[0][-13:] for one in lines] == ["99 characters", "89 characters"], lines
 
 
-def test_the_sample_is_the_same_on_every_run():
-    with bench.Bench(TOY, "running_centre") as one:
+def test_the_sample_is_the_same_on_every_run(course):
+    with bench.Bench(course(), "ramp") as one:
         sample = one.sample(10)
         assert sample == one.sample(10) == one.sample(20)[:10]
         assert len({m.description for m in sample}) == 10

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from course_utils.exercise import Exercise, expect
 
-exercise = Exercise(minutes=5, hints=["`Tensor.mean`"])
+exercise = Exercise(minutes=5, hints=["What is the mean of `x`?", "`Tensor.mean`", "Take it away from each."])
 
 
 @exercise.starter
