@@ -1,5 +1,6 @@
-"""Files that tests are made of."""
+"""Files that tests are made of, and what files import."""
 
+import ast
 from pathlib import Path
 
 
@@ -9,3 +10,20 @@ def write(root: Path, files: dict[str, str]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
     return root
+
+
+def imported(text: str) -> set[str]:
+    """The modules that a text imports anywhere in it, for more than its annotations."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        waiting += ast.iter_child_nodes(node)
+    return found

@@ -54,8 +54,7 @@ def root(tmp_path):
     """A course of one lesson with one exercise."""
     lesson = "# Numbers\n\n```{exercise} double\n```\n"
     yield write(
-        tmp_path,
-        {"notebooks/source/01_numbers.md": lesson, EXERCISE_FILE: EXERCISE, SOLUTION_FILE: SOLUTION},
+        tmp_path, {"notebooks/source/01_numbers.md": lesson, EXERCISE_FILE: EXERCISE, SOLUTION_FILE: SOLUTION}
     )
     for name in [n for n in sys.modules if n.startswith(("exercises.numbers", "solutions.numbers"))]:
         del sys.modules[name]

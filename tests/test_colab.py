@@ -6,7 +6,6 @@ is a recorder. What it fetches is a local repository made of the files that are 
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -30,7 +29,7 @@ from course_utils.lessons import catalog
 from course_utils.lessons.build import kernel_environment
 from course_utils.lessons.notebook_files import make_steady
 from course_utils.lessons.source import SETUP, colab_badge, colab_cell, notebook_of, role
-from tests.files import write
+from tests.files import imported, write
 
 ROOT = Path(__file__).resolve().parent.parent
 ADDRESS = "https://github.com/someone/inside-out"
@@ -372,23 +371,6 @@ def test_needs_are_all_that_a_notebook_imports():
         names = {name.partition(".")[0] for cell in cells for name in imported(without_options(cell))}
         outside |= names - set(sys.stdlib_module_names) - {"course_utils"}
     assert outside - THERE - OPTIONAL == set(NEEDS)
-
-
-def imported(text: str) -> set[str]:
-    """The modules that a text imports anywhere in it, for more than its annotations."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(text)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            waiting += node.orelse
-            continue
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-        waiting += ast.iter_child_nodes(node)
-    return found
 
 
 def modules(parts: list[str]) -> list[Path]:

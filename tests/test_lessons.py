@@ -18,12 +18,7 @@ from tests.files import write
 from course_utils.lessons import build, catalog, freshness, glossary
 from course_utils.lessons.build import run_build
 from course_utils.lessons.catalog import CourseError
-from course_utils.lessons.notebook_files import (
-    MOST_BYTES,
-    STEADY,
-    steady,
-    write_notebook,
-)
+from course_utils.lessons.notebook_files import MOST_BYTES, STEADY, steady, write_notebook
 from course_utils.lessons.source import notebook_of
 
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"

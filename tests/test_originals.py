@@ -83,8 +83,4 @@ print(x.is_contiguous(), x.data_ptr(), x.untyped_storage().data_ptr(), torch.equ
 
 def test_what_was_changed_before_the_first_check_is_put_away_for_it():
     ran = subprocess.run([sys.executable, "-c", PATCHED_BEFORE], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == [
-        "False True True torch.Size([3, 2])",
-        "True []",
-        "True 1 1 True",
-    ]
+    assert ran.stdout.splitlines() == ["False True True torch.Size([3, 2])", "True []", "True 1 1 True"]

@@ -215,20 +215,6 @@ def test_lines_keep_their_numbers_beside_magics(answer):
     assert (frame.filename, frame.lineno, frame.line) == ("cell 1", 6, "return 1 / 0  # here")
 
 
-def test_ipython_is_imported_only_for_magics(tmp_path):
-    """In a process of its own: this one may have imported it for another reason."""
-    import subprocess
-    import sys
-
-    read(tmp_path, "import torch\nx = '%d' % 1\ny = '?'", "def answer(): return '!ls'")
-    script = (
-        "import sys, pathlib\nfrom course_utils.grading import answers\n"
-        f"assert answers.read(pathlib.Path({str(tmp_path / 'notebook.ipynb')!r})).recipe('answer')\n"
-        "assert 'IPython' not in sys.modules and 'nbformat' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
-
-
 # --- cells that are not Python -----------------------------------------------------------------------
 
 
