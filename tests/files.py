@@ -3,6 +3,37 @@
 import ast
 from pathlib import Path
 
+FLIP_ROWS = '''"""Rows upside down
+
+Return the rows of a matrix in reverse order.
+"""
+
+import torch
+
+from course_utils.exercise import Exercise, expect
+
+exercise = Exercise(minutes=5, hints=["`Tensor.flip` takes dimensions."])
+
+
+@exercise.starter
+def flip_rows(x):
+    """(m, n) -> (m, n)"""
+    raise NotImplementedError
+
+
+@exercise.check
+def right_values(flip_rows):
+    """The last row comes first"""
+    x = torch.arange(6).reshape(3, 2)
+    expect.equal(flip_rows(x), torch.tensor([[4, 5], [2, 3], [0, 1]]))
+'''
+FLIPPED = '''"""`flip(0)` reverses the first dimension."""
+
+
+def flip_rows(x):
+    return x.flip(0)
+'''
+
 
 def write(root: Path, files: dict[str, str]) -> Path:
     """Writes texts by their paths below `root`, which is returned; folders are made."""

@@ -271,18 +271,6 @@ def test_the_same_notebook_gives_the_same_result_and_the_record_is_left_alone(tm
     assert not (tmp_path / "record.jsonl").exists()
 
 
-def test_a_bar_only_on_a_terminal(tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    paths = [notebook(tmp_path / f"{i}.ipynb", IMPORTS, *RIGHT.values()) for i in range(2)]
-    for stream, count, shown in ((Terminal(), 2, True), (Terminal(), 1, False), (io.StringIO(), 2, False)):
-        monkeypatch.setattr(sys, "stderr", stream)
-        grade(*paths[:count])
-        assert ("2 of 2" in stream.getvalue()) == shown
-
-
 # A prediction, a function, a class, one with isolated checks and one with checks on ranks.
 KINDS = ("predict_strides", "sliding_windows", "mini_module", "set_seed", "ring_all_reduce")
 

@@ -177,23 +177,37 @@ def test_close_allows_the_rounding_of_the_dtype_and_no_more():
     expect.close(torch.zeros(0), torch.zeros(0, dtype=torch.float64))
 
 
-def test_storage():
-    x = torch.arange(6.0)
-    expect.same_storage(x[::2], x)
-    expect.own_storage(x.clone(), x)
-    assert message(expect.same_storage, x.clone(), x, of="`x`") == [
-        "the result has a storage of its own, of 24 bytes: its elements were copied",
-        "expected: it shares the storage of `x`",
-    ]
-    assert "shares the storage" in message(expect.own_storage, x.view(2, 3), x)[0]
-    assert "expected a tensor" in message(expect.same_storage, [1], x)[0]
+X = torch.arange(6.0)
+LEAF = torch.ones(2, requires_grad=True)
 
 
-def test_strides_of_single_elements_do_not_matter():
-    expect.strides(torch.empty_strided((1, 3), (77, 1)), (3, 1))
-    lines = message(expect.strides, torch.zeros(2, 3).t(), (2, 1))
-    assert lines == ["the strides of the result are (1, 3), expected (2, 1)"]
-    message(expect.strides, torch.zeros(2, 3), (3, 1, 1))
+@pytest.mark.parametrize(
+    ("assertion", "right", "wrong", "lines"),
+    [
+        (expect.same_storage, (X[::2], X), (X.clone(), X),
+         ["the result has a storage of its own, of 24 bytes: its elements were copied",
+          "expected: it shares the storage of the argument"]),
+        (expect.same_storage, (X, X), ([1], X), ["the result is a list, expected a tensor"]),
+        (expect.own_storage, (X.clone(), X), (X.view(2, 3), X), None),
+        # Strides of single elements do not matter.
+        (expect.strides, (torch.empty_strided((1, 3), (77, 1)), (3, 1)), (torch.zeros(2, 3).t(), (2, 1)),
+         ["the strides of the result are (1, 3), expected (2, 1)"]),
+        (expect.strides, (X, (1,)), (torch.zeros(2, 3), (3, 1, 1)), None),
+        (expect.in_graph, (LEAF[:1],), (LEAF.detach()[:1],), None),
+        (expect.in_graph, (LEAF[:1],), (LEAF.detach()[:1].requires_grad_(),), None),
+        (expect.in_graph, (LEAF[:1],), ([LEAF],), None),
+        (expect.true, (True, "no"), ([], "it is empty", "expected: it is not"),
+         ["it is empty", "expected: it is not"]),
+        (expect.at_most, (5, 5, "graphs"), (math.nan, 1.0, "loss"), None),
+        (expect.at_most, (5, 5, "graphs"), (1_234_567, 1000, "kept for backward"),
+         ["kept for backward: 1,234,567, expected at most 1,000"]),
+        (expect.raises, (ValueError, lambda: int("x")), (ValueError, lambda: 3), None),
+    ],
+)  # fmt: skip
+def test_what_else_can_be_expected(assertion, right, wrong, lines):
+    assertion(*right)
+    found = message(assertion, *wrong)
+    assert found if lines is None else found == lines
 
 
 def test_unchanged():
@@ -231,33 +245,8 @@ def test_left_alone(change, told):
         raise KeyError
 
 
-def test_in_graph():
-    x = torch.ones(2, requires_grad=True)
-    expect.in_graph(x[:1])
-    assert "has left the graph" in message(expect.in_graph, x.detach()[:1], of="`x`")[0]
-    assert "has no `grad_fn`" in message(expect.in_graph, x.detach()[:1].requires_grad_(), of="`x`")[0]
-    assert "is a list, expected a tensor" in message(expect.in_graph, [x], of="`x`")[0]
-
-
-def test_conditions_and_limits():
-    expect.true(True, "no")
-    assert message(expect.true, [], "it is empty", "expected: it is not") == [
-        "it is empty",
-        "expected: it is not",
-    ]
-    expect.at_most(5, 5, "graphs")
-    assert message(expect.at_most, 1_234_567, 1000, "kept for backward", unit="bytes") == [
-        "kept for backward: 1,234,567 bytes, expected at most 1,000 bytes"
-    ]
-    message(expect.at_most, math.nan, 1.0, "loss")
-
-
 def test_raises():
-    error = expect.raises(ValueError, lambda: int("x"))
-    assert isinstance(error, ValueError)
-    assert message(expect.raises, ValueError, lambda: 3, what="`f(3)`") == [
-        "`f(3)` returned `3`, expected: it raises `ValueError`"
-    ]
+    assert isinstance(expect.raises(ValueError, lambda: int("x")), ValueError)
     with pytest.raises(TypeError):
         expect.raises(ValueError, lambda: len(3))
 

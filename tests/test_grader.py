@@ -498,23 +498,34 @@ def exercise_of(source):
     return exercise
 
 
+A_CLASS = """class M(nn.Module):
+    size = 3
+    def __init__(self):
+        super().__init__()
+    @property
+    def p(self):
+        return 1
+    @staticmethod
+    def s():
+        return 2
+    class Inner:
+        n = 1
+"""
+A_FUNCTION = """class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+    @staticmethod
+    def backward(ctx, g):
+        return g
+"""
 STARTERS = [
     ("def f(x, n=2):\n    raise NotImplementedError\n", "f"),
     ("@torch.no_grad()\ndef f(x):\n    raise NotImplementedError\n", "f"),
     ("def f():\n    return {'a': ..., 'b': ...}\n", "f"),
     ("def f(x, key=lambda v: v):\n    return sorted(x, key=key)\n", "f"),
-    (
-        "class M(nn.Module):\n    size = 3\n    def __init__(self):\n        super().__init__()\n"
-        "    @property\n    def p(self):\n        return 1\n"
-        "    @staticmethod\n    def s():\n        return 2\n"
-        "    class Inner:\n        n = 1\n",
-        "M",
-    ),
-    (
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n"
-        "    @staticmethod\n    def backward(ctx, g):\n        return g\n",
-        "F",
-    ),
+    (A_CLASS, "M"),
+    (A_FUNCTION, "F"),
 ]
 CHANGES = [
     (0, "n=2", "n=3"),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import random
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from course_utils.grading import attempt
 from course_utils.grading.report import as_text
 from course_utils.lessons import catalog
 from course_utils.proving import laws, texts
 from course_utils.proving.written import edited
+from tests.test_clean_room import STATE
 
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = catalog.load(ROOT)
@@ -89,62 +87,23 @@ def test_mutants_are_rejected_and_every_check_rejects_something(name):
 # --- the same for everybody, every time --------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def odd_session(tmp_path, monkeypatch):
-    """A reader's session in which little is as usual; gives a function that says what it is now."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEFT_BY_READER", "1")
-    kept = torch.get_default_dtype(), torch.get_num_threads(), torch.get_rng_state(), random.getstate()
-    precision = torch.get_float32_matmul_precision()
-    torch.set_default_dtype(torch.float64)
-    torch.set_num_threads(3)
-    torch.manual_seed(5)
-    random.seed(5)
-    torch.set_float32_matmul_precision("high")
-    torch.set_printoptions(precision=2)
-    torch.autograd.set_detect_anomaly(True)
-    hook = torch.nn.modules.module.register_module_forward_hook(lambda *args: None)
-    try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=True):
-            yield lambda: {
-                "default dtype": torch.get_default_dtype(),
-                "default device": torch.get_default_device(),
-                "threads": torch.get_num_threads(),
-                "torch's random state": torch.get_rng_state().tolist(),
-                "random state": random.getstate(),
-                "grad mode": torch.is_grad_enabled(),
-                "inference mode": torch.is_inference_mode_enabled(),
-                "autocast": torch.is_autocast_enabled("cpu"),
-                "anomaly detection": torch.is_anomaly_enabled(),
-                "precision of products": torch.get_float32_matmul_precision(),
-                "print options": str(torch.tensor(1 / 3)),
-                "folder": Path.cwd(),
-                "environment": dict(os.environ),
-                "global hooks": dict(torch.nn.modules.module._global_forward_hooks),
-                "torch.equal": torch.equal,
-            }
-    finally:
-        hook.remove()
-        torch.autograd.set_detect_anomaly(False)
-        torch.set_printoptions(profile="default")
-        torch.set_float32_matmul_precision(precision)
-        torch.set_default_dtype(kept[0])
-        torch.set_num_threads(kept[1])
-        torch.set_rng_state(kept[2])
-        random.setstate(kept[3])
+# Of what a reader may have set, by the names in `STATE`.
+ODD = ["default dtype", "threads", "matmul precision", "anomaly", "print options", "grad mode", "autocast"]
+ODD += ["torch's random state", "random state", "folder", "environment", "hooks on every module"]
 
 
 @pytest.mark.parametrize("name", [name for name in COURSE.exercise_names if COURSE.exercise(name).core])
-def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(name, tmp_path, monkeypatch):
+def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(name):
     exercise, solution = COURSE.exercise(name), COURSE.solution(name)
     answers = [solution.reference, *(edited(solution, exercise, m) for m in solution.mistakes[:1])]
     usual = [as_text(attempt.grade(exercise, answer)) for answer in answers]
-    with odd_session(tmp_path, monkeypatch) as now:
-        before = now()
+    with contextlib.ExitStack() as session:
+        for now, put, unusual, _ in map(STATE.get, ODD):
+            session.callback(put, now())
+            put(unusual)
         for answer, report in zip(answers, usual, strict=True):
             assert as_text(attempt.grade(exercise, answer)) == report
-            after = now()
-            assert [name for name in before if before[name] != after[name]] == []
+            assert [state for state in ODD if STATE[state][0]() != STATE[state][2]] == []
 
 
 # --- the laws can be broken ---------------------------------------------------------------------------

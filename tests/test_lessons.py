@@ -13,47 +13,15 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
-from tests.files import write
 
 from course_utils.lessons import build, catalog, freshness, glossary
 from course_utils.lessons.build import run_build
 from course_utils.lessons.catalog import CourseError
 from course_utils.lessons.notebook_files import MOST_BYTES, STEADY, steady, write_notebook
 from course_utils.lessons.source import notebook_of
+from tests.files import FLIP_ROWS, FLIPPED, write
 
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
-
-EXERCISE = '''"""Rows upside down
-
-Return the rows of a matrix in reverse order.
-"""
-
-import torch
-
-from course_utils.exercise import Exercise, expect
-
-exercise = Exercise(minutes=5, hints=["`Tensor.flip` takes dimensions."])
-
-
-@exercise.starter
-def flip_rows(x):
-    """(m, n) -> (m, n)"""
-    raise NotImplementedError
-
-
-@exercise.check
-def right_values(flip_rows):
-    """The last row comes first"""
-    x = torch.arange(6).reshape(3, 2)
-    expect.equal(flip_rows(x), torch.tensor([[4, 5], [2, 3], [0, 1]]))
-'''
-
-SOLUTION = '''"""`flip(0)` reverses the first dimension."""
-
-
-def flip_rows(x):
-    return x.flip(0)
-'''
 
 # With everything in it that differs from one run of a kernel to the next.
 LESSON = """---
@@ -116,8 +84,8 @@ progress()
 
 def make_course(root: Path, lesson: str = LESSON) -> Path:
     files = {
-        "exercises/shapes/flip_rows.py": EXERCISE,
-        "solutions/shapes/flip_rows.py": SOLUTION,
+        "exercises/shapes/flip_rows.py": FLIP_ROWS,
+        "solutions/shapes/flip_rows.py": FLIPPED,
         "notebooks/source/01_shapes.md": lesson,
     }
     return write(root, files)
@@ -494,6 +462,3 @@ def test_solved_is_written_and_nothing_else(copy_of_built, tmp_path):
     assert "x.flip(0)" in code(solved, "def flip_rows").source
     assert not any(cell.outputs for cell in solved.cells if cell.cell_type == "code")
     assert (copy_of_built / "notebooks" / "01_shapes.ipynb").read_text() == shipped
-
-
-# --- Colab -----------------------------------------------------------------------------------------------

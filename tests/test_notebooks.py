@@ -21,7 +21,7 @@ from course_utils.lessons.freshness import strays, why_stale
 from course_utils.lessons.notebook_files import MOST_BYTES
 from course_utils.lessons.source import CHECK, role
 from course_utils.reader.record import open_record
-from tests.files import write
+from tests.files import FLIP_ROWS, FLIPPED, write
 
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
 COURSE = catalog.load(Path(__file__).resolve().parent.parent)
@@ -149,27 +149,6 @@ def test_solved(lesson, tmp_path):
 
 # --- the tests above can fail -------------------------------------------------------------------------
 
-EXERCISE = '''"""Twice
-
-Return the double of `x`.
-"""
-
-from course_utils.exercise import Exercise, expect
-
-exercise = Exercise(minutes=1, hints=["Add it to itself."])
-
-
-@exercise.starter
-def twice(x):
-    raise NotImplementedError
-
-
-@exercise.check
-def of_three(twice):
-    """Three becomes six"""
-    expect.equal(twice(3), 6)
-'''
-
 LESSON = """---
 reading: 1
 ---
@@ -187,7 +166,7 @@ from course_utils import check
 print("stored", DEVICE)
 ```
 
-```{exercise} twice
+```{exercise} flip_rows
 ```
 
 ```{code-cell}
@@ -203,8 +182,8 @@ print("process", os.getpid())
 def small(tmp_path) -> Course:
     """A course of one exercise whose solution is wrong."""
     files = {
-        "exercises/small/twice.py": EXERCISE,
-        "solutions/small/twice.py": '"""Wrong."""\n\n\ndef twice(x):\n    return x * x\n',
+        "exercises/small/flip_rows.py": FLIP_ROWS,
+        "solutions/small/flip_rows.py": FLIPPED.replace("flip(0)", "flip(1)"),
         "notebooks/source/01_small.md": LESSON,
     }
     return catalog.load(write(tmp_path / "course", files))
@@ -230,7 +209,7 @@ def test_a_wrong_stored_output_is_found(small, tmp_path):
 
 def test_a_wrong_solution_is_found(small, tmp_path):
     states, printed = solve(small, small.lessons[0], tmp_path)
-    assert states == {"twice": "wrong"}
-    assert "twice: not yet" in printed["twice"]
+    assert states == {"flip_rows": "wrong"}
+    assert "flip_rows: not yet" in printed["flip_rows"]
     executed = (tmp_path / "executed.ipynb").read_text()
     assert "stored cpu" in executed

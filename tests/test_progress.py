@@ -93,6 +93,8 @@ def test_lab_opens_where_the_reader_stopped(record):
         (["lab", "--fresh", "compil"], "did you mean 12_compile?"),
         (["check", "--jobs", "0", "x.ipynb"], "wanted a number from 1 on, given '0'"),
         (["check"], "For help: course check --help"),
+        (["build", "--check", "--force"], "--help"),
+        (["lab", "--port", "x"], "--help"),
     ],
 )
 def test_errors_say_what_to_type(given, said, capsys):

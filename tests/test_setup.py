@@ -15,8 +15,6 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from course_utils import cli
-
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DIRECT = [Requirement(line) for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]]]
@@ -219,15 +217,3 @@ def test_ci_says_what_it_cannot_install(machine, tmp_path):
 def test_the_command_starts_without_torch_and_jupyter():
     code = "import sys, course_utils.cli; print(*{'torch', 'jupyterlab', 'nbformat'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "\n"
-
-
-@pytest.mark.parametrize(
-    "words", ["grade", "check", "check a --jobs 0", "build --check --force", "lab --port x"]
-)
-def test_what_is_not_a_command_is_exit_code_2(words, capsys):
-    try:
-        code = cli.main(words.split())
-    except SystemExit as ended:
-        code = ended.code
-    said = capsys.readouterr()
-    assert code == 2 and "course" in said.out + said.err and "--help" in said.out + said.err

@@ -38,15 +38,13 @@ def centre(x):
         except BaseException:
             pass
 
-=== native_code: timed out: line 4 of cell 2
+=== native_code: timed out: line 3 of cell 2
 import itertools
-
 def centre(x):
     return sum(itertools.repeat(0))
 
 === signals_caught: timed out
 import signal
-
 def centre(x):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
@@ -56,7 +54,6 @@ def centre(x):
 
 === alarm_cancelled: timed out
 import signal
-
 def centre(x):
     signal.setitimer(signal.ITIMER_REAL, 0)
     while True:
@@ -85,32 +82,27 @@ def centre(x):
 
 === exits_at_once: died: exit code 0
 import os
-
 def centre(x):
     os._exit(0)
 
 === segfault: died: SIGSEGV
 import ctypes
-
 def centre(x):
     ctypes.string_at(0)
 
 === kills_its_group: died: SIGKILL
 import os
-
 def centre(x):
     os.killpg(0, 9)
 
 === closes_every_descriptor: died
 import os
-
 def centre(x):
     os.closerange(0, 1000)
     return x
 
 === endless_recursion: died or raised
 import sys
-
 def centre(x):
     sys.setrecursionlimit(10**9)
     return sorted([x], key=centre)
@@ -123,7 +115,6 @@ def centre(x):
 
 === exit_in_a_call: raised: SystemExit
 import sys
-
 def centre(x):
     sys.exit(0)
 
@@ -158,7 +149,6 @@ def centre(x):
 
 === ends_whoever_unpickles_it: raised: Trap
 import os
-
 class Trap(ValueError):
     def __reduce__(self):
         return os._exit, (0,)
@@ -173,7 +163,6 @@ def centre(x):
 
 === says_that_it_could_not_be_checked: raised: Odd
 from course_utils.exercise import expect
-
 class Odd(expect.CannotCheck, expect.Mismatch):
     lines, seconds, symptom = [1, None], "soon", {}
 
@@ -184,7 +173,6 @@ def centre(x):
 
 === kills_its_parent: died
 import os
-
 def centre(x):
     os.kill(os.getppid(), 9)
     while True:
@@ -192,7 +180,6 @@ def centre(x):
 
 === stops_its_parent: timed out
 import os
-
 def centre(x):
     os.kill(os.getppid(), 19)
     while True:
@@ -201,7 +188,6 @@ def centre(x):
 === shared_memory_that_stays: died: SIGKILL
 from multiprocessing import shared_memory
 import os
-
 def centre(x):
     kept = shared_memory.SharedMemory(create=True, size=1000)
     os.kill(os.getpid(), 9)
@@ -210,7 +196,6 @@ def centre(x):
 
 === forty_gigabytes: raised
 import torch
-
 def centre(x):
     return torch.ones(10**10)
 
@@ -224,7 +209,6 @@ def centre(x):
 
 === many_processes: died or timed out
 import os, time
-
 def centre(x):
     for _ in range(100):
         if os.fork() == 0:
@@ -242,7 +226,6 @@ def centre(x):
 
 === thread_that_stays: passed
 import threading, time
-
 def centre(x):
     threading.Thread(target=time.sleep, args=(600,)).start()
     return x - x.mean()
@@ -251,7 +234,6 @@ def centre(x):
 import threading, time
 import torch
 from course_utils.exercise import expect
-
 def meddle():
     while True:
         torch.isclose = lambda a, b, **_: torch.ones(a.shape, dtype=torch.bool)
@@ -265,21 +247,18 @@ def centre(x):
 
 === raw_thread: passed
 import _thread, time
-
 def centre(x):
     _thread.start_new_thread(time.sleep, (600,))
     return x - x.mean()
 
 === process_that_stays: passed
 import subprocess, sys
-
 def centre(x):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     return x - x.mean()
 
 === daemon: passed
 import os, time
-
 def centre(x):
     if os.fork() == 0:
         os.setsid()
@@ -292,13 +271,11 @@ def centre(x):
 
 === two_results: wrong
 import os
-
 def centre(x):
     return x - x.mean() if os.fork() == 0 else x
 
 === endless_lines: raised
 from course_utils.exercise import expect
-
 def centre(x):
     raise expect.Mismatch(*["no " * 10_000] * 1_000)
 
@@ -314,14 +291,12 @@ def centre(x):
 
 === torch_replaced: wrong: `torch.isclose`
 import torch
-
 def centre(x):
     torch.isclose = lambda a, b, **_: torch.ones(a.shape, dtype=torch.bool)
     return torch.zeros_like(x)
 
 === tensor_replaced: wrong: torch.Tensor
 import torch
-
 def centre(x):
     torch.Tensor.__invert__ = lambda self: torch.zeros(3, dtype=torch.bool)
     torch.Tensor.any = lambda self: torch.tensor(False)
@@ -329,14 +304,12 @@ def centre(x):
 
 === expect_replaced: wrong: `course_utils.exercise.expect.equal`
 from course_utils.exercise import expect
-
 def centre(x):
     expect.equal = lambda *_, **__: expect.looked()
     return x
 
 === mismatch_replaced: wrong: `course_utils.exercise.expect.Mismatch`
 from course_utils.exercise import expect
-
 def centre(x):
     expect.Mismatch = expect.CannotCheck
     return x
@@ -344,7 +317,6 @@ def centre(x):
 === grading_replaced: wrong: `course_utils.grading.
 import contextlib
 from course_utils.grading import attempt, check_run, clean_room
-
 def fake(check, *_, **__):
     return check_run.Outcome(check.name, check.title, "passed", looks=1)
 
@@ -354,21 +326,18 @@ def centre(x):
 
 === other_defaults: wrong
 from course_utils.exercise import expect
-
 def centre(x):
     expect.equal.__kwdefaults__["atol"] = expect.equal.__kwdefaults__["rtol"] = 1e9
     return x
 
 === builtins_replaced: wrong: `builtins.bool`
 import builtins
-
 def centre(x):
     builtins.bool = lambda *_: False
     return x
 
 === through_the_caller: wrong: `expect`
 import sys
-
 class Nothing:
     @staticmethod
     def equal(*_, **__):
@@ -381,7 +350,6 @@ def centre(x):
 
 === default_device: wrong: the default device
 import torch
-
 def centre(x):
     torch.set_default_device("meta")
     return torch.empty(x.shape, dtype=x.dtype, device="meta")
@@ -389,7 +357,6 @@ def centre(x):
 === changed_defaults: wrong
 import os, random, sys
 import torch
-
 def centre(x):
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
@@ -401,7 +368,6 @@ def centre(x):
 
 === environment: wrong
 import os, sys, resource, tempfile
-
 def centre(x):
     folder = tempfile.mkdtemp()
     os.chdir(folder)
@@ -414,7 +380,6 @@ def centre(x):
 
 === modules_gone: died
 import sys
-
 def centre(x):
     for name in list(sys.modules):
         if name.startswith(("torch", "course")):
@@ -424,7 +389,6 @@ def centre(x):
 === spoils_what_comes_after: died
 import sys
 import torch
-
 def centre(x):
     torch.nn.Parameter.__new__ = None
     torch.nn.modules.module.Module.register_parameter = None
@@ -436,7 +400,6 @@ def centre(x):
 
 === subclass_that_agrees: wrong
 import torch
-
 class Agrees(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -450,7 +413,6 @@ def centre(x):
 === mode_left_on: wrong: the modes of torch
 import torch
 from torch.overrides import TorchFunctionMode
-
 class Agrees(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.isclose:
@@ -463,7 +425,6 @@ def centre(x):
 
 === object_that_agrees: wrong
 import torch
-
 class Agrees:
     shape, dtype, device = torch.Size([3]), torch.float32, torch.device("cpu")
     __class__ = property(lambda self: torch.Tensor)
@@ -504,7 +465,6 @@ def centre(x):
 === makes_later_checks_pass: wrong or raised
 import sys
 import torch
-
 def centre(x):
     for name in list(sys.modules):
         if name.startswith("exercises."):
@@ -515,7 +475,6 @@ def centre(x):
 === sends_its_own_result: died
 import gc, os, pickle, socket
 from course_utils.grading.check_run import Outcome
-
 def centre(x):
     outcome = pickle.dumps(Outcome("values", "", "passed", looks=1))
     for fd in range(3, 64):
