@@ -14,7 +14,7 @@ import jsonschema
 import psutil
 import pytest
 
-from course_utils.grading import attempt, command
+from course_utils.grading import command
 from course_utils.lessons import catalog
 from course_utils.processes import client, workers
 from tests.hostile.answers import HOSTILE
@@ -106,15 +106,6 @@ def test_wrong_answers_are_told_by_a_check_and_a_symptom_or_the_line_that_raised
     text = table(path)
     assert "✗ centre    wrong    0/2  The result is the negative of what was expected.\n" in text
     assert "✗ scale     wrong    0/2  It multiplies" in text
-
-
-def test_demonstrations_do_not_run(tmp_path):
-    left = tmp_path / "left"
-    cells = [f"open({str(left)!r}, 'w')", "import time\ntime.sleep(600)", "1 / 0", "import missing_library"]
-    path = notebook(tmp_path / "a.ipynb", *cells, IMPORTS, *RIGHT.values(), "input()", "raise SystemExit")
-    exit_code, _ = grade(path)
-    assert exit_code == 0
-    assert not left.exists()
 
 
 @pytest.mark.parametrize(
@@ -243,21 +234,6 @@ def test_what_dies_with_the_server_of_all_is_graded_again(tmp_path, monkeypatch)
     monkeypatch.setattr(workers.Worker, "call", meanwhile)
     _, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
     assert killed and states(graded) == ALL_PASSED
-
-
-def test_results_are_written_as_they_come(tmp_path, monkeypatch):
-    paths = [notebook(tmp_path / f"{i}.ipynb", IMPORTS, RIGHT["centre"]) for i in range(3)]
-    seen, real = [], attempt.report
-
-    def noting(given, *args, **options):
-        seen.append(out.getvalue().count('"notebook":'))
-        return real(given, *args, **options)
-
-    monkeypatch.setattr(attempt, "report", noting)
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        command.run(paths, True, 1)
-    assert seen[0] == 0 and seen[-1] >= 1
-    assert len(json.loads(out.getvalue())["notebooks"]) == 3
 
 
 def test_the_same_notebook_gives_the_same_result_and_the_record_is_left_alone(tmp_path, monkeypatch):

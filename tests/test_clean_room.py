@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 
@@ -185,33 +184,6 @@ def test_what_an_answer_enters_and_never_leaves_ends_with_the_check(enter):
     x.sin().sum().backward()
     assert COUNTED == []
     assert x.grad.device.type == "cpu"
-
-
-def test_rooms_nest():
-    with clean_room() as outer:
-        with clean_room() as inner:
-            torch.manual_seed(1)
-            torch.set_default_dtype(torch.float64)
-        assert torch.get_default_dtype() == torch.float32
-    assert outer.disturbed == inner.disturbed == []
-
-
-def test_in_another_thread_handlers_are_left_alone():
-    failed = []
-
-    def visit():
-        try:
-            with clean_room():
-                torch.rand(1)
-        except BaseException as error:
-            failed.append(error)
-
-    before = signal.getsignal(signal.SIGINT)
-    thread = threading.Thread(target=visit)
-    thread.start()
-    thread.join()
-    assert not failed
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 # --- functions that decide a check -------------------------------------------------------------------------

@@ -205,11 +205,3 @@ def test_a_wrong_stored_output_is_found(small, tmp_path):
     assert done.returncode == 1
     assert "Cell outputs differ" in done.stdout
     assert "2 failed, 3 passed" in done.stdout
-
-
-def test_a_wrong_solution_is_found(small, tmp_path):
-    states, printed = solve(small, small.lessons[0], tmp_path)
-    assert states == {"flip_rows": "wrong"}
-    assert "flip_rows: not yet" in printed["flip_rows"]
-    executed = (tmp_path / "executed.ipynb").read_text()
-    assert "stored cpu" in executed

@@ -8,7 +8,6 @@ import pytest
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
 from course_utils.grading.check_run import Outcome
 from course_utils.grading.report import Note, Report, colour, symbol
-from course_utils.lessons.catalog import Solution
 
 
 def report(*states: str, **more) -> Report:
@@ -99,18 +98,6 @@ def test_an_error_that_was_raised_at_one_line_in_every_check_is_told_once():
     assert repr(one).count("ValueError: no") == 1
     assert repr(one).count("ValueError: another") == 1
     assert repr(one).count("Line ") == 4
-
-
-def test_a_pass_folds_out_why_and_the_code(tmp_path):
-    one = report(
-        PASSED,
-        solution=Solution("Because `x[-1]` is a view.", len, [], "def last_row(x): ...\n", tmp_path, [], {}),
-    )
-    html = one._repr_html_()
-    assert html.count("<details") == 2
-    assert "<details open" not in html
-    assert "Because x[-1] is a view." in readable(html)
-    assert "def last_row(x): ..." in readable(html)
 
 
 def test_a_report_takes_its_text_colour_from_the_page():

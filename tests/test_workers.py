@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import ctypes
-import functools
 import itertools
 import linecache
 import os
@@ -595,22 +594,6 @@ def test_shut_down_ends_everything():
     assert isolated(double, 5, deadline=LONG).value == 10
 
 
-def test_a_forked_copy_of_the_client_has_a_server_of_its_own():
-    ours = server_pid()
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        value = isolated(double, 21, deadline=LONG).value
-        os.write(write, f"{value} {server_pid() == ours}".encode())
-        client.shut_down()
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        assert answer.read() == "42 False"
-    os.waitpid(pid, 0)
-    assert (isolated(double, 1, deadline=LONG).value, server_pid()) == (2, ours)
-
-
 def notes_and_hangs(path):
     note_pid(path)
     hangs()
@@ -665,15 +648,6 @@ def test_output_can_be_followed(tmp_path):
     assert (result.state, "".join(heard), result.output) == ("returned", "first\nsecond\n", "first\nsecond\n")
 
 
-def test_a_function_that_keeps_its_results_travels_with_its_settings():
-    namespace = {"__name__": "__main__", "functools": functools}
-    fib = "def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)"
-    exec(f"@functools.lru_cache(maxsize=40, typed=True)\n{fib}", namespace)
-    fib = namespace["fib"]
-    assert isolated(fib, 60, deadline=LONG).value == 1548008755920
-    assert isolated(lambda: fib.cache_parameters(), deadline=LONG).value == {"maxsize": 40, "typed": True}
-
-
 # --- what may fail here -----------------------------------------------------------------------------------
 
 
@@ -688,22 +662,6 @@ def test_a_server_that_cannot_start_says_why(monkeypatch, tmp_path):
         monkeypatch.undo()
         client.shut_down()
     assert isolated(double, 1, deadline=LONG).value == 2
-
-
-def test_a_worker_that_cannot_be_started_says_why_and_the_next_one_can(monkeypatch, tmp_path):
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    client.shut_down()
-    assert isolated(double, 1, deadline=LONG).value == 2
-    folder.rename(tmp_path / "away")
-    try:
-        with pytest.raises(WorkersError, match="no process could be started: .*No such file"):
-            isolated(double, 1, deadline=LONG)
-        (tmp_path / "away").rename(folder)
-        assert isolated(double, 1, deadline=LONG).value == 2
-    finally:
-        client.shut_down()
 
 
 def test_a_server_killed_before_it_forked_costs_one_more_attempt():

@@ -23,7 +23,6 @@ class Hostile:
 # Above each answer its name, its state and what is said.
 ANSWERS = r"""
 # --- never comes back ---
-
 === endless_loop: timed out: line 2 of cell 2
 def centre(x):
     while True:
@@ -79,7 +78,6 @@ def centre(x):
     raise Slow
 
 # --- ends its process ---
-
 === exits_at_once: died: exit code 0
 import os
 def centre(x):
@@ -112,7 +110,6 @@ def centre(x):
     return centre(x)
 
 # --- leaves by the side door ---
-
 === exit_in_a_call: raised: SystemExit
 import sys
 def centre(x):
@@ -170,7 +167,6 @@ def centre(x):
     raise Odd
 
 # --- ends or stops others ---
-
 === kills_its_parent: died
 import os
 def centre(x):
@@ -193,7 +189,6 @@ def centre(x):
     os.kill(os.getpid(), 9)
 
 # --- takes too much ---
-
 === forty_gigabytes: raised
 import torch
 def centre(x):
@@ -223,7 +218,6 @@ def centre(x):
     return x
 
 # --- stays on ---
-
 === thread_that_stays: passed
 import threading, time
 def centre(x):
@@ -280,7 +274,6 @@ def centre(x):
     raise expect.Mismatch(*["no " * 10_000] * 1_000)
 
 # --- changes what decides ---
-
 === operator_overridden: wrong
 import torch
 kept = torch.library.Library("aten", "IMPL")
@@ -397,7 +390,6 @@ def centre(x):
     return x
 
 # --- lies ---
-
 === subclass_that_agrees: wrong
 import torch
 class Agrees(torch.Tensor):
@@ -442,7 +434,6 @@ def centre(x):
     return Agrees()
 
 # --- forges ---
-
 === forged_report: died
 import json, os, pickle
 from course_utils.grading.check_run import Outcome
