@@ -256,7 +256,7 @@ def test_the_graph_is_the_live_one_and_its_steps_are_those_of_backward(shown, no
     ways = [(name, type(to).__name__) for name, node in nodes.items() for to, _ in node.next_functions]
     boxes, edges, _ = picture(graph)
     names = {key: words.split()[0] for key, words in boxes.items()}
-    assert Counter(names.values()) == Counter(nodes)
+    assert sorted(names.values()) == sorted(nodes)
     assert Counter((names[a], names[b]) for a, b in edges) == Counter(ways)
     assert f"AccumulateGrad x {tuple(made['x'].shape)}" in " ".join(boxes.values())
     made["y"].backward()
@@ -401,7 +401,7 @@ def test_a_still_is_shown_in_its_size(code, notebook, shown):
 
 
 LEAST = {
-    "graph": 24,
+    "graph": 18,
     "write": 28,
     "checkpoints": 18,
     "compiled": 30,
