@@ -15,10 +15,6 @@ def nothing(model, batch, loss_fn):
     return []
 
 
-def test_names_in_any_order_and_one_of_several():
-    patients.examine("find", lambda *_: ["b", "c"], {"a model": (HEAD, ["c or d", "b"])})
-
-
 @pytest.mark.parametrize(
     ("came", "told"),
     [
@@ -26,7 +22,6 @@ def test_names_in_any_order_and_one_of_several():
         (["a", "b"], "Found without reason: `b`."),
         (["a", "a"], "Found twice: `a`."),
         ("a", ""),
-        (None, ""),
         ([1], ""),
     ],
 )
@@ -34,6 +29,8 @@ def test_what_is_missing_or_too_much_is_said(came, told):
     with pytest.raises(expect.Mismatch) as caught:
         patients.examine("find", lambda *_: came, {"a model": (HEAD, ["a"])})
     assert told in caught.value.symptom
+    # Names may come in any order, and one of several is enough.
+    patients.examine("find", lambda *_: ["b", "c"], {"a model": (HEAD, ["c or d", "b"])})
 
 
 def draws(model, batch, loss_fn):

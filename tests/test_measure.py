@@ -429,17 +429,6 @@ def test_matrix_products_forward_and_backward(device):
         ops.count("aten.mm", where="backwards")
 
 
-def test_overloads_and_names():
-    x = torch.ones(3)
-    with measure.operators() as ops:
-        x + 1
-        x + x
-        x.add_(1)
-    assert (ops.count("aten.add"), ops.count("aten.add.Tensor"), ops.count("aten.add_")) == (2, 2, 1)
-    assert ops.names == ["aten.add", "aten.add_"]
-    assert str(ops).splitlines()[0].split() == ["2", "aten.add.Tensor"]
-
-
 @pytest.mark.parametrize(
     ("run", "copies", "written"),
     [
