@@ -104,8 +104,8 @@ def test_wrong_answers_are_told_by_a_check_and_a_symptom_or_the_line_that_raised
         "at your line 2 of cell 3 (`x = UNKNOWN`)",
     ]
     text = table(path)
-    assert "✗ centre    wrong    0/2  The result is the negative of what was expected.\n" in text
-    assert "✗ scale     wrong    0/2  It multiplies" in text
+    assert "✗ centre    wrong     0/2  The result is the negative of what was expected.\n" in text
+    assert "✗ scale     wrong     0/2  It multiplies" in text
 
 
 @pytest.mark.parametrize(
