@@ -164,18 +164,17 @@ def test_changes_of_an_argument(kind, detail, left, differs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "change", "differs"),
+    ("body", "change", "differs"),
     [
         # What only its own function sees is no change.
-        ("y = x.exp()\n    y += 1", "line 3: `y += 1` -> `y = y + 1`", False),
-        ("y = x\n    y += 1", "line 3: `y += 1` -> `y = y + 1`", True),
+        ("y = x.exp()\n    y += 1\n    return y", "line 3: `y += 1` -> `y = y + 1`", False),
+        ("y = x\n    y += 1\n    return y", "line 3: `y += 1` -> `y = y + 1`", True),
         ("y = x.exp()\n    return y.add(1)", "line 3: `y.add(1)` -> `y.add_(1)`", False),
         ("y = x.view(-1)\n    return y.add(1)", "line 3: `y.add(1)` -> `y.add_(1)`", True),
     ],
 )
-def test_in_place_or_not(source, change, differs, tmp_path):
-    source = f"def f(x):\n    {source}\n    return y\n"
-    (mutant,) = [m for m in mutants.mutants(source) if m.description == change]
+def test_in_place_or_not(body, change, differs, tmp_path):
+    (mutant,) = [m for m in mutants.mutants(f"def f(x):\n    {body}\n") if m.description == change]
     mark = tmp_path / "mark"
     around.build(mutant, "f", mark)(torch.zeros(2))
     assert mark.exists() == differs
