@@ -310,13 +310,6 @@ def widget(output: Locator) -> Locator:
     return found
 
 
-def assert_still(output: Locator) -> None:
-    """The picture in an output is shown in its size: two of its pixels for one of the page."""
-    still = output.locator("img")
-    until(lambda: still.evaluate("i => i.clientWidth > 600"), "the picture")
-    assert abs(still.evaluate("i => i.naturalWidth / i.clientWidth") - 2) < 0.01
-
-
 # Every piece of text in an element that can be seen, with the contrast (WCAG 2.1) between its colour and
 # what is painted under it: backgrounds of all elements around it, or the box of its cell in a drawing.
 CONTRASTS = """

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import browser
 import nbformat
@@ -58,26 +55,6 @@ def widest(pictures) -> float:
 def words(text: str) -> str:
     """Text as a page shows it: no backticks, and every gap one space."""
     return " ".join(text.replace("`", "").split())
-
-
-def test_without_a_browser_the_tests_say_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(browser, "APPLICATIONS", ())
-    with pytest.raises(browser.NoChromium, match="sudo apt install chromium"):
-        browser.find_chromium()
-
-
-def test_a_process_that_stays_is_found(tmp_path):
-    """Also one that has left its parent, as what a killed kernel or browser leaves behind has."""
-    stays = [sys.executable, "-c", "import sys; sys.stdin.read()"]
-    leaves = "import os, subprocess, sys; subprocess.Popen(sys.argv[1:]); os._exit(0)"
-    read, write = os.pipe()
-    with pytest.raises(AssertionError, match="sys.stdin.read"), browser.nothing_left_running(tmp_path, 0.5):
-        env = {"COURSE_ROOT": str(tmp_path)}
-        subprocess.run([sys.executable, "-c", leaves, *stays], stdin=read, env=env, check=True)
-    os.close(read)
-    with browser.nothing_left_running(tmp_path):
-        os.close(write)  # it ends with what it reads
 
 
 # --- lesson 01 ---------------------------------------------------------------------------------------
@@ -181,48 +158,6 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
     assert open_record(root / "workspace" / ".record.jsonl").state("sliding_windows") == "passed"
 
 
-# --- light and dark ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=[DARK, LIGHT])
-def theme(request, lesson):
-    browser.set_theme(lesson.page, request.param)
-    return request.param
-
-
-def test_the_page_is_as_dark_as_its_theme(theme, lesson):
-    background = lesson.panel.evaluate("e => getComputedStyle(e).backgroundColor")
-    red, green, blue = map(int, re.findall(r"\d+", background)[:3])
-    assert max(red, green, blue) < 60 if theme == DARK else min(red, green, blue) > 230
-
-
-@pytest.mark.parametrize("answer", [WRONG, RIGHT])
-def test_reports_are_readable(theme, lesson, answer):
-    report = hand_in(lesson, answer)
-    expect(report).to_contain_text("not yet" if answer is WRONG else "passed")
-    for fold in report.locator("details").all():
-        fold.locator("summary").click()
-    assert_readable(report, least=20)
-    assert {"✓", "✗"} & {text for text, _ in report.evaluate(CONTRASTS)}
-
-
-def test_progress_is_readable(theme, lesson):
-    assert_readable(lesson.run(lesson.add("progress()")), least=10)
-
-
-def test_weak_text_is_found(page):
-    """What the tests above rely on."""
-    page.evaluate(
-        """() => document.body.insertAdjacentHTML("beforeend",
-          `<div id="probe" style="background:#fff;color:#777">a<b style="opacity:.5">b</b>
-           <i style="background:rgba(0,0,0,.5);color:#000">c</i><u hidden>d</u>
-           <svg><g><rect fill="#000"/><text fill="#fff">e</text></g></svg></div>`)"""
-    )
-    found = dict(page.locator("#probe").evaluate(CONTRASTS))
-    page.evaluate("() => document.getElementById('probe').remove()")
-    assert found == pytest.approx({"a": 4.48, "b": 1.92, "c": 5.28, "e": 21}, abs=0.02)
-
-
 # --- the stride explorer -----------------------------------------------------------------------------
 
 
@@ -302,27 +237,14 @@ def test_the_explorer_lights_what_the_strides_say(explorer, page):
     browser.until(lambda: lit_index(explorer) == before[::-1], "the lit element to change its index")
     assert_addresses(explorer)
 
-    press(explorer, "Undo")
-    browser.until(lambda: seen(explorer)[0] == "x", "the way back")
-    browser.until(lambda: lit_index(explorer) == before, "the lit element to be where it was")
-
-
-def test_the_explorer_says_why_view_fails(explorer):
-    press(explorer, ".t()")
-    browser.until(lambda: seen(explorer)[0] == "x.t()", "the transpose")
+    # What fails is said and changes nothing.
     press(explorer, "view")
     press(explorer, ".view(-1)")
     expect(explorer).to_contain_text("✗ x.t().view(-1) raises RuntimeError")
     assert_addresses(explorer)
-    press(explorer, "Reset")
-    browser.until(lambda: seen(explorer)[0] == "x", "the beginning")
-    assert_addresses(explorer)
-
-
-@pytest.mark.parametrize("name", [DARK, LIGHT])
-def test_the_explorer_is_readable(explorer, page, name):
-    browser.set_theme(page, name)
-    assert_readable(explorer, least=30)
+    press(explorer, "Undo")
+    browser.until(lambda: seen(explorer)[0] == "x", "the way back")
+    browser.until(lambda: lit_index(explorer) == before, "the lit element to be where it was")
 
 
 # --- the float explorer ------------------------------------------------------------------------------
@@ -356,7 +278,37 @@ def test_a_bit_is_clicked_and_the_number_changes(floats):
     expect(floats.locator("svg")).to_contain_text("1e-08 becomes 0.0")
 
 
-def test_the_float_explorer_is_readable(floats, page):
-    assert_drawn_well(floats, least=30)  # in the theme that the test before has left
-    browser.set_theme(page, DARK)
+# --- light and dark ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_reports_progress_and_explorers_are_readable_in_a_page_as_dark_as_its_theme(
+    theme, lesson, explorer, floats
+):
+    browser.set_theme(lesson.page, theme)
+    background = lesson.panel.evaluate("e => getComputedStyle(e).backgroundColor")
+    red, green, blue = map(int, re.findall(r"\d+", background)[:3])
+    assert max(red, green, blue) < 60 if theme == DARK else min(red, green, blue) > 230
+    for answer, says in ((WRONG, "not yet"), (RIGHT, "passed")):
+        report = hand_in(lesson, answer)
+        expect(report).to_contain_text(says)
+        for fold in report.locator("details").all():
+            fold.locator("summary").click()
+        assert_readable(report, least=20)
+        assert {"✓", "✗"} & {text for text, _ in report.evaluate(CONTRASTS)}
+    assert_readable(lesson.run(lesson.add("progress()")), least=10)
+    assert_readable(explorer, least=30)
     assert_drawn_well(floats, least=30)
+
+
+def test_weak_text_is_found(page):
+    """What the tests above rely on."""
+    page.evaluate(
+        """() => document.body.insertAdjacentHTML("beforeend",
+          `<div id="probe" style="background:#fff;color:#777">a<b style="opacity:.5">b</b>
+           <i style="background:rgba(0,0,0,.5);color:#000">c</i><u hidden>d</u>
+           <svg><g><rect fill="#000"/><text fill="#fff">e</text></g></svg></div>`)"""
+    )
+    found = dict(page.locator("#probe").evaluate(CONTRASTS))
+    page.evaluate("() => document.getElementById('probe').remove()")
+    assert found == pytest.approx({"a": 4.48, "b": 1.92, "c": 5.28, "e": 21}, abs=0.02)

@@ -10,22 +10,18 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
 
-from course_utils.grading import attempt, command
+from course_utils.grading import command
 from course_utils.lessons import catalog
 from course_utils.processes import client, workers
 from tests.hostile.answers import HOSTILE
 from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
 
 SCHEMA = json.loads((Path(command.__file__).parent / "check_schema.json").read_text())
-STARTERS = {
-    "centre": 'def centre(x: Tensor) -> Tensor:\n    """(n,) -> (n,)"""\n    raise NotImplementedError',
-    "plus_one": "def plus_one(x: Tensor) -> Tensor:\n    raise NotImplementedError  # to do",
-    "scale": "class Scale(nn.Module):\n    def forward(self, x: Tensor) -> Tensor:\n"
-    "        raise NotImplementedError",
-}
+STARTER = "def plus_one(x: Tensor) -> Tensor:\n    raise NotImplementedError  # to do"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +39,7 @@ def grade(*paths, jobs=1):
     with contextlib.redirect_stdout(out):
         exit_code = command.run(list(paths), True, jobs)
     result = json.loads(out.getvalue())
-    validate(result, SCHEMA)
+    jsonschema.validate(result, SCHEMA)
     return exit_code, result["notebooks"]
 
 
@@ -56,12 +52,6 @@ def table(*paths):
 
 def states(graded):
     return {exercise["name"]: exercise["state"] for exercise in graded["exercises"]}
-
-
-def validate(value, schema):
-    import jsonschema
-
-    jsonschema.validate(value, schema)
 
 
 def left_running():
@@ -95,24 +85,47 @@ def test_right_answers_pass(tmp_path):
     assert all(c["seconds"] >= 0 for c in plus_one["checks"])
 
 
-def test_wrong_answers_are_told_by_a_check_and_a_symptom(tmp_path):
+def test_wrong_answers_are_told_by_a_check_and_a_symptom_or_the_line_that_raised(tmp_path):
     mistakes = [
         "def centre(x):\n    return -(x - x.mean())",
-        "def plus_one(x):\n    y = x + 2\n    return y",
+        "def plus_one(x):\n    x = UNKNOWN\n    return x",
         RIGHT["scale"].replace("nn.Parameter(torch.ones(()))", "torch.ones(())"),
     ]
     path = notebook(tmp_path / "a.ipynb", IMPORTS, *mistakes)
     exit_code, (graded,) = grade(path)
     assert exit_code == 1
+    centre, plus_one, scale = graded["exercises"]
+    assert states(graded) == {"centre": "wrong", "plus_one": "raised", "scale": "wrong"}
     assert [e["told_by"] for e in graded["exercises"]] == ["values"] * 3
-    assert graded["exercises"][2]["symptom"] is None
+    assert "element `[0]` of the result is 2, expected -2" in centre["checks"][0]["message"]
+    assert scale["symptom"] is None
+    assert plus_one["checks"][0]["message"].splitlines() == [
+        "`NameError: name 'UNKNOWN' is not defined`",
+        "at your line 2 of cell 3 (`x = UNKNOWN`)",
+    ]
     text = table(path)
-    for line in (
-        "✗ centre    wrong    0/2  The result is the negative of what was expected.\n",
-        "✗ plus_one  wrong    1/2  Every element of the result is 1 more than what was expected.\n",
-        "✗ scale     wrong    0/2  It multiplies",
-    ):
-        assert line in text, text
+    assert "✗ centre    wrong     0/2  The result is the negative of what was expected.\n" in text
+    assert "✗ scale     wrong     0/2  It multiplies" in text
+
+
+@pytest.mark.parametrize(
+    "centre",
+    [
+        # Nothing that it writes comes to lie beside the notebook.
+        "def centre(x):\n    open('left', 'w').write('x')\n    return x - x.mean()",
+        # What lies there can be imported.
+        "from my_helpers import mean\n\ndef centre(x):\n    return x - mean(x)",
+        # tqdm starts a thread with its first bar, and keeps it: that is not the reader's.
+        "from tqdm import tqdm\n\ndef centre(x):\n    return [x - x.mean() for _ in tqdm(range(3))][-1]",
+    ],
+)
+def test_what_an_answer_may_do(centre, tmp_path):
+    (tmp_path / "my_helpers.py").write_text("def mean(x):\n    return x.mean()\n")
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, centre)
+    with contextlib.chdir(tmp_path):
+        _, (graded,) = grade(path)
+    assert states(graded)["centre"] == "passed"
+    assert {p.name for p in tmp_path.iterdir()} - {"__pycache__"} == {"a.ipynb", "my_helpers.py"}
 
 
 def test_of_one_notebook_the_reports_on_what_failed_stand_below_the_table(tmp_path):
@@ -128,65 +141,8 @@ def test_of_one_notebook_the_reports_on_what_failed_stand_below_the_table(tmp_pa
     assert "Why:" not in text and "course check with its notebook alone, or --json" in text
 
 
-def test_what_was_raised_is_told_at_its_line(tmp_path):
-    cells = [IMPORTS, "def centre(x):\n    return x", "def plus_one(x):\n    x = UNKNOWN\n    return x"]
-    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
-    assert exit_code == 1
-    centre, plus_one, scale = graded["exercises"]
-    assert (centre["state"], centre["told_by"]) == ("wrong", "values")
-    assert "element `[0]` of the result is 1, expected -2" in centre["checks"][0]["message"]
-    assert (plus_one["state"], plus_one["told_by"]) == ("raised", "values")
-    assert plus_one["checks"][0]["message"].splitlines() == [
-        "`NameError: name 'UNKNOWN' is not defined`",
-        "at your line 2 of cell 3 (`x = UNKNOWN`)",
-    ]
-    assert (scale["state"], scale["checks"]) == ("not attempted", [])
-
-
-def test_starters_are_not_attempted(tmp_path):
-    path = notebook(tmp_path / "a.ipynb", IMPORTS, *STARTERS.values())
-    exit_code, (graded,) = grade(path)
-    assert exit_code == 1
-    assert set(states(graded).values()) == {"not attempted"}
-    assert all(exercise["checks"] == [] for exercise in graded["exercises"])
-    assert "· centre    not attempted" in table(path)
-
-
-def test_demonstrations_do_not_run(tmp_path):
-    left = tmp_path / "left"
-    cells = [f"open({str(left)!r}, 'w')", "import time\ntime.sleep(600)", "1 / 0", "import missing_library"]
-    path = notebook(tmp_path / "a.ipynb", *cells, IMPORTS, *RIGHT.values(), "input()", "raise SystemExit")
-    exit_code, _ = grade(path)
-    assert exit_code == 0
-    assert not left.exists()
-
-
-def test_answers_write_no_files_beside_the_notebook(tmp_path):
-    writes = "def centre(x):\n    open('left', 'w').write('x')\n    return x - x.mean()"
-    path = notebook(tmp_path / "a.ipynb", IMPORTS, writes, RIGHT["plus_one"], RIGHT["scale"])
-    with contextlib.chdir(tmp_path):
-        exit_code, _ = grade(path)
-    assert exit_code == 0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.ipynb"]
-
-
-def test_what_lies_beside_the_notebook_can_be_imported(tmp_path):
-    (tmp_path / "my_helpers.py").write_text("def mean(x):\n    return x.mean()\n")
-    cells = [IMPORTS, "from my_helpers import mean", "def centre(x):\n    return x - mean(x)"]
-    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
-    assert states(graded)["centre"] == "passed"
-    assert exit_code == 1, "the others are not attempted"
-
-
-def test_what_a_library_leaves_running_is_not_the_readers(tmp_path):
-    """tqdm starts a thread with its first bar, and keeps it."""
-    bar = "from tqdm import tqdm\n\ndef centre(x):\n    for _ in tqdm(range(3)):\n        y = x\n"
-    bar += "    return y - y.mean()"
-    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, bar, RIGHT["plus_one"]))
-    assert states(graded)["centre"] == "passed"
-
-
 def test_moved_renamed_extra_and_deleted_cells(tmp_path):
+    """And an answer that is the starter, with a remark in it, is none."""
     cells = [
         code("# mine\nx = 3"),
         code(RIGHT["scale"], exercise="scale", role="starter"),
@@ -203,6 +159,11 @@ def test_moved_renamed_extra_and_deleted_cells(tmp_path):
     assert (exit_code, states(graded)) == (0, ALL_PASSED)
     _, (graded,) = grade(notebook(tmp_path / "b.ipynb", *cells[:-1], course={"lesson": "01_small"}))
     assert states(graded) == ALL_PASSED | {"centre": "not attempted"}
+    path = notebook(tmp_path / "c.ipynb", IMPORTS, STARTER)
+    exit_code, (graded,) = grade(path)
+    assert exit_code == 1 and set(states(graded).values()) == {"not attempted"}
+    assert all(exercise["checks"] == [] for exercise in graded["exercises"])
+    assert "· plus_one  not attempted" in table(path)
 
 
 def test_a_cell_that_is_not_python_fails_its_own_exercise(tmp_path):
@@ -288,83 +249,29 @@ def test_what_dies_with_the_server_of_all_is_graded_again(tmp_path, monkeypatch)
     assert killed and states(graded) == ALL_PASSED
 
 
-def test_results_are_written_as_they_come(tmp_path, monkeypatch):
-    paths = [notebook(tmp_path / f"{i}.ipynb", IMPORTS, RIGHT["centre"]) for i in range(3)]
-    seen, real = [], attempt.report
-
-    def noting(given, *args, **options):
-        seen.append(out.getvalue().count('"notebook":'))
-        return real(given, *args, **options)
-
-    monkeypatch.setattr(attempt, "report", noting)
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        command.run(paths, True, 1)
-    assert seen[0] == 0 and seen[-1] >= 1
-    assert len(json.loads(out.getvalue())["notebooks"]) == 3
-
-
-def test_many_notebooks_at_once_come_out_in_their_order(tmp_path):
-    wrong = "def centre(x):\n    return x / x.mean()"
-    paths = [
-        notebook(tmp_path / f"{i}.ipynb", IMPORTS, wrong if i % 3 else RIGHT["centre"], RIGHT["plus_one"])
-        for i in range(9)
-    ]
-    exit_code, graded = grade(*paths, jobs=3)
-    assert exit_code == 1
-    assert [one["notebook"] for one in graded] == list(map(str, paths))
-    assert [states(one)["centre"] for one in graded] == ["wrong" if i % 3 else "passed" for i in range(9)]
-    assert [one["exercises"][0]["told_by"] for one in graded] == [
-        "values" if i % 3 else None for i in range(9)
-    ]
-
-
-def test_the_same_notebook_gives_the_same_result(tmp_path):
-    path = notebook(
-        tmp_path / "a.ipynb", IMPORTS, "def centre(x):\n    return x * torch.rand(3)", RIGHT["plus_one"]
-    )
-    _, first = grade(path)
-    _, second = grade(path)
+def test_the_same_notebook_gives_the_same_result_and_the_record_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_RECORD", str(tmp_path / "record.jsonl"))
+    path = notebook(tmp_path / "a.ipynb", IMPORTS, "def centre(x):\n    return x * torch.rand(3)")
+    (_, (first,)), (_, (second,)) = grade(path), grade(path)
     for graded in (first, second):
-        for exercise in graded[0]["exercises"]:
-            for one in exercise["checks"]:
-                del one["seconds"]
-    assert first == second
+        for one in graded["exercises"][0]["checks"]:
+            del one["seconds"]
+    assert first == second and first["exercises"][0]["state"] == "wrong"
+    assert not (tmp_path / "record.jsonl").exists()
 
 
-def test_the_readers_record_is_left_alone(tmp_path, monkeypatch):
-    record = tmp_path / "record.jsonl"
-    monkeypatch.setenv("COURSE_RECORD", str(record))
-    grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
-    assert not record.exists()
-
-
-def test_a_bar_only_on_a_terminal(tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    paths = [notebook(tmp_path / f"{i}.ipynb", IMPORTS, *RIGHT.values()) for i in range(2)]
-    for stream, count, shown in ((Terminal(), 2, True), (Terminal(), 1, False), (io.StringIO(), 2, False)):
-        monkeypatch.setattr(sys, "stderr", stream)
-        grade(*paths[:count])
-        assert ("2 of 2" in stream.getvalue()) == shown
-
-
-TOY = Path(__file__).parent / "toy_course"
-TOY_NAMES = catalog.load(TOY).exercise_names
+# A prediction, a function, a class, one with isolated checks and one with checks on ranks.
+KINDS = ("predict_strides", "sliding_windows", "mini_module", "set_seed", "ring_all_reduce")
 
 
 def test_every_kind_of_exercise(tmp_path, monkeypatch):
-    """Of the toy course: functions, classes, predictions, isolated, ranks."""
-    monkeypatch.setenv("COURSE_ROOT", str(TOY))
+    monkeypatch.delenv("COURSE_ROOT")
     course = catalog.load()
-    paths = [notebook(tmp_path / f"{name}.ipynb", course.solution(name).source) for name in TOY_NAMES]
+    paths = [notebook(tmp_path / f"{name}.ipynb", course.solution(name).source) for name in KINDS]
     _, graded = grade(*paths, jobs=2)
-    for name, one in zip(TOY_NAMES, graded, strict=True):
+    for name, one in zip(KINDS, graded, strict=True):
         (exercise,) = [e for e in one["exercises"] if e["name"] == name]
-        needs = {need for check in course.exercise(name).checks for need in check.needs}
-        cannot = all(c["state"] == "could not check" for c in exercise["checks"])
-        assert exercise["state"] == ("could not check" if needs and cannot else "passed"), exercise
+        assert exercise["state"] == "passed", exercise
         assert all(e["state"] == "not attempted" for e in one["exercises"] if e is not exercise)
 
 
@@ -408,20 +315,23 @@ def test_hostile(one, hostile):
 def test_no_answer_makes_another_one_pass(tmp_path):
     """Whatever the first answer does to the process, a wrong one after it stays wrong."""
     wrong = "def plus_one(x):\n    return x"
-    names = (
-        "makes_later_checks_pass",
-        "torch_replaced",
-        "expect_replaced",
-        "thread_that_meddles",
-        "mode_left_on",
-    )
-    chosen = [one for one in HOSTILE if one.name in names]
+    names = "makes_later_checks_pass, torch_replaced, expect_replaced, thread_that_meddles, mode_left_on"
+    chosen = [one for one in HOSTILE if one.name in names.split(", ")]
     paths = [notebook(tmp_path / f"{one.name}.ipynb", IMPORTS, one.source, wrong) for one in chosen]
     _, graded = grade(*paths)
-    assert [states(one)["plus_one"] for one in graded] == ["wrong"] * len(names)
+    assert [states(one)["plus_one"] for one in graded] == ["wrong"] * 5
 
 
-def test_checks_and_outputs_in_a_notebook_decide_nothing(tmp_path):
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"lesson": "01_small", "state": "passed", "passed": 3},
+        {"lesson": "99_easy"},
+        {"lesson": ["01_small"]},
+        "01_small",
+    ],
+)
+def test_what_else_is_in_a_notebook_decides_nothing(tmp_path, metadata):
     """Edited and removed checks, a forged report among the outputs, forged metadata."""
     passed = {"output_type": "stream", "name": "stdout", "text": "✓ centre: passed · 2 checks\n"}
     forged = {**code("check(centre)", exercise="centre", role="check", state="passed"), "outputs": [passed]}
@@ -433,21 +343,9 @@ def test_checks_and_outputs_in_a_notebook_decide_nothing(tmp_path):
         code("def plus_one(x):\n    return x + 1", exercise="plus_one", role="starter"),
         code("# the answer was here", exercise="scale", role="starter"),
     ]
-    path = notebook(
-        tmp_path / "a.ipynb", *cells, course={"lesson": "01_small", "state": "passed", "passed": 3}
-    )
-    exit_code, (graded,) = grade(path)
+    exit_code, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells, course=metadata))
     assert exit_code == 1
     assert states(graded) == {"centre": "wrong", "plus_one": "passed", "scale": "not attempted"}
-
-
-def test_forging_the_lesson_earns_no_pass(tmp_path):
-    for metadata in ({"lesson": "99_easy"}, {"lesson": ["01_small"]}, "01_small"):
-        exit_code, (graded,) = grade(
-            notebook(tmp_path / "a.ipynb", "def centre(x): return x", course=metadata)
-        )
-        assert exit_code == 1
-        assert states(graded) == {"centre": "wrong", "plus_one": "not attempted", "scale": "not attempted"}
 
 
 def test_nothing_that_an_answer_prints_reaches_the_output(tmp_path):
@@ -489,14 +387,6 @@ def centre(x):
     assert (
         second["exercises"][1]["symptom"] == "Every element of the result is 1 more than what was expected."
     )
-
-
-def test_an_answer_that_kills_the_warm_server(tmp_path):
-    kills = "import os\n\ndef centre(x):\n    os.kill(os.getppid(), 9)\n    while True:\n        pass"
-    path = notebook(tmp_path / "a.ipynb", *cells_with(kills))
-    _, (graded,) = grade(path)
-    assert states(graded) == ALL_PASSED | {"centre": "died"}
-    assert left_running() == []
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,11 @@
 """Grading: states, what counts as a pass, and what is told beside the messages."""
 
-import contextlib
 import importlib
-import io
-import json
 import linecache
 import os
 import sys
 import threading
 import time
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,23 +15,10 @@ from course_utils import machine
 from course_utils.exercise import Check, Exercise, Rows, Table, Trait, expect
 from course_utils.exercise.form import NEEDS
 from course_utils.exercise.kits import ranks
-from course_utils.exercise.states import (
-    COULD_NOT_CHECK,
-    DIED,
-    NOT_ATTEMPTED,
-    PASSED,
-    RAISED,
-    TIMED_OUT,
-    WRONG,
-)
+from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, TIMED_OUT, WRONG
 from course_utils.grading import attempt
-from course_utils.grading.check_run import Outcome, Place, run
-from course_utils.grading.forks import READY_TO_COMPILE
-from course_utils.grading.report import Report
+from course_utils.grading.check_run import run
 from course_utils.grading.starter import is_starter
-from course_utils.processes import client, stacks
-
-TOY = Path(__file__).parent / "toy_course"
 
 
 def an_exercise(*checks, **options):
@@ -115,10 +97,13 @@ def only(outcomes):
 
 
 def test_an_answer_that_is_right():
-    report = attempt.grade(an_exercise(*CHECKS), good)
+    told = []
+    report = attempt.grade(an_exercise(*CHECKS), good, on_outcome=told.append)
     assert (report.state, report.passed, report.total) == (PASSED, 3, 3)
+    assert (report.told_by, report.symptom, report.why) == (None, "", "")
     assert [o.title for o in report.outcomes] == ["right", "of_integers", "of_a_matrix"]
     assert all(o.message == [] and o.looks for o in report.outcomes)
+    assert told == report.outcomes  # as they came
 
 
 def test_the_state_is_that_of_the_first_failing_check():
@@ -143,11 +128,8 @@ def test_what_is_no_answer_at_all(answer):
     [
         (ValueError("no mean"), "`ValueError: no mean`"),
         (SystemExit(0), "`SystemExit: 0`"),
-        (SystemExit, "`SystemExit`"),
         (GeneratorExit, "`GeneratorExit`"),
         (StopIteration, "`StopIteration`"),
-        (AssertionError(), "`AssertionError`"),
-        (MemoryError, "`MemoryError`"),
         (
             type("Odd", (Exception,), {"__str__": lambda self: 1 / 0})(),
             "`Odd: <its message cannot be shown>`",
@@ -169,20 +151,6 @@ def test_an_answer_that_raises(error, line):
     assert isinstance(report.outcomes[0].error, BaseException)
 
 
-def test_a_line_that_fx_has_generated_is_not_the_readers():
-    class Seven(torch.nn.Module):
-        def forward(self, x):
-            return x.view(7)
-
-    def calls(mean):
-        expect.equal(mean()(torch.ones(3)), torch.ones(7))
-
-    with contextlib.redirect_stderr(io.StringIO()):  # torch prints what it generated
-        report = attempt.grade(an_exercise(calls), lambda: torch.fx.symbolic_trace(Seven()))
-    assert report.outcomes[0].state == RAISED
-    assert "your line" not in str(report)
-
-
 def test_an_interrupt_is_not_swallowed():
     def answer(x):
         raise KeyboardInterrupt
@@ -191,23 +159,16 @@ def test_an_interrupt_is_not_swallowed():
         attempt.grade(an_exercise(right), answer)
 
 
-def test_an_answer_that_does_not_end():
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_answer_that_does_not_end(isolated):
     answer = typed("def answer(x):\n    while True:\n        time.sleep(0.01)\n")
-    report = attempt.grade(an_exercise(right, of_integers, deadline=1.5), answer)
-    assert report.state == TIMED_OUT
-    assert report.outcomes[0].message == [
-        "still running after 1.5 seconds; it is in the loop at your line 2 (`while True:`)"
-    ]
-    assert report.outcomes[1].state == COULD_NOT_CHECK
-    assert report.outcomes[1].message == ["not run: the check before it did not end"]
-
-
-def test_an_instruction_without_a_line_has_that_of_the_one_before():
-    code = (lambda: None).__code__
-    lines = [(0, 2, 10), (2, 4, None)]
-    without = SimpleNamespace(co_lines=lambda: lines, co_firstlineno=9)
-    assert stacks._line_before(without, 3) == 10
-    assert stacks._line_before(code, 0) == code.co_firstlineno
+    report = attempt.grade(an_exercise(right, of_integers, isolated=isolated, deadline=1.5), answer)
+    first, second = report.outcomes
+    assert first.state == TIMED_OUT
+    said = "still running after 1.5 seconds; it is in the loop at your line 2 (`while True:`)"
+    assert first.message == [said]
+    assert second.state == COULD_NOT_CHECK
+    assert second.message == ["not run: the check before it did not end"]
 
 
 def test_an_answer_that_swallows_its_deadline_has_not_passed():
@@ -222,51 +183,6 @@ def test_an_answer_that_swallows_its_deadline_has_not_passed():
         return x.mean()
 
     assert attempt.grade(an_exercise(right, deadline=0.2), answer).state == TIMED_OUT
-
-
-def test_an_answer_that_ends_its_process():
-    def answer(x):
-        os._exit(3)
-
-    outcome = only(attempt.grade(an_exercise(right, isolated=True), answer).outcomes)
-    assert (outcome.state, outcome.message) == (DIED, ["its process ended: exit code 3"])
-
-
-def test_an_isolated_answer_that_does_not_end():
-    def answer(x):
-        while True:
-            try:
-                while True:
-                    pass
-            except BaseException:
-                pass
-
-    report = attempt.grade(an_exercise(right, of_integers, isolated=True, deadline=0.5), answer)
-    assert [o.state for o in report.outcomes] == [TIMED_OUT, COULD_NOT_CHECK]
-
-
-def test_what_an_isolated_check_had_to_import_is_there_for_the_next():
-    def compiled(mean):
-        there = READY_TO_COMPILE in sys.modules
-        names = [thread.name for thread in threading.enumerate()]
-        expect.equal(names, ["MainThread"], what="threads")
-        torch.compile(mean, backend="eager")(torch.ones(3))
-        expect.true(there, "it was not there")
-
-    client.shut_down()  # a new server has imported nothing that it was not asked for
-    exercise = an_exercise(compiled, isolated=True)
-    attempt.grade(exercise, torch.mean)
-    assert attempt.grade(exercise, torch.mean).state == PASSED
-
-
-def test_what_inductor_asks_of_the_machine_is_known_before_a_check_that_needs_a_compiler():
-    def compiled(mean):
-        from torch._inductor import cpu_vec_isa
-
-        expect.equal(cpu_vec_isa.valid_vec_isa_list.cache_info().currsize, 1, what="answers")
-
-    outcome = only(attempt.grade(an_exercise(compiled, isolated=True, needs="compiler"), torch.mean).outcomes)
-    assert outcome.state == (PASSED if machine.has("compiler") else COULD_NOT_CHECK)
 
 
 def test_what_cannot_be_sent_to_another_process_is_said_in_the_report():
@@ -291,21 +207,21 @@ def test_an_isolated_check_says_the_same_as_a_plain_one():
         assert (a.state, a.message) == (b.state, b.message)
 
 
-def test_ranks_are_combined():
-    def on_each(mean, rank, world_size):
-        expect.equal(mean(torch.tensor([float(rank)])), torch.tensor(float(rank)))
-
-    def answer(x):
-        return x.mean() + (x.item() == 1)
-
-    exercise = an_exercise(on_each, ranks=2)
-    outcome = only(attempt.grade(exercise, answer).outcomes)
-    assert (outcome.state, outcome.message[0]) == (WRONG, "rank 1: the result is 2, expected 1")
-    assert attempt.grade(exercise, good).state == PASSED
-
-
 def on_two(mean, rank, world_size):
-    expect.equal(mean(torch.tensor([2.0])), torch.tensor(2.0))
+    with expect.situation("mean(x)"):
+        expect.equal(mean(torch.tensor([2.0])), torch.tensor(2.0))
+
+
+def on_two_with_a_kit(mean):
+    ranks.all_through(ranks.given("", mean=mean), "mean(torch.ones(1))")
+
+
+def is_wrong_on_one_rank(x):
+    return x.mean() + dist.get_rank()
+
+
+def is_wrong_on_both(x):
+    return x.mean() + 1 + dist.get_rank()
 
 
 def deadlocks(x):
@@ -326,129 +242,82 @@ def dies_on_one_rank(x):
     return x.mean()
 
 
-def test_a_deadlock_is_told_as_one_and_is_another_behaviour_than_a_loop():
-    # Long enough for two ranks to come to the loop, on a busy machine too.
-    exercise, patient = an_exercise(on_two, ranks=2, deadline=5.0), an_exercise(on_two, ranks=2)
-    looping = only(attempt.grade(exercise, loops).outcomes)
-    stuck = only(attempt.grade(patient, deadlocks).outcomes)
-    assert (stuck.state, looping.state) == (TIMED_OUT, TIMED_OUT)
-    assert stuck.message[0].startswith("rank 0: it would never have ended; it waits in barrier at your line")
-    assert looping.message[0].startswith("ranks 0 and 1: still running after 5 seconds; it is in the loop at")
-
-
-def on_two_with_a_kit(mean):
-    ranks.all_through(ranks.given("", mean=mean), "mean(torch.ones(1))")
-
-
 def waits_for_rank_1(x):
     if dist.get_rank() == 0:
         dist.recv(x, 1)
     return x.mean()
 
 
-def test_a_rank_that_waits_in_a_kit_has_returned():
-    outcome = only(attempt.grade(an_exercise(on_two_with_a_kit, ranks=2), waits_for_rank_1).outcomes)
-    assert outcome.state == TIMED_OUT
-    assert outcome.message[0].startswith("rank 0: it would never have ended; it waits in recv at your line")
-    assert outcome.message[1:] == ["rank 1: has returned"]
-
-
-def test_a_rank_that_died_is_named_before_those_it_cut_off():
-    outcome = only(attempt.grade(an_exercise(on_two, ranks=2), dies_on_one_rank).outcomes)
-    assert (outcome.state, outcome.message[0]) == (DIED, "rank 1: its process ended: exit code 3")
-
-
-def test_an_example_is_shown_once_for_all_ranks():
-    def same(mean, rank, world_size):
-        with expect.situation("mean(x)"):
-            expect.equal(mean(torch.tensor([2.0])), torch.tensor(rank + 3.0))
-
-    (outcome,) = attempt.grade(an_exercise(same, ranks=2), good).outcomes
-    assert outcome.message == [
-        "for `mean(x)`",
-        "rank 0: the result is 2, expected 3",
-        "rank 1: the result is 2, expected 4",
-    ]
+@pytest.mark.parametrize(
+    ("check", "answer", "state", "message"),
+    [
+        (on_two, good, PASSED, []),
+        (on_two, is_wrong_on_one_rank, WRONG, ["for `mean(x)`", "rank 1: the result is 3, expected 2"]),
+        # An example is shown once for all ranks.
+        (on_two, is_wrong_on_both, WRONG,
+         ["for `mean(x)`", "rank 0: the result is 3, expected 2", "rank 1: the result is 4, expected 2"]),
+        # Who has died is named before those whom it cut off.
+        (on_two, dies_on_one_rank, DIED, ["rank 1: its process ended: exit code 3"]),
+        # A deadlock is told as one, and is another behaviour than a loop.
+        (on_two, deadlocks, TIMED_OUT,
+         ["rank 0: it would never have ended; it waits in barrier at your line"]),
+        (on_two, loops, TIMED_OUT,
+         ["ranks 0 and 1: still running after 5 seconds; it is in the loop at"]),
+        # A rank that waits in a kit has returned.
+        (on_two_with_a_kit, waits_for_rank_1, TIMED_OUT,
+         ["rank 0: it would never have ended; it waits in recv at your line", "rank 1: has returned"]),
+    ],
+)  # fmt: skip
+def test_what_ranks_did_is_combined(check, answer, state, message):
+    # Long enough for two ranks to come to the loop, on a busy machine too.
+    options = {"deadline": 5.0} if answer is loops else {}
+    outcome = only(attempt.grade(an_exercise(check, ranks=2, **options), answer).outcomes)
+    assert outcome.state == state, outcome
+    assert all(line.startswith(start) for line, start in zip(outcome.message, message, strict=False))
+    assert len(outcome.message) >= len(message)
 
 
 # --- what counts as a pass -------------------------------------------------------------------------
 
 
-def report_of(*states):
-    return Report("e", "t", "E", outcomes=[Outcome(f"c{i}", "c", state) for i, state in enumerate(states)])
+def looks_away(mean):
+    mean(torch.ones(2))
+
+
+def noisy(mean):
+    expect.equal(mean(torch.ones(2)), torch.tensor(1.0))
+    raise expect.CannotCheck("two runs differed by more than the gain")
 
 
 @pytest.mark.parametrize(
-    ("states", "expected"),
+    ("check", "said"),
+    [(looks_away, "the check looked at nothing"), (noisy, "two runs differed by more than the gain")],
+)
+def test_a_check_that_cannot_decide_is_no_pass(check, said):
+    outcome = only(attempt.grade(an_exercise(check), good).outcomes)
+    assert (outcome.state, outcome.message) == (COULD_NOT_CHECK, [said])
+
+
+@pytest.mark.parametrize(
+    ("need", "said"),
     [
-        ((PASSED,), PASSED),
-        ((PASSED, COULD_NOT_CHECK), PASSED),
-        ((COULD_NOT_CHECK, PASSED), PASSED),
-        ((COULD_NOT_CHECK,), COULD_NOT_CHECK),
-        ((), COULD_NOT_CHECK),
-        ((PASSED, WRONG, DIED), WRONG),
-        ((COULD_NOT_CHECK, RAISED), RAISED),
-        ((PASSED, PASSED, TIMED_OUT), TIMED_OUT),
-        ((DIED, WRONG), DIED),
+        ("mps", "this machine has no Apple GPU"),
+        ("cuda", "this machine has no CUDA device"),
+        ("safetensors", "this machine has no safetensors; `pip install -e '.[deploy]'` installs it"),
     ],
 )
-def test_the_state_of_an_exercise(states, expected):
-    assert report_of(*states).state == expected
-
-
-def test_not_attempted_comes_before_everything():
-    report = report_of(PASSED)
-    report.not_attempted = True
-    assert report.state == NOT_ATTEMPTED
-
-
-def test_a_check_that_looks_at_nothing_is_no_pass():
-    def looks_away(mean):
-        mean(torch.ones(2))
-
-    outcome = only(attempt.grade(an_exercise(looks_away), good).outcomes)
-    assert (outcome.state, outcome.message) == (COULD_NOT_CHECK, ["the check looked at nothing"])
-
-
-def test_a_check_that_cannot_decide_says_so():
-    def noisy(mean):
-        expect.equal(mean(torch.ones(2)), torch.tensor(1.0))
-        raise expect.CannotCheck("two runs differed by more than the gain")
-
-    report = attempt.grade(an_exercise(noisy), good)
-    assert (report.state, report.outcomes[0].message) == (
-        COULD_NOT_CHECK,
-        ["two runs differed by more than the gain"],
-    )
-
-
-def test_what_a_machine_lacks_is_named():
-    assert not machine.has("mps") or not machine.has("cuda")
-    lacking = "mps" if not machine.has("mps") else "cuda"
+def test_what_a_machine_lacks_is_named(need, said, monkeypatch):
+    monkeypatch.setattr(machine, "has", lambda need: False)
     exercise = an_exercise(right)
 
-    @exercise.check(needs=lacking)
-    def there(mean, device):
+    @exercise.check(needs=need)
+    def there(mean):
         """On a device"""
         raise AssertionError("this must not run")
 
     report = attempt.grade(exercise, good)
     assert (report.state, report.outcomes[1].state) == (PASSED, COULD_NOT_CHECK)
-    words = {"mps": "Apple GPU", "cuda": "NVIDIA GPU"}
-    assert report.outcomes[1].message == [f"this machine has no {words[lacking]}"]
-
-
-def test_a_package_that_is_missing_comes_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(machine, "has", lambda need: False)
-    exercise = an_exercise(right)
-
-    @exercise.check(needs="safetensors")
-    def reads(mean):
-        """It reads the file"""
-        raise AssertionError("this must not run")
-
-    (said,) = attempt.grade(exercise, good).outcomes[1].message
-    assert said == "this machine has no safetensors; `pip install -e '.[deploy]'` installs it"
+    assert report.outcomes[1].message == [said]
     assert set(attempt.NEED) == set(NEEDS)
 
 
@@ -492,12 +361,6 @@ def test_a_folder_is_there_for_the_check_and_gone_afterwards():
     assert not folders[0].exists()
 
 
-def test_outcomes_are_told_as_they_come():
-    told = []
-    report = attempt.grade(an_exercise(*CHECKS), good, on_outcome=told.append)
-    assert told == report.outcomes
-
-
 def test_an_error_outside_the_readers_lines_is_placed():
     """Where the call itself raised, the example says so; else the line of the check that used the result."""
     code = "answer(torch.ones(2))"
@@ -521,46 +384,6 @@ def test_an_error_outside_the_readers_lines_is_placed():
     assert (helper[0], len(helper)) == (f"for\n{code}\nsum", 3)
     assert helper[2].startswith("raised by the check when it used what your answer gave: `expect.equal(")
     assert (setup[0], len(setup)) == ("for `y = answer(1)`", 2)
-
-
-@pytest.mark.parametrize("isolated", [False, True])
-def test_an_answer_that_replaces_what_checks_it(isolated):
-    def answer(x):
-        torch.isclose = lambda a, b, **kwargs: torch.ones_like(a, dtype=torch.bool)
-        return x.sum()
-
-    original = torch.isclose
-    try:
-        report = attempt.grade(an_exercise(right, of_a_matrix, isolated=isolated), answer)
-        assert torch.isclose is original
-    finally:
-        torch.isclose = original
-    assert [o.state for o in report.outcomes] == [WRONG, WRONG]
-    assert "your answer replaced `torch.isclose`" in report.outcomes[0].message[0]
-
-
-def test_a_result_that_agrees_with_everything():
-    class Agrees:
-        __eq__ = __ge__ = __le__ = lambda self, other: True
-        shape = property(lambda self: self)
-
-        def __bool__(self):
-            return True
-
-    assert attempt.grade(an_exercise(*CHECKS), lambda x: Agrees()).state == WRONG
-
-
-def test_each_check_starts_from_the_same_numbers():
-    def first(mean):
-        expect.equal(mean(torch.ones(1)), torch.tensor(1.0))
-        numbers.append(torch.rand(1).item())
-
-    def second(mean):
-        first(mean)
-
-    numbers = []
-    attempt.grade(an_exercise(first, second), good)
-    assert numbers[0] == numbers[1]
 
 
 def test_what_an_answer_prints_is_seen(capsys):
@@ -621,11 +444,6 @@ def test_where_the_first_has_no_symptom_that_of_a_table_is_told_and_no_other():
     assert (report.told_by, report.symptom) == ("of_rows", "")
 
 
-def test_what_is_right_is_told_nothing():
-    report = attempt.grade(an_exercise(*CHECKS), good)
-    assert (report.told_by, report.symptom, report.why) == (None, "", "")
-
-
 def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
     report = attempt.grade(an_exercise(of_a_factor, of_rows), lambda x: eval("undefined"))
     assert (report.state, report.told_by, report.why) == (RAISED, "of_a_factor", "")
@@ -678,36 +496,43 @@ def exercise_of(source):
     return exercise
 
 
+A_CLASS = """class M(nn.Module):
+    size = 3
+    def __init__(self):
+        super().__init__()
+    @property
+    def p(self):
+        return 1
+    @staticmethod
+    def s():
+        return 2
+    class Inner:
+        n = 1
+"""
+A_FUNCTION = """class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+    @staticmethod
+    def backward(ctx, g):
+        return g
+"""
 STARTERS = [
     ("def f(x, n=2):\n    raise NotImplementedError\n", "f"),
     ("@torch.no_grad()\ndef f(x):\n    raise NotImplementedError\n", "f"),
     ("def f():\n    return {'a': ..., 'b': ...}\n", "f"),
     ("def f(x, key=lambda v: v):\n    return sorted(x, key=key)\n", "f"),
-    (
-        "class M(nn.Module):\n    size = 3\n    def __init__(self):\n        super().__init__()\n"
-        "    @property\n    def p(self):\n        return 1\n"
-        "    @staticmethod\n    def s():\n        return 2\n"
-        "    class Inner:\n        n = 1\n",
-        "M",
-    ),
-    (
-        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n"
-        "    @staticmethod\n    def backward(ctx, g):\n        return g\n",
-        "F",
-    ),
+    (A_CLASS, "M"),
+    (A_FUNCTION, "F"),
 ]
 CHANGES = [
     (0, "n=2", "n=3"),
     (0, "raise NotImplementedError", "return x"),
-    (1, "raise NotImplementedError", "return x"),
     (2, "'a': ...", "'a': 1"),
     (3, "sorted(x", "list(x"),
-    (3, "lambda v: v", "lambda v: -v"),
     (3, "sorted(x, key=key)", "sorted(x, reverse=key)"),
     (4, "size = 3", "size = 4"),
     (4, "return 1", "return 10"),
-    (4, "return 2", "return 20"),
-    (4, "n = 1", "n = 2"),
     (4, "nn.Module", "nn.Identity"),
     (4, "        super().__init__()\n", "        super().__init__()\n        self.k = 1\n"),
     (5, "return g", "return -g"),
@@ -722,13 +547,8 @@ def test_an_untouched_starter_is_recognised(source, name):
     commented = "# mine\n\n" + first + "".join(rest).rstrip() + "  # to do\n"
     assert is_starter(exercise, make(commented, name))
     assert not is_starter(exercise, eval("lambda x: x"))
-
-
-def test_a_docstring_makes_no_answer():
-    starter = 'def f(x):\n    """(n,) -> (n,)"""\n    raise NotImplementedError\n'
-    without = starter.replace('    """(n,) -> (n,)"""\n', "")
-    for typed_in in (starter, starter.replace("(n,)", "n numbers"), without):
-        assert is_starter(exercise_of(starter), make(typed_in, "f"))
+    documented = source.replace("    raise NotImpl", '    """(n,) -> (n,)"""\n    raise NotImpl')
+    assert is_starter(exercise_of(documented), make(source, name))  # a docstring makes no answer
 
 
 @pytest.mark.parametrize(("number", "old", "new"), CHANGES)
@@ -739,16 +559,6 @@ def test_a_changed_starter_is_an_attempt(number, old, new):
 
 
 # --- one check, run --------------------------------------------------------------------------------
-
-
-def test_an_outcome_says_how_long_it_took_and_travels_without_its_exception():
-    def answer(x):
-        raise ValueError
-
-    outcome = run(Check("right", "Right", right), answer, Place())
-    assert outcome.seconds > 0
-    assert isinstance(outcome.error, ValueError)
-    assert json.loads(json.dumps(outcome.as_plain()))["message"] == outcome.message
 
 
 def test_a_recipe_is_made_inside_the_check():

@@ -1,29 +1,25 @@
 """What may import what."""
 
-import ast
 from pathlib import Path
 
 import pytest
+
+from tests.files import imported
 
 ROOT = Path(__file__).parent.parent
 EXERCISES = sorted((ROOT / "exercises").glob("*/*.py"))
 
 
-def imported(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.startswith("course_utils.")}
+def ours(path: Path) -> set[str]:
+    """What a file imports of the course, anywhere in it."""
+    names = imported(path.read_text(encoding="utf-8"))
+    return {name for name in names if name.startswith("course_utils.")}
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=lambda path: path.stem)
 def test_an_exercise_imports_what_is_made_for_it(path):
     allowed = ("course_utils.exercise", "course_utils.measure", "course_utils.cpp")
-    assert not [name for name in imported(path) if not name.startswith(allowed)]
+    assert not [name for name in ours(path) if not name.startswith(allowed)]
 
 
 # What each room may import of the others; what lies beside them (`notebook`, `cli`, `clinic`) may import all.
@@ -48,7 +44,7 @@ def test_arrows_between_rooms_run_one_way():
     assert {path.parent.name for path in package.glob("*/__init__.py")} == set(ROOMS)
     for room, may in ROOMS.items():
         for path in (package / room).rglob("*.py"):
-            reached = {name.split(".")[1] for name in imported(path)}
+            reached = {name.split(".")[1] for name in ours(path)}
             assert reached <= may | FLAT | {room}, f"{path} imports {sorted(reached - may - FLAT - {room})}"
 
 
@@ -61,4 +57,4 @@ def test_no_file_is_too_long():
 def test_what_exercises_are_made_of_knows_nothing_of_how_they_are_run():
     allowed = ("course_utils.exercise", "course_utils.measure", "course_utils.machine")
     for path in (ROOT / "course_utils" / "exercise").rglob("*.py"):
-        assert not [name for name in imported(path) if not name.startswith(allowed)], path
+        assert not [name for name in ours(path) if not name.startswith(allowed)], path

@@ -50,14 +50,6 @@ def test_known_times_are_found_again(found):
     assert not multiprocessing.active_children()
 
 
-def test_without_workers_the_loop_reads_the_items_itself():
-    found = measure.loading(loader(), lambda batch: None, batches=3)
-    assert len(found.batches) == 3 and found.workers == 0 and found.workers_waited == 0
-    for batch in found.batches:
-        assert batch.worker == -1
-        assert batch.waited[0] <= batch.fetched[0] and batch.collated[1] <= batch.waited[1]
-
-
 def test_the_loader_is_left_as_it_was():
     started = []
     own = loader(1, persistent_workers=True, worker_init_fn=started.append)
@@ -82,10 +74,8 @@ def test_streams_batches_that_are_dicts_and_errors():
 
 def test_the_chart_has_a_row_for_each_worker_and_what_they_did(found):
     scene = explore.loading.__globals__["compose"](found)
-    parts = {box.part for box in scene.boxes}
-    assert {"fetched", "collated", "waited", "step", "queued"} <= parts
-    said = {words.text for words in scene.words}
-    assert {"worker 0", "worker 1", "the loop"} <= said
+    assert {"fetched", "collated", "waited", "step", "queued"} <= {box.part for box in scene.boxes}
+    assert {"worker 0", "worker 1", "the loop"} <= {words.text for words in scene.words}
     steps = [box for box in scene.boxes if box.part == "step"]
     widths = [box.width / length(batch.step) for box, batch in zip(steps, found.batches, strict=True)]
     assert max(widths) == pytest.approx(min(widths))
@@ -97,5 +87,6 @@ def test_the_explorer_watches_again_at_every_move():
     assert explorer.found.workers == 2 and "worker 1" in explorer.picture.value
     explorer.workers.value = 0
     assert explorer.found.workers == 0 and explorer.ahead.disabled
+    assert explorer.found.workers_waited == 0 and {one.worker for one in explorer.found.batches} == {-1}
     assert "worker 1" not in explorer.picture.value and len(explorer.found.batches) == 3
     assert not multiprocessing.active_children()

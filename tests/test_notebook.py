@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from jupyter_client import KernelManager
 
-from course_utils.lessons import catalog
+from tests.hostile.course import make_course
 
-TOY = Path(__file__).parent / "toy_course"
-
-RIGHT = "def interleave(a, b):\n    return torch.stack((a, b), dim=1).reshape(-1)"
-WRONG = "def interleave(a, b):\n    return torch.cat((a, b))"
+RIGHT = "def centre(x):\n    return x - x.mean()"
+WRONG = "def centre(x):\n    return x + x.mean()"
 
 
 # Seconds after which a cell is said not to end: longer than any deadline of what runs in one.
@@ -23,12 +21,16 @@ ENDLESS = 180.0
 
 
 class Kernel:
-    """A kernel on the toy course. `run` gives what a cell printed and showed, as text."""
+    """A kernel on a small course. `run` gives what a cell printed and showed, as text."""
 
-    def __init__(self, record: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.manager = KernelManager(kernel_name="python3")
         self.manager.kernel_spec.argv[0] = sys.executable
-        environment = {**os.environ, "COURSE_ROOT": str(TOY), "COURSE_RECORD": str(record)}
+        environment = {
+            **os.environ,
+            "COURSE_ROOT": str(make_course(folder)),
+            "COURSE_RECORD": str(folder / "record"),
+        }
         self.manager.start_kernel(env=environment)
         self.client = self.manager.client()
         self.client.start_channels()
@@ -64,7 +66,7 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    kernel = Kernel(tmp_path_factory.mktemp("kernel") / "record.jsonl")
+    kernel = Kernel(tmp_path_factory.mktemp("kernel"))
     yield kernel
     kernel.close()
 
@@ -77,93 +79,81 @@ def kernel(shared, tmp_path):
 
 
 def test_a_wrong_answer_is_named_and_a_right_one_passes(kernel):
-    said = kernel.run(f"{WRONG}\ncheck(interleave)")
-    assert "✗ interleave: not yet" in said
-    assert "Why: A matrix is read row by row." in said
+    said = kernel.run(f"{WRONG}\ncheck(centre)")
+    assert "✗ centre: not yet" in said
+    assert "Why: To centre is to subtract the mean." in said
     assert "Hint 1 of 3" in said
-    said = kernel.run(f"{RIGHT}\ncheck(interleave)")
-    assert "✓ interleave: passed" in said
+    said = kernel.run(f"{RIGHT}\ncheck(centre)")
+    assert "✓ centre: passed" in said
     assert "Hint" not in said
+    assert "def centre" in kernel.run("solution(centre)")
 
 
 def test_the_starter_is_not_an_attempt(kernel):
-    starter = "def interleave(a, b):\n    '''another docstring'''\n    raise NotImplementedError  # later"
-    assert "not attempted" in kernel.run(f"{starter}\ncheck(interleave)")
-    assert re.search(r"· interleave +not attempted\n", kernel.run("progress()"))
+    starter = "def centre(x):\n    '''another docstring'''\n    raise NotImplementedError  # later"
+    assert "not attempted" in kernel.run(f"{starter}\ncheck(centre)")
+    kernel.run(f"{WRONG}\ncheck(centre, record=False)")  # nor is a demonstration
+    assert re.search(r"· centre +not attempted\n", kernel.run("progress()"))
 
 
 def test_attempts_are_counted_and_a_pass_stays(kernel):
-    kernel.run(f"{WRONG}\ncheck(interleave)")
-    kernel.run(f"{RIGHT}\ncheck(interleave)")
-    kernel.run(f"{WRONG}\ncheck(interleave)")
+    kernel.run(f"{WRONG}\ncheck(centre)")
+    kernel.run(f"{RIGHT}\ncheck(centre)")
+    kernel.run(f"{WRONG}\ncheck(centre)")
     said = kernel.run("progress()")
-    assert re.search(r"✓ interleave +passed, 2 attempts\n", said)
-    lesson = catalog.load(TOY).lessons[0]
-    assert f"Further · 1 of {len(lesson.exercise_names)}" in said
-    assert f"Next: {lesson.exercise_names[1]} in {lesson.slug}" in said
+    assert re.search(r"✓ centre +passed, 2 attempts\n", said)
+    assert "Further · 1 of 3" in said
+    assert "Next: plus_one in 01_small" in said
 
 
 def test_an_answer_is_found_by_its_name(kernel):
-    assert "There is no `RunningCentre` yet." in kernel.run("check('running_centre')")
-    assert "✓ interleave: passed" in kernel.run(f"{RIGHT}\ncheck('interleave')")
-
-
-def test_a_demonstration_is_not_an_attempt(kernel):
-    kernel.run(f"{WRONG}\ncheck(interleave, record=False)")
-    assert re.search(r"· interleave +not attempted\n", kernel.run("progress()"))
+    assert "There is no `Scale` yet." in kernel.run("check('scale')")
+    assert "✓ centre: passed" in kernel.run(f"{RIGHT}\ncheck('centre')")
+    # A lambda has the name that it is bound to. What an answer prints is shown.
+    said = kernel.run("centre = lambda x: print('seen', len(x))\ncheck(centre)")
+    assert "seen 3" in said and "✗ centre: not yet" in said
 
 
 def test_hints_come_one_at_a_time(kernel):
-    first, second = kernel.run("hint('interleave')"), kernel.run("hint('interleave')")
+    first, second = kernel.run("hint('centre')"), kernel.run("hint('centre')")
     assert "hint 1 of 3" in first
     assert "hint 2 of 3" in second
     assert first.splitlines()[2] in second
-    assert "solution(interleave)" in kernel.run("hint('interleave')")
+    assert "solution(centre)" in kernel.run("hint('centre')")
     # The hints that were seen are not folded into the next report again.
-    assert "Hint" not in kernel.run(f"{WRONG}\ncheck(interleave)")
+    assert "Hint" not in kernel.run(f"{WRONG}\ncheck(centre)")
 
 
 def test_the_solution_comes_when_asked_twice(kernel):
-    assert "def interleave" not in kernel.run("solution('interleave')")
-    assert "def interleave" in kernel.run("solution('interleave')")
+    assert "def centre" not in kernel.run("solution('centre')")
+    assert "def centre" in kernel.run("solution('centre')")
 
 
 def test_the_solution_comes_after_three_attempts(kernel):
-    for _ in range(3):
-        kernel.run(f"{WRONG}\ncheck(interleave)")
-    assert "def interleave" in kernel.run("solution(interleave)")
-
-
-def test_the_solution_comes_after_passing(kernel):
-    kernel.run(f"{RIGHT}\ncheck(interleave)")
-    assert "def interleave" in kernel.run("solution(interleave)")
-
-
-def test_a_lambda_is_known_by_the_name_it_is_bound_to(kernel):
-    said = kernel.run("interleave = lambda a, b: torch.stack((a, b), 1).flatten()\ncheck(interleave)")
-    assert "✓ interleave: passed" in said
+    kernel.run("\n".join([WRONG, *["_ = check(centre)"] * 3]))
+    assert "def centre" in kernel.run("solution(centre)")
 
 
 def test_what_is_no_exercise_is_said_plainly(kernel):
     assert "There is no exercise called `len`" in kernel.run("check(len)")
     assert "There is no exercise" in kernel.run("check(3)")
     assert "There is no exercise called `nothing`." in kernel.run("hint('nothing')")
-    assert "called `Interleaf`; did you mean interleave?" in kernel.run("solution('Interleaf')")
+    assert "called `Centr`; did you mean centre?" in kernel.run("solution('Centr')")
 
 
 def test_an_error_is_shown_at_the_readers_line_and_left_to_the_debugger(kernel):
-    said = kernel.run("def interleave(a, b):\n    c = a\n    return c.view(7, 11)\ncheck(interleave)")
+    said = kernel.run("def centre(x):\n    c = x\n    return c.view(7, 11)\ncheck(centre)")
     assert "at your line 3 (`return c.view(7, 11)`)" in said
     assert "ipykernel" not in said
     kernel.run("import sys, traceback")
     frames = kernel.run("[frame.name for frame in traceback.extract_tb(sys.last_traceback)]")
-    assert frames == "['interleave']"
+    assert frames == "['centre']"
 
 
 def test_the_readers_state_is_left_alone(kernel):
     before = "torch.manual_seed(3); torch.set_default_dtype(torch.float64); _ = torch.set_grad_enabled(False)"
     kernel.run(f"{before}; a = torch.rand(2); torch.manual_seed(3)\n{RIGHT}")
-    kernel.run("check(interleave)")
+    kernel.run("check(centre)")
     state = kernel.run(
         "(bool((torch.rand(2) == a).all()), torch.get_default_dtype(), torch.is_grad_enabled())"
     )
@@ -172,7 +162,7 @@ def test_the_readers_state_is_left_alone(kernel):
 
 
 def test_an_endless_loop_ends_at_the_deadline_and_the_kernel_lives(kernel):
-    said = kernel.run("def interleave(a, b):\n    while True:\n        pass\ncheck(interleave)")
+    said = kernel.run("def centre(x):\n    while True:\n        pass\ncheck(centre)")
     assert "it timed out" in said
     assert "it is in the loop at your line 2 (`while True:`)" in said
     assert kernel.run("1 + 1") == "2"
@@ -180,8 +170,8 @@ def test_an_endless_loop_ends_at_the_deadline_and_the_kernel_lives(kernel):
 
 def test_an_interrupt_ends_a_check_and_counts_nothing(kernel, tmp_path):
     runs = tmp_path / "runs"
-    kernel.run(f"def interleave(a, b):\n    open({str(runs)!r}, 'w')\n    while True:\n        pass")
-    asked = kernel.client.execute("check(interleave)", stop_on_error=False)
+    kernel.run(f"def centre(x):\n    open({str(runs)!r}, 'w')\n    while True:\n        pass")
+    asked = kernel.client.execute("check(centre)", stop_on_error=False)
     end = time.monotonic() + ENDLESS
     while not runs.exists() and time.monotonic() < end:
         time.sleep(0.01)
@@ -190,24 +180,7 @@ def test_an_interrupt_ends_a_check_and_counts_nothing(kernel, tmp_path):
     while reply["parent_header"].get("msg_id") != asked:
         reply = kernel.client.get_shell_msg(timeout=ENDLESS)
     assert reply["content"]["ename"] == "KeyboardInterrupt"
-    assert re.search(r"· interleave +not attempted\n", kernel.run("progress()"))
-
-
-def test_prints_of_an_answer_are_shown(kernel):
-    said = kernel.run("def interleave(a, b):\n    print('seen', len(a))\n    return a\ncheck(interleave)")
-    assert "seen 3" in said
-
-
-def test_show_error_keeps_a_line_for_each_rank(kernel):
-    kernel.run("from course_utils import run_ranks")
-    kernel.run("def fails(rank, world_size): raise ValueError(f'no {rank} ' * 20)")
-    lines = kernel.run("show_error(lambda: run_ranks(fails, 2))").splitlines()
-    assert lines[0] == "RankError: 2 of 2 ranks did not return"
-    assert [line[:27] for line in lines if line.startswith("rank")] == [
-        "rank 0 raised ValueError: n",
-        "rank 1 raised ValueError: n",
-    ]
-    assert all(len(line) <= 72 for line in lines)
+    assert re.search(r"· centre +not attempted\n", kernel.run("progress()"))
 
 
 def test_show_error_prints_what_is_raised_and_insists_on_it(kernel):
@@ -221,8 +194,8 @@ def test_a_record_that_cannot_be_written_is_said_once_and_nothing_breaks(kernel,
     kernel.run(
         f"os.environ['COURSE_RECORD'] = {str(tmp_path / 'a_folder')!r}; os.mkdir(os.environ['COURSE_RECORD'])"
     )
-    said = kernel.run(f"{RIGHT}\ncheck(interleave)")
-    assert "✓ interleave: passed" in said
+    said = kernel.run(f"{RIGHT}\ncheck(centre)")
+    assert "✓ centre: passed" in said
     assert "Traceback" not in said
     assert "Error" not in said.replace("NotImplementedError", "")
     assert "passed, 1 attempt" in kernel.run("progress()")

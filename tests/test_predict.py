@@ -28,33 +28,31 @@ def test_right_lines():
     predict.compare({"a": [[2, 3], True]}, {"a": ((2, 3), True)}, {}, parts=("size", "contiguous"))
 
 
-def test_what_is_not_answered_is_said_without_a_rule():
-    assert lines({"x.dim()": ...}, {"x.dim()": 1}) == ["`x.dim()`: no prediction yet (it still says `...`)"]
-    assert lines({}, {"x.dim()": 1}) == ["`x.dim()`: there is no line for it"]
+@pytest.mark.parametrize(
+    ("predictions", "truths", "options", "said"),
+    [
+        # What is not answered is said without a rule.
+        ({"x.dim()": ...}, {"x.dim()": 1}, {}, ["`x.dim()`: no prediction yet (it still says `...`)"]),
+        ({}, {"x.dim()": 1}, {}, ["`x.dim()`: there is no line for it"]),
+        # Parts are told by name.
+        ({"a": ((3, 2), False)}, {"a": ((2, 3), False)}, {"parts": ("size", "contiguous")},
+         ["`a`: size: `(3, 2)` is not what torch says. A rule."]),
+        # Many wrong lines are told by name.
+        (dict.fromkeys("abcd", 2), dict.fromkeys("abcd", 1), {},
+         [f"`{name}`: `2` is not what torch says. A rule." for name in "abc"] + ["wrong too: `d`"]),
+        ({"a ": 1, "b": 1}, {"a": 1}, {"all_lines": "ab"},
+         ["`a`: there is no line for it", "there is a line for `'a '`, which was not asked for"]),
+    ],
+)  # fmt: skip
+def test_what_is_told(predictions, truths, options, said):
+    assert lines(predictions, truths, **options) == said
 
 
-def test_parts_are_told_by_name():
-    said = lines({"a": ((3, 2), False)}, {"a": ((2, 3), False)}, parts=("size", "contiguous"))
-    assert said == ["`a`: size: `(3, 2)` is not what torch says. A rule."]
+def test_what_does_not_have_the_form_that_was_asked_for():
     (said,) = lines({"a": 1}, {"a": ((2,), False)}, parts=("size", "contiguous"))
     assert "expected 2 things in brackets: size, contiguous" in said
-
-
-def test_a_word_that_was_not_offered():
     (said,) = lines({"a": "boht"}, {"a": "both"}, words=("both", "none"))
     assert said.startswith("`a`: `'boht'` is none of 'both', 'none'")
-
-
-def test_many_wrong_lines_are_told_by_name():
-    truths = {name: 1 for name in "abcde"}
-    said = lines(dict.fromkeys(truths, 2), truths)
-    assert [line[:3] for line in said[:3]] == ["`a`", "`b`", "`c`"]
-    assert said[3:] == ["wrong too: `d`, `e`"]
-
-
-def test_a_line_under_another_name_is_pointed_out():
-    said = lines({"a ": 1, "b": 1}, {"a": 1}, all_lines="ab")
-    assert said == ["`a`: there is no line for it", "there is a line for `'a '`, which was not asked for"]
 
 
 class EqualToAll:

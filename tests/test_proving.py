@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from course_utils import cli
 from course_utils.lessons import catalog
 from course_utils.proving import around, bench, laws, mutants
-
-TOY = Path(__file__).parent / "toy_course"
+from tests.files import write
 
 
 def described(source, name=None):
@@ -53,6 +53,7 @@ EXPECTED = [
     ("if x: y = z\n    return y", ["`if x:` -> `if True:`", "`if x:` -> `if False:`"]),
     ("if x: y = z\n    return y", ["`if x:` -> `if not x:`", "`y = z` removed"]),
     ("for i in x: continue", ["`continue` -> `break`"]),
+    ("def g(size: int = 3, keep=True): return x", ["`3` -> `4`", "`3` -> `2`", "`True` -> `False`"]),
 ]
 
 
@@ -72,31 +73,12 @@ def test_changes_of_a_line(line, expected):
         ('"""A docstring"""\n    return x', "docstring"),
         ("v: int = x\n    return v", "float"),
         ("return f'{x} words'", "not words"),
+        ("return x + (2 + 2)", "`2 + 2` -> `2 * 2`"),  # it compiles to the same
+        ("x[0] += 1", "x[0] = x[0] + 1"),  # in a subscript both write in place
     ],
 )
 def test_what_is_left_alone(line, never):
     assert not [d for d in described(f"import torch\ndef f(x, y):\n    {line}\n") if never in d]
-
-
-def test_defaults_and_decorators():
-    found = described("""
-        import torch
-
-        @torch.no_grad()
-        def f(x, size: int = 3, keep=True):
-            return x
-    """)
-    assert {"line 5: `3` -> `4`", "line 5: `3` -> `2`", "line 5: `True` -> `False`"} <= set(found)
-    assert "line 4: `torch.no_grad()` removed" in found
-    assert "line 5: `def f(x, size: int=3, keep=True):` -> `def f(x, size: int, keep):`" in found
-
-
-def test_helpers_and_constants_of_the_reference_are_changed_too():
-    found = described(
-        "EPSILON = 1e-6\n\ndef help(x):\n    return x + EPSILON\n\ndef f(x):\n    return help(x)\n"
-    )
-    assert "line 1: `1e-06` -> `2e-06`" in found
-    assert "line 4: `x + EPSILON` -> `x - EPSILON`" in found
 
 
 def test_changes_around_a_function_and_around_the_methods_of_a_class():
@@ -136,115 +118,69 @@ def test_what_holds_no_tensor_is_left_as_it_is(argument, result, there):
     assert (changed in found, "the result of `f` cloned" in found) == there
 
 
-def test_a_change_that_compiles_to_the_same_is_none():
-    found = described("def f(x):\n    if 2 + 2 == 4:\n        return x\n")
-    assert not [d for d in found if "`2 + 2` -> `2 * 2`" in d]
-    assert not [d for d in described("def f(x):\n    return x + 0\n") if "`0` -> `0`" in d]
-
-
 # --- around the finished answer -----------------------------------------------------------------------
 
 
-def surrounded(kind, detail, function, tmp_path):
+ONES, GRADIENT, LAYER = torch.ones(2), torch.ones(2, requires_grad=True), nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "function", "argument", "differs", "holds"),
+    [
+        ("detached", lambda x: [x * 2], ONES, False, lambda out: not out[0].requires_grad),
+        ("detached", lambda x: (x * 2, [x + 1], "word"), GRADIENT, True,
+         lambda out: not out[0].requires_grad and not out[1][0].requires_grad and out[2] == "word"),
+        ("detached", lambda x: {"twice": x * 2}, GRADIENT, True, lambda out: not out["twice"].requires_grad),
+        # A copy of what was a copy is no change.
+        ("cloned", lambda x: x + 1, ONES, False, lambda out: out.tolist() == [2, 2]),
+        ("cloned", lambda x: x.view(2, 1), ONES, True, lambda out: out.data_ptr() != ONES.data_ptr()),
+        # A module is left alone.
+        ("detached", lambda m: m, LAYER, False, lambda m: m.weight.requires_grad),
+        ("of another dtype", lambda m: m, LAYER, False, lambda m: m.weight.dtype == torch.float32),
+        ("made contiguous", lambda x: x.t(), torch.ones(1, 1), False, torch.Tensor.is_contiguous),
+        ("made contiguous", lambda x: x.t(), torch.ones(2, 3), True, torch.Tensor.is_contiguous),
+        ("of another dtype", lambda x: x, ONES, True, lambda out: out.dtype == torch.float64),
+        ("of another dtype", lambda x: x, ONES > 0, False, lambda out: out.dtype == torch.bool),
+    ],
+)  # fmt: skip
+def test_changes_of_a_result(change, function, argument, differs, holds, tmp_path):
     mark = tmp_path / "mark"
-    changed = around._surround(function, kind, detail, mark)
-    return changed, mark
+    assert holds(around._surround(function, "result", change, mark)(argument))
+    assert mark.exists() == differs
 
 
-def test_a_result_that_is_detached(tmp_path):
-    changed, mark = surrounded("result", "detached", lambda x: (x * 2, [x + 1], "word"), tmp_path)
-    changed(torch.ones(2))
-    assert not mark.exists()
-    out = changed(torch.ones(2, requires_grad=True))
-    assert mark.exists()
-    assert not out[0].requires_grad and not out[1][0].requires_grad and out[2] == "word"
-    changed, mark = surrounded("result", "detached", lambda x: {"twice": x * 2}, tmp_path)
-    assert not changed(torch.ones(2, requires_grad=True))["twice"].requires_grad
-
-
-def test_a_copy_of_what_was_a_copy_is_no_change(tmp_path):
-    x = torch.arange(6)
-    changed, mark = surrounded("result", "cloned", lambda x: x + 1, tmp_path)
-    changed(x)
-    assert not mark.exists()
-    changed, mark = surrounded("result", "cloned", lambda x: x.view(2, 3), tmp_path)
-    assert changed(x).untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
-    assert mark.exists()
-
-
-def test_a_module_as_the_result_is_left_alone_and_that_is_no_change(tmp_path):
-    for change in ("detached", "cloned", "of another dtype"):
-        changed, mark = surrounded("result", change, lambda module: module, tmp_path)
-        module = changed(torch.nn.Linear(2, 2))
-        assert module.weight.requires_grad and module.weight.dtype == torch.float32
-        assert not mark.exists()
-
-
-def test_a_result_made_contiguous_or_of_another_dtype(tmp_path):
-    changed, mark = surrounded("result", "made contiguous", lambda x: x.t(), tmp_path)
-    assert changed(torch.ones(1, 1)).is_contiguous() and not mark.exists()
-    assert changed(torch.ones(2, 3)).is_contiguous() and mark.exists()
-    changed, mark = surrounded("result", "of another dtype", lambda x: x, tmp_path)
-    assert changed(torch.ones(2)).dtype == torch.float64
-    assert changed(torch.ones(2) > 0).dtype == torch.bool
-
-
-def test_an_input_that_is_cloned_first(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "detail", "left", "differs"),
+    [
+        ("cloned at entry", "y", [2, 2], False),  # nobody writes to it
+        ("cloned at entry", "x", [1, 1], True),
+        ("changed", "x", [3, 3], True),
+    ],
+)
+def test_changes_of_an_argument(kind, detail, left, differs, tmp_path):
     def writes(x, y):
         x += y
 
-    changed, mark = surrounded("cloned at entry", "y", writes, tmp_path)
-    changed(torch.ones(2), torch.ones(2))
-    assert not mark.exists()
-    changed, mark = surrounded("cloned at entry", "x", writes, tmp_path)
-    x = torch.ones(2)
-    changed(x, y=torch.ones(2))
-    assert x.tolist() == [1, 1] and mark.exists()
+    mark, x = tmp_path / "mark", torch.ones(2)
+    around._surround(writes, kind, detail, mark)(x, y=torch.ones(2))
+    assert (x.tolist(), mark.exists()) == (left, differs)
 
 
-def test_an_input_that_is_changed(tmp_path):
-    changed, mark = surrounded("changed", "x", lambda x, n: x * n, tmp_path)
-    x = torch.ones(2, requires_grad=True)
-    assert changed(x, 3).tolist() == [3, 3]
-    assert x.tolist() == [2, 2] and mark.exists()
-
-
-def built(source, wanted, tmp_path):
-    """The mutant of this description, and the mark that it makes when it makes a difference."""
-    (mutant,) = [m for m in mutants.mutants(source) if m.description == wanted]
+@pytest.mark.parametrize(
+    ("body", "change", "differs"),
+    [
+        # What only its own function sees is no change.
+        ("y = x.exp()\n    y += 1\n    return y", "line 3: `y += 1` -> `y = y + 1`", False),
+        ("y = x\n    y += 1\n    return y", "line 3: `y += 1` -> `y = y + 1`", True),
+        ("y = x.exp()\n    return y.add(1)", "line 3: `y.add(1)` -> `y.add_(1)`", False),
+        ("y = x.view(-1)\n    return y.add(1)", "line 3: `y.add(1)` -> `y.add_(1)`", True),
+    ],
+)
+def test_in_place_or_not(body, change, differs, tmp_path):
+    (mutant,) = [m for m in mutants.mutants(f"def f(x):\n    {body}\n") if m.description == change]
     mark = tmp_path / "mark"
-    return around.build(mutant, "f", mark), mark
-
-
-def test_a_change_in_place_that_only_its_own_function_sees_is_none(tmp_path):
-    own = "def f(x):\n    y = x.exp()\n    y += 1\n    return y\n"
-    changed, mark = built(own, "line 3: `y += 1` -> `y = y + 1`", tmp_path)
-    assert changed(torch.zeros(2)).tolist() == [2, 2]
-    assert not mark.exists()
-    theirs = "def f(x):\n    x += 1\n    return x\n"
-    changed, mark = built(theirs, "line 2: `x += 1` -> `x = x + 1`", tmp_path)
-    x = torch.zeros(2)
-    assert changed(x).tolist() == [1, 1] and x.tolist() == [0, 0]
-    assert mark.exists()
-
-
-def test_a_method_in_place_or_not(tmp_path):
-    own = "def f(x):\n    y = x.exp()\n    return y.add(1)\n"
-    changed, mark = built(own, "line 3: `y.add(1)` -> `y.add_(1)`", tmp_path)
-    assert changed(torch.zeros(2)).tolist() == [2, 2]
-    assert not mark.exists()
-    view = "def f(x):\n    y = x.view(-1)\n    return y.add(1)\n"
-    changed, mark = built(view, "line 3: `y.add(1)` -> `y.add_(1)`", tmp_path)
-    x = torch.zeros(2)
-    assert changed(x).tolist() == x.tolist() == [1, 1]
-    assert mark.exists()
-    twice = "def f(x):\n    y = x.exp()\n    return y.add(1) * y\n"
-    (mutant,) = [m for m in mutants.mutants(twice) if m.description.endswith("`y.add_(1)`")]
-    assert not mutant.marked
-
-
-def test_in_a_subscript_both_write_in_place():
-    assert not [d for d in described("def f(x):\n    x[0] += 1\n") if "x[0] = x[0] + 1" in d]
+    around.build(mutant, "f", mark)(torch.zeros(2))
+    assert mark.exists() == differs
 
 
 # --- what the checks make of it ------------------------------------------------------------------------
@@ -299,17 +235,12 @@ def ramp(n):
 def course(tmp_path):
     """A course of one exercise; gives a function that writes it with these checks and this solution."""
 
-    def write(exercise=EXERCISE, solution=SOLUTION):
-        for path, text in {
-            "notebooks/source/01_ramps.md": "# Ramps\n\n```{exercise} ramp\n```\n",
-            "exercises/ramps/ramp.py": exercise,
-            "solutions/ramps/ramp.py": solution,
-        }.items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(text, encoding="utf-8")
-        return tmp_path
+    def make(exercise=EXERCISE, solution=SOLUTION):
+        lesson = "# Ramps\n\n```{exercise} ramp\n```\n"
+        files = {"exercises/ramps/ramp.py": exercise, "solutions/ramps/ramp.py": solution}
+        return write(tmp_path, files | {"notebooks/source/01_ramps.md": lesson})
 
-    yield write
+    yield make
     catalog._load.cache_clear()
 
 
@@ -345,23 +276,15 @@ def test_one_check_alone(course):
 
 
 def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tried(course):
+    tried = {
+        "import os\ndef ramp(n):\n    os._exit(3)\n": bench.REJECTED,
+        "def ramp(n):\n    return list(range(n))\n": bench.SURVIVED,
+        "import ctypes\ndef ramp(n):\n    ctypes.CDLL(None).sleep(60)\n": bench.REJECTED,
+        "def ramp(n):\n    return [*range(n)]\n": bench.SURVIVED,
+    }
     with bench.Bench(course(), "ramp") as one:
-        ends = mutants.Mutant("ends", "import os\ndef ramp(n):\n    os._exit(3)\n")
-        deaf = mutants.Mutant("deaf", "import ctypes\ndef ramp(n):\n    ctypes.CDLL(None).sleep(60)\n")
-        good = mutants.Mutant("good", "def ramp(n):\n    return list(range(n))\n")
-        assert [one.try_mutant(m).state for m in (ends, good, deaf, good)] == [
-            bench.REJECTED,
-            bench.SURVIVED,
-            bench.REJECTED,
-            bench.SURVIVED,
-        ]
-
-
-def test_a_mutant_is_found_by_the_name_of_its_module(course):
-    source = "import importlib\ndef ramp(n):\n    return importlib.import_module(__name__).numbers(n)\n"
-    source += "def numbers(n):\n    return list(range(n))\n"
-    with bench.Bench(course(), "ramp") as one:
-        assert one.try_mutant(mutants.Mutant("by its name", source)).state == bench.SURVIVED
+        states = [one.try_mutant(mutants.Mutant("tried", source)).state for source in tried]
+    assert states == list(tried.values())
 
 
 def test_a_reference_that_fails_is_said(course):
@@ -382,28 +305,21 @@ def found(root, law, *more):
     return list(law(course, "ramp", set(), *more))
 
 
-def test_a_mutant_that_survives_is_a_fault_unless_it_is_listed(course):
-    line = "no check sees this change of the reference: line 9: `torch.tensor(found)` -> `found`, in "
-    line += "`return torch.tensor(found)`. Add a check that sees it, or list it in `equivalent` with"
-    line += " the reason."
-    assert line in found(course(), laws.mutations, None)
-    catalog._load.cache_clear()
-    listed = '\n\nequivalent = {"line 9: `torch.tensor(found)` -> `found`": "A list will do."}\n'
-    assert line not in found(course(solution=SOLUTION + listed), laws.mutations, None)
-
-
-def test_what_is_listed_must_survive_and_be_a_mutant(course):
-    listed = '\n\nequivalent = {"line 5: `0` -> `1`": "it is not", "line 99": "nothing"}\n'
-    said = found(course(EXERCISE + STRICT, SOLUTION + listed), laws.mutations, None)
+def test_what_the_law_on_mutants_finds(course):
+    idle = STRICT.replace("expect.equal(ramp(4), torch.arange(4))", "expect.true(callable(ramp))")
+    listed = {
+        "line 9: `torch.tensor(found)` -> `found`": "A list will do.",
+        "line 5: `0` -> `1`": "it is not",
+        "line 99": "nothing",
+    }
+    root = course(EXERCISE + idle, f"{SOLUTION}\n\nequivalent = {listed}\n")
+    said = found(root, laws.mutations, None)
+    seen = [fault for fault in said if fault.startswith("no check sees this change of the reference: ")]
+    assert any("the result of `ramp` of another dtype" in fault and "Add a check" in fault for fault in seen)
+    assert not any("`torch.tensor(found)` -> `found`" in fault for fault in seen)
     assert "line 5: `0` -> `1` is listed as equivalent, and does not survive" in said
     assert "line 99 is listed, and is no mutant of the reference" in said
-
-
-def test_a_check_that_rejects_nothing_is_a_fault(course):
-    idle = STRICT.replace("expect.equal(ramp(4), torch.arange(4))", "expect.true(callable(ramp))")
-    assert "check values rejects no wrong answer at all" in found(
-        course(EXERCISE + idle), laws.mutations, None
-    )
+    assert "check values rejects no wrong answer at all" in said
 
 
 MISTAKES = """
@@ -420,15 +336,13 @@ mistakes = [
 
 
 def test_a_mistake_that_passes_or_is_told_by_another_check_is_a_fault(course):
-    said = found(course(EXERCISE + STRICT, SOLUTION + MISTAKES.format(told_by="values")), laws.mistakes)
+    listed = MISTAKES.format(told_by="values")
+    said = found(course(EXERCISE + STRICT, SOLUTION + listed), laws.mistakes)
     assert said[0].startswith("the mistake 'one too many' is told by length, not values")
     assert said[1] == "the mistake 'right' passed"
-
-
-def test_an_edit_that_does_not_fit_is_refused(course):
-    listed = MISTAKES.format(told_by="length").replace("i < n", "i < 99")
+    catalog._load.cache_clear()
     with pytest.raises(catalog.CourseError, match="stands 0 times in the reference"):
-        found(course(EXERCISE + STRICT, SOLUTION + listed), laws.mistakes)
+        found(course(EXERCISE + STRICT, SOLUTION + listed.replace("i < n", "i < 99")), laws.mistakes)
 
 
 def test_an_example_that_cannot_be_pasted_is_a_fault(course):
@@ -454,8 +368,8 @@ def test_code_that_a_cell_does_not_show_whole_is_a_fault(course):
     assert [one.partition(", ")[0][-13:] for one in lines] == ["99 characters", "89 characters"], lines
 
 
-def test_the_sample_is_the_same_on_every_run():
-    with bench.Bench(TOY, "running_centre") as one:
+def test_the_sample_is_the_same_on_every_run(course):
+    with bench.Bench(course(), "ramp") as one:
         sample = one.sample(10)
         assert sample == one.sample(10) == one.sample(20)[:10]
         assert len({m.description for m in sample}) == 10

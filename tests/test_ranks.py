@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import course_utils.processes.ranks
-from course_utils.processes.ranks import STUCK, RankError, describe, ranks
+from course_utils.processes.ranks import STUCK, RankError
 from course_utils.processes.stacks import place
 from course_utils.processes.workers import Worker
 from course_utils.watching.run_ranks import run_ranks
@@ -28,7 +27,7 @@ LONG = 60.0  # a deadline for what ends
 def warm():
     """Each worker imports this module; let what it imports itself be there already."""
     with Worker(preload=("pytest", "psutil")) as worker:
-        yield worker.pid
+        assert worker.pid
 
 
 def states(results):
@@ -36,32 +35,21 @@ def states(results):
 
 
 def reduces(rank, world_size, scale=1.0):
+    """Also: each rank knows who it is, and draws numbers of its own."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    assert [os.environ[name] for name in names] == [str(rank), str(world_size), str(rank)]
+    assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (rank, world_size, "gloo")
     x = torch.full((3,), (rank + 1) * scale)
     dist.all_reduce(x)
-    return x
-
-
-def surroundings(rank, world_size):
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    return (
-        (rank, world_size, dist.get_rank(), dist.get_world_size(), dist.get_backend()),
-        [os.environ[name] for name in names],
-    )
+    return x, torch.rand(1).item()
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_collectives_give_the_right_values(world_size):
     total = sum(range(1, world_size + 1)) * 2.0
     values = run_ranks(reduces, world_size, 2.0, deadline=LONG)
-    assert [value.tolist() for value in values] == [[total] * 3] * world_size
-
-
-def test_a_rank_knows_who_it_is():
-    values = run_ranks(surroundings, 2, deadline=LONG)
-    assert values == [((rank, 2, rank, 2, "gloo"), [str(rank), "2", str(rank)]) for rank in range(2)]
-
-
-def test_no_ranks_are_refused():
+    assert [value.tolist() for value, _ in values] == [[total] * 3] * world_size
+    assert len({drawn for _, drawn in values}) == world_size
     with pytest.raises(ValueError, match="world_size is 0"):
         run_ranks(reduces, 0)
 
@@ -78,20 +66,22 @@ class Net(torch.nn.Module):
 def ddp_step(rank, world_size):
     torch.manual_seed(rank)
     net = torch.nn.parallel.DistributedDataParallel(Net())
+    print(f"step {rank}")
+    os.system("echo a program")
+    time.sleep(2.5 * rank)  # asleep for longer than it takes to conclude that nothing moves
     net(torch.randn(5, 4)).sum().backward()
     return net.module.layer.weight, net.module.layer.weight.grad
 
 
-def test_a_ddp_step_gives_all_ranks_the_same():
+def test_a_ddp_step_gives_all_ranks_the_same_and_who_is_slow_is_waited_for(capfd):
     (weight, grad), (other_weight, other_grad) = run_ranks(ddp_step, 2, deadline=LONG)
     assert torch.equal(weight, other_weight)
     assert torch.equal(grad, other_grad)
     torch.manual_seed(0)
     assert torch.equal(weight, Net().layer.weight)
-
-
-def draws(rank, world_size):
-    return torch.rand(4).tolist()
+    # Output is labelled, and ordered by rank.
+    lines = [f"[rank {rank}] {line}" for rank in range(2) for line in (f"step {rank}", "a program")]
+    assert capfd.readouterr().out.splitlines() == lines
 
 
 # A machine with no more of a network than itself, and a name server that takes questions and answers none.
@@ -144,24 +134,6 @@ def test_no_name_server_is_waited_for(tmp_path):
     assert done.stdout.splitlines() == ["True", "[2.0, 2.0] 0"], done.stderr
 
 
-def test_ranks_draw_different_numbers():
-    one, other = run_ranks(draws, 2, deadline=LONG)
-    assert one != other
-
-
-def talks(rank, world_size):
-    for step in range(2):
-        dist.barrier()
-        print(f"step {step}")
-    os.system("echo a program")
-
-
-def test_output_is_labelled_and_ordered_by_rank(capfd):
-    run_ranks(talks, 2, deadline=LONG)
-    lines = [f"[rank {rank}] {line}" for rank in range(2) for line in ("step 0", "step 1", "a program")]
-    assert capfd.readouterr().out.splitlines() == lines
-
-
 # --- what goes wrong --------------------------------------------------------------------------------------
 
 
@@ -201,23 +173,6 @@ def test_a_rank_that_skips_a_collective():
     assert str(error).splitlines()[0] == "2 of 3 ranks did not return and nothing moved any more"
     assert [r.position.call for r in error.results if r.position] == ["all_reduce", "all_reduce"]
     assert str(error).splitlines()[-1] == "rank 1 has returned"
-
-
-def calls_another(rank, world_size):
-    if rank == 0:
-        dist.all_reduce(torch.ones(1))
-        return
-    dist.broadcast(torch.ones(1), 0)
-    dist.barrier()
-
-
-def test_ranks_that_call_different_collectives():
-    error = failure(calls_another, deadline=LONG)
-    assert states(error.results) == ["timed out", "timed out"]
-    first, second = (result.position for result in error.results)
-    assert first.call == "all_reduce"
-    assert second.call in ("broadcast", "barrier")
-    assert "waits in all_reduce at your line" in first.describe()
 
 
 def brings(rank, world_size, name, more):
@@ -264,17 +219,6 @@ def test_a_rank_that_loops_is_found_at_the_deadline():
     assert error.results[1].position.frame.function == "loops"
 
 
-def is_slow(rank, world_size):
-    time.sleep(2.5 * rank)  # asleep for longer than it takes to conclude that nothing moves
-    x = torch.ones(1)
-    dist.all_reduce(x)
-    return x.item()
-
-
-def test_a_rank_that_is_slow_is_waited_for():
-    assert run_ranks(is_slow, 2, deadline=LONG) == [2.0, 2.0]
-
-
 def forgets_backward(rank, world_size):
     net = torch.nn.parallel.DistributedDataParallel(Net())
     loss = net(torch.randn(5, 4)).sum()
@@ -296,70 +240,30 @@ def waits_itself(rank, world_size):
         work.wait()
 
 
-def test_a_wait_in_the_readers_own_line_is_seen():
-    error = failure(waits_itself, deadline=LONG)
-    assert error.results[0].how == STUCK
-    assert error.results[0].position.describe() == (
-        f"waits in wait at {place(error.results[0].position.frame)}"
-    )
-    assert error.results[0].position.frame.source == "work.wait()"
-
-
 def test_ranks_that_all_wait_at_the_deadline_are_looked_at_to_the_end(monkeypatch):
-    # Four looks take longer than the deadline.
+    # Four looks take longer than the deadline. The wait is in the reader's own line.
     monkeypatch.setattr(course_utils.processes.ranks, "LOOK_EVERY", SOON / 3)
     monkeypatch.setattr(course_utils.processes.ranks, "LOOK_ON", LONG)
-    assert failure(waits_itself).results[0].how == STUCK
-
-
-def dies(rank, world_size):
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGSEGV)
-    dist.all_reduce(torch.ones(1))
-
-
-def test_a_rank_that_dies_shows_how_and_is_named_before_those_it_cut_off():
-    error = failure(dies, world_size=3, deadline=LONG)
-    assert error.results[1].how == "signal 11 (SIGSEGV)"
-    lines = str(error).splitlines()
-    assert lines[1] == "rank 1 died: signal 11 (SIGSEGV)"
-    for line in lines[2:]:
-        assert "lost its connection at your line" in line or "waits in all_reduce at your line" in line
-
-
-def all_raise(rank, world_size):
-    raise KeyError(rank)
-
-
-def test_all_ranks_may_raise():
-    error = failure(all_raise, deadline=LONG)
-    assert [line for line in str(error).splitlines() if line.startswith("rank")] == [
-        "rank 0 raised KeyError: 0",
-        "rank 1 raised KeyError: 1",
-    ]
+    first = failure(waits_itself).results[0]
+    assert first.how == STUCK
+    assert first.position.describe() == f"waits in wait at {place(first.position.frame)}"
+    assert first.position.frame.source == "work.wait()"
 
 
 def prints_and_raises(rank, world_size):
     print("on the way")
-    raise ValueError("the way is blocked")
+    raise KeyError(rank)
 
 
-def test_output_is_shown_before_the_error(capsys):
-    failure(prints_and_raises, deadline=LONG)
+def test_all_ranks_may_raise_and_what_they_printed_comes_first(capsys):
+    error = failure(prints_and_raises, deadline=LONG)
     assert capsys.readouterr().out == "[rank 0] on the way\n[rank 1] on the way\n"
-
-
-def test_an_error_shows_no_frames_in_a_notebook_and_can_travel():
-    error = failure(all_raise, deadline=LONG)
-    shown = error._render_traceback_()
+    said = [line for line in str(error).splitlines() if line.startswith("rank")]
+    assert said == ["rank 0 raised KeyError: 0", "rank 1 raised KeyError: 1"]
+    shown = error._render_traceback_()  # in a notebook, where no frames are shown
     assert shown[0] == "RankError: 2 of 2 ranks did not return"
     assert not any("course_utils" in line for line in shown)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-
-
-def test_results_describe_themselves():
-    results = ranks(reduces, 2, deadline=LONG)
-    assert describe(results).splitlines()[1:] == ["rank 0 has returned", "rank 1 has returned"]
 
 
 # --- from a notebook --------------------------------------------------------------------------------------
@@ -369,9 +273,7 @@ CELLS = [
     import torch
     import torch.distributed as dist
     from torch import nn
-    from course_utils.processes.ranks import RankError
-    from course_utils.watching.run_ranks import run_ranks
-    from course_utils.processes.workers import isolated
+    from course_utils import run_ranks
     """,
     """
     class Square(torch.autograd.Function):
@@ -410,18 +312,6 @@ CELLS = [
 
     run_ranks(fails, 2)
     """,
-    """
-    def scripts():
-        def twice(x):
-            return x + x
-        return torch.jit.script(twice).code, torch.jit.script(Doubles())(torch.ones(1))
-
-    class Doubles(nn.Module):
-        def forward(self, x):
-            return x * 2
-
-    isolated(scripts, deadline=60).value
-    """,
 ]
 
 
@@ -453,9 +343,3 @@ def test_in_a_notebook_a_failure_is_a_short_message_with_the_line_of_the_cell(no
         "    at your line 4 (`x.view(7)`), in fails",
         "rank 0 waits in all_reduce at your line 5 (`dist.all_reduce(x)`)",
     ]
-
-
-def test_in_a_notebook_torchscript_finds_the_source(notebook):
-    (value,) = notebook[3]
-    assert "torch.add(x, x)" in value.data["text/plain"]
-    assert "tensor([2.])" in value.data["text/plain"]

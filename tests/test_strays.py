@@ -76,19 +76,17 @@ def hangs(rank, world_size, folder):
 
 
 def dies(rank, world_size, folder):
-    kept = leaves_things(rank, folder)
     if rank == 1:
+        leaves_things(rank, folder)
         os.kill(os.getpid(), signal.SIGKILL)
-    dist.all_reduce(torch.ones(1))
-    return kept and None
+    return hangs(rank, world_size, folder)
 
 
 def raises(rank, world_size, folder):
-    kept = leaves_things(rank, folder)
     if rank == 1:
+        leaves_things(rank, folder)
         raise ValueError("no")
-    dist.all_reduce(torch.ones(1))
-    return kept and None
+    return hangs(rank, world_size, folder)
 
 
 def loops(rank, world_size, folder):
@@ -224,10 +222,10 @@ def start(client, folder, record=False):
     return asked, told_by(folder)
 
 
-@pytest.mark.parametrize("record", [False, True])
-def test_nothing_is_left_when_the_kernel_is_interrupted(kernel, tmp_path, record):
+@pytest.mark.parametrize(("how", "record"), [("killed", False), ("restarted", True), ("shut down", False)])
+def test_nothing_is_left_when_the_kernel_is_interrupted_and_when_it_ends(kernel, tmp_path, how, record):
     manager, client, mark, files = kernel
-    asked, told = start(client, tmp_path / "told", record)
+    asked, told = start(client, tmp_path / "interrupted", record)
     manager.interrupt_kernel()
     reply = client.get_shell_msg(timeout=PATIENCE)
     while reply["parent_header"].get("msg_id") != asked:
@@ -236,15 +234,7 @@ def test_nothing_is_left_when_the_kernel_is_interrupted(kernel, tmp_path, record
     expect_nothing(told)
     until(lambda: list(files.iterdir()) == [], "a folder is left")
     # And the next run works.
-    again = "assert run_ranks(lambda rank, world_size: rank, 2) == [0, 1]"
-    content = client.execute(again, reply=True, timeout=PATIENCE)["content"]
-    assert content["status"] == "ok", content
-
-
-@pytest.mark.parametrize("how", ["killed", "restarted", "shut down"])
-def test_nothing_is_left_when_the_kernel_ends(kernel, tmp_path, how):
-    manager, client, mark, files = kernel
-    _, told = start(client, tmp_path / "told")
+    _, told = start(client, tmp_path / "ended", record)
     before = marked(mark)
     assert len(before) >= 6  # the kernel, the server, two ranks and their children
     if how == "killed":
@@ -256,13 +246,3 @@ def test_nothing_is_left_when_the_kernel_ends(kernel, tmp_path, how):
     expect_nothing(told)
     until(lambda: not set(marked(mark)) & set(before), "a process is left")
     assert list(files.iterdir()) == []
-
-
-def test_the_mark_is_seen():
-    mark = uuid.uuid4().hex
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], env={**os.environ, MARK: mark}, stdin=subprocess.PIPE
-    ) as process:
-        until(lambda: marked(mark) == [process.pid], "the mark is not seen")
-        process.communicate(b"\n")
-    assert marked(mark) == []

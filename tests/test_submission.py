@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import pickle
+import re
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,17 +16,7 @@ import torch
 from course_utils.grading import answers
 from course_utils.grading.answers import UnreadableError
 from course_utils.lessons.catalog import Lesson
-
-
-def code(source, **course):
-    metadata = {"course": course} if course else {}
-    return {
-        "cell_type": "code",
-        "source": source,
-        "metadata": metadata,
-        "outputs": [],
-        "execution_count": None,
-    }
+from tests.hostile.course import code, notebook
 
 
 def prose(source):
@@ -35,10 +26,7 @@ def prose(source):
 def read(tmp_path, *cells, lesson=None):
     """A submission whose cells are these; a string is a code cell."""
     metadata = {"course": {"lesson": lesson}} if lesson else {}
-    cells = [code(cell) if isinstance(cell, str) else cell for cell in cells]
-    path = tmp_path / "notebook.ipynb"
-    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}))
-    return answers.read(path)
+    return answers.read(notebook(tmp_path / "notebook.ipynb", *cells, **metadata))
 
 
 @pytest.fixture
@@ -53,12 +41,109 @@ def answer(tmp_path):
 # --- what belongs to an answer -----------------------------------------------------------------------
 
 
-def test_the_last_definition_counts(answer):
-    assert answer("def answer(): return 1", "def answer(): return 2", "answer()")() == 2
+# Cells, what is done with the answer that they give, and what comes of it.
+ANSWERS = {
+    "the last definition counts": (
+        ["def answer(): return 1", "def answer(): return 2", "answer()"], lambda made: made(), 2,
+    ),
+    "an assignment is a definition": (
+        ["def other(): return 3", "answer = other", "def other(): return 4"], lambda made: made(), 3,
+    ),
+    "demonstrations are not run": (
+        ["open('left', 'w')", "def answer(): return 1", "1 / 0", "while True: pass", "answer()",
+         "unrelated = answer() + 1 / 0"],
+        lambda made: made(), 1,
+    ),
+    "local names need nothing": (
+        ["total = 1 / 0", "def answer(total):\n    x = [total for total in (1, 2)]\n    return x"],
+        lambda made: made(0), [1, 2],
+    ),
+    "definitions that need each other": (
+        ["def even(n): return n == 0 or answer(n - 1)", "def answer(n): return n != 0 and even(n - 1)"],
+        lambda made: (made(7), made(8)), (True, False),
+    ),
+    "a default sees what stood above it, a body what stands last": (
+        ["N = 1", "def answer(a=N): return a, N", "N = 2"], lambda made: made(), (1, 2),
+    ),
+    "a value is made from what stood above it": (
+        ["K = 1\ndef f(): return K", "X = f()", "K = 2", "def answer(): return X, K, f()"],
+        lambda made: made(), (1, 2, 2),
+    ),
+    "cells in another order than they were run in": (
+        ["def answer(x: torch.Tensor, n=SIZE): return F.relu(x) * n + OFFSET", "SIZE = twice(2)",
+         "def twice(x): return FACTOR * x", "FACTOR = 2\nOFFSET = 1",
+         "import torch\nimport torch.nn.functional as F"],
+        lambda made: made(torch.tensor([-1, 2])).tolist(), [1, 9],
+    ),
+    "wrapping needs the one before": (
+        ["import functools", "def answer(n): return [n]", "answer = functools.cache(answer)"],
+        lambda made: made(1) is made(1), True,
+    ),
+    "augmented assignments and tuples": (
+        ["a, (b, *c) = 1, (2, 3, 4)", "a += 10\n(d := 5)\n[e := i for i in range(3)]",
+         "def answer(): return a, b, c, d, e"],
+        lambda made: made(), (11, 2, [3, 4], 5, 2),
+    ),
+    "blocks at top level": (
+        ["try:\n    import missing_module as fast\nexcept ImportError:\n    fast = None",
+         "if fast is None:\n    def answer(): return SCALE, TABLE\nelse:\n    answer = None",
+         "SCALE = 1", "if False:\n    SCALE = 2", "with __import__('torch').no_grad():\n    TABLE = 3"],
+        lambda made: made(), (1, 3),
+    ),
+    "attributes and entries set later": (
+        ["class answer:\n    n = 0\n    table = {}", "answer.method = lambda self: self.n",
+         "answer.n += 2\nanswer.table['k'] = 4", "answer.method.__doc__ = 'seen'"],
+        lambda made: (made().method(), made.table, made.method.__doc__), (2, {"k": 4}, "seen"),
+    ),
+    "what is set on an earlier definition is gone with it": (
+        ["def answer(): pass", "answer.mark = 1 / 0", "def answer(): pass"],
+        lambda made: hasattr(made, "mark"), False,
+    ),
+    "settings of a module do not belong to an answer": (
+        ["import torch\ntorch.equal = len\ntorch.set_default_dtype(torch.float64)", "answer = torch.equal"],
+        lambda made: (made is torch.equal, torch.get_default_dtype()), (True, torch.float32),
+    ),
+    "what registers with a definition belongs to it": (
+        ["import functools", "@functools.singledispatch\ndef answer(x): return 'any'",
+         "@answer.register\ndef _(x: int): return 'int'",
+         "@answer.register(str)\ndef _(x): return 'str'"],
+        lambda made: [made(1.0), made(1), made("")], ["any", "int", "str"],
+    ),
+    "an operator of one's own": (
+        ["import torch\nfrom torch import Tensor",
+         "@torch.library.custom_op('tests_submission::twice', mutates_args=())\n"
+         "def answer(x: Tensor) -> Tensor:\n    return x * 2",
+         "@answer.register_fake\ndef _(x): return torch.empty_like(x)",
+         "answer.register_autograd(lambda ctx, grad: grad * 3)"],
+        lambda made: (made(torch.ones(2, device="meta")).shape, gradient(made)), ((2,), [3, 3]),
+    ),
+    "future features reach every piece": (
+        ["from __future__ import annotations", "def answer(x: not_defined) -> 1 / 0: return x"],
+        lambda made: made.__annotations__, {"x": "not_defined", "return": "1 / 0"},
+    ),
+    "display is no error": (["def answer():\n    display(1)\n    return 2"], lambda made: made(), 2),
+    "magics and shell lines": (
+        ["%matplotlib inline\n%load_ext autoreload\n!ls\nimport math\nmath?\nfiles = !ls",
+         "%%bash\nanswer = rm -rf", "%%writefile answer.py\ndef answer(): return 'file'",
+         "%%time\n%%capture\nSIZE = 2", "%time WIDTH = 3",
+         "def answer():\n    %timeit -n1 pass\n    return math.pi // 1, SIZE, WIDTH"],
+        lambda made: made(), (3, 2, 3),
+    ),
+}  # fmt: skip
 
 
-def test_an_assignment_is_a_definition(answer):
-    assert answer("def other(): return 3", "answer = other", "def other(): return 4")() == 3
+def gradient(function):
+    x = torch.ones(2, requires_grad=True)
+    function(x).sum().backward()
+    return x.grad.tolist()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_belongs_to_an_answer(name, answer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells, use, expected = ANSWERS[name]
+    assert use(answer(*cells)) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["notebook.ipynb"]
 
 
 def test_what_an_answer_needs_comes_with_it_through_every_way_of_reading_a_name(answer):
@@ -83,190 +168,19 @@ class answer(Base):
     assert made().twice() == 8
 
 
-def test_demonstrations_are_not_run(answer, tmp_path):
-    left = tmp_path / "left"
-    made = answer(
-        f"import pathlib\npathlib.Path({str(left)!r}).write_text('x')",
-        "def answer(): return 1",
-        "1 / 0",
-        "while True: pass",
-        "answer()",
-        "unrelated = answer() + 1 / 0",
-    )
-    assert made() == 1
-    assert not left.exists()
-
-
-def test_local_names_need_nothing(answer):
-    made = answer("total = 1 / 0", "def answer(total):\n    x = [total for total in (1, 2)]\n    return x")
-    assert made(0) == [1, 2]
-
-
-def test_definitions_that_need_each_other(answer):
-    made = answer(
-        "def even(n): return n == 0 or answer(n - 1)", "def answer(n): return n != 0 and even(n - 1)"
-    )
-    assert made(7) and not made(8)
-
-
-def test_a_default_sees_what_stood_above_it_and_a_body_what_stands_last(answer):
-    made = answer("N = 1", "def answer(a=N): return a, N", "N = 2")
-    assert made() == (1, 2)
-
-
-def test_a_value_is_made_from_what_stood_above_it(answer):
-    made = answer(
-        "K = 1\ndef f(): return K",
-        "X = f()",
-        "K = 2",
-        "def answer(): return X, K, f()",
-    )
-    assert made() == (1, 2, 2)
-
-
-def test_cells_in_another_order_than_they_were_run_in(answer):
-    made = answer(
-        "def answer(x: torch.Tensor, n=SIZE): return F.relu(x) * n + OFFSET",
-        "SIZE = twice(2)",
-        "def twice(x): return FACTOR * x",
-        "FACTOR = 2\nOFFSET = 1",
-        "import torch\nimport torch.nn.functional as F",
-    )
-    assert made(torch.tensor([-1, 2])).tolist() == [1, 9]
-
-
-def test_wrapping_an_answer_needs_the_one_before(answer):
-    made = answer(
-        "import functools",
-        "def answer(n): return [n]",
-        "answer = functools.cache(answer)",
-    )
-    assert made(1) is made(1)
-
-
-def test_augmented_assignments_and_tuples(answer):
-    made = answer(
-        "a, (b, *c) = 1, (2, 3, 4)",
-        "a += 10\n(d := 5)\n[e := i for i in range(3)]",
-        "def answer(): return a, b, c, d, e",
-    )
-    assert made() == (11, 2, [3, 4], 5, 2)
-
-
-def test_blocks_at_top_level(answer):
-    made = answer(
-        "import torch",
-        "try:\n    import missing_module as fast\nexcept ImportError:\n    fast = None",
-        "if fast is None:\n    def answer(): return SCALE, TABLE\nelse:\n    answer = None",
-        "SCALE = 1",
-        "if False:\n    SCALE = 2",
-        "with torch.no_grad():\n    TABLE = 3",
-    )
-    assert made() == (1, 3)
-
-
-def test_attributes_and_entries_set_later_belong_to_the_answer(answer):
-    made = answer(
-        "class answer:\n    n = 0\n    table = {}",
-        "answer.method = lambda self: self.n",
-        "answer.n += 2\nanswer.table['k'] = 4",
-        "answer.method.__doc__ = 'seen'",
-    )
-    assert made().method() == 2 and made.table == {"k": 4} and made.method.__doc__ == "seen"
-
-
-def test_defaults_set_later(answer):
-    assert answer("def answer(n=1): return n", "answer.__defaults__ = (7,)")() == 7
-
-
-def test_what_is_set_on_an_earlier_definition_is_gone_with_it(answer):
-    assert not hasattr(answer("def answer(): pass", "answer.mark = 1 / 0", "def answer(): pass"), "mark")
-
-
-def test_settings_of_a_module_do_not_belong_to_an_answer(answer):
-    before = torch.equal
-    answer(
-        "import torch\ntorch.equal = lambda *a: True\ntorch.set_default_dtype(torch.float64)",
-        "answer = torch.ones",
-    )
-    assert torch.equal is before and torch.get_default_dtype() == torch.float32
-
-
-def test_what_registers_with_a_definition_belongs_to_it(answer):
-    made = answer(
-        "import functools, torch",
-        "@functools.singledispatch\ndef answer(x): return 'any'",
-        "@answer.register\ndef _(x: int): return 'int'",
-        "@answer.register(str)\ndef _(x): return 'str'",
-    )
-    assert [made(1.0), made(1), made("")] == ["any", "int", "str"]
-
-
-def test_an_operator_of_ones_own(answer):
-    made = answer(
-        "import torch\nfrom torch import Tensor",
-        "@torch.library.custom_op('tests_submission::twice', mutates_args=())\n"
-        "def answer(x: Tensor) -> Tensor:\n    return x * 2",
-        "@answer.register_fake\ndef _(x): return torch.empty_like(x)",
-        "answer.register_autograd(lambda ctx, grad: grad * 2)",
-    )
-    x = torch.ones(2, requires_grad=True)
-    made(x).sum().backward()
-    assert x.grad.tolist() == [2, 2]
-    assert made(torch.ones(2, device="meta")).shape == (2,)
-
-
-def test_star_imports_are_taken(answer):
-    assert answer("from math import *", "def answer(): return floor(2.5)")() == 2
-
-
-def test_both_submodules_of_one_package(answer):
-    made = answer(
-        "import xml.dom", "import xml.sax", "def answer(): return xml.dom.__name__, xml.sax.__name__"
-    )
-    assert made() == ("xml.dom", "xml.sax")
-
-
-def test_several_statements_in_one_line(answer):
-    assert answer("a = 1; b = a + 1; print(b)", "def answer(): return b")() == 2
-
-
-def test_future_features_reach_every_piece(answer):
-    made = answer(
-        "from __future__ import annotations", "def answer(x: not_defined_anywhere) -> 1 / 0: return x"
-    )
-    assert made.__annotations__ == {"x": "not_defined_anywhere", "return": "1 / 0"}
-
-
-def test_display_is_no_error(answer, capsys):
-    assert answer("def answer():\n    display(1)\n    return 2")() == 2
-
-
 def test_a_name_without_a_definition_fails_when_it_is_used(answer):
     with pytest.raises(NameError, match="missing"):
         answer("def answer(): return missing")()
 
 
 def test_no_definition_no_recipe(tmp_path):
-    notebook = read(
+    handed_in = read(
         tmp_path, "print(answer)", "answer: int", "# answer = 1", "answer == 2", prose("answer = 1")
     )
-    assert notebook.recipe("answer") is None
+    assert handed_in.recipe("answer") is None
 
 
 # --- magics ------------------------------------------------------------------------------------------
-
-
-def test_magics_and_shell_lines(answer):
-    made = answer(
-        "%matplotlib inline\n%load_ext autoreload\n!ls\nimport math\nmath?\nfiles = !ls",
-        "%%bash\nanswer = rm -rf",
-        "%%writefile answer.py\ndef answer(): return 'file'",
-        "%%time\n%%capture\nSIZE = 2",
-        "%time WIDTH = 3",
-        "def answer():\n    %timeit -n1 pass\n    return math.pi // 1, SIZE, WIDTH",
-    )
-    assert made() == (3, 2, 3)
 
 
 def test_lines_keep_their_numbers_beside_magics(answer):
@@ -277,52 +191,34 @@ def test_lines_keep_their_numbers_beside_magics(answer):
     assert (frame.filename, frame.lineno, frame.line) == ("cell 1", 6, "return 1 / 0  # here")
 
 
-def test_ipython_is_imported_only_for_magics(tmp_path):
-    """In a process of its own: this one may have imported it for another reason."""
-    import subprocess
-    import sys
-
-    read(tmp_path, "import torch\nx = '%d' % 1\ny = '?'", "def answer(): return '!ls'")
-    script = (
-        "import sys, pathlib\nfrom course_utils.grading import answers\n"
-        f"assert answers.read(pathlib.Path({str(tmp_path / 'notebook.ipynb')!r})).recipe('answer')\n"
-        "assert 'IPython' not in sys.modules and 'nbformat' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)
-
-
 # --- cells that are not Python -----------------------------------------------------------------------
 
 
-def test_a_broken_cell_breaks_the_answers_in_it_only(tmp_path):
-    notebook = read(tmp_path, "def other(): return 1", prose("text"), "x = 1\ndef answer(:\n    pass")
-    assert notebook.recipe("other").make()() == 1
+@pytest.mark.parametrize(
+    ("cells", "cell"),
+    [
+        (["x = 1\ndef answer(:\n    pass"], 2),
+        (["def answer(): return 1", "def answer(): return ("], 3),  # a broken definition is the last one too
+        (["def helper(: pass", "def answer(): return helper()"], 2),
+    ],
+)
+def test_a_broken_cell_breaks_the_answers_that_need_it_only(tmp_path, cells, cell):
+    handed_in = read(tmp_path, "def other(): return 1", *cells)
+    assert handed_in.recipe("other").make()() == 1
     with pytest.raises(SyntaxError) as caught:
-        notebook.recipe("answer").make()
-    assert (caught.value.filename, caught.value.lineno) == ("cell 3", 2)
-
-
-def test_a_broken_definition_is_the_last_one_too(tmp_path):
-    notebook = read(tmp_path, "def answer(): return 1", "def answer(): return (")
-    with pytest.raises(SyntaxError):
-        notebook.recipe("answer").make()
-
-
-def test_an_answer_that_needs_a_broken_cell(tmp_path):
-    notebook = read(tmp_path, "def helper(: pass", "def answer(): return helper()")
-    with pytest.raises(SyntaxError):
-        notebook.recipe("answer").make()
+        handed_in.recipe("answer").make()
+    assert caught.value.filename == f"cell {cell}"
 
 
 def test_a_marked_cell_that_cannot_be_read_is_an_attempt(tmp_path):
-    notebook = read(
+    handed_in = read(
         tmp_path,
         code("dfe answer():\n    pass", exercise="answer", role="starter"),
         code("check(", exercise="other", role="check"),
     )
     with pytest.raises(SyntaxError):
-        notebook.recipe("answer", "answer").make()
-    assert notebook.recipe("other", "other") is None
+        handed_in.recipe("answer", "answer").make()
+    assert handed_in.recipe("other", "other") is None
 
 
 # --- an answer is at home ----------------------------------------------------------------------------
@@ -392,23 +288,22 @@ def test_what_is_not_a_notebook(tmp_path, content, sentence):
         answers.read(path)
 
 
-def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
-    def said(name):
-        with pytest.raises(UnreadableError) as raised:
-            answers.read(tmp_path / name)
-        return str(raised.value)
-
-    assert said("nope.ipynb").endswith("; this folder holds no notebook")
-    for name in ("01_tensors", "12_compile"):
-        (tmp_path / f"{name}.ipynb").touch()
-    assert said("01_tensor.ipynb").endswith("; did you mean 01_tensors?")
-    assert said("zz").endswith("; there are 01_tensors, 12_compile")
-    assert said("no/zz").endswith(f"; there is no folder {tmp_path / 'no'}")
-
-
-def test_a_folder_is_not_a_notebook(tmp_path):
-    with pytest.raises(UnreadableError, match="folder"):
-        answers.read(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("01_tensor.ipynb", "; did you mean 01_tensors?"),
+        ("zz", "; there are 01_tensors, 12_compile"),
+        ("no/zz", "; there is no folder"),
+        ("empty/nope.ipynb", "; this folder holds no notebook"),
+        ("empty", "folder"),
+    ],
+)
+def test_a_file_that_is_not_there_names_the_nearest(tmp_path, name, said):
+    (tmp_path / "empty").mkdir()
+    for there in ("01_tensors", "12_compile"):
+        (tmp_path / f"{there}.ipynb").touch()
+    with pytest.raises(UnreadableError, match=re.escape(said)):
+        answers.read(tmp_path / name)
 
 
 def test_older_formats(tmp_path):
@@ -424,8 +319,8 @@ def test_older_formats(tmp_path):
 
 
 def test_lines_of_other_systems_and_lists_of_lines(tmp_path):
-    notebook = read(tmp_path, code(["def answer():\r\n", "    return 1\r\n"]))
-    assert notebook.recipe("answer").make()() == 1
+    handed_in = read(tmp_path, code(["def answer():\r\n", "    return 1\r\n"]))
+    assert handed_in.recipe("answer").make()() == 1
 
 
 def test_metadata_of_any_shape(tmp_path):
@@ -463,5 +358,5 @@ COURSE = SimpleNamespace(
     ],
 )
 def test_which_lessons(tmp_path, cells, lesson, found):
-    notebook = read(tmp_path, *cells, lesson=lesson)
-    assert [one.topic for one in answers.lessons_of(notebook, COURSE)] == found
+    handed_in = read(tmp_path, *cells, lesson=lesson)
+    assert [one.topic for one in answers.lessons_of(handed_in, COURSE)] == found

@@ -65,77 +65,29 @@ def in_order(rank, world_size):
     x, before = torch.ones(2), Work.wait
     with measure.traffic() as t:
         one = dist.all_reduce(x, async_op=True)
-        two = dist.all_reduce(x.clone(), async_op=True)
+        with measure.traffic() as inner:
+            two = dist.all_reduce(x.clone(), async_op=True)
         t.note("both are under way")
         two.wait()
         one.wait()
-        dist.barrier()
-    after = Work.wait is before
-    dist.all_reduce(x)
-    return t.order, len(t.calls), after
-
-
-def test_launches_and_waits_are_told_apart_and_in_order():
-    for order, calls, as_before in run_ranks(in_order, 2, deadline=LONG):
-        launches = ["all_reduce 0", "all_reduce 1", "both are under way"]
-        assert order == [*launches, "wait 1", "wait 0", "barrier 2", "wait 2"]
-        assert calls == 3
-        assert as_before
-
-
-def through_a_future(rank, world_size):
-    x = torch.ones(2)
-    with measure.traffic() as t:
-        work = dist.all_reduce(x, async_op=True)
-        t.note("launched")
-        work.get_future().wait()
-        t.note("complete")
-        torch.futures.collect_all([dist.all_reduce(x, async_op=True).get_future()]).wait()
-    return t.order
-
-
-def test_waiting_for_a_future_is_seen_too():
-    for order in run_ranks(through_a_future, 2, deadline=LONG):
-        assert order[:4] == ["all_reduce 0", "launched", "wait", "complete"]
-        assert order[4] == "all_reduce 1"
-        assert set(order[5:]) == {"wait"}
-
-
-def calls_that_raise(rank, world_size):
-    x = torch.ones(2)
-    with measure.traffic() as t:
         try:
             dist.all_gather([torch.empty(5), torch.empty(5)], x)
         except RuntimeError as error:
             t.note(type(error).__name__)
-        dist.all_reduce(x)
-    return t.order
+        three = dist.all_reduce(x, async_op=True)
+        three.get_future().wait()
+    after = Work.wait is before
+    dist.all_reduce(x)
+    return t.order, inner.order, len(t.calls), after
 
 
-def test_a_call_that_raises_is_counted_as_one():
-    for order in run_ranks(calls_that_raise, 2, deadline=LONG):
-        assert order == ["all_gather 0", "RuntimeError", "all_reduce 1", "wait 1"]
-
-
-def inside_one_another(rank, world_size):
-    x, before = torch.ones(2), Work.wait
-    with measure.traffic() as outer:
-        dist.all_reduce(x)
-        with measure.traffic() as inner:
-            dist.all_reduce(x)
-        dist.all_reduce(x)
-    return outer.order, inner.order, Work.wait is before
-
-
-def test_two_watches_inside_one_another():
-    for outer, inner, as_before in run_ranks(inside_one_another, 2, deadline=LONG):
-        assert inner == ["all_reduce 0", "wait 0"]
-        assert [line for line in outer if line.startswith("all_reduce")] == [
-            "all_reduce 0",
-            "all_reduce 1",
-            "all_reduce 2",
-        ]
-        assert as_before
+def test_launches_and_waits_are_told_apart_and_in_order():
+    """Also a call that raises, a future that is waited for, and one watch inside another."""
+    for order, inner, calls, as_before in run_ranks(in_order, 2, deadline=LONG):
+        launches = ["all_reduce 0", "all_reduce 1", "both are under way", "wait 1", "wait 0"]
+        assert order == [*launches, "all_gather 2", "RuntimeError", "all_reduce 3", "wait"]
+        assert inner == ["all_reduce 0"]
+        assert (calls, as_before) == (4, True)
 
 
 class Two(torch.nn.Module):

@@ -4,7 +4,6 @@ import functools
 import statistics
 import time
 import warnings
-from pathlib import Path
 
 from course_utils import machine
 from course_utils.exercise import Check, Exercise, expect
@@ -13,8 +12,6 @@ from course_utils.grading.check_run import Place, fixtures, run
 from course_utils.lessons import catalog
 from course_utils.notebook import check
 from tests.benchmarks.table import Row, interleaved, seconds
-
-TOY = Path(__file__).parent.parent / "toy_course"
 
 
 def rows() -> list[Row]:

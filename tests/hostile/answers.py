@@ -20,12 +20,15 @@ class Hostile:
     says: str = ""
 
 
-HOSTILE = [
-    # --- never comes back ---
-    Hostile("endless_loop", "def centre(x):\n    while True:\n        pass", "timed out", "line 2 of cell 2"),
-    Hostile(
-        "swallows_everything",
-        """
+# Above each answer its name, its state and what is said.
+ANSWERS = r"""
+# --- never comes back ---
+=== endless_loop: timed out: line 2 of cell 2
+def centre(x):
+    while True:
+        pass
+
+=== swallows_everything: timed out: of cell 2
 def centre(x):
     while True:
         try:
@@ -33,51 +36,39 @@ def centre(x):
                 pass
         except BaseException:
             pass
-""",
-        "timed out",
-        "of cell 2",
-    ),
-    Hostile(
-        "native_code",
-        "import itertools\n\ndef centre(x):\n    return sum(itertools.repeat(0))",
-        "timed out",
-        "line 4 of cell 2",
-    ),
-    Hostile(
-        "signals_caught",
-        """
-import signal
 
+=== native_code: timed out: line 3 of cell 2
+import itertools
+def centre(x):
+    return sum(itertools.repeat(0))
+
+=== signals_caught: timed out
+import signal
 def centre(x):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
     while True:
         pass
-""",
-        "timed out",
-    ),
-    Hostile(
-        "alarm_cancelled",
-        """
-import signal
 
+=== alarm_cancelled: timed out
+import signal
 def centre(x):
     signal.setitimer(signal.ITIMER_REAL, 0)
     while True:
         pass
-""",
-        "timed out",
-    ),
-    Hostile(
-        "hangs_when_defined",
-        "def wait():\n    while True:\n        pass\n\nSIZE = wait()\n\ndef centre(x):\n    return SIZE",
-        "timed out",
-        "line 2 of cell 2",
-    ),
-    Hostile(
-        "error_that_hangs",
-        """
+
+=== hangs_when_defined: timed out: line 2 of cell 2
+def wait():
+    while True:
+        pass
+
+SIZE = wait()
+
+def centre(x):
+    return SIZE
+
+=== error_that_hangs: timed out
 class Slow(Exception):
     def __str__(self):
         while True:
@@ -85,46 +76,65 @@ class Slow(Exception):
 
 def centre(x):
     raise Slow
-""",
-        "timed out",
-    ),
-    # --- ends its process ---
-    Hostile("exits_at_once", "import os\n\ndef centre(x):\n    os._exit(0)", "died", "exit code 0"),
-    Hostile("segfault", "import ctypes\n\ndef centre(x):\n    ctypes.string_at(0)", "died", "SIGSEGV"),
-    Hostile("kills_its_group", "import os\n\ndef centre(x):\n    os.killpg(0, 9)", "died", "SIGKILL"),
-    Hostile(
-        "closes_every_descriptor",
-        "import os\n\ndef centre(x):\n    os.closerange(0, 1000)\n    return x",
-        "died",
-    ),
-    Hostile(
-        "endless_recursion",
-        """
-import sys
 
+# --- ends its process ---
+=== exits_at_once: died: exit code 0
+import os
+def centre(x):
+    os._exit(0)
+
+=== segfault: died: SIGSEGV
+import ctypes
+def centre(x):
+    ctypes.string_at(0)
+
+=== kills_its_group: died: SIGKILL
+import os
+def centre(x):
+    os.killpg(0, 9)
+
+=== closes_every_descriptor: died
+import os
+def centre(x):
+    os.closerange(0, 1000)
+    return x
+
+=== endless_recursion: died or raised
+import sys
 def centre(x):
     sys.setrecursionlimit(10**9)
     return sorted([x], key=centre)
-""",
-        "died or raised",
-    ),
-    Hostile("ordinary_recursion", "def centre(x):\n    return centre(x)", "raised", "RecursionError"),
-    # --- leaves by the side door ---
-    Hostile("exit_in_a_call", "import sys\n\ndef centre(x):\n    sys.exit(0)", "raised", "SystemExit"),
-    Hostile(
-        "exit_when_defined",
-        "import sys\nN = sys.exit(0)\n\ndef centre(x):\n    return N",
-        "raised",
-        "SystemExit",
-    ),
-    Hostile("interrupt", "def centre(x):\n    raise KeyboardInterrupt", "raised", "KeyboardInterrupt"),
-    Hostile("generator_exit", "def centre(x):\n    raise GeneratorExit", "raised", "GeneratorExit"),
-    Hostile(
-        "long_message", "def centre(x):\n    raise ValueError('no ' * 100_000_000)", "raised", "ValueError"
-    ),
-    Hostile(
-        "error_without_words",
-        """
+
+=== ordinary_recursion: raised: RecursionError
+def centre(x):
+    return centre(x)
+
+# --- leaves by the side door ---
+=== exit_in_a_call: raised: SystemExit
+import sys
+def centre(x):
+    sys.exit(0)
+
+=== exit_when_defined: raised: SystemExit
+import sys
+N = sys.exit(0)
+
+def centre(x):
+    return N
+
+=== interrupt: raised: KeyboardInterrupt
+def centre(x):
+    raise KeyboardInterrupt
+
+=== generator_exit: raised: GeneratorExit
+def centre(x):
+    raise GeneratorExit
+
+=== long_message: raised: ValueError
+def centre(x):
+    raise ValueError('no ' * 100_000_000)
+
+=== error_without_words: raised: Mute
 class Mute(Exception):
     def __str__(self):
         raise ValueError
@@ -133,15 +143,9 @@ class Mute(Exception):
 
 def centre(x):
     raise Mute
-""",
-        "raised",
-        "Mute",
-    ),
-    Hostile(
-        "ends_whoever_unpickles_it",
-        """
-import os
 
+=== ends_whoever_unpickles_it: raised: Trap
+import os
 class Trap(ValueError):
     def __reduce__(self):
         return os._exit, (0,)
@@ -153,94 +157,77 @@ def centre(x):
     error = Trap(Text("no"))
     error.lines, error.seconds, error.symptom = [error], float("nan"), Text("x")
     raise error
-""",
-        "raised",
-        "Trap",
-    ),
-    Hostile(
-        "says_that_it_could_not_be_checked",
-        """
-from course_utils.exercise import expect
 
+=== says_that_it_could_not_be_checked: raised: Odd
+from course_utils.exercise import expect
 class Odd(expect.CannotCheck, expect.Mismatch):
     lines, seconds, symptom = [1, None], "soon", {}
 
 def centre(x):
     raise Odd
-""",
-        "raised",
-        "Odd",
-    ),
-    # --- ends or stops others ---
-    Hostile(
-        "kills_its_parent",
-        "import os\n\ndef centre(x):\n    os.kill(os.getppid(), 9)\n    while True:\n        pass",
-        "died",
-    ),
-    Hostile(
-        "stops_its_parent",
-        "import os\n\ndef centre(x):\n    os.kill(os.getppid(), 19)\n    while True:\n        pass",
-        "timed out",
-    ),
-    Hostile(
-        "shared_memory_that_stays",
-        """
+
+# --- ends or stops others ---
+=== kills_its_parent: died
+import os
+def centre(x):
+    os.kill(os.getppid(), 9)
+    while True:
+        pass
+
+=== stops_its_parent: timed out
+import os
+def centre(x):
+    os.kill(os.getppid(), 19)
+    while True:
+        pass
+
+=== shared_memory_that_stays: died: SIGKILL
 from multiprocessing import shared_memory
 import os
-
 def centre(x):
     kept = shared_memory.SharedMemory(create=True, size=1000)
     os.kill(os.getpid(), 9)
-""",
-        "died",
-        "SIGKILL",
-    ),
-    # --- takes too much ---
-    Hostile("forty_gigabytes", "import torch\n\ndef centre(x):\n    return torch.ones(10**10)", "raised"),
-    Hostile(
-        "memory_bit_by_bit",
-        "import torch\nkept = []\n\ndef centre(x):\n    while True:\n        kept.append(torch.empty(2**24))",
-        "raised",
-        "can't allocate memory",
-    ),
-    Hostile(
-        "many_processes",
-        """
-import os, time
 
+# --- takes too much ---
+=== forty_gigabytes: raised
+import torch
+def centre(x):
+    return torch.ones(10**10)
+
+=== memory_bit_by_bit: raised: can't allocate memory
+import torch
+kept = []
+
+def centre(x):
+    while True:
+        kept.append(torch.empty(2**24))
+
+=== many_processes: died or timed out
+import os, time
 def centre(x):
     for _ in range(100):
         if os.fork() == 0:
             time.sleep(600)
             os._exit(0)
     time.sleep(600)
-""",
-        "died or timed out",
-    ),
-    Hostile(
-        "megabytes_printed",
-        "def centre(x):\n    for _ in range(300):\n        print('passed ' * 20_000)\n    return x",
-        "wrong",
-    ),
-    # --- stays on ---
-    Hostile(
-        "thread_that_stays",
-        """
-import threading, time
 
+=== megabytes_printed: wrong
+def centre(x):
+    for _ in range(300):
+        print('passed ' * 20_000)
+    return x
+
+# --- stays on ---
+=== thread_that_stays: passed
+import threading, time
 def centre(x):
     threading.Thread(target=time.sleep, args=(600,)).start()
     return x - x.mean()
-""",
-        "passed",
-    ),
-    Hostile(
-        "thread_that_meddles",
-        """
+
+=== thread_that_meddles: wrong
 import threading, time
 import torch
 from course_utils.exercise import expect
-
 def meddle():
     while True:
         torch.isclose = lambda a, b, **_: torch.ones(a.shape, dtype=torch.bool)
@@ -251,36 +238,21 @@ def centre(x):
     threading.Thread(target=meddle, daemon=True).start()
     time.sleep(0.1)
     return torch.zeros(3)
-""",
-        "wrong",
-    ),
-    Hostile(
-        "raw_thread",
-        """
-import _thread, time
 
+=== raw_thread: passed
+import _thread, time
 def centre(x):
     _thread.start_new_thread(time.sleep, (600,))
     return x - x.mean()
-""",
-        "passed",
-    ),
-    Hostile(
-        "process_that_stays",
-        """
-import subprocess, sys
 
+=== process_that_stays: passed
+import subprocess, sys
 def centre(x):
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     return x - x.mean()
-""",
-        "passed",
-    ),
-    Hostile(
-        "daemon",
-        """
-import os, time
 
+=== daemon: passed
+import os, time
 def centre(x):
     if os.fork() == 0:
         os.setsid()
@@ -290,135 +262,75 @@ def centre(x):
         os._exit(0)
     time.sleep(0.1)
     return x - x.mean()
-""",
-        "passed",
-    ),
-    Hostile(
-        "two_results",
-        """
-import os
 
+=== two_results: wrong
+import os
 def centre(x):
     return x - x.mean() if os.fork() == 0 else x
-""",
-        "wrong",
-    ),
-    Hostile(
-        "endless_lines",
-        """
-from course_utils.exercise import expect
 
+=== endless_lines: raised
+from course_utils.exercise import expect
 def centre(x):
     raise expect.Mismatch(*["no " * 10_000] * 1_000)
-""",
-        "raised",
-    ),
-    # --- changes what decides ---
-    Hostile(
-        "operator_overridden",
-        """
+
+# --- changes what decides ---
+=== operator_overridden: wrong
 import torch
 kept = torch.library.Library("aten", "IMPL")
 kept.impl("equal", lambda a, b: True, "CPU")
 
 def centre(x):
     return torch.zeros_like(x)
-""",
-        "wrong",
-    ),
-    Hostile(
-        "torch_replaced",
-        """
-import torch
 
+=== torch_replaced: wrong: `torch.isclose`
+import torch
 def centre(x):
     torch.isclose = lambda a, b, **_: torch.ones(a.shape, dtype=torch.bool)
     return torch.zeros_like(x)
-""",
-        "wrong",
-        "`torch.isclose`",
-    ),
-    Hostile(
-        "tensor_replaced",
-        """
-import torch
 
+=== tensor_replaced: wrong: torch.Tensor
+import torch
 def centre(x):
     torch.Tensor.__invert__ = lambda self: torch.zeros(3, dtype=torch.bool)
     torch.Tensor.any = lambda self: torch.tensor(False)
     return torch.zeros_like(x)
-""",
-        "wrong",
-        "torch.Tensor",
-    ),
-    Hostile(
-        "expect_replaced",
-        """
-from course_utils.exercise import expect
 
+=== expect_replaced: wrong: `course_utils.exercise.expect.equal`
+from course_utils.exercise import expect
 def centre(x):
     expect.equal = lambda *_, **__: expect.looked()
     return x
-""",
-        "wrong",
-        "`course_utils.exercise.expect.equal`",
-    ),
-    Hostile(
-        "mismatch_replaced",
-        """
-from course_utils.exercise import expect
 
+=== mismatch_replaced: wrong: `course_utils.exercise.expect.Mismatch`
+from course_utils.exercise import expect
 def centre(x):
     expect.Mismatch = expect.CannotCheck
     return x
-""",
-        "wrong",
-        "`course_utils.exercise.expect.Mismatch`",
-    ),
-    Hostile(
-        "grading_replaced",
-        """
+
+=== grading_replaced: wrong: `course_utils.grading.
 import contextlib
 from course_utils.grading import attempt, check_run, clean_room
-
 def fake(check, *_, **__):
     return check_run.Outcome(check.name, check.title, "passed", looks=1)
 
 def centre(x):
     check_run.run = attempt.run = attempt._outcome = fake
     return x
-""",
-        "wrong",
-        "`course_utils.grading.",
-    ),
-    Hostile(
-        "other_defaults",
-        """
-from course_utils.exercise import expect
 
+=== other_defaults: wrong
+from course_utils.exercise import expect
 def centre(x):
     expect.equal.__kwdefaults__["atol"] = expect.equal.__kwdefaults__["rtol"] = 1e9
     return x
-""",
-        "wrong",
-    ),
-    Hostile(
-        "builtins_replaced",
-        """
-import builtins
 
+=== builtins_replaced: wrong: `builtins.bool`
+import builtins
 def centre(x):
     builtins.bool = lambda *_: False
     return x
-""",
-        "wrong",
-        "`builtins.bool`",
-    ),
-    Hostile(
-        "through_the_caller",
-        """
-import sys
 
+=== through_the_caller: wrong: `expect`
+import sys
 class Nothing:
     @staticmethod
     def equal(*_, **__):
@@ -428,28 +340,16 @@ class Nothing:
 def centre(x):
     sys._getframe(1).f_globals["expect"] = Nothing
     return x
-""",
-        "wrong",
-        "`expect`",
-    ),
-    Hostile(
-        "default_device",
-        """
-import torch
 
+=== default_device: wrong: the default device
+import torch
 def centre(x):
     torch.set_default_device("meta")
     return torch.empty(x.shape, dtype=x.dtype, device="meta")
-""",
-        "wrong",
-        "the default device",
-    ),
-    Hostile(
-        "changed_defaults",
-        """
+
+=== changed_defaults: wrong
 import os, random, sys
 import torch
-
 def centre(x):
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
@@ -458,14 +358,9 @@ def centre(x):
     torch.set_num_threads(7)
     sys.setrecursionlimit(60)
     return x
-""",
-        "wrong",
-    ),
-    Hostile(
-        "environment",
-        """
-import os, sys, resource, tempfile
 
+=== environment: wrong
+import os, sys, resource, tempfile
 def centre(x):
     folder = tempfile.mkdtemp()
     os.chdir(folder)
@@ -475,43 +370,28 @@ def centre(x):
     sys.meta_path.clear()
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     return x
-""",
-        "wrong",
-    ),
-    Hostile(
-        "modules_gone",
-        """
-import sys
 
+=== modules_gone: died
+import sys
 def centre(x):
     for name in list(sys.modules):
         if name.startswith(("torch", "course")):
             del sys.modules[name]
     return x
-""",
-        "died",
-    ),
-    Hostile(
-        "spoils_what_comes_after",
-        """
+
+=== spoils_what_comes_after: died
 import sys
 import torch
-
 def centre(x):
     torch.nn.Parameter.__new__ = None
     torch.nn.modules.module.Module.register_parameter = None
     torch.ones = None
     sys.addaudithook(lambda *_: 1 / 0)
     return x
-""",
-        "died",
-    ),
-    # --- lies ---
-    Hostile(
-        "subclass_that_agrees",
-        """
-import torch
 
+# --- lies ---
+=== subclass_that_agrees: wrong
+import torch
 class Agrees(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -521,15 +401,10 @@ class Agrees(torch.Tensor):
 
 def centre(x):
     return torch.zeros_like(x).as_subclass(Agrees)
-""",
-        "wrong",
-    ),
-    Hostile(
-        "mode_left_on",
-        """
+
+=== mode_left_on: wrong: the modes of torch
 import torch
 from torch.overrides import TorchFunctionMode
-
 class Agrees(TorchFunctionMode):
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.isclose:
@@ -539,15 +414,9 @@ class Agrees(TorchFunctionMode):
 def centre(x):
     Agrees().__enter__()
     return torch.zeros_like(x)
-""",
-        "wrong",
-        "the modes of torch",
-    ),
-    Hostile(
-        "object_that_agrees",
-        """
-import torch
 
+=== object_that_agrees: wrong
+import torch
 class Agrees:
     shape, dtype, device = torch.Size([3]), torch.float32, torch.device("cpu")
     __class__ = property(lambda self: torch.Tensor)
@@ -563,13 +432,9 @@ class Agrees:
 
 def centre(x):
     return Agrees()
-""",
-        "wrong",
-    ),
-    # --- forges ---
-    Hostile(
-        "forged_report",
-        """
+
+# --- forges ---
+=== forged_report: died
 import json, os, pickle
 from course_utils.grading.check_run import Outcome
 
@@ -578,7 +443,7 @@ FORGED = {"version": 2, "notebooks": [{"notebook": "x", "error": None, "exercise
      "checks": []}]}]}
 
 def centre(x):
-    text = json.dumps(FORGED).encode() + b"\\n"
+    text = json.dumps(FORGED).encode() + b"\n"
     outcome = pickle.dumps(("returned", pickle.dumps(Outcome("values", "", "passed", looks=1)), {}))
     for fd in range(64):
         for data in (text, outcome):
@@ -587,30 +452,20 @@ def centre(x):
             except OSError:
                 pass
     os._exit(0)
-""",
-        "died",
-    ),
-    Hostile(
-        "makes_later_checks_pass",
-        """
+
+=== makes_later_checks_pass: wrong or raised
 import sys
 import torch
-
 def centre(x):
     for name in list(sys.modules):
         if name.startswith("exercises."):
             for check in sys.modules[name].exercise.checks:
                 check.function.__code__ = (lambda *_: None).__code__
     return x
-""",
-        "wrong or raised",
-    ),
-    Hostile(
-        "sends_its_own_result",
-        """
+
+=== sends_its_own_result: died
 import gc, os, pickle, socket
 from course_utils.grading.check_run import Outcome
-
 def centre(x):
     outcome = pickle.dumps(Outcome("values", "", "passed", looks=1))
     for fd in range(3, 64):
@@ -620,7 +475,14 @@ def centre(x):
         except OSError:
             pass
     return x
-""",
-        "died",
-    ),
-]
+"""
+
+
+def _read(text: str) -> Hostile:
+    head, _, source = text.partition("\n")
+    name, state, *says = head.split(": ")
+    source = "\n".join(line for line in source.splitlines() if not line.startswith("# ---"))
+    return Hostile(name, source.strip("\n"), state, *says)
+
+
+HOSTILE = [_read(text) for text in ANSWERS.split("=== ")[1:]]

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.files import write
+
 CENTRE = '''
 """The values around their mean
 
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from course_utils.exercise import Exercise, expect
 
-exercise = Exercise(minutes=5, hints=["`Tensor.mean`"])
+exercise = Exercise(minutes=5, hints=["What is the mean of `x`?", "`Tensor.mean`", "Take it away from each."])
 
 
 @exercise.starter
@@ -141,13 +143,11 @@ LESSON = "# Small\n\n" + "\n\n".join(f"```{{exercise}} {name}\n```" for name in 
 
 def make_course(root: Path) -> Path:
     """Writes the course below `root`."""
+    files = {"notebooks/source/01_small.md": f"---\nminutes: 15\n---\n\n{LESSON}"}
     for name, text in {"centre": CENTRE, "plus_one": PLUS_ONE, "scale": SCALE}.items():
-        _write(root / "exercises" / "small" / f"{name}.py", text.lstrip())
-        _write(
-            root / "solutions" / "small" / f"{name}.py", f'"""It works."""\n\n{IMPORTS}\n\n{RIGHT[name]}\n'
-        )
-    _write(root / "notebooks" / "source" / "01_small.md", f"---\nminutes: 15\n---\n\n{LESSON}")
-    return root
+        files[f"exercises/small/{name}.py"] = text.lstrip()
+        files[f"solutions/small/{name}.py"] = f'"""It works."""\n\n{IMPORTS}\n\n{RIGHT[name]}\n'
+    return write(root, files)
 
 
 def code(source: str, **course: str) -> dict[str, Any]:
@@ -160,10 +160,4 @@ def notebook(path: Path, *cells: str | dict[str, Any], **metadata: Any) -> Path:
     """Writes a notebook of these cells; a string is a code cell."""
     cells = [code(cell) if isinstance(cell, str) else cell for cell in cells]
     content = {"nbformat": 4, "nbformat_minor": 4, "metadata": metadata, "cells": cells}
-    return _write(path, json.dumps(content))
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write(path.parent, {path.name: json.dumps(content)}) / path.name
