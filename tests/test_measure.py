@@ -286,7 +286,6 @@ def test_attributes_of_a_context_are_seen():
     assert (live.held, live.result, live.left) == (80, 40, 0)
     live = measure.live_bytes(KeepsOutput.apply, leaf(10))
     assert (live.held, live.result, live.left) == (40, 40, 40)
-    assert [block.op for block in live.blocks_left] == ["aten.exp"]
 
 
 def test_left_behind_in_lists_and_cycles():
@@ -341,7 +340,7 @@ def test_two_alive_at_once(device):
         return x
 
     peak = measure.peak_bytes(chain, torch.ones(1000, device=device))
-    assert (peak.total, peak.allocated, peak.allocations) == (8000, 20000, 5)
+    assert (peak.total, peak.allocated) == (8000, 20000)
     assert sum(peak.by_category.values()) == peak.total
     assert peak.timeline[-1].live["activations"] == 4000
 
@@ -565,7 +564,7 @@ def test_resizing_and_dropping_a_storage():
         return t
 
     peak = measure.peak_bytes(resize)
-    assert (peak.total, peak.allocations) == (8000, 1)
+    assert peak.total == 8000
     assert measure.live_bytes(resize).left == 0
 
 
@@ -575,7 +574,6 @@ def test_one_kind_of_device():
 
     assert measure.peak_bytes(both).total == 4040
     assert measure.peak_bytes(both, device="cpu").total == 40
-    assert measure.live_bytes(both, device="meta").held == 4000
 
 
 def test_wrapped_tensors_are_counted_by_what_they_wrap():
@@ -638,29 +636,29 @@ def test_overloads_and_names():
 
 
 @pytest.mark.parametrize(
-    ("run", "copies", "written"),
+    ("run", "written"),
     [
-        (lambda x: x.view(-1).view(5, 4), 0, 0),
-        (lambda x: x.t().reshape(4, 5), 1, 80),
-        (lambda x: x.contiguous(), 0, 0),
-        (lambda x: x.t().contiguous(), 1, 80),
-        (lambda x: x.clone(), 1, 80),
-        (lambda x: x.double(), 1, 160),
-        (lambda x: x.float(), 0, 0),
-        (lambda x: torch.cat([x, x]), 1, 160),
-        (lambda x: torch.stack([x[0], x[1]]), 1, 40),
-        (lambda x: x.flip(0), 1, 80),
-        (lambda x: x[torch.tensor([0, 2])], 1, 40),
-        (lambda x: x[0].copy_(x[1]), 1, 20),
-        (lambda x: x.repeat(2, 1), 1, 160),
-        (lambda x: x + 1, 0, 0),
+        (lambda x: x.view(-1).view(5, 4), 0),
+        (lambda x: x.t().reshape(4, 5), 80),
+        (lambda x: x.contiguous(), 0),
+        (lambda x: x.t().contiguous(), 80),
+        (lambda x: x.clone(), 80),
+        (lambda x: x.double(), 160),
+        (lambda x: x.float(), 0),
+        (lambda x: torch.cat([x, x]), 160),
+        (lambda x: torch.stack([x[0], x[1]]), 40),
+        (lambda x: x.flip(0), 80),
+        (lambda x: x[torch.tensor([0, 2])], 40),
+        (lambda x: x[0].copy_(x[1]), 20),
+        (lambda x: x.repeat(2, 1), 160),
+        (lambda x: x + 1, 0),
     ],
 )
-def test_copies(run, copies, written):
+def test_copies(run, written):
     x = torch.ones(4, 5)
     with measure.operators() as ops:
         run(x)
-    assert (ops.copies, ops.bytes_copied) == (copies, written)
+    assert ops.bytes_copied == written
 
 
 def test_the_same_operators_in_inference_mode():
@@ -862,7 +860,9 @@ def test_the_line_that_waits():
     assert len(found.where) == 3
     assert found.count() == 4
     assert (found.count("tolist"), found.count("bool", "item")) == (2, 2)
-    assert str(measure.Syncs()) == "no sync"
+    with measure.syncs() as none:
+        pass
+    assert str(none) == "no sync"
 
 
 def test_optimizers_and_loaders_read_what_the_host_has_anyway():
@@ -1151,8 +1151,8 @@ def test_a_clear_ratio(clock):
     ratio = measure.time_ratio(clock.takes(forever(3.0)), clock.takes(forever(1.0)), seconds=1000)
     assert (ratio.ratio, ratio.noise, ratio.pairs) == (3, 0, 7)
     assert ratio.enough
-    ratio = measure.time_ratio(clock.takes(forever(3.0)), clock.takes(forever(1.0)), target=3, seconds=1000)
-    assert (ratio.ratio, ratio.noise, ratio.pairs) == (3, 0, 51)
+    ratio = measure.time_ratio(clock.takes(forever(3.0)), clock.takes(forever(3.0)), seconds=1000)
+    assert (ratio.ratio, ratio.noise, ratio.pairs) == (1, 0, 51)
     assert not ratio.enough
 
 
@@ -1175,8 +1175,8 @@ def test_a_busy_moment_hits_both_alike(clock):
 
         return call
 
-    ratio = measure.time_ratio(run(0.02), run(0.01), target=1.9, seconds=10)
-    assert ratio.ratio == pytest.approx(2)
+    ratio = measure.time_ratio(run(0.011), run(0.01), seconds=10)
+    assert ratio.ratio == pytest.approx(1.1)
 
 
 def test_being_second_is_no_disadvantage(clock):
@@ -1264,7 +1264,7 @@ def test_results_outlive_what_was_measured():
         measure.peak_bytes(torch.exp, x),
         measure.live_bytes(torch.exp, x),
     ]
-    assert [type(copy.deepcopy(result)) for result in results] == [measure.Saved, measure.Peak, measure.Live]
+    assert [type(copy.deepcopy(result)) for result in results] == list(map(type, results))
     assert not any(
         isinstance(thing, torch.Tensor) for result in results for thing in gc.get_referents(result)
     )

@@ -29,8 +29,7 @@ MATMULS = (
     "aten._int_mm",
 )
 # Operators that only move values to new memory: every element of the result is an element of an input.
-# Besides these, all whose name ends in `_copy` (`aten.as_strided_copy`).
-COPIES = (
+_COPIES = (
     "aten.clone",
     "aten.copy_",
     "aten._foreach_copy_",
@@ -46,6 +45,11 @@ COPIES = (
     "aten.take",
     "aten._pin_memory",
 )
+
+
+def is_copy(name: str) -> bool:
+    """Whether it is one of these, or another whose name ends in `_copy` (`aten.as_strided_copy`)."""
+    return name in _COPIES or name.endswith("_copy")
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,9 @@ class Operators:
         return sorted({_packet(call.name) for call in self.calls})
 
     @property
-    def copies(self) -> int:
-        """How many operators only moved values to other memory: clone, copy_, cat, indexing, ..."""
-        return len(self._copies())
-
-    @property
     def bytes_copied(self) -> int:
-        """Bytes that `copies` wrote."""
-        return sum(call.written for call in self._copies())
+        """Bytes written by what only moves values to other memory: clone, copy_, cat, indexing, ..."""
+        return sum(call.written for call in self.calls if is_copy(_packet(call.name)))
 
     def __str__(self) -> str:
         lines = []
@@ -103,9 +102,6 @@ class Operators:
 
     def _those(self, names: tuple[str, ...], where: Where | None) -> list[Call]:
         return [c for c in self._in(where) if c.name in names or _packet(c.name) in names]
-
-    def _copies(self) -> list[Call]:
-        return [c for c in self.calls if (name := _packet(c.name)) in COPIES or name.endswith("_copy")]
 
 
 class _Recorder(Watch):
@@ -128,7 +124,7 @@ def operators() -> Iterator[Operators]:
         with measure.operators() as ops:
             loss = model(x).sum()
             loss.backward()
-        ops.count("aten.mm"), ops.matmuls("backward"), ops.copies
+        ops.count("aten.mm"), ops.matmuls("backward")
 
     Operators are those below autograd: a `linear` is a `t` and an `addmm`, a `reshape` that cannot be a view
     a `clone` and a view. Of compiled code the kernels that it calls through torch are seen.

@@ -54,13 +54,14 @@ class Call:
 
     `bytes`: of the tensors that it brought (for `recv`, and for `broadcast` on all ranks but one: that it
     received into; for `barrier`: 0). `peer`: the other rank of a `send` or `recv`, None where it was not
-    said. `backward`: autograd's engine called it.
+    said. `backward`: autograd's engine called it. `functional`: whoever reads what it gives waits for it.
     """
 
     name: str
     bytes: int
     peer: int | None
     backward: bool
+    functional: bool = False
 
 
 @dataclass
@@ -115,14 +116,14 @@ class CollectiveWatch(Watch):
 
     def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
         """Called instead of call `number`, from 0: calls `run()` once and returns what it returns."""
-        raise NotImplementedError
+        return run()
 
     def launched_as(self, number: int, work: Any) -> None:
         """Called after each call with its number and its `Work`, None where it has none."""
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         """Called where this rank waits for call `number` (None: not known). The same for `wait()`."""
-        raise NotImplementedError
+        return wait()
 
     def __init__(self) -> None:
         super().__init__()
@@ -183,7 +184,8 @@ def _call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
     name, own = found
     size = 0 if own is None else sum(t.numel() * t.element_size() for t in tensors_in(args[own]))
     has_peer = name in ("send", "recv") and "any_source" not in str(func)
-    return Call(name, size, args[2] if has_peer else None, in_backward())
+    functional = func.namespace == "_c10d_functional"
+    return Call(name, size, args[2] if has_peer else None, in_backward(), functional)
 
 
 def _work_of(out: Any) -> Any:
@@ -199,26 +201,6 @@ def _work() -> Any:
     if not torch.distributed.is_available():
         return None
     return torch._C._distributed_c10d.Work
-
-
-class FunctionalCollectives(CollectiveWatch):
-    """The numbers of the functional collectives: whoever reads what one of these gives waits for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: set[int] = set()
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        self._functional = getattr(func, "namespace", None) == "_c10d_functional"
-        return super().saw(func, args, kwargs, run)
-
-    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
-        if self._functional:
-            self.numbers.add(number)
-        return run()
-
-    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
-        return wait()
 
 
 class _Recorder(CollectiveWatch):

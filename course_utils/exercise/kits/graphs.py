@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from course_utils import measure
 from course_utils.exercise import expect
 from course_utils.measure.modes import Watch, packet
-from course_utils.measure.operators import COPIES
+from course_utils.measure.operators import is_copy
 from course_utils.measure.storage import tensors_in
 
 
@@ -93,7 +93,7 @@ class _Copies(Watch):
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
         out, name = run(), packet(func)
-        if name not in (*COPIES, *_ALSO_COPIES) and not name.endswith("_copy"):
+        if not is_copy(name) and name not in _ALSO_COPIES:
             return out
         into = name in ("aten.copy_", "aten._foreach_copy_")
         sources = list(tensors_in([args[1:] if into else args, kwargs]))

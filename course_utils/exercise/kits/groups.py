@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import nn
 
 from course_utils.exercise.mismatch import Mismatch
-from course_utils.measure.traffic import Call, CollectiveWatch
+from course_utils.measure.traffic import CollectiveWatch
 
 # Seconds after which a rank that is held goes on: longer than it takes to come anywhere.
 PATIENCE = 5.0
@@ -60,9 +60,6 @@ class Files(CollectiveWatch):
         self._tell("left")
         self._folder.__exit__(*error)
         return super().__exit__(*error)
-
-    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
-        return run()
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         self._waits += 1

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from course_utils import measure
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
-from course_utils.measure.traffic import Call, FunctionalCollectives
+from course_utils.measure.traffic import Call
 
 
 def given(setup: str, **names: Any) -> expect.Given:
@@ -38,13 +38,13 @@ def all_through(
     What was begun and not waited for is a mismatch: what such a call gives would be chance. A message that
     nobody keeps may get lost; here each is kept until it has arrived.
     """
-    with FunctionalCollectives() as functional, measure.traffic() as seen:
+    with measure.traffic() as seen:
         (watch if watch is not None else []).append(seen)
         result = t.call(call)
         calls, order = list(seen.calls), set(seen.order)
         dist.barrier()
-    waited = functional.numbers | {i for i in range(len(calls)) if {"wait", f"wait {i}"} & order}
-    left = [one.name for i, one in enumerate(calls) if i not in waited]
+    waited = [one.functional or bool({"wait", f"wait {i}"} & order) for i, one in enumerate(calls)]
+    left = [one.name for one, done in zip(calls, waited, strict=True) if not done]
     expect.true(
         not left,
         f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}; the first of the rest "
