@@ -7,8 +7,6 @@ examples that a reader can paste. `cases`: tables of cases, and labelled example
 It may import `measure` and `machine`; nothing in it knows how a check is run.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

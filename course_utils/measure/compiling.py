@@ -1,7 +1,5 @@
 """What torch.compile did."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,14 +1,12 @@
 """Who waits for whom: a `DataLoader` watched while it feeds a step."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -139,7 +137,7 @@ class _Made:
     fetched: Interval
     collated: Interval
 
-    def pin_memory(self) -> _Made:
+    def pin_memory(self) -> Self:
         self.batch = pin_memory(self.batch)
         return self
 

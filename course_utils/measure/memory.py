@@ -7,8 +7,6 @@ backward formulas (of `prod` and `cumprod`) take another way while any dispatch 
 more then.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import weakref

@@ -1,12 +1,10 @@
 """What all instruments that watch operators have in common."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
@@ -41,7 +39,7 @@ class Watch(TorchDispatchMode):
         """Called instead of the operator: calls `run()` once and returns what it returns."""
         raise NotImplementedError
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         _hide_from_compiler()
         return super().__enter__()
 

@@ -1,7 +1,5 @@
 """Which operators ran."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How many bytes and floating-point operations a second this machine reaches, and where operators stand."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Bytes that a graph keeps for its backward."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import types

@@ -6,8 +6,6 @@ runs its function again with grad on, a plain backward runs with grad off (`crea
 counts as recomputed).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The memory behind tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

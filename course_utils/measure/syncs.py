@@ -1,7 +1,5 @@
 """Where Python would have to wait for a GPU."""
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import sys

@@ -1,7 +1,5 @@
 """How much longer one piece of code takes than another."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

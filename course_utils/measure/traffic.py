@@ -1,11 +1,9 @@
 """What one rank sends, receives and waits for."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -130,7 +128,7 @@ class CollectiveWatch(Watch):
         self._works: list[Any] = []  # by number; what is kept here is not made anew under the same address
         self._entered = contextlib.ExitStack()
 
-    def __enter__(self) -> CollectiveWatch:
+    def __enter__(self) -> Self:
         super().__enter__()
         for kind in (_work(), torch._C.Future):  # the base of `torch.futures.Future`
             if kind is not None:

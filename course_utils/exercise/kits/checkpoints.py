@@ -1,7 +1,5 @@
 """What the exercises on checkpointing share: a run beside the same one without a checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@
 that makes `x`, in which `device` may stand. What the answer itself raises goes through.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """What exercises about derivatives share: whether the caller's tensors stay as they are, results that do not
 depend on `x`, and who has called the function."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

@@ -1,16 +1,14 @@
 """Graphs of autograd: their nodes, writes to what they keep, and copies made on the way."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from course_utils import measure
 from course_utils.exercise import expect
+from course_utils.exercise.kits.modules import Called
 from course_utils.measure.modes import Watch, packet
 from course_utils.measure.operators import is_copy
 from course_utils.measure.storage import tensors_in
@@ -19,17 +17,6 @@ from course_utils.measure.storage import tensors_in
 def following(node: Any) -> list[Any]:
     """The nodes that get a gradient from this one, once for each edge."""
     return [after for after, _ in node.next_functions if after is not None]
-
-
-def nodes(tensor: Tensor) -> list[Any]:
-    """Every node of the graph behind a tensor, once, that of the tensor first; none where there is none."""
-    found, waiting = {}, [tensor.grad_fn] if tensor.grad_fn is not None else []
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found[node] = True
-            waiting += following(node)
-    return list(found)
 
 
 @contextlib.contextmanager
@@ -71,23 +58,12 @@ def copies(*of: Tensor) -> Iterator[list[Copy]]:
     `of`: only where these tensors, or views of them, are what is copied. What NumPy copies is not seen.
     """
     found: list[Copy] = []
-    calls = _Calls()
-    with calls, _Copies(calls, of, found):
+    with Called() as calls, _Copies(calls, of, found):
         yield found
 
 
-class _Calls(TorchFunctionMode):
-    """Knows which of torch's functions was called last."""
-
-    name = ""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.name = getattr(func, "__name__", "")
-        return func(*args, **(kwargs or {}))
-
-
 class _Copies(Watch):
-    def __init__(self, calls: _Calls, of: tuple[Tensor, ...], found: list[Copy]) -> None:
+    def __init__(self, calls: Called, of: tuple[Tensor, ...], found: list[Copy]) -> None:
         super().__init__()
         self.calls, self.of, self.found = calls, of, found
 
@@ -100,7 +76,8 @@ class _Copies(Watch):
         if self.of and not any(measure.same_storage(t, other) for t in sources for other in self.of):
             return out
         short = name.removeprefix("aten.")
-        inside = f" inside `{self.calls.name}`" if self.calls.name not in ("", short) else ""
+        last = self.calls.names[-1] if self.calls.names else ""
+        inside = f" inside `{last}`" if last not in ("", short) else ""
         written = sum(t.nbytes for t in tensors_in(args[0] if into else out))
         self.found.append(Copy(f"`{short}` ran{inside}", written))
         return out

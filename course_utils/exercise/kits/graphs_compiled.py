@@ -8,8 +8,6 @@ outside of them. They can be used in a cell, too; once one is made, the compiler
     print(backend)  # sin add, ran once
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import types

@@ -1,8 +1,6 @@
 """What exercises on files of a group look at: who writes and who reads, in an order that is the same on every
 run, what stands in a folder at every moment, and a job of training that is lost and started again."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
@@ -16,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -48,7 +46,7 @@ class Files(CollectiveWatch):
         self._store = dist.PrefixStore(f"files {next(_numbers)}", plain)
         self._folder = contextlib.chdir(common_folder() if folder is None else folder)
 
-    def __enter__(self) -> Files:
+    def __enter__(self) -> Self:
         super().__enter__()
         self._folder.__enter__()
         self._save, self._load = torch.save, torch.load

@@ -2,8 +2,6 @@
 place; and module trees: generated programs that build and change one, run by `nn.Module` and by a class of
 the reader's."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import random
@@ -77,10 +75,10 @@ class Called(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: set[str] = set()
+        self.names: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(getattr(func, "__name__", ""))
+        self.names.append(getattr(func, "__name__", ""))
         return func(*args, **(kwargs or {}))
 
 

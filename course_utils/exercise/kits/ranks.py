@@ -1,8 +1,6 @@
 """What exercises on ranks look at: whether messages were waited for, and gradients against those of a single
 process."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """What repairs of training runs share: data made on the spot, a recorded run of the answer, the band in which
 healthy runs end, and what a repair leaves as it is."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -3,8 +3,6 @@
 A file holds `{"step": ..., "parts": {name: state dict}, "rng": {"torch": ..., "numpy": ..., "python": ...}}`.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

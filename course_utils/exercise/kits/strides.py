@@ -2,13 +2,11 @@
 judged, and whether an answer worked it out by itself.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -42,7 +40,7 @@ def cases(
 class _Wanted(tuple):
     """Strides, with the shape that they belong to: along a size of 1 any number is right."""
 
-    def __new__(cls, strides: Shape, shape: Shape) -> _Wanted:
+    def __new__(cls, strides: Shape, shape: Shape) -> Self:
         made = super().__new__(cls, strides)
         made.shape = shape
         return made
