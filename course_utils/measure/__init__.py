@@ -14,7 +14,7 @@
     record_run(fn, *args)       losses, gradient norms, rates and modes of a training run
     flops(fn, *args)            floating-point operations of the matrix products
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
-    same_storage, storage_bytes, version
+    same_storage, storage_bytes
 
 Bytes and counts are the same on the CPU
 and on a GPU: they are those of the operators, not of an allocator that rounds up.
@@ -27,7 +27,7 @@ from course_utils.measure.operators import Operators, flops, operators
 from course_utils.measure.roofline import roofline
 from course_utils.measure.saved import saved_bytes
 from course_utils.measure.steps import step_timeline
-from course_utils.measure.storage import same_storage, storage_bytes, version
+from course_utils.measure.storage import same_storage, storage_bytes
 from course_utils.measure.syncs import syncs
 from course_utils.measure.timing import time_ratio
 from course_utils.measure.traffic import Traffic, traffic
@@ -52,5 +52,4 @@ __all__ = [
     "syncs",
     "time_ratio",
     "traffic",
-    "version",
 ]

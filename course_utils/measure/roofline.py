@@ -1,7 +1,5 @@
 """How many bytes and floating-point operations a second this machine reaches, and where operators stand."""
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_utils.measure.modes import Watch
+from course_utils.measure.modes import Watch, packet
 from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.measure.timing import sample
 
 ELEMENTS = 8_000_000  # of the vectors that are copied: more than caches hold
 SIDE = {"cpu": 1024}  # of the matrices that are multiplied; 4096 elsewhere
@@ -69,8 +68,7 @@ def roofline(device: str | torch.device = "cpu") -> Roofline:
     vector, target = torch.ones(ELEMENTS, device=device), torch.empty(ELEMENTS, device=device)
     side = SIDE.get(device.type, 4096)
     a, b = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
-    copying = best_seconds(lambda: target.copy_(vector), device)
-    product = best_seconds(lambda: a @ b, device)
+    copying, product = best_seconds(lambda: target.copy_(vector)), best_seconds(lambda: a @ b)
     return Roofline(str(device), 2 * vector.nbytes / copying, 2 * side**3 / product)
 
 
@@ -80,30 +78,19 @@ def place(fn: Callable[[], Any]) -> Point:
     Bytes are those of the distinct storages that each operator reads and returns. Raises `ValueError` where
     it runs no operator that computes.
     """
-    counter = _Counter()
-    with counter:
+    with _Counter() as counter:
         result = fn()
-    tensors = list(tensors_in(result))
-    if not counter.flops or not tensors:
+    if not counter.flops or not list(tensors_in(result)):
         raise ValueError(
             "wanted: a call that computes with tensors and returns one; this one counts no operation"
         )
-    return Point(counter.flops, counter.bytes, best_seconds(fn, tensors[0].device))
+    return Point(counter.flops, counter.bytes, best_seconds(fn))
 
 
-def best_seconds(fn: Callable[[], Any], device: torch.device) -> float:
+def best_seconds(fn: Callable[[], Any]) -> float:
     """The least of several times: what disturbs only makes it longer."""
-    wait = getattr(torch, device.type, None)
-    wait = getattr(wait, "synchronize", lambda: None)
     fn()
-    best = math.inf
-    for _ in range(REPEATS):
-        wait()
-        start = time.perf_counter()
-        fn()
-        wait()
-        best = min(best, time.perf_counter() - start)
-    return best
+    return min(sample(fn, 1) for _ in range(REPEATS))
 
 
 class _Counter(Watch):
@@ -121,7 +108,7 @@ class _Counter(Watch):
             return out
         made = list(tensors_in(out))
         formula = flop_registry.get(getattr(func, "overloadpacket", func))
-        name = str(getattr(func, "overloadpacket", func)).removeprefix("aten.")
+        name = packet(func).removeprefix("aten.")
         if formula is not None:
             self.flops += formula(*args, **kwargs, out_val=out)
         elif name in _PRODUCTS:

@@ -22,11 +22,6 @@ def storage_bytes(t: Tensor) -> int:
     return sum(storage.nbytes() for storage in storages(t))
 
 
-def version(t: Tensor) -> int | None:
-    """How many in-place operations autograd has noticed; None for an inference tensor, which counts none."""
-    return None if t.is_inference() else t._version
-
-
 def storages(t: Tensor) -> list[torch.UntypedStorage]:
     """The storages of a tensor: one, or several (sparse, nested, wrapper subclasses), or none at all."""
     if is_traceable_wrapper_subclass(t):

@@ -51,11 +51,11 @@ def time_ratio(a: Callable[[], Any], b: Callable[[], Any], *, seconds: float = 1
     with collector_off():
         while len(ratios) < _FEWEST_PAIRS or (len(ratios) < _MOST_PAIRS and time.perf_counter() < end):
             if len(ratios) % 2:
-                second = _sample(b, repeats_b)
-                ratios.append(_sample(a, repeats_a) / second)
+                second = sample(b, repeats_b)
+                ratios.append(sample(a, repeats_a) / second)
             else:
-                first = _sample(a, repeats_a)
-                ratios.append(first / _sample(b, repeats_b))
+                first = sample(a, repeats_a)
+                ratios.append(first / sample(b, repeats_b))
             so_far = _ratio(ratios)
             if len(ratios) >= _FEWEST_PAIRS and 4 * so_far.noise < abs(so_far.ratio - 1):
                 break
@@ -73,19 +73,15 @@ def _ratio(ratios: list[float]) -> Ratio:
 
 
 def _repeats(fn: Callable[[], Any]) -> int:
-    return max(1, min(10_000, math.ceil(_SAMPLE_SECONDS / max(_sample(fn, 1), 1e-9))))
+    return max(1, min(10_000, math.ceil(_SAMPLE_SECONDS / max(sample(fn, 1), 1e-9))))
 
 
-def _sample(fn: Callable[[], Any], repeats: int) -> float:
-    """Seconds of one call."""
-    _wait()
+def sample(fn: Callable[[], Any], repeats: int) -> float:
+    """Seconds of one call, the mean of so many; a GPU is waited for."""
+    wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
+    wait()
     start = time.perf_counter()
     for _ in range(repeats):
         fn()
-    _wait()
+    wait()
     return (time.perf_counter() - start) / repeats
-
-
-def _wait() -> None:
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()

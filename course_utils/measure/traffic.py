@@ -13,35 +13,27 @@ from course_utils.measure.storage import tensors_in
 # The operator below each call, whatever function made it: its name here, and which of its arguments are the
 # tensors that this rank brings (or, where it only receives, the ones that it receives into).
 _CALLS = {
-    "c10d.allreduce_": ("all_reduce", 0),
-    "c10d.allreduce_coalesced_": ("all_reduce", 0),
-    "c10d.broadcast_": ("broadcast", 0),
-    "c10d.allgather_": ("all_gather", 1),
-    "c10d._allgather_base_": ("all_gather", 1),
-    "c10d.allgather_coalesced_": ("all_gather", 1),
-    "c10d.allgather_into_tensor_coalesced_": ("all_gather", 1),
-    "c10d.reduce_": ("reduce", 0),
-    "c10d.gather_": ("gather", 1),
-    "c10d.scatter_": ("scatter", 1),
-    "c10d.reduce_scatter_": ("reduce_scatter", 1),
-    "c10d._reduce_scatter_base_": ("reduce_scatter", 1),
-    "c10d.reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
-    "c10d.alltoall_": ("all_to_all", 1),
-    "c10d.alltoall_base_": ("all_to_all", 1),
-    "c10d.send": ("send", 0),
-    "c10d.recv_": ("recv", 0),
-    "c10d.recv_any_source_": ("recv", 0),
-    "c10d.barrier": ("barrier", None),
-    "c10d.monitored_barrier_": ("barrier", None),
-    "_c10d_functional.all_reduce": ("all_reduce", 0),
-    "_c10d_functional.all_reduce_": ("all_reduce", 0),
-    "_c10d_functional.all_reduce_coalesced": ("all_reduce", 0),
-    "_c10d_functional.broadcast": ("broadcast", 0),
-    "_c10d_functional.all_gather_into_tensor": ("all_gather", 0),
-    "_c10d_functional.all_gather_into_tensor_coalesced": ("all_gather", 0),
-    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter", 0),
-    "_c10d_functional.reduce_scatter_tensor_coalesced": ("reduce_scatter", 0),
-    "_c10d_functional.all_to_all_single": ("all_to_all", 0),
+    operator: (name, own)
+    for name, own, *operators in (
+        ("all_reduce", 0, "c10d.allreduce_", "c10d.allreduce_coalesced_"),
+        ("all_reduce", 0, *(f"_c10d_functional.all_reduce{end}" for end in ("", "_", "_coalesced"))),
+        ("broadcast", 0, "c10d.broadcast_", "_c10d_functional.broadcast"),
+        ("all_gather", 1, "c10d.allgather_", "c10d._allgather_base_", "c10d.allgather_coalesced_"),
+        ("all_gather", 1, "c10d.allgather_into_tensor_coalesced_"),
+        ("all_gather", 0, *(f"_c10d_functional.all_gather_into_tensor{end}" for end in ("", "_coalesced"))),
+        ("reduce", 0, "c10d.reduce_"),
+        ("gather", 1, "c10d.gather_"),
+        ("scatter", 1, "c10d.scatter_"),
+        ("reduce_scatter", 1, "c10d.reduce_scatter_", "c10d._reduce_scatter_base_"),
+        ("reduce_scatter", 1, "c10d.reduce_scatter_tensor_coalesced_"),
+        ("reduce_scatter", 0, *(f"_c10d_functional.reduce_scatter_tensor{e}" for e in ("", "_coalesced"))),
+        ("all_to_all", 1, "c10d.alltoall_", "c10d.alltoall_base_"),
+        ("all_to_all", 0, "_c10d_functional.all_to_all_single"),
+        ("send", 0, "c10d.send"),
+        ("recv", 0, "c10d.recv_", "c10d.recv_any_source_"),
+        ("barrier", None, "c10d.barrier", "c10d.monitored_barrier_"),
+    )
+    for operator in operators
 }
 NAMES = tuple(sorted({name for name, _ in _CALLS.values()}))
 
@@ -64,10 +56,14 @@ class Call:
 
 @dataclass
 class Traffic:
-    """What this rank called, in order."""
+    """What this rank called, in order.
+
+    `order`: `"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
+    (`"wait"`: for what is not known), and what was noted, in the order of this rank's program.
+    """
 
     calls: list[Call] = field(default_factory=list)
-    _order: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
 
     def count(self, *names: str, backward: bool | None = None) -> int:
         """How many of these were called; of all where none is named. `backward`: only there, or only
@@ -78,15 +74,9 @@ class Traffic:
         """Bytes of this rank's tensors in these calls."""
         return sum(call.bytes for call in self._those(names, backward))
 
-    @property
-    def order(self) -> list[str]:
-        """`"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
-        (`"wait"`: for what is not known), and what was noted, in the order of this rank's program."""
-        return list(self._order)
-
     def note(self, text: str) -> None:
         """Puts a mark into `order`."""
-        self._order.append(text)
+        self.order.append(text)
 
     def __str__(self) -> str:
         lines = []
@@ -99,11 +89,8 @@ class Traffic:
     def _those(self, names: tuple[str, ...], backward: bool | None) -> list[Call]:
         if unknown := set(names) - set(NAMES):
             raise ValueError(f"there is no call {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
-        return [
-            call
-            for call in self.calls
-            if (not names or call.name in names) and backward in (None, call.backward)
-        ]
+        of_these = [call for call in self.calls if not names or call.name in names]
+        return [call for call in of_these if backward in (None, call.backward)]
 
 
 class CollectiveWatch(Watch):
