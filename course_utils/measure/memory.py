@@ -181,19 +181,14 @@ class _Ledger(Watch):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        hooks = [
-            register_optimizer_step_pre_hook(self._step_begins),
-            register_optimizer_step_post_hook(self._step_ended),
-        ]
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            stack.callback(register_optimizer_step_post_hook(self._step_ended).remove)
+            stack.callback(self._leaves.clear)
             with self:
                 yield
             self._settle()
             self._name_gradients()
-        finally:
-            for hook in hooks:
-                hook.remove()
-            self._leaves.clear()
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         self._settle()
@@ -312,8 +307,7 @@ class _Ledger(Watch):
 
     def _name_gradients(self) -> None:
         for ref in self._leaves.values():
-            leaf = ref()
-            if leaf is not None and leaf.grad is not None:
+            if (leaf := ref()) is not None and leaf.grad is not None:
                 self._name(leaf.grad, "gradients")
 
     def _step_begins(self, *_: Any) -> None:

@@ -61,6 +61,19 @@ class Watch(TorchDispatchMode):
         return False
 
 
+class Noting(Watch):
+    """Calls `note(func, args, kwargs, out)` after every operator."""
+
+    def __init__(self, note: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]) -> None:
+        super().__init__()
+        self.note = note
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        out = run()
+        self.note(func, args, kwargs, out)
+        return out
+
+
 def _hide_from_compiler() -> None:
     """Keeps the compiler from compiling the instruments, once there is a compiler."""
     if (compiler := sys.modules.get("torch._dynamo")) is None or "disable" not in vars(compiler):

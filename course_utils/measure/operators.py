@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from course_utils.measure.modes import Watch, in_backward, packet
+from course_utils.measure.modes import Noting, in_backward, packet
 from course_utils.measure.storage import tensors_in
 
 Where = Literal["forward", "backward"]
@@ -102,19 +102,6 @@ class Operators:
         return [c for c in self._in(where) if c.name in names or _packet(c.name) in names]
 
 
-class _Recorder(Watch):
-    def __init__(self, found: Operators) -> None:
-        super().__init__()
-        self.found = found
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        out = run()
-        results = args[0] if packet(func) == "aten._foreach_copy_" else out
-        written = sum(t.numel() * t.element_size() for t in tensors_in(results))
-        self.found.calls.append(Call(str(func), in_backward(), written))
-        return out
-
-
 @contextlib.contextmanager
 def operators() -> Iterator[Operators]:
     """Notes every operator that runs inside, forward and backward.
@@ -128,7 +115,13 @@ def operators() -> Iterator[Operators]:
     a `clone` and a view. Of compiled code the kernels that it calls through torch are seen.
     """
     found = Operators()
-    with _Recorder(found):
+
+    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        results = args[0] if packet(func) == "aten._foreach_copy_" else out
+        written = sum(t.numel() * t.element_size() for t in tensors_in(results))
+        found.calls.append(Call(str(func), in_backward(), written))
+
+    with Noting(note):
         yield found
 
 

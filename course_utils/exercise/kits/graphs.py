@@ -9,7 +9,7 @@ from torch import Tensor
 from course_utils import measure
 from course_utils.exercise import expect
 from course_utils.exercise.kits.modules import Called
-from course_utils.measure.modes import Watch, packet
+from course_utils.measure.modes import Noting, packet
 from course_utils.measure.operators import is_copy
 from course_utils.measure.storage import tensors_in
 
@@ -58,26 +58,20 @@ def copies(*of: Tensor) -> Iterator[list[Copy]]:
     `of`: only where these tensors, or views of them, are what is copied. What NumPy copies is not seen.
     """
     found: list[Copy] = []
-    with Called() as calls, _Copies(calls, of, found):
-        yield found
 
-
-class _Copies(Watch):
-    def __init__(self, calls: Called, of: tuple[Tensor, ...], found: list[Copy]) -> None:
-        super().__init__()
-        self.calls, self.of, self.found = calls, of, found
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
-        out, name = run(), packet(func)
+    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        name = packet(func)
         if not is_copy(name) and name not in _ALSO_COPIES:
-            return out
+            return
         into = name in ("aten.copy_", "aten._foreach_copy_")
         sources = list(tensors_in([args[1:] if into else args, kwargs]))
-        if self.of and not any(measure.same_storage(t, other) for t in sources for other in self.of):
-            return out
+        if of and not any(measure.same_storage(t, other) for t in sources for other in of):
+            return
         short = name.removeprefix("aten.")
-        last = self.calls.names[-1] if self.calls.names else ""
+        last = calls.names[-1] if calls.names else ""
         inside = f" inside `{last}`" if last not in ("", short) else ""
         written = sum(t.nbytes for t in tensors_in(args[0] if into else out))
-        self.found.append(Copy(f"`{short}` ran{inside}", written))
-        return out
+        found.append(Copy(f"`{short}` ran{inside}", written))
+
+    with Called() as calls, Noting(note):
+        yield found

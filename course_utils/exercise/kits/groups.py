@@ -126,11 +126,8 @@ def at_every_change(folder: Path, look: Callable[[], None]) -> Iterator[None]:
 
 
 def _files_of(folder: Path) -> list[tuple[Any, ...]]:
-    found = []
-    for path in sorted(folder.iterdir()):
-        about = path.stat()
-        found.append((path.name, about.st_ino, about.st_size, about.st_mtime_ns))
-    return found
+    about = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+    return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in about]
 
 
 # --- a job that is lost -------------------------------------------------------------------------------------
