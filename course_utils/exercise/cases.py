@@ -1,9 +1,6 @@
-"""Many cases at once: an answer against what torch does in all of them, and what those that differ have in
-common.
+"""Many cases at once: a `Table` of up to thousands of small ones, or `Rows` of a few labelled examples.
 
-A `Table` holds up to thousands of small cases and may have traits; `Rows` takes a few labelled examples. Both
-run every case, show the simplest that differs (the first, for rows), and say where else it does. A symptom is
-a statement that was found true of the answer by running it; it names no cause.
+Both run every case, show the simplest that differs (the first, for rows), and say where else it does.
 """
 
 import contextlib

@@ -173,7 +173,7 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
     wrong = ~torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
     if not bool(wrong.any()):
         return
-    index = first(wrong)
+    index = tuple(wrong.nonzero()[0].tolist())
     came, wanted = numbers(actual[index].item(), expected[index].item())
     where = f"element {place(index)} of {what}" if index else what
     message = [f"{where} is {came}, expected {wanted}"]
@@ -216,10 +216,6 @@ def kind_of(value: Any, what: str) -> str:
         return f"None{' (is a `return` missing?)' if what == RETURNED else ''}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def first(mask: Tensor) -> tuple[int, ...]:
-    return tuple(mask.nonzero()[0].tolist())
 
 
 def place(index: tuple[int, ...]) -> str:

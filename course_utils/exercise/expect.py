@@ -2,7 +2,6 @@
 
 Each function raises `Mismatch` at the first difference, in layers: type, shape, dtype, device, then the
 first differing element with both values, and with it the symptom: what is known of the wrong value.
-`given` (see the module of that name) runs an example and puts it into the message.
 """
 
 import contextlib
@@ -17,7 +16,6 @@ from course_utils.exercise.compare import (
     a_tensor,
     compare,
     compare_elements,
-    first,
     is_tensor,
     name_of,
     numbers,
@@ -106,24 +104,15 @@ def close(
 def same_storage(view: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
     """`view` reads the storage of `source`: no element was copied."""
     view = a_tensor(view, what=what)
-    looked()
-    if not _shares_memory(view, source):
-        size = view.untyped_storage().nbytes()
-        raise Mismatch(
-            f"{what} has a storage of its own, of {size} bytes: its elements were copied",
-            f"expected: it shares the storage of {of}",
-        )
+    size = view.untyped_storage().nbytes()
+    told = f"{what} has a storage of its own, of {size} bytes: its elements were copied"
+    true(_shares_memory(view, source), told, f"expected: it shares the storage of {of}")
 
 
 def own_storage(copy: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
     """`copy` does not read the storage of `source`."""
-    copy = a_tensor(copy, what=what)
-    looked()
-    if _shares_memory(copy, source):
-        raise Mismatch(
-            f"{what} shares the storage of {of}: writing to one changes the other",
-            "expected: a storage of its own",
-        )
+    told = f"{what} shares the storage of {of}: writing to one changes the other"
+    true(not _shares_memory(a_tensor(copy, what=what), source), told, "expected: a storage of its own")
 
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:
@@ -137,13 +126,11 @@ def _shares_memory(a: Tensor, b: Tensor) -> bool:
 
 def strides(actual: Tensor, expected: Sequence[int]) -> None:
     """The strides of the result are these, on every dimension that has more than one element."""
-    actual = a_tensor(actual)
-    looked()
-    seen, wanted = actual.stride(), tuple(expected)
-    if len(seen) != len(wanted) or any(
-        a != b for a, b, n in zip(seen, wanted, actual.shape, strict=True) if n > 1
-    ):
-        raise Mismatch(f"the strides of the result are {seen}, expected {wanted}")
+    actual, wanted = a_tensor(actual), tuple(expected)
+    seen = actual.stride()
+    pairs = zip(seen, wanted, actual.shape, strict=False)
+    same = len(seen) == len(wanted) and all(a == b or n <= 1 for a, b, n in pairs)
+    true(same, f"the strides of the result are {seen}, expected {wanted}")
 
 
 def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> None:
@@ -153,7 +140,7 @@ def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> Non
         raise Mismatch(f"the shape of {what} was {tuple(before.shape)} and is {tuple(tensor.shape)} now")
     same = (tensor == before) | ((tensor != tensor) & (before != before))
     if not bool(same.all()):
-        index = first(~same)
+        index = tuple((~same).nonzero()[0].tolist())
         was, now = numbers(before[index].item(), tensor[index].item())
         raise Mismatch(f"{what} was changed: element {place(index)} was {was} and is {now} now")
 
@@ -180,7 +167,6 @@ def _place(tensor: Tensor) -> tuple[int, int]:
 def in_graph(result: Any, *, what: str = "the result", of: str = "the input") -> None:
     """`result` is a tensor that an operator made inside the graph: a gradient can go back from it."""
     result = a_tensor(result, what=what)
-    looked()
     told = f"{of} requires a gradient and {what} does not: it has left the graph"
     if result.requires_grad:
         told = f"{what} requires a gradient of its own, and has no `grad_fn`: nothing leads from it to {of}"

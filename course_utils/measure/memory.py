@@ -225,11 +225,8 @@ class _Ledger(Watch):
         return Peak(sum(most.values()), most, allocated, moments)
 
     def forget(self) -> None:
-        """Nothing that dies from here on is noted."""
         self._watched.clear()
         self.alive = {}
-
-    # --- storages come and go ---------------------------------------------------------------------
 
     def _enter(self, storage: torch.UntypedStorage, op: str, passing: bool, adds_to: Block | None) -> None:
         if self.device is not None and storage.device.type != self.device:
@@ -277,8 +274,6 @@ class _Ledger(Watch):
         block = self.alive.get(key(storages(args[0])[0])) if storages(args[0]) else None
         # What a node's own formula adds to is its own; the engine adds to what another node, or it, has made.
         return None if block is None or self._makers.get(block) == _node() else block
-
-    # --- what they are ----------------------------------------------------------------------------
 
     def _notice_backward(self) -> None:
         task = torch._C._current_graph_task_id()

@@ -1,5 +1,6 @@
 """Bytes that a graph keeps for its backward."""
 
+import contextlib
 import functools
 import gc
 import types
@@ -155,10 +156,8 @@ def _parameters(root: Any) -> Iterator[nn.Parameter]:
 def _used_by(function: types.FunctionType) -> list[Any]:
     used = [function.__defaults__, function.__kwdefaults__, getattr(function, "__wrapped__", None)]
     for cell in function.__closure__ or ():
-        try:
+        with contextlib.suppress(ValueError):  # not assigned yet
             used.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            continue
     codes = [function.__code__]
     while codes:
         code = codes.pop()

@@ -37,12 +37,9 @@ def same_step(run: Callable[[], Tensor], plain: Callable[[], Tensor], modules: I
 def keeps(run: Callable[[], Any], limit: int, what: str, exclude: Any = ()) -> None:
     """At most `limit` bytes are kept for backward by the result of `run`; parameters don't count,
     nor does what stands in `exclude`."""
-    expect.at_most(
-        measure.saved_bytes(run, exclude=exclude).total,
-        limit + 64,
-        f"kept for backward, beside the parameters ({what})",
-        unit="bytes",
-    )
+    kept = measure.saved_bytes(run, exclude=exclude).total
+    told = f"kept for backward, beside the parameters ({what})"
+    expect.at_most(kept, limit + 64, told, unit="bytes")
 
 
 def runs(run: Callable[[], Tensor], modules: Iterable[nn.Module]) -> None:

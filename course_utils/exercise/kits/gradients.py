@@ -71,11 +71,8 @@ def operators_of_own_call(t: expect.Given, call: str) -> measure.Operators:
     t._names["function"] = watched
     with measure.operators() as ran:
         t.call(call)
-    expect.true(
-        not watched.by,
-        f"`function` was called by {watched.by}",
-        "expected: your own code calls it, and goes back from its result",
-    )
+    told = "expected: your own code calls it, and goes back from its result"
+    expect.true(not watched.by, f"`function` was called by {watched.by}", told)
     expect.equal(watched.calls, 1, what="the number of calls of `function`")
     return ran
 

@@ -42,13 +42,7 @@ class Copy(NamedTuple):
 
 
 # They move numbers as well, and put them among others.
-_ALSO_COPIES = (
-    "aten.select_scatter",
-    "aten.slice_scatter",
-    "aten.index_copy",
-    "aten.index_put",
-    "aten.where",
-)
+_ALSO_COPIES = ("select_scatter", "slice_scatter", "index_copy", "index_put", "where")
 
 
 @contextlib.contextmanager
@@ -61,13 +55,13 @@ def copies(*of: Tensor) -> Iterator[list[Copy]]:
 
     def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         name = packet(func)
-        if not is_copy(name) and name not in _ALSO_COPIES:
+        short = name.removeprefix("aten.")
+        if not is_copy(name) and short not in _ALSO_COPIES:
             return
         into = name in ("aten.copy_", "aten._foreach_copy_")
         sources = list(tensors_in([args[1:] if into else args, kwargs]))
         if of and not any(measure.same_storage(t, other) for t in sources for other in of):
             return
-        short = name.removeprefix("aten.")
         last = calls.names[-1] if calls.names else ""
         inside = f" inside `{last}`" if last not in ("", short) else ""
         written = sum(t.nbytes for t in tensors_in(args[0] if into else out))

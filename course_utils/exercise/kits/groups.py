@@ -92,11 +92,9 @@ class Files(CollectiveWatch):
         told["waits"] = self._waits
         while others and time.monotonic() < end:
             time.sleep(0.002)
-            others = {
-                rank
-                for rank in others
-                if not any(self._store.add(f"{rank} {what}", 0) > count for what, count in told.items())
-            }
+            for rank in list(others):
+                if any(self._store.add(f"{rank} {what}", 0) > count for what, count in told.items()):
+                    others.discard(rank)
 
 
 def common_folder() -> Path:
@@ -169,10 +167,10 @@ class Job:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         torch.manual_seed(10 + dist.get_rank())
         self.ran, self.has, self.steps = [], {}, steps
-        watched = (
-            at_every_change(self._folder / _JOB, self._keep) if keep_moments else contextlib.nullcontext()
-        )
-        with Files(self._folder) as files, watched:
+        with contextlib.ExitStack() as stack:
+            files = stack.enter_context(Files(self._folder))
+            if keep_moments:
+                stack.enter_context(at_every_change(self._folder / _JOB, self._keep))
             try:
                 answer(Path(_JOB), self.model, self.optimizer, self.step, steps)
                 self._together(steps)
@@ -296,12 +294,8 @@ def _worker(answer: Callable[..., None], folder: Path, steps: int, lost_in: int)
     try:
         saves = job.start(answer, steps)
         first = job.ran[0] if job.ran else steps
-        note = {
-            "ran": job.ran,
-            "saves": saves,
-            "had": torch.load(folder / f"had {rank}"),
-            "has": job.has[first],
-        }
+        had = torch.load(folder / f"had {rank}")
+        note = {"ran": job.ran, "saves": saves, "had": had, "has": job.has[first]}
     except Mismatch as error:
         note = {"raised": error.lines}
     except BaseException as error:

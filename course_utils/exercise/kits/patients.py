@@ -5,7 +5,6 @@ model; `examine` compares what a detector finds with what is there; `left_alone`
 changed. `SICK` holds the sick models of the lesson, and `table` runs detectors over them.
 """
 
-import contextlib
 import random
 import textwrap
 import warnings
@@ -50,7 +49,7 @@ def examine(name: str, find: Detector, models: Mapping[str, tuple[str, Collectio
         for label, (code, there) in models.items():
             with rows.of(f"“{label}”"):
                 t = expect.given(code, **{name: find})
-                with _quiet():
+                with warnings.catch_warnings(action="ignore"):  # of torch's, that some faults come with
                     came = t.call(f"{name}(model, batch, loss_fn)")
                 _expect_found(came, there, label)
 
@@ -72,14 +71,6 @@ def _expect_found(came: Any, there: Collection[str], label: str) -> None:
     if told:
         lines = [f"in “{label}” the result is {expect.show(came)}", f"expected: {expected}"]
         raise expect.Mismatch(*lines, symptom=" ".join(told))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the warnings of torch's that some of the faults come with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # --- what a detector leaves alone ------------------------------------------------------------------
@@ -120,13 +111,13 @@ def left_alone(name: str, find: Detector) -> None:
             with rows.of(f"“{label}”"):
                 t = expect.given(code, **{name: find})
                 before, drawn = _state(t), (torch.get_rng_state(), random.getstate())
-                with _quiet():
+                with warnings.catch_warnings(action="ignore"):
                     first = t.call(f"{name}(model, batch, loss_fn)")
                 _expect_same_state(before, _state(t))
                 same = torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
                 expect.true(same, "the random state is another after the call", "expected: as before it")
                 expect.true(torch.is_grad_enabled(), "gradients are off after the call", "expected: on")
-                with _quiet():
+                with warnings.catch_warnings(action="ignore"):
                     again = t.call(f"{name}(model, batch, loss_fn)")
                 same = set(again) == set(first)
                 shown = f"the first call returns {expect.show(first)}, the second {expect.show(again)}"
@@ -260,7 +251,7 @@ def table(detectors: Collection[Detector]) -> str:
 
 def _cell(detector: Detector, patient: Patient) -> str:
     try:
-        with _quiet():
+        with warnings.catch_warnings(action="ignore"):
             found = detector(*patient.make())
         return str(len(found)) if found else "·"
     except NotImplementedError:

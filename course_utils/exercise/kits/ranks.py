@@ -43,12 +43,9 @@ def all_through(
         dist.barrier()
     waited = [one.functional or bool({"wait", f"wait {i}"} & order) for i, one in enumerate(calls)]
     left = [one.name for one, done in zip(calls, waited, strict=True) if not done]
-    expect.true(
-        not left,
-        f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}; the first of the rest "
-        f"is `{left[0] if left else ''}`",
-        "expected: it has waited for each by the end of the call",
-    )
+    told = f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}"
+    told += f"; the first of the rest is `{''.join(left[:1])}`"
+    expect.true(not left, told, "expected: it has waited for each by the end of the call")
     return result, calls
 
 
@@ -78,24 +75,18 @@ def expect_gradients(
                 if whole[name] is None:
                     expect.true(grad is None, f"{what} is {expect.show(grad)}", "expected: None")
                     continue
-                expect.equal(
-                    grad,
-                    whole[name],
-                    what=what,
-                    rtol=1e-4,
-                    atol=1e-6,
-                    like={"what this rank alone computed": alone[name]},
-                    factors={"the number of ranks": dist.get_world_size()},
-                )
+                like = {"what this rank alone computed": alone[name]}
+                factors = {"the number of ranks": dist.get_world_size()}
+                near = {"rtol": 1e-4, "atol": 1e-6}
+                expect.equal(grad, whole[name], what=what, like=like, factors=factors, **near)
 
 
 def without_torchs_own(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The reader's wrapper of a module, which must not be made of `DistributedDataParallel`."""
 
     def refused(*args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "DistributedDataParallel is the one thing not to use here: write hooks of your own"
-        )
+        told = "DistributedDataParallel is the one thing not to use here: write hooks of your own"
+        raise RuntimeError(told)
 
     @functools.wraps(wrapper, updated=())
     def made(*args: Any) -> Any:
