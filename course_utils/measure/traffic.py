@@ -117,9 +117,8 @@ class CollectiveWatch(Watch):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        for kind in (_work(), torch._C.Future):  # the base of `torch.futures.Future`
-            if kind is not None:
-                self._entered.enter_context(self._watch_waits(kind))
+        for kind in (torch._C._distributed_c10d.Work, torch._C.Future):  # the base of `torch.futures.Future`
+            self._entered.enter_context(self._watch_waits(kind))
         return self
 
     def __exit__(self, *error: Any) -> Any:
@@ -176,16 +175,8 @@ def _call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
 def _work_of(out: Any) -> Any:
     """The `Work` that a call gave, the same object that Python code gets; None where there is none."""
     last = out[-1] if isinstance(out, (tuple, list)) and out else out
-    kind = _work()
-    if kind is None or not isinstance(last, torch.ScriptObject) or not hasattr(kind, "unbox"):
-        return None
-    return kind.unbox(last)
-
-
-def _work() -> Any:
-    if not torch.distributed.is_available():
-        return None
-    return torch._C._distributed_c10d.Work
+    kind = torch._C._distributed_c10d.Work
+    return kind.unbox(last) if isinstance(last, torch.ScriptObject) and hasattr(kind, "unbox") else None
 
 
 class _Recorder(CollectiveWatch):
