@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from course_utils import draw, explore, measure
 from course_utils.draw.allocator import compose
 from course_utils.lessons import catalog
-from course_utils.measure.roofline import place
+from course_utils.measure.roofline import Roofline, place
 
 MIB = 2**20
 
@@ -120,7 +120,7 @@ def test_operators_stand_where_their_counts_say():
     product = place(lambda: a @ a.t())
     assert (product.flops, product.bytes) == (2 * 64**3, 2 * a.nbytes)
     assert place(lambda: a @ a[0]).flops == 2 * 64 * 64
-    roof = measure.Roofline("cpu", bandwidth=10e9, peak=100e9)
+    roof = Roofline("cpu", bandwidth=10e9, peak=100e9)
     assert (roof.bend, roof.limit(1), roof.limit(1000)) == (10, 10e9, 100e9)
     said = repr(draw.roofline(roof, {"add": lambda: x + 1, "product": lambda: a @ a}))
     assert "add: 0.12 operations a byte, memory-bound" in said

@@ -187,7 +187,6 @@ def test_saved_bytes_nest_and_leave_no_hook_behind():
 def test_live_bytes(function, held, result, left, device):
     live = measure.live_bytes(function, leaf(10, device=device))
     assert (live.held, live.result, live.left) == (held, result, left)
-    assert len(live.blocks_left) == bool(left)
 
 
 def test_left_behind_in_lists_and_cycles():
@@ -229,7 +228,7 @@ def test_two_alive_at_once(device):
         return x
 
     peak = measure.peak_bytes(chain, torch.ones(1000, device=device))
-    assert (peak.total, peak.allocated, peak.allocations) == (8000, 20000, 5)
+    assert (peak.total, peak.allocated) == (8000, 20000)
     assert sum(peak.by_category.values()) == peak.total
     assert peak.timeline[-1].live["activations"] == 4000
 
@@ -277,7 +276,6 @@ def test_what_is_freed_meanwhile_makes_room(device):
 
 def test_one_kind_of_device():
     assert measure.peak_bytes(on_two_devices, device="cpu").total == 40
-    assert measure.live_bytes(on_two_devices, device="meta").held == 4000
 
 
 def test_backward_counts(device):
@@ -430,24 +428,24 @@ def test_matrix_products_forward_and_backward(device):
 
 
 @pytest.mark.parametrize(
-    ("run", "copies", "written"),
+    ("run", "written"),
     [
-        (lambda x: x.view(-1).view(5, 4), 0, 0),
-        (lambda x: x.t().reshape(4, 5), 1, 80),
-        (lambda x: x.t().contiguous(), 1, 80),
-        (lambda x: x.clone(), 1, 80),
-        (lambda x: x.double(), 1, 160),
-        (lambda x: torch.cat([x, x]), 1, 160),
-        (lambda x: x[torch.tensor([0, 2])], 1, 40),
-        (lambda x: x[0].copy_(x[1]), 1, 20),
-        (lambda x: x + 1, 0, 0),
+        (lambda x: x.view(-1).view(5, 4), 0),
+        (lambda x: x.t().reshape(4, 5), 80),
+        (lambda x: x.t().contiguous(), 80),
+        (lambda x: x.clone(), 80),
+        (lambda x: x.double(), 160),
+        (lambda x: torch.cat([x, x]), 160),
+        (lambda x: x[torch.tensor([0, 2])], 40),
+        (lambda x: x[0].copy_(x[1]), 20),
+        (lambda x: x + 1, 0),
     ],
 )
-def test_copies(run, copies, written):
+def test_copies(run, written):
     x = torch.ones(4, 5)
     with measure.operators() as ops:
         run(x)
-    assert (ops.copies, ops.bytes_copied) == (copies, written)
+    assert ops.bytes_copied == written
 
 
 def test_operators_nest_and_survive_exceptions():
@@ -561,7 +559,9 @@ def test_the_line_that_waits():
     assert len(found.where) == 3
     assert found.count() == 4
     assert (found.count("tolist"), found.count("bool", "item")) == (2, 2)
-    assert str(measure.Syncs()) == "no sync"
+    with measure.syncs() as none:
+        pass
+    assert str(none) == "no sync"
 
 
 def trains():
@@ -775,10 +775,10 @@ SECOND_IS_SLOW = itertools.cycle([3.0, 4.5])  # whatever runs second in a pair t
     ("a", "b", "options", "ratio", "noise", "pairs", "enough"),
     [
         (itertools.repeat(3.0), itertools.repeat(1.0), {}, 3, (0, 0), 7, True),
-        (itertools.repeat(3.0), itertools.repeat(1.0), {"target": 3}, 3, (0, 0), 51, False),
+        (itertools.repeat(3.0), itertools.repeat(3.0), {}, 1, (0, 0), 51, False),
         (itertools.cycle([1, 3, 0.9, 2, 4]), itertools.repeat(1.5), {}, None, (0.2, 9), 51, False),
         # A busy moment hits both alike; being second is noise and no difference; it ends in time.
-        (after(10), (t / 2 for t in after(10)), {"target": 1.9}, 2, (0, 9), None, None),
+        (after(10), (t / 2 for t in after(10)), {}, 2, (0, 9), None, None),
         (SECOND_IS_SLOW, SECOND_IS_SLOW, {}, None, (0.3, 9), None, False),
         (itertools.repeat(5.0), itertools.repeat(5.0), {"seconds": 1}, 1, (0, 0), 7, False),
     ],
@@ -826,14 +826,8 @@ def test_same_storage(device):
     assert not measure.same_storage(torch.from_numpy(array), torch.tensor(array))
 
 
-def test_storage_bytes_and_version():
+def test_storage_bytes():
     x = torch.zeros(10)
     assert measure.storage_bytes(x[:2]) == 40
     assert measure.storage_bytes(torch.zeros(1).expand(100)) == 4
     assert measure.storage_bytes(torch.zeros(0)) == 0
-    assert measure.version(x) == 0
-    x[:3].add_(1)
-    assert measure.version(x) == measure.version(x.detach()) == 1
-    assert measure.version(x.data) == 0
-    with torch.inference_mode():
-        assert measure.version(torch.ones(1)) is None

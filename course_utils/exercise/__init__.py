@@ -7,8 +7,6 @@ examples that a reader can paste. `cases`: tables of cases, and labelled example
 It may import `measure` and `machine`; nothing in it knows how a check is run.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 
@@ -29,9 +27,6 @@ __all__ = [
     "snake_case",
 ]
 
-_MODULES = ("cases", "expect", "given", "kits", "predict", "symptoms")
-_FROM_CASES = ("Rows", "Table", "Trait")
-
 
 def __dir__() -> list[str]:
     return __all__
@@ -39,8 +34,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # What imports torch is imported when it is asked for: `course progress` lists exercises without it.
-    if name in _MODULES:
+    if name in ("expect", "kits", "predict"):
         return importlib.import_module(f"course_utils.exercise.{name}")
-    if name in _FROM_CASES:
+    if name in ("Rows", "Table", "Trait"):
         return getattr(importlib.import_module("course_utils.exercise.cases"), name)
     raise AttributeError(name)

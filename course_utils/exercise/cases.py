@@ -1,22 +1,17 @@
-"""Many cases at once: an answer against what torch does in all of them, and what those that differ have in
-common.
+"""Many cases at once: a `Table` of up to thousands of small ones, or `Rows` of a few labelled examples.
 
-A `Table` holds up to thousands of small cases and may have traits; `Rows` takes a few labelled examples. Both
-run every case, show the simplest that differs (the first, for rows), and say where else it does. A symptom is
-a statement that was found true of the answer by running it; it names no cause.
+Both run every case, show the simplest that differs (the first, for rows), and say where else it does.
 """
-
-from __future__ import annotations
 
 import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from course_utils.exercise.compare import show
-from course_utils.exercise.given import Kept, situation
+from course_utils.exercise.given import SHOWN, situation
 from course_utils.exercise.mismatch import Mismatch, looked
 
 # How a symptom begins that is about all cases of a table.
@@ -123,9 +118,8 @@ class Table:
 
 
 def _listed(labels: list[str]) -> str:
-    most = 4
-    more = [f"{len(labels) - most} more"] if len(labels) > most else []
-    return ", ".join(labels[:most] + more)
+    more = [f"{len(labels) - 4} more"] if len(labels) > 4 else []
+    return ", ".join(labels[:4] + more)
 
 
 class Rows:
@@ -141,27 +135,27 @@ class Rows:
 
     def __init__(self) -> None:
         self._right: list[str] = []
-        self._wrong: list[tuple[str, Exception, Kept]] = []
+        self._wrong: list[tuple[str, Exception, Any]] = []  # the last: what was shown then
 
     @contextlib.contextmanager
     def of(self, label: str) -> Iterator[None]:
         """What is raised inside belongs to this example. Labels are code in backticks, or words."""
-        before = Kept()
+        before = SHOWN.get()
         try:
             yield
             self._right.append(label)
         except Exception as error:
-            self._wrong.append((label, error, Kept()))
-        before.show()
+            self._wrong.append((label, error, SHOWN.get()))
+        SHOWN.set(before)
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None or not self._wrong:
             return
         _, error, example = self._wrong[0]
-        example.show()
+        SHOWN.set(example)
         if self._right and isinstance(error, Mismatch):
             wrong, right = _listed([label for label, _, _ in self._wrong]), _listed(self._right)
             error.lines.append(f"wrong for {wrong}; right for {right}")

@@ -1,7 +1,5 @@
 """Compares what came with what was expected, layer by layer: `Mismatch` at the first difference."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass, field
@@ -90,24 +88,19 @@ def compare(actual: Any, expected: Any, what: str, how: How) -> None:
             raise Mismatch(f"{what} has {len(actual)} entries, expected {len(expected)}")
         for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
             compare(a, b, f"{what}[{i}]", how)
-    elif isinstance(expected, bool) or expected is None or isinstance(expected, str):
-        if type(actual) is not type(expected) or actual != expected:
-            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
     elif isinstance(expected, float):
         actual = _own_number(actual)
-        number = isinstance(actual, (int, float)) and not isinstance(actual, bool)
+        number = type(actual) in (int, float)
         rtol = 1e-6 if how.rtol is None else how.rtol
-        within = number and (
-            math.isclose(actual, expected, rel_tol=rtol, abs_tol=how.atol or 1e-12)
-            or (math.isnan(actual) and math.isnan(expected))
-        )
-        if not within:
-            shown = _numbers(actual, expected) if number else (show(actual), show(expected))
+        both_nan = number and math.isnan(actual) and math.isnan(expected)
+        near = number and math.isclose(actual, expected, rel_tol=rtol, abs_tol=how.atol or 1e-12)
+        if not (near or both_nan):
+            shown = numbers(actual, expected) if number else (show(actual), show(expected))
             said = _of_number(actual, expected, what, how)
             raise Mismatch(f"{what} is {shown[0]}, expected {shown[1]}", symptom=said)
-    elif isinstance(expected, int):
+    elif isinstance(expected, int) and not isinstance(expected, bool):
         actual = _own_number(actual)
-        if not isinstance(actual, int) or isinstance(actual, bool) or actual != expected:
+        if type(actual) is not int or actual != expected:
             said = _of_number(actual, expected, what, how)
             raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
     elif type(actual) is not type(expected) or actual != expected:
@@ -137,12 +130,7 @@ def _same_plain(actual: Any, expected: Any) -> bool:
             return False
         return all(map(_same_plain, actual, expected))
     if isinstance(expected, int):  # neither `True` nor `1.0` is 1, nor is a tensor
-        actual = _own_number(actual)
-        return (
-            isinstance(actual, int)
-            and isinstance(actual, bool) == isinstance(expected, bool)
-            and actual == expected
-        )
+        actual, expected = _own_number(actual), _own_number(expected)
     return type(actual) is type(expected) and bool(actual == expected)
 
 
@@ -158,15 +146,16 @@ def _own_number(value: Any) -> Any:
 
 
 def _compare_tensors(actual: Any, expected: Tensor, what: str, how: How) -> None:
-    actual = tensor(actual, what)
+    actual = a_tensor(actual, what=what)
     if _layout(actual) != _layout(expected):
         raise Mismatch(f"{what} is a {_layout(actual)} tensor, expected a {_layout(expected)} one")
-    if actual.shape != expected.shape:
-        message = f"the shape of {what} is {tuple(actual.shape)}, expected {tuple(expected.shape)}"
-        raise Mismatch(message, symptom=symptom(actual, expected, what, how))
-    if actual.dtype != expected.dtype:
-        message = f"the dtype of {what} is {name_of(actual.dtype)}, expected {name_of(expected.dtype)}"
-        raise Mismatch(message, symptom=symptom(actual, expected, what, how))
+    for part, came, wanted in (
+        ("shape", tuple(actual.shape), tuple(expected.shape)),
+        ("dtype", name_of(actual.dtype), name_of(expected.dtype)),
+    ):
+        if came != wanted:
+            message = f"the {part} of {what} is {came}, expected {wanted}"
+            raise Mismatch(message, symptom=symptom(actual, expected, what, how))
     if actual.device.type != expected.device.type:
         raise Mismatch(f"{what} is on {actual.device.type}, expected on {expected.device.type}")
     if actual.device.type == "meta":
@@ -184,8 +173,8 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
     wrong = ~torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
     if not bool(wrong.any()):
         return
-    index = first(wrong)
-    came, wanted = numbers(actual[index], expected[index])
+    index = tuple(wrong.nonzero()[0].tolist())
+    came, wanted = numbers(actual[index].item(), expected[index].item())
     where = f"element {place(index)} of {what}" if index else what
     message = [f"{where} is {came}, expected {wanted}"]
     if wrong.sum() > 1:
@@ -195,7 +184,8 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
     raise Mismatch(*message, symptom=symptom(actual, expected, what, how))
 
 
-def tensor(value: Any, what: str) -> Tensor:
+def a_tensor(value: Any, *, what: str = RETURNED) -> Tensor:
+    """It is a tensor; without a class of the reader's."""
     if not is_tensor(value):
         raise Mismatch(f"{what} is {kind_of(value, what)}, expected a tensor")
     return plain(value)
@@ -228,20 +218,12 @@ def kind_of(value: Any, what: str) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def first(mask: Tensor) -> tuple[int, ...]:
-    return tuple(mask.nonzero()[0].tolist())
-
-
 def place(index: tuple[int, ...]) -> str:
     return f"`[{', '.join(map(str, index))}]`"
 
 
-def numbers(a: Tensor, b: Tensor) -> tuple[str, str]:
-    """Two elements that differ, with as many digits as it takes to see it."""
-    return _numbers(a.item(), b.item())
-
-
-def _numbers(x: Any, y: Any) -> tuple[str, str]:
+def numbers(x: Any, y: Any) -> tuple[str, str]:
+    """Two numbers that differ, with as many digits as it takes to see it."""
     if not (isinstance(x, float) and isinstance(y, float)):
         return _number(x), _number(y)
     for digits in range(6, 18):

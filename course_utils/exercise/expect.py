@@ -2,10 +2,7 @@
 
 Each function raises `Mismatch` at the first difference, in layers: type, shape, dtype, device, then the
 first differing element with both values, and with it the symptom: what is known of the wrong value.
-`given` (see the module of that name) runs an example and puts it into the message.
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +13,15 @@ from torch import Tensor
 
 from course_utils.exercise.compare import (
     How,
+    a_tensor,
     compare,
     compare_elements,
-    first,
     is_tensor,
     name_of,
     numbers,
     place,
     show,
     symptom,
-    tensor,
 )
 from course_utils.exercise.given import Given, example, given, situation
 from course_utils.exercise.mismatch import CannotCheck, Mismatch, looked, looking
@@ -93,7 +89,7 @@ def close(
     `equal`.
     """
     looked()
-    actual = tensor(actual, what)
+    actual = a_tensor(actual, what=what)
     how = How(0.0, 0.0, dict(like or {}), {})
     if actual.shape != oracle.shape:
         message = f"the shape of {what} is {tuple(actual.shape)}, expected {tuple(oracle.shape)}"
@@ -107,25 +103,16 @@ def close(
 
 def same_storage(view: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
     """`view` reads the storage of `source`: no element was copied."""
-    view = tensor(view, what)
-    looked()
-    if not _shares_memory(view, source):
-        size = view.untyped_storage().nbytes()
-        raise Mismatch(
-            f"{what} has a storage of its own, of {size} bytes: its elements were copied",
-            f"expected: it shares the storage of {of}",
-        )
+    view = a_tensor(view, what=what)
+    size = view.untyped_storage().nbytes()
+    told = f"{what} has a storage of its own, of {size} bytes: its elements were copied"
+    true(_shares_memory(view, source), told, f"expected: it shares the storage of {of}")
 
 
 def own_storage(copy: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
     """`copy` does not read the storage of `source`."""
-    copy = tensor(copy, what)
-    looked()
-    if _shares_memory(copy, source):
-        raise Mismatch(
-            f"{what} shares the storage of {of}: writing to one changes the other",
-            "expected: a storage of its own",
-        )
+    told = f"{what} shares the storage of {of}: writing to one changes the other"
+    true(not _shares_memory(a_tensor(copy, what=what), source), told, "expected: a storage of its own")
 
 
 def _shares_memory(a: Tensor, b: Tensor) -> bool:
@@ -137,15 +124,13 @@ def _shares_memory(a: Tensor, b: Tensor) -> bool:
     return any(y.data_ptr() <= x.data_ptr() < y.data_ptr() + y.nbytes() for x, y in ((a, b), (b, a)))
 
 
-def strides(actual: Tensor, expected: Sequence[int], *, what: str = "the result") -> None:
-    """The strides are these, on every dimension that has more than one element."""
-    actual = tensor(actual, what)
-    looked()
-    seen, wanted = actual.stride(), tuple(expected)
-    if len(seen) != len(wanted) or any(
-        a != b for a, b, n in zip(seen, wanted, actual.shape, strict=False) if n > 1
-    ):
-        raise Mismatch(f"the strides of {what} are {seen}, expected {wanted}")
+def strides(actual: Tensor, expected: Sequence[int]) -> None:
+    """The strides of the result are these, on every dimension that has more than one element."""
+    actual, wanted = a_tensor(actual), tuple(expected)
+    seen = actual.stride()
+    pairs = zip(seen, wanted, actual.shape, strict=False)
+    same = len(seen) == len(wanted) and all(a == b or n <= 1 for a, b, n in pairs)
+    true(same, f"the strides of the result are {seen}, expected {wanted}")
 
 
 def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> None:
@@ -155,8 +140,8 @@ def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> Non
         raise Mismatch(f"the shape of {what} was {tuple(before.shape)} and is {tuple(tensor.shape)} now")
     same = (tensor == before) | ((tensor != tensor) & (before != before))
     if not bool(same.all()):
-        index = first(~same)
-        was, now = numbers(before[index], tensor[index])
+        index = tuple((~same).nonzero()[0].tolist())
+        was, now = numbers(before[index].item(), tensor[index].item())
         raise Mismatch(f"{what} was changed: element {place(index)} was {was} and is {now} now")
 
 
@@ -179,26 +164,13 @@ def _place(tensor: Tensor) -> tuple[int, int]:
     return tensor.untyped_storage().data_ptr(), tensor.storage_offset()
 
 
-def a_tensor(value: Any, *, what: str = "the result") -> Tensor:
-    """It is a tensor; without a class of the reader's."""
-    return tensor(value, what)
-
-
 def in_graph(result: Any, *, what: str = "the result", of: str = "the input") -> None:
     """`result` is a tensor that an operator made inside the graph: a gradient can go back from it."""
-    result = tensor(result, what)
-    looked()
-    if result.grad_fn is not None:
-        return
+    result = a_tensor(result, what=what)
+    told = f"{of} requires a gradient and {what} does not: it has left the graph"
     if result.requires_grad:
-        raise Mismatch(
-            f"{what} requires a gradient of its own, and has no `grad_fn`: nothing leads from it to {of}",
-            f"expected: it is part of the graph of {of}",
-        )
-    raise Mismatch(
-        f"{of} requires a gradient and {what} does not: it has left the graph",
-        f"expected: it is part of the graph of {of}",
-    )
+        told = f"{what} requires a gradient of its own, and has no `grad_fn`: nothing leads from it to {of}"
+    true(result.grad_fn is not None, told, f"expected: it is part of the graph of {of}")
 
 
 def true(condition: bool, *message: str) -> None:
@@ -211,9 +183,8 @@ def true(condition: bool, *message: str) -> None:
 
 def at_most(actual: float, limit: float, what: str, *, unit: str = "") -> None:
     """A count or a number of bytes stays within a limit."""
-    looked()
-    if not actual <= limit:
-        raise Mismatch(f"{what}: {_amount(actual, unit)}, expected {_at_most(limit, unit)}")
+    most = f"at most {_amount(limit, unit)}" if limit else "none"
+    true(actual <= limit, f"{what}: {_amount(actual, unit)}, expected {most}")
 
 
 def raises(
@@ -227,10 +198,6 @@ def raises(
         return error
     looked()
     raise Mismatch(f"{what} returned {show(came)}, expected: it raises `{kind.__name__}`")
-
-
-def _at_most(limit: float, unit: str) -> str:
-    return f"at most {_amount(limit, unit)}" if limit else "none"
 
 
 def _amount(value: float, unit: str) -> str:

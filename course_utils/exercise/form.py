@@ -4,8 +4,6 @@ A file in `exercises/` makes one `Exercise` and hangs a starter and checks on it
 Nothing here knows how a check is run.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

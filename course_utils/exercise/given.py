@@ -1,7 +1,5 @@
 """Examples: code that was run, and that a reader can paste into a cell and run again."""
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import re
@@ -25,7 +23,7 @@ class Given:
         known = {"__name__": "__main__", "torch": torch, "nn": torch.nn, "F": torch.nn.functional}
         self.__dict__["_names"] = {**known, **names}
         self.__dict__["_setup"] = textwrap.dedent(setup).strip()
-        _situation.set((self._shown(), self._names))
+        SHOWN.set((self._shown(), self._names))
         # So that the code of a class can be found, as `torch.jit.script` does.
         linecache.cache["<given>"] = (len(self._setup), None, self._setup.splitlines(True), "<given>")
         exec(compile(self._setup, "<given>", "exec"), self._names)
@@ -38,21 +36,21 @@ class Given:
 
     def call(self, expression: str) -> Any:
         """Evaluates the expression; messages from here on show the example."""
-        _situation.set((self._shown(expression), self._names))
+        SHOWN.set((self._shown(expression), self._names))
         return eval(compile(expression, "<given>", "eval"), self._names)
 
     def run(self, statements: str) -> None:
         """Runs more lines; they are a part of the example from here on."""
         statements = textwrap.dedent(statements).strip()
         self.__dict__["_setup"] = f"{self._setup}\n{statements}".strip()
-        _situation.set((self._shown(), self._names))
+        SHOWN.set((self._shown(), self._names))
         exec(compile(statements, "<given>", "exec"), self._names)
 
     def _shown(self, expression: str = "") -> str:
         code = "\n".join(part for part in (self._setup, expression) if part)
         if str(self._given.get("device")) == "cpu":  # where a tensor is made anyway
             code = code.replace(", device=device", "")
-        words = _words(code)
+        words = set(re.findall(r"\w+", code))
         lines = [f"{name} = {_written(value)}" for name, value in self._given.items() if name in words]
         return "\n".join([*lines, code])
 
@@ -67,56 +65,45 @@ def given(setup: str, **names: Any) -> Given:
 
 
 # The code of the example that is being looked at, and the names in it.
-_situation: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("situation", default=("", {}))
+SHOWN: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("shown", default=("", {}))
 
 
 @contextlib.contextmanager
 def situation(*lines: str) -> Iterator[None]:
     """Messages of what runs inside begin with these lines of code; without any: with none."""
-    token = _situation.set(("\n".join(lines), {}))
+    token = SHOWN.set(("\n".join(lines), {}))
     yield
     # Not where something was raised: what is said of it begins with this code.
-    _situation.reset(token)
+    SHOWN.reset(token)
 
 
 @contextlib.contextmanager
 def example_of_its_own() -> Iterator[None]:
     """What runs inside leaves the example as it was, also where it raises."""
-    before = Kept()
+    before = SHOWN.get()
     try:
         yield
     finally:
-        before.show()
-
-
-class Kept:
-    """The example as it is now, to be shown again."""
-
-    def __init__(self) -> None:
-        self._situation = _situation.get()
-
-    def show(self) -> None:
-        _situation.set(self._situation)
+        SHOWN.set(before)
 
 
 def example() -> list[str]:
     """The part of a message that shows what was run; nothing where nothing was given. One line of code stands
     in backticks; several stand by themselves, as they would in a cell."""
-    code, _ = _situation.get()
-    if not code:
-        return []
-    return [f"for\n{code}" if "\n" in code else f"for `{code}`"]
+    code, _ = SHOWN.get()
+    told = f"for\n{code}" if "\n" in code else f"for `{code}`"
+    return [told] if code else []
 
 
 def known_tensors() -> dict[str, torch.Tensor]:
     """The tensors of the example, by name."""
-    _, names = _situation.get()
+    _, names = SHOWN.get()
     return {name: value for name, value in names.items() if issubclass(type(value), torch.Tensor)}
 
 
 def known_numbers() -> dict[str, float]:
     """The whole numbers of the example that can be a factor, by name."""
-    _, names = _situation.get()
+    _, names = SHOWN.get()
     return {f"`{name}`": value for name, value in names.items() if type(value) is int and value > 1}
 
 
@@ -127,7 +114,3 @@ def _is_plain(value: Any) -> bool:
 
 def _written(value: Any) -> str:
     return repr(value.type) if isinstance(value, torch.device) else repr(value)
-
-
-def _words(code: str) -> set[str]:
-    return set(re.findall(r"\w+", code))

@@ -1,7 +1,5 @@
 """What a check says when something is not as expected, and whether it has looked at anything."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar

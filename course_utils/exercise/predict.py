@@ -4,8 +4,6 @@ A report says which lines are wrong, which part of each, and the rule behind it;
 the reader sees by running the line.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +12,7 @@ import torch
 
 from course_utils import measure
 from course_utils.exercise.compare import show
+from course_utils.exercise.form import Exercise
 from course_utils.exercise.mismatch import Mismatch, looked
 
 # So many wrong lines are told with their rule; of the others only which they are.
@@ -36,6 +35,20 @@ def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
         told = "None (is a `return` missing?)" if predictions is None else f"a {type(predictions).__name__}"
         raise Mismatch(f"the result is {told}, expected a dict with a line for each expression")
     return predictions
+
+
+def add_check(exercise: Exercise) -> None:
+    """Gives the exercise the check that its predictions are written down."""
+
+    def check(answer: Callable[[], Any]) -> None:
+        """The predictions are written down, not computed
+
+        A prediction is what you believe before torch tells you.
+        """
+        written_down(answer)
+
+    check.__name__ = "written_down"
+    exercise.check(check)
 
 
 def compare(

@@ -3,8 +3,6 @@
 A symptom is a predicate that was evaluated after a comparison failed; it names no cause.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping

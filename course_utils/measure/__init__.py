@@ -4,7 +4,6 @@
     live_bytes(fn, *args)       bytes still there afterwards, with the result and without it
     peak_bytes(fn, *args)       most bytes at one moment, by category
     step_timeline(fn, *args)    bytes alive at each operator of a step, by when they were made
-    allocator_peak(fn, *args)   the peak by the allocator's own account, to compare
     snapshot_timeline(snapshot) what torch.cuda.memory._snapshot() tells, as moments of bytes alive
     roofline(device)            bytes and floating-point operations a second that this machine reaches
     with operators() as ops     which operators ran, and how often
@@ -15,44 +14,28 @@
     record_run(fn, *args)       losses, gradient norms, rates and modes of a training run
     flops(fn, *args)            floating-point operations of the matrix products
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
-    same_storage, storage_bytes, version
+    same_storage, storage_bytes
 
 Bytes and counts are the same on the CPU
 and on a GPU: they are those of the operators, not of an allocator that rounds up.
 """
 
-from course_utils.measure.compiling import GraphsCompiled, graphs_compiled
-from course_utils.measure.loading import Fed, Loading, loading
-from course_utils.measure.memory import Live, Moment, Peak, live_bytes, peak_bytes, snapshot_timeline
+from course_utils.measure.compiling import graphs_compiled
+from course_utils.measure.loading import loading
+from course_utils.measure.memory import live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators
-from course_utils.measure.roofline import Point, Roofline, roofline
-from course_utils.measure.saved import Saved, saved_bytes
-from course_utils.measure.steps import StepTimeline, Tick, allocator_peak, step_timeline
-from course_utils.measure.storage import same_storage, storage_bytes, version
-from course_utils.measure.syncs import Sync, Syncs, syncs
-from course_utils.measure.timing import Ratio, time_ratio
+from course_utils.measure.roofline import roofline
+from course_utils.measure.saved import saved_bytes
+from course_utils.measure.steps import step_timeline
+from course_utils.measure.storage import same_storage, storage_bytes
+from course_utils.measure.syncs import syncs
+from course_utils.measure.timing import time_ratio
 from course_utils.measure.traffic import Traffic, traffic
-from course_utils.measure.training import Run, record_run
+from course_utils.measure.training import record_run
 
 __all__ = [
-    "Fed",
-    "GraphsCompiled",
-    "Live",
-    "Loading",
-    "Moment",
     "Operators",
-    "Peak",
-    "Point",
-    "Ratio",
-    "Roofline",
-    "Run",
-    "Saved",
-    "StepTimeline",
-    "Sync",
-    "Syncs",
-    "Tick",
     "Traffic",
-    "allocator_peak",
     "flops",
     "graphs_compiled",
     "live_bytes",
@@ -69,5 +52,4 @@ __all__ = [
     "syncs",
     "time_ratio",
     "traffic",
-    "version",
 ]

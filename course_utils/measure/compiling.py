@@ -1,9 +1,6 @@
 """What torch.compile did."""
 
-from __future__ import annotations
-
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -15,29 +12,24 @@ from course_utils.processes.stacks import is_readers
 
 @dataclass
 class GraphsCompiled:
-    """What was compiled."""
+    """What was compiled.
 
-    _graphs: int = 0
-    _recompilations: int = 0
+    `graphs`: handed to a backend, one for each piece between breaks, and again when it is recompiled.
+    `recompilations`: how often a piece of code was compiled that had been compiled before: its guards had
+    failed. `reasons`: why graphs broke, the first line of each, and the code that it is about.
+    """
+
+    graphs: int = 0
+    recompilations: int = 0
+    reasons: list[str] = field(default_factory=list)
     # By identity: a cell that was run again gives code that is equal to the old.
     _tried: dict[int, CodeType] = field(default_factory=dict)
     _done: dict[int, CodeType] = field(default_factory=dict)
-    _reasons: list[str] = field(default_factory=list)
-
-    @property
-    def graphs(self) -> int:
-        """Graphs handed to a backend: one for each piece between breaks, and again when it is recompiled."""
-        return self._answer("graphs", self._graphs)
 
     @property
     def breaks(self) -> int:
         """How often a graph ended before its function did."""
-        return self._answer("breaks", len(self._reasons))
-
-    @property
-    def recompilations(self) -> int:
-        """How often a piece of code was compiled that had been compiled before: its guards had failed."""
-        return self._answer("recompilations", self._recompilations)
+        return len(self.reasons)
 
     @property
     def skipped(self) -> int:
@@ -46,23 +38,15 @@ class GraphsCompiled:
         After a break inside a loop all of a function is left, which is no break and no graph; and so is one
         in which there is nothing to compile.
         """
-        return self._answer("skipped", len(self._left()))
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why graphs broke: the first line of each reason and the code that it is about, in order."""
-        return list(self._reasons)
-
-    def _answer(self, name: str, number: int) -> int:
-        return number
+        return len(self._left())
 
     def _left(self) -> list[str]:
         left = [code for number, code in self._tried.items() if number not in self._done]
         return [code.co_name for code in left if is_readers(code.co_filename)]
 
     def __str__(self) -> str:
-        lines = [f"{self._graphs} graphs, {self._recompilations} recompilations"]
-        lines += [f"break: {reason}" for reason in self._reasons]
+        lines = [f"{self.graphs} graphs, {self.recompilations} recompilations"]
+        lines += [f"break: {reason}" for reason in self.reasons]
         return "\n".join([*lines, *(f"skipped: {name}" for name in self._left())])
 
 
@@ -83,17 +67,22 @@ def graphs_compiled() -> Iterator[GraphsCompiled]:
     from torch._guards import CompileContext
 
     found = GraphsCompiled()
-    graphs = _Growing(utils.counters, "stats", "unique_graphs")
+    counter = utils.counters["stats"]
+    counted = counter["unique_graphs"]
     before = _alive(input_codes.seen)
     # The counters miss breaks at an `if` on a tensor; this list has them all.
     known = list(utils.graph_break_reasons)
 
     def look() -> None:
-        found._graphs += graphs.more()
+        nonlocal counter, counted
+        if utils.counters["stats"] is not counter:  # cleared
+            counter, counted = utils.counters["stats"], 0
+        found.graphs += counter["unique_graphs"] - counted
+        counted = counter["unique_graphs"]
         now_seen = _alive(input_codes.seen)
         found._tried |= {number: code for number, code in now_seen.items() if number not in before}
         now = list(utils.graph_break_reasons)
-        found._reasons += [_in_a_line(new) for new in now if all(new is not old for old in known)]
+        found.reasons += [_in_a_line(new) for new in now if all(new is not old for old in known)]
         known[:] = now
 
     def code_compiled(*codes: CodeType) -> None:
@@ -101,7 +90,7 @@ def graphs_compiled() -> Iterator[GraphsCompiled]:
         found._done |= {id(code): code for code in codes}  # the old and the new
         current = CompileContext.current_compile_id()
         if current is not None and current.frame_compile_id:
-            found._recompilations += 1
+            found.recompilations += 1
 
     handle = register_bytecode_hook(code_compiled)
     try:
@@ -109,21 +98,6 @@ def graphs_compiled() -> Iterator[GraphsCompiled]:
     finally:
         handle.remove()
         look()
-
-
-class _Growing:
-    """How much one of the compiler's counters has grown since it was last asked, cleared or not."""
-
-    def __init__(self, counters: dict[str, Counter[str]], category: str, name: str) -> None:
-        self.counters, self.category, self.name = counters, category, name
-        self.counter = counters[category]
-        self.last = self.counter[name]
-
-    def more(self) -> int:
-        if self.counters[self.category] is not self.counter:
-            self.counter, self.last = self.counters[self.category], 0
-        before, self.last = self.last, self.counter[self.name]
-        return self.last - before
 
 
 def _alive(seen: list[ref[CodeType]]) -> dict[int, CodeType]:

@@ -1,13 +1,12 @@
 """Who waits for whom: a `DataLoader` watched while it feeds a step."""
 
-from __future__ import annotations
-
-import contextlib
 import copy
+import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -52,38 +51,23 @@ class Loading:
         """From the start to the end of the last step."""
         return self.batches[-1].step[1]
 
-    @property
-    def step_waited(self) -> float:
-        """Seconds in which the loop stood still for want of a batch. Without workers it makes them itself."""
-        return sum(length(batch.waited) for batch in self.batches)
-
-    @property
-    def stepped(self) -> float:
-        """Seconds in steps."""
-        return sum(length(batch.step) for batch in self.batches)
-
-    @property
-    def workers_waited(self) -> float:
-        """Seconds in which a worker had nothing to do between two of its batches, all workers together."""
-        idle = 0.0
-        for worker in range(self.workers):
-            own = sorted(batch.fetched[0] for batch in self.batches if batch.worker == worker)
-            ends = sorted(batch.collated[1] for batch in self.batches if batch.worker == worker)
-            idle += sum(begin - end for begin, end in zip(own[1:], ends[:-1], strict=True))
-        return idle
-
     def __str__(self) -> str:
         many = "no worker" if not self.workers else f"{self.workers} worker{'s' * (self.workers > 1)}"
+        waited = sum(length(batch.waited) for batch in self.batches)
+        stepped = sum(length(batch.step) for batch in self.batches)
         lines = [
             f"{len(self.batches)} batches, {many}: {self.seconds:.3f} s, "
             f"{self.start_up:.3f} of them to start",
-            f"the loop waited for data: {self.step_waited:.3f} s ({self.step_waited / self.seconds:.0%}), "
-            f"stepped: {self.stepped:.3f} s ({self.stepped / self.seconds:.0%})",
+            f"the loop waited for data: {waited:.3f} s ({waited / self.seconds:.0%}), "
+            f"stepped: {stepped:.3f} s ({stepped / self.seconds:.0%})",
         ]
         if self.workers:
-            share = self.workers_waited / (self.workers * self.seconds)
-            waited = f"{self.workers_waited:.3f} s ({share:.0%} of their time)"
-            lines.append(f"workers waited for the loop: {waited}")
+            idle = 0.0  # between two batches of a worker
+            for worker in range(self.workers):
+                own = sorted((b.fetched[0], b.collated[1]) for b in self.batches if b.worker == worker)
+                idle += sum(begin - end for (_, end), (begin, _) in itertools.pairwise(own))
+            share = idle / (self.workers * self.seconds)
+            lines.append(f"workers waited for the loop: {idle:.3f} s ({share:.0%} of their time)")
         return "\n".join(lines)
 
 
@@ -103,16 +87,19 @@ def loading(
     if not isinstance(loader, DataLoader):
         raise TypeError(f"measure.loading: wanted a DataLoader; given was a {type(loader).__name__}")
     watched = copy.copy(loader)
-    vars(watched).update(_iterator=None, worker_init_fn=_Watch(loader.worker_init_fn))
+    begun = functools.partial(_worker_begins, loader.worker_init_fn)
+    vars(watched).update(_iterator=None, worker_init_fn=begun)
     start = time.monotonic()
-    with _fetches_timed() if not loader.num_workers else contextlib.nullcontext():
-        iterator = iter(watched)
-        try:
-            found = Loading(loader.num_workers, time.monotonic() - start)
-            found.batches.extend(_fed(iterator, step, batches, device, start))
-        finally:
-            if loader.num_workers:
-                iterator._shutdown_workers()
+    iterator = iter(watched)
+    try:
+        found = Loading(loader.num_workers, time.monotonic() - start)
+        if not loader.num_workers:
+            fetcher = iterator._dataset_fetcher
+            fetcher.fetch = functools.partial(_timed(type(fetcher).fetch), fetcher)
+        found.batches.extend(_fed(iterator, step, batches, device, start))
+    finally:
+        if loader.num_workers:
+            iterator._shutdown_workers()
     if not found.batches:
         raise ValueError("measure.loading: the loader has no batch")
     return found
@@ -126,8 +113,7 @@ def length(interval: Interval) -> float:
 def _fed(
     iterator: Any, step: Callable[[Any], Any], batches: int | None, device: str | torch.device, start: float
 ) -> Iterator[Fed]:
-    count = 0
-    while batches is None or count < batches:
+    for _ in itertools.count() if batches is None else range(batches):
         times = [time.monotonic()]
         try:
             made = next(iterator)
@@ -138,12 +124,8 @@ def _fed(
         times.append(time.monotonic())
         step(batch)
         times.append(time.monotonic())
-        waited, moved, stepped = (
-            (begin - start, end - start) for begin, end in zip(times, times[1:], strict=False)
-        )
-        fetched, collated = ((begin - start, end - start) for begin, end in (made.fetched, made.collated))
-        yield Fed(made.worker, fetched, collated, waited, moved, stepped)
-        count += 1
+        intervals = [made.fetched, made.collated, *itertools.pairwise(times)]
+        yield Fed(made.worker, *((begin - start, end - start) for begin, end in intervals))
 
 
 @dataclass
@@ -155,36 +137,15 @@ class _Made:
     fetched: Interval
     collated: Interval
 
-    def pin_memory(self) -> _Made:
+    def pin_memory(self) -> Self:
         self.batch = pin_memory(self.batch)
         return self
 
 
-class _Watch:
-    """The loader's own `worker_init_fn`, and after it the times are taken in this worker, to its end."""
-
-    def __init__(self, init: Callable[[int], Any] | None) -> None:
-        self.init = init
-
-    def __call__(self, worker: int) -> None:
-        if self.init is not None:
-            self.init(worker)
-        _time_fetches()
-
-
-@contextlib.contextmanager
-def _fetches_timed() -> Iterator[None]:
-    """Every fetcher of this process gives a `_Made` while this is entered."""
-    originals = [fetcher.fetch for fetcher in FETCHERS]
-    _time_fetches()
-    try:
-        yield
-    finally:
-        for fetcher, original in zip(FETCHERS, originals, strict=True):
-            fetcher.fetch = original
-
-
-def _time_fetches() -> None:
+def _worker_begins(init: Callable[[int], Any] | None, worker: int) -> None:
+    """The loader's own `worker_init_fn`, and after it every fetcher of this worker gives a `_Made`."""
+    if init is not None:
+        init(worker)
     for fetcher in FETCHERS:
         fetcher.fetch = _timed(fetcher.fetch)
 

@@ -7,13 +7,9 @@ backward formulas (of `prod` and `cumprod`) take another way while any dispatch 
 more then.
 """
 
-from __future__ import annotations
-
 import contextlib
-import functools
 import gc
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -68,27 +64,14 @@ class Peak:
         activations  made outside backward, and still there when backward began or, without one, at the end
         temporaries  the rest: freed before that, made inside backward (recomputed ones too) or in a step
 
-    `blocks`: what was alive then. `allocated`, `allocations`: everything, whether alive at the peak or not.
+    `allocated`: everything, whether alive at the peak or not. `timeline`: what was alive after every
+    allocation and every release.
     """
 
     total: int
     by_category: dict[Category, int]
-    blocks: list[Block]
     allocated: int
-    allocations: int
-    _events: list[Event] = field(repr=False, default_factory=list)
-
-    @functools.cached_property
-    def timeline(self) -> list[Moment]:
-        """What was alive after every allocation and every release, by category."""
-        live: Counter[Category] = Counter()
-        moments = []
-        for kind, block, change in self._events:
-            if block is not None and block.category is not None:
-                live[block.category] += change
-                op = block.op if kind == "new" else ""
-                moments.append(Moment(op, block.backward, {c: live[c] for c in CATEGORIES}, block.line))
-        return moments
+    timeline: list[Moment] = field(repr=False)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size:,}" for name, size in self.by_category.items() if size)
@@ -100,13 +83,12 @@ class Live:
     """Bytes allocated during a call and not freed by it.
 
     `held`: while its result is kept (`result` of them are the result's own tensors). `left`: once the result
-    is dropped, without any help of the garbage collector; `blocks_left` says what made them.
+    is dropped, without any help of the garbage collector.
     """
 
     held: int
     result: int
     left: int
-    blocks_left: list[Block] = field(default_factory=list)
 
 
 def peak_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Peak:
@@ -123,37 +105,37 @@ def peak_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **
     return peak
 
 
-def live_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Live:
+def live_bytes(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Live:
     """Bytes that `fn(*args, **kwargs)` allocates and that are still there afterwards.
 
     Sees what saved-tensor hooks cannot: tensors kept as attributes of a `ctx`, in lists, in cycles. A
     forward without leaks leaves nothing once its result is dropped; gradients that it left in `.grad` count.
-    Copies that `copy.deepcopy` makes of storages are not seen: no operator makes them.
     """
-    ledger = _Ledger(device)
-    with _collector_off():
+    ledger = _Ledger()
+    with collector_off():
         with ledger.open():
             result = fn(*args, **kwargs)
         held = sum(block.bytes for block in ledger.alive.values())
         own = {key(s) for t in tree_leaves(result) if isinstance(t, Tensor) for s in storages(t)}
         mine = sum(block.bytes for number, block in ledger.alive.items() if number in own)
         del result
-        left = list(ledger.alive.values())
+        left = sum(block.bytes for block in ledger.alive.values())
         ledger.forget()
-    return Live(held, mine, sum(block.bytes for block in left), left)
+    return Live(held, mine, left)
 
 
-def snapshot_timeline(snapshot: dict[str, Any], device: int = 0) -> list[Moment]:
-    """What was alive after each allocation and release that `torch.cuda.memory._snapshot()` recorded.
+def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
+    """What was alive after each allocation and release on the first GPU that
+    `torch.cuda.memory._snapshot()` recorded.
 
     The allocator knows no categories: all is "temporaries". `line` is the innermost frame outside torch, as
     `file:number`. Raises `ValueError` where nothing was recorded (`_record_memory_history()` comes first).
     """
     traces = snapshot.get("device_traces") or []
-    if device >= len(traces) or not traces[device]:
+    if not traces or not traces[0]:
         raise ValueError("the snapshot has no trace: call torch.cuda.memory._record_memory_history() before")
     live, moments = 0, []
-    for entry in traces[device]:
+    for entry in traces[0]:
         sign = {"alloc": 1, "free_completed": -1}.get(entry["action"], 0)
         live += sign * entry["size"]
         if sign:
@@ -165,7 +147,8 @@ def snapshot_timeline(snapshot: dict[str, Any], device: int = 0) -> list[Moment]
 
 
 @contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
+def collector_off() -> Iterator[None]:
+    """Without collections inside: nothing dies, or takes its time, by chance."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -182,7 +165,7 @@ class _Ledger(Watch):
     activations only of modules that it is told about, and takes a second to import, so it is not used.
     """
 
-    def __init__(self, device: str | None) -> None:
+    def __init__(self, device: str | None = None) -> None:
         super().__init__()
         self.device = device
         self.alive: dict[int, Block] = {}
@@ -198,19 +181,14 @@ class _Ledger(Watch):
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        hooks = [
-            register_optimizer_step_pre_hook(self._step_begins),
-            register_optimizer_step_post_hook(self._step_ended),
-        ]
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
+            stack.callback(register_optimizer_step_post_hook(self._step_ended).remove)
+            stack.callback(self._leaves.clear)
             with self:
                 yield
             self._settle()
             self._name_gradients()
-        finally:
-            for hook in hooks:
-                hook.remove()
-            self._leaves.clear()
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         self._settle()
@@ -235,27 +213,20 @@ class _Ledger(Watch):
 
     def peak(self) -> Peak:
         self._sort()
-        live = most = 0
-        end = 0
-        for moment, (_, _, change) in enumerate(self.events, 1):
-            live += change
-            if live > most:
-                most, end = live, moment
-        sizes: Counter[Block] = Counter()
-        for _, block, change in self.events[:end]:
+        live: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
+        most, moments = live, []
+        for kind, block, change in self.events:
             if block is not None:
-                sizes[block] += change
-        blocks = [block for block, size in sizes.items() if size]
-        by_category = {c: sum(sizes[b] for b in blocks if b.category == c) for c in CATEGORIES}
-        new = [change for kind, _, change in self.events if kind == "new"]
-        return Peak(most, by_category, blocks, sum(new), len(new), list(self.events))
+                live = live | {block.category: live[block.category] + change}
+                moments.append(Moment(block.op if kind == "new" else "", block.backward, live, block.line))
+                if sum(live.values()) > sum(most.values()):
+                    most = live
+        allocated = sum(change for kind, _, change in self.events if kind == "new")
+        return Peak(sum(most.values()), most, allocated, moments)
 
     def forget(self) -> None:
-        """Nothing that dies from here on is noted."""
         self._watched.clear()
         self.alive = {}
-
-    # --- storages come and go ---------------------------------------------------------------------
 
     def _enter(self, storage: torch.UntypedStorage, op: str, passing: bool, adds_to: Block | None) -> None:
         if self.device is not None and storage.device.type != self.device:
@@ -304,8 +275,6 @@ class _Ledger(Watch):
         # What a node's own formula adds to is its own; the engine adds to what another node, or it, has made.
         return None if block is None or self._makers.get(block) == _node() else block
 
-    # --- what they are ----------------------------------------------------------------------------
-
     def _notice_backward(self) -> None:
         task = torch._C._current_graph_task_id()
         if task != self._task:
@@ -333,8 +302,7 @@ class _Ledger(Watch):
 
     def _name_gradients(self) -> None:
         for ref in self._leaves.values():
-            leaf = ref()
-            if leaf is not None and leaf.grad is not None:
+            if (leaf := ref()) is not None and leaf.grad is not None:
                 self._name(leaf.grad, "gradients")
 
     def _step_begins(self, *_: Any) -> None:

@@ -1,12 +1,10 @@
 """What all instruments that watch operators have in common."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
@@ -41,7 +39,7 @@ class Watch(TorchDispatchMode):
         """Called instead of the operator: calls `run()` once and returns what it returns."""
         raise NotImplementedError
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         _hide_from_compiler()
         return super().__enter__()
 
@@ -61,6 +59,19 @@ class Watch(TorchDispatchMode):
         # If true, the first operator that is seen imports the compiler, which takes more than a second.
         # `_hide_from_compiler` does what it is for, where the compiler has been imported.
         return False
+
+
+class Noting(Watch):
+    """Calls `note(func, args, kwargs, out)` after every operator."""
+
+    def __init__(self, note: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]) -> None:
+        super().__init__()
+        self.note = note
+
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        out = run()
+        self.note(func, args, kwargs, out)
+        return out
 
 
 def _hide_from_compiler() -> None:

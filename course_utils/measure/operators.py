@@ -1,14 +1,12 @@
 """Which operators ran."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from course_utils.measure.modes import Watch, in_backward, packet
+from course_utils.measure.modes import Noting, in_backward, packet
 from course_utils.measure.storage import tensors_in
 
 Where = Literal["forward", "backward"]
@@ -29,8 +27,7 @@ MATMULS = (
     "aten._int_mm",
 )
 # Operators that only move values to new memory: every element of the result is an element of an input.
-# Besides these, all whose name ends in `_copy` (`aten.as_strided_copy`).
-COPIES = (
+_COPIES = (
     "aten.clone",
     "aten.copy_",
     "aten._foreach_copy_",
@@ -46,6 +43,11 @@ COPIES = (
     "aten.take",
     "aten._pin_memory",
 )
+
+
+def is_copy(name: str) -> bool:
+    """Whether it is one of these, or another whose name ends in `_copy` (`aten.as_strided_copy`)."""
+    return name in _COPIES or name.endswith("_copy")
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,9 @@ class Operators:
         return sorted({_packet(call.name) for call in self.calls})
 
     @property
-    def copies(self) -> int:
-        """How many operators only moved values to other memory: clone, copy_, cat, indexing, ..."""
-        return len(self._copies())
-
-    @property
     def bytes_copied(self) -> int:
-        """Bytes that `copies` wrote."""
-        return sum(call.written for call in self._copies())
+        """Bytes written by what only moves values to other memory: clone, copy_, cat, indexing, ..."""
+        return sum(call.written for call in self.calls if is_copy(_packet(call.name)))
 
     def __str__(self) -> str:
         lines = []
@@ -104,22 +101,6 @@ class Operators:
     def _those(self, names: tuple[str, ...], where: Where | None) -> list[Call]:
         return [c for c in self._in(where) if c.name in names or _packet(c.name) in names]
 
-    def _copies(self) -> list[Call]:
-        return [c for c in self.calls if (name := _packet(c.name)) in COPIES or name.endswith("_copy")]
-
-
-class _Recorder(Watch):
-    def __init__(self, found: Operators) -> None:
-        super().__init__()
-        self.found = found
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        out = run()
-        results = args[0] if packet(func) == "aten._foreach_copy_" else out
-        written = sum(t.numel() * t.element_size() for t in tensors_in(results))
-        self.found.calls.append(Call(str(func), in_backward(), written))
-        return out
-
 
 @contextlib.contextmanager
 def operators() -> Iterator[Operators]:
@@ -128,13 +109,19 @@ def operators() -> Iterator[Operators]:
         with measure.operators() as ops:
             loss = model(x).sum()
             loss.backward()
-        ops.count("aten.mm"), ops.matmuls("backward"), ops.copies
+        ops.count("aten.mm"), ops.matmuls("backward")
 
     Operators are those below autograd: a `linear` is a `t` and an `addmm`, a `reshape` that cannot be a view
     a `clone` and a view. Of compiled code the kernels that it calls through torch are seen.
     """
     found = Operators()
-    with _Recorder(found):
+
+    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        results = args[0] if packet(func) == "aten._foreach_copy_" else out
+        written = sum(t.numel() * t.element_size() for t in tensors_in(results))
+        found.calls.append(Call(str(func), in_backward(), written))
+
+    with Noting(note):
         yield found
 
 

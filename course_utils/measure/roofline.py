@@ -1,18 +1,15 @@
 """How many bytes and floating-point operations a second this machine reaches, and where operators stand."""
 
-from __future__ import annotations
-
-import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from course_utils.measure.modes import Watch
+from course_utils.measure.modes import Noting, packet
 from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.measure.timing import sample
 
 ELEMENTS = 8_000_000  # of the vectors that are copied: more than caches hold
 SIDE = {"cpu": 1024}  # of the matrices that are multiplied; 4096 elsewhere
@@ -71,8 +68,7 @@ def roofline(device: str | torch.device = "cpu") -> Roofline:
     vector, target = torch.ones(ELEMENTS, device=device), torch.empty(ELEMENTS, device=device)
     side = SIDE.get(device.type, 4096)
     a, b = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
-    copying = best_seconds(lambda: target.copy_(vector), device)
-    product = best_seconds(lambda: a @ b, device)
+    copying, product = best_seconds(lambda: target.copy_(vector)), best_seconds(lambda: a @ b)
     return Roofline(str(device), 2 * vector.nbytes / copying, 2 * side**3 / product)
 
 
@@ -82,59 +78,42 @@ def place(fn: Callable[[], Any]) -> Point:
     Bytes are those of the distinct storages that each operator reads and returns. Raises `ValueError` where
     it runs no operator that computes.
     """
-    counter = _Counter()
-    with counter:
+    flops = moved = 0
+
+    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        nonlocal flops, moved
+        if not getattr(func, "is_view", False):
+            flops += _flops(func, args, kwargs, out)
+            moved += _bytes(tensors_in([args, kwargs, out]))
+
+    with Noting(note):
         result = fn()
-    tensors = list(tensors_in(result))
-    if not counter.flops or not tensors:
+    if not flops or not list(tensors_in(result)):
         raise ValueError(
             "wanted: a call that computes with tensors and returns one; this one counts no operation"
         )
-    return Point(counter.flops, counter.bytes, best_seconds(fn, tensors[0].device))
+    return Point(flops, moved, best_seconds(fn))
 
 
-def best_seconds(fn: Callable[[], Any], device: torch.device) -> float:
+def best_seconds(fn: Callable[[], Any]) -> float:
     """The least of several times: what disturbs only makes it longer."""
-    wait = getattr(torch, device.type, None)
-    wait = getattr(wait, "synchronize", lambda: None)
     fn()
-    best = math.inf
-    for _ in range(REPEATS):
-        wait()
-        start = time.perf_counter()
-        fn()
-        wait()
-        best = min(best, time.perf_counter() - start)
-    return best
+    return min(sample(fn, 1) for _ in range(REPEATS))
 
 
-class _Counter(Watch):
-    """Adds up operations and bytes of the operators that return no view."""
+def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    from torch.utils.flop_counter import flop_registry
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.flops = self.bytes = 0
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        from torch.utils.flop_counter import flop_registry
-
-        out = run()
-        if getattr(func, "is_view", False):
-            return out
-        made = list(tensors_in(out))
-        formula = flop_registry.get(getattr(func, "overloadpacket", func))
-        name = str(getattr(func, "overloadpacket", func)).removeprefix("aten.")
-        if formula is not None:
-            self.flops += formula(*args, **kwargs, out_val=out)
-        elif name in _PRODUCTS:
-            self.flops += 2 * max(t.numel() for t in tensors_in(args))
-        else:
-            self.flops += _EACH.get(name, 1) * max((t.numel() for t in made), default=0)
-        self.bytes += _bytes([*tensors_in(args), *tensors_in(kwargs), *made])
-        return out
+    formula = flop_registry.get(getattr(func, "overloadpacket", func))
+    name = packet(func).removeprefix("aten.")
+    if formula is not None:
+        return formula(*args, **kwargs, out_val=out)
+    if name in _PRODUCTS:
+        return 2 * max(t.numel() for t in tensors_in(args))
+    return _EACH.get(name, 1) * max((t.numel() for t in tensors_in(out)), default=0)
 
 
-def _bytes(tensors: list[Tensor]) -> int:
+def _bytes(tensors: Iterable[Tensor]) -> int:
     """What of each storage is read or written, at least once: no more than the tensor's own elements."""
     most: dict[int, int] = {}
     for t in tensors:

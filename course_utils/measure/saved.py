@@ -1,7 +1,6 @@
 """Bytes that a graph keeps for its backward."""
 
-from __future__ import annotations
-
+import contextlib
 import functools
 import gc
 import types
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from course_utils.measure.storage import key, storages
+from course_utils.measure.storage import key, storages, tensors_in
 
 UNKNOWN = "?"
 
@@ -50,11 +49,12 @@ class Saved:
         return "\n".join([*lines, f"{'total':<60}{self.total:>14,}"])
 
 
+@dataclass
 class _Held:
     """What stands for a saved tensor in the graph: it lives exactly as long as the graph wants the tensor."""
 
-    def __init__(self, tensor: Tensor, sequence: int) -> None:
-        self.tensor, self.sequence = tensor, sequence
+    tensor: Tensor
+    sequence: int
 
 
 def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs: Any) -> Saved:
@@ -62,8 +62,8 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
 
     Every storage counts once, whole, however many views of it are saved. Parameters do not count: they are
     there anyway. They are found in the graph, in `fn` (what it is bound to, closes over or uses as a
-    global) and in the arguments; `exclude` takes further tensors and modules (of which buffers are then
-    left out too). Inputs that are saved do count.
+    global) and in the arguments; `exclude` takes further tensors, or a module, whose buffers are then left
+    out too. Inputs that are saved do count.
 
     Seen is what goes through autograd's own saving. A tensor kept as an attribute of a `ctx`, or packed by
     hooks that `fn` sets itself, is not: `live_bytes` sees those. `torch.func.grad` and its kin refuse to
@@ -90,28 +90,27 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
             gc.collect()  # a graph that only waits for the collector is not kept
         leaves = [getattr(node, "variable", None) for node in nodes]
         trained = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)]
-        left_out = [*trained, *_parameters((fn, args, kwargs)), *_excluded(exclude)]
-        return _listed(_alive(held), names, {key(s) for t in left_out for s in storages(t)})
+        if isinstance(exclude, nn.Module):
+            exclude = [*exclude.parameters(), *exclude.buffers()]
+        left_out = [*trained, *_parameters((fn, args, kwargs)), *tensors_in(exclude)]
+        ignored = {key(storage) for t in left_out for storage in storages(t)}
+        numbers: dict[int, int] = {}
+        total, found = 0, []
+        for token in _alive(held):
+            name, t = names.get(token.sequence, UNKNOWN), token.tensor
+            for storage in storages(t):
+                if key(storage) in ignored:
+                    continue
+                if key(storage) not in numbers:
+                    numbers[key(storage)] = len(numbers)
+                    total += storage.nbytes()
+                number = numbers[key(storage)]
+                found.append(SavedTensor(name, tuple(t.shape), t.dtype, storage.nbytes(), number))
+        return Saved(total, found)
 
 
 def _alive(held: list[weakref.ref[_Held]]) -> list[_Held]:
     return [token for token in (ref() for ref in held) if token is not None]
-
-
-def _listed(tokens: list[_Held], names: dict[int, str], left_out: set[int]) -> Saved:
-    numbers: dict[int, int] = {}
-    total, found = 0, []
-    for token in tokens:
-        t = token.tensor
-        for storage in storages(t):
-            if key(storage) in left_out:
-                continue
-            if key(storage) not in numbers:
-                numbers[key(storage)] = len(numbers)
-                total += storage.nbytes()
-            name = names.get(token.sequence, UNKNOWN)
-            found.append(SavedTensor(name, tuple(t.shape), t.dtype, storage.nbytes(), numbers[key(storage)]))
-    return Saved(total, found)
 
 
 def nodes_behind(result: Any) -> Iterator[Any]:
@@ -125,17 +124,6 @@ def nodes_behind(result: Any) -> Iterator[Any]:
         seen.add(node)
         yield node
         pending += [following for following, _ in node.next_functions]
-
-
-def _excluded(things: Any) -> Iterator[Tensor]:
-    if isinstance(things, Tensor):
-        yield things
-    elif isinstance(things, nn.Module):
-        yield from things.parameters()
-        yield from things.buffers()
-    else:
-        for thing in things.values() if isinstance(things, dict) else things:
-            yield from _excluded(thing)
 
 
 def _parameters(root: Any) -> Iterator[nn.Parameter]:
@@ -168,10 +156,8 @@ def _parameters(root: Any) -> Iterator[nn.Parameter]:
 def _used_by(function: types.FunctionType) -> list[Any]:
     used = [function.__defaults__, function.__kwdefaults__, getattr(function, "__wrapped__", None)]
     for cell in function.__closure__ or ():
-        try:
+        with contextlib.suppress(ValueError):  # not assigned yet
             used.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            continue
     codes = [function.__code__]
     while codes:
         code = codes.pop()

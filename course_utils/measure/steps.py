@@ -6,8 +6,6 @@ runs its function again with grad on, a plain backward runs with grad off (`crea
 counts as recomputed).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -57,27 +55,18 @@ class StepTimeline:
 
     def operators(self, phase: Phase | None = None) -> int:
         """How many operators ran, in this phase or in all."""
-        if phase not in (None, *PHASES):
-            raise ValueError(f"phase is one of {', '.join(PHASES)} or None; given was {phase!r}")
         return sum(phase in (None, tick.phase) for tick in self.ticks)
 
-    def __str__(self) -> str:
-        ran = ", ".join(f"{phase} {self.operators(phase)}" for phase in PHASES if self.operators(phase))
-        return f"{self.peak:,} bytes at the peak; {len(self.ticks)} operators" + f" ({ran})" * bool(ran)
 
-
-def step_timeline(
-    fn: Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any
-) -> StepTimeline:
+def step_timeline(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> StepTimeline:
     """Runs `fn(*args, **kwargs)`, a forward with its backward, and notes the bytes alive at each operator.
 
         step = measure.step_timeline(lambda: model(x).square().mean().backward())
         step.peak, step.kept, step.operators("recompute")
 
-    `device`: only storages on devices of this type. Where a `.grad` is there before, the gradient that is
-    added to it counts until then.
+    Where a `.grad` is there before, the gradient that is added to it counts until then.
     """
-    clock = _Clock(device)
+    clock = _Clock()
     with clock.open():
         fn(*args, **kwargs)
     return clock.timeline()
@@ -86,8 +75,8 @@ def step_timeline(
 class _Clock(_Ledger):
     """A ledger whose entries belong to operators."""
 
-    def __init__(self, device: str | None) -> None:
-        super().__init__(device)
+    def __init__(self) -> None:
+        super().__init__()
         self.ran: list[tuple[int, str, Phase]] = []  # where in the events its own begin
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
@@ -115,31 +104,3 @@ class _Clock(_Ledger):
                     most = dict(live)
             ticks.append(Tick(op, phase, **most))
         return StepTimeline(tuple(ticks), sum(live.values()))
-
-
-def allocator_peak(fn: Callable[..., Any], *args: Any, device: str = "cpu", **kwargs: Any) -> int:
-    """The most bytes alive at one moment of `fn(*args, **kwargs)` beyond those before it, by the account that
-    the allocator keeps: another way of counting what `peak_bytes` counts.
-
-    It sees what no operator returns as well (what a kernel uses for itself, the state of a generator that a
-    checkpoint keeps), and rounds up to blocks of 512 bytes on a GPU.
-    """
-    kind = torch.device(device).type
-    if kind == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        fn(*args, **kwargs)
-        return torch.cuda.max_memory_allocated() - before
-    if kind != "cpu":
-        raise ValueError(f"allocator_peak knows the accounts of cpu and cuda; given was {device!r}")
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as run:
-        fn(*args, **kwargs)
-    live = most = 0
-    events = [event for event in run.profiler.kineto_results.events() if event.name() == "[memory]"]
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        live += event.nbytes()
-        most = max(most, live)
-    return most

@@ -1,7 +1,5 @@
 """The memory behind tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,18 +22,13 @@ def storage_bytes(t: Tensor) -> int:
     return sum(storage.nbytes() for storage in storages(t))
 
 
-def version(t: Tensor) -> int | None:
-    """How many in-place operations autograd has noticed; None for an inference tensor, which counts none."""
-    return None if t.is_inference() else t._version
-
-
 def storages(t: Tensor) -> list[torch.UntypedStorage]:
     """The storages of a tensor: one, or several (sparse, nested, wrapper subclasses), or none at all."""
     if is_traceable_wrapper_subclass(t):
         inner, _ = t.__tensor_flatten__()
         return [storage for name in inner for storage in storages(getattr(t, name))]
-    if t.layout is not torch.strided:
-        return [storage for part in _parts(t) for storage in storages(part)]
+    if t.layout is torch.sparse_coo:
+        return [*storages(t.detach()._indices()), *storages(t.detach()._values())]
     try:
         return [t.untyped_storage()]
     except (RuntimeError, NotImplementedError):  # inside vmap and its kin a tensor is only a wrapper
@@ -57,14 +50,3 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from tensors_in(item)
-
-
-def _parts(t: Tensor) -> list[Tensor]:
-    t = t.detach()
-    if t.layout is torch.sparse_coo:
-        return [t._indices(), t._values()]
-    if t.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [t.crow_indices(), t.col_indices(), t.values()]
-    if t.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [t.ccol_indices(), t.row_indices(), t.values()]
-    return []

@@ -1,7 +1,5 @@
 """Where Python would have to wait for a GPU."""
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import sys
@@ -32,35 +30,17 @@ _METHODS: dict[Any, str] = {
     Tensor.cpu: "cpu",
 }
 # What `aten._local_scalar_dense` is called, by the method that wanted the value.
-_SCALARS: dict[Any, str] = {
-    Tensor.__bool__: "bool",
-    Tensor.__float__: "float",
-    Tensor.__int__: "int",
-    Tensor.__complex__: "complex",
-    Tensor.__index__: "index",
-}
+_SCALARS = {getattr(Tensor, f"__{name}__"): name for name in ("bool", "float", "int", "complex", "index")}
 # Operators whose result, or whose size, has to be known on the host.
+_UNIQUE = ("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
 _OPERATORS = {
     "aten._local_scalar_dense": "item",
-    "aten.nonzero": "nonzero",
-    "aten.masked_select": "masked_select",
-    "aten.equal": "equal",
-    "aten.allclose": "allclose",
-    "aten._unique": "unique",
-    "aten._unique2": "unique",
-    "aten.unique_dim": "unique",
-    "aten.unique_consecutive": "unique",
-    "aten.unique_dim_consecutive": "unique",
-    "aten.bincount": "bincount",
     "aten._linalg_check_errors": "linalg",
+    **{f"aten.{name}": name for name in ("nonzero", "masked_select", "equal", "allclose", "bincount")},
+    **{f"aten.{name}": "unique" for name in _UNIQUE},
 }
-_INDEXING = (
-    "aten.index",
-    "aten.index_put",
-    "aten.index_put_",
-    "aten._unsafe_index",
-    "aten._unsafe_index_put",
-)
+_INDEXING = {f"aten.{name}" for name in ("index", "index_put", "index_put_")}
+_INDEXING |= {"aten._unsafe_index", "aten._unsafe_index_put"}
 _MASKS = (torch.bool, torch.uint8)
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -131,8 +111,6 @@ def syncs(device: str | torch.device = "cpu") -> Iterator[Syncs]:
 
 
 class _Below(Watch):
-    """Sees operators."""
-
     def __init__(self, found: Syncs, device: str) -> None:
         super().__init__()
         self.found, self.device = found, device
@@ -178,8 +156,6 @@ class _Below(Watch):
 
 
 class _Above(TorchFunctionMode):
-    """Sees what is called from Python."""
-
     def __init__(self, below: _Below) -> None:
         super().__init__()
         self.below = below

@@ -1,11 +1,9 @@
 """What one rank sends, receives and waits for."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -15,35 +13,27 @@ from course_utils.measure.storage import tensors_in
 # The operator below each call, whatever function made it: its name here, and which of its arguments are the
 # tensors that this rank brings (or, where it only receives, the ones that it receives into).
 _CALLS = {
-    "c10d.allreduce_": ("all_reduce", 0),
-    "c10d.allreduce_coalesced_": ("all_reduce", 0),
-    "c10d.broadcast_": ("broadcast", 0),
-    "c10d.allgather_": ("all_gather", 1),
-    "c10d._allgather_base_": ("all_gather", 1),
-    "c10d.allgather_coalesced_": ("all_gather", 1),
-    "c10d.allgather_into_tensor_coalesced_": ("all_gather", 1),
-    "c10d.reduce_": ("reduce", 0),
-    "c10d.gather_": ("gather", 1),
-    "c10d.scatter_": ("scatter", 1),
-    "c10d.reduce_scatter_": ("reduce_scatter", 1),
-    "c10d._reduce_scatter_base_": ("reduce_scatter", 1),
-    "c10d.reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
-    "c10d.alltoall_": ("all_to_all", 1),
-    "c10d.alltoall_base_": ("all_to_all", 1),
-    "c10d.send": ("send", 0),
-    "c10d.recv_": ("recv", 0),
-    "c10d.recv_any_source_": ("recv", 0),
-    "c10d.barrier": ("barrier", None),
-    "c10d.monitored_barrier_": ("barrier", None),
-    "_c10d_functional.all_reduce": ("all_reduce", 0),
-    "_c10d_functional.all_reduce_": ("all_reduce", 0),
-    "_c10d_functional.all_reduce_coalesced": ("all_reduce", 0),
-    "_c10d_functional.broadcast": ("broadcast", 0),
-    "_c10d_functional.all_gather_into_tensor": ("all_gather", 0),
-    "_c10d_functional.all_gather_into_tensor_coalesced": ("all_gather", 0),
-    "_c10d_functional.reduce_scatter_tensor": ("reduce_scatter", 0),
-    "_c10d_functional.reduce_scatter_tensor_coalesced": ("reduce_scatter", 0),
-    "_c10d_functional.all_to_all_single": ("all_to_all", 0),
+    operator: (name, own)
+    for name, own, *operators in (
+        ("all_reduce", 0, "c10d.allreduce_", "c10d.allreduce_coalesced_"),
+        ("all_reduce", 0, *(f"_c10d_functional.all_reduce{end}" for end in ("", "_", "_coalesced"))),
+        ("broadcast", 0, "c10d.broadcast_", "_c10d_functional.broadcast"),
+        ("all_gather", 1, "c10d.allgather_", "c10d._allgather_base_", "c10d.allgather_coalesced_"),
+        ("all_gather", 1, "c10d.allgather_into_tensor_coalesced_"),
+        ("all_gather", 0, *(f"_c10d_functional.all_gather_into_tensor{end}" for end in ("", "_coalesced"))),
+        ("reduce", 0, "c10d.reduce_"),
+        ("gather", 1, "c10d.gather_"),
+        ("scatter", 1, "c10d.scatter_"),
+        ("reduce_scatter", 1, "c10d.reduce_scatter_", "c10d._reduce_scatter_base_"),
+        ("reduce_scatter", 1, "c10d.reduce_scatter_tensor_coalesced_"),
+        ("reduce_scatter", 0, *(f"_c10d_functional.reduce_scatter_tensor{e}" for e in ("", "_coalesced"))),
+        ("all_to_all", 1, "c10d.alltoall_", "c10d.alltoall_base_"),
+        ("all_to_all", 0, "_c10d_functional.all_to_all_single"),
+        ("send", 0, "c10d.send"),
+        ("recv", 0, "c10d.recv_", "c10d.recv_any_source_"),
+        ("barrier", None, "c10d.barrier", "c10d.monitored_barrier_"),
+    )
+    for operator in operators
 }
 NAMES = tuple(sorted({name for name, _ in _CALLS.values()}))
 
@@ -54,21 +44,26 @@ class Call:
 
     `bytes`: of the tensors that it brought (for `recv`, and for `broadcast` on all ranks but one: that it
     received into; for `barrier`: 0). `peer`: the other rank of a `send` or `recv`, None where it was not
-    said. `backward`: autograd's engine called it.
+    said. `backward`: autograd's engine called it. `functional`: whoever reads what it gives waits for it.
     """
 
     name: str
     bytes: int
     peer: int | None
     backward: bool
+    functional: bool = False
 
 
 @dataclass
 class Traffic:
-    """What this rank called, in order."""
+    """What this rank called, in order.
+
+    `order`: `"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
+    (`"wait"`: for what is not known), and what was noted, in the order of this rank's program.
+    """
 
     calls: list[Call] = field(default_factory=list)
-    _order: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
 
     def count(self, *names: str, backward: bool | None = None) -> int:
         """How many of these were called; of all where none is named. `backward`: only there, or only
@@ -79,15 +74,9 @@ class Traffic:
         """Bytes of this rank's tensors in these calls."""
         return sum(call.bytes for call in self._those(names, backward))
 
-    @property
-    def order(self) -> list[str]:
-        """`"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
-        (`"wait"`: for what is not known), and what was noted, in the order of this rank's program."""
-        return list(self._order)
-
     def note(self, text: str) -> None:
         """Puts a mark into `order`."""
-        self._order.append(text)
+        self.order.append(text)
 
     def __str__(self) -> str:
         lines = []
@@ -100,11 +89,8 @@ class Traffic:
     def _those(self, names: tuple[str, ...], backward: bool | None) -> list[Call]:
         if unknown := set(names) - set(NAMES):
             raise ValueError(f"there is no call {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
-        return [
-            call
-            for call in self.calls
-            if (not names or call.name in names) and backward in (None, call.backward)
-        ]
+        of_these = [call for call in self.calls if not names or call.name in names]
+        return [call for call in of_these if backward in (None, call.backward)]
 
 
 class CollectiveWatch(Watch):
@@ -115,25 +101,24 @@ class CollectiveWatch(Watch):
 
     def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
         """Called instead of call `number`, from 0: calls `run()` once and returns what it returns."""
-        raise NotImplementedError
+        return run()
 
     def launched_as(self, number: int, work: Any) -> None:
         """Called after each call with its number and its `Work`, None where it has none."""
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         """Called where this rank waits for call `number` (None: not known). The same for `wait()`."""
-        raise NotImplementedError
+        return wait()
 
     def __init__(self) -> None:
         super().__init__()
         self._works: list[Any] = []  # by number; what is kept here is not made anew under the same address
         self._entered = contextlib.ExitStack()
 
-    def __enter__(self) -> CollectiveWatch:
+    def __enter__(self) -> Self:
         super().__enter__()
-        for kind in (_work(), torch._C.Future):  # the base of `torch.futures.Future`
-            if kind is not None:
-                self._entered.enter_context(self._watch_waits(kind))
+        for kind in (torch._C._distributed_c10d.Work, torch._C.Future):  # the base of `torch.futures.Future`
+            self._entered.enter_context(self._watch_waits(kind))
         return self
 
     def __exit__(self, *error: Any) -> Any:
@@ -183,42 +168,15 @@ def _call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
     name, own = found
     size = 0 if own is None else sum(t.numel() * t.element_size() for t in tensors_in(args[own]))
     has_peer = name in ("send", "recv") and "any_source" not in str(func)
-    return Call(name, size, args[2] if has_peer else None, in_backward())
+    functional = func.namespace == "_c10d_functional"
+    return Call(name, size, args[2] if has_peer else None, in_backward(), functional)
 
 
 def _work_of(out: Any) -> Any:
     """The `Work` that a call gave, the same object that Python code gets; None where there is none."""
     last = out[-1] if isinstance(out, (tuple, list)) and out else out
-    kind = _work()
-    if kind is None or not isinstance(last, torch.ScriptObject) or not hasattr(kind, "unbox"):
-        return None
-    return kind.unbox(last)
-
-
-def _work() -> Any:
-    if not torch.distributed.is_available():
-        return None
-    return torch._C._distributed_c10d.Work
-
-
-class FunctionalCollectives(CollectiveWatch):
-    """The numbers of the functional collectives: whoever reads what one of these gives waits for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: set[int] = set()
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        self._functional = getattr(func, "namespace", None) == "_c10d_functional"
-        return super().saw(func, args, kwargs, run)
-
-    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
-        if self._functional:
-            self.numbers.add(number)
-        return run()
-
-    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
-        return wait()
+    kind = torch._C._distributed_c10d.Work
+    return kind.unbox(last) if isinstance(last, torch.ScriptObject) and hasattr(kind, "unbox") else None
 
 
 class _Recorder(CollectiveWatch):

@@ -1,8 +1,6 @@
 """A training run, recorded from outside: what backward was called on, what the optimizer found, which layers
 ran and in which mode."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

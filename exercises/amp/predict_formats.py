@@ -12,7 +12,6 @@ Ordinary numbers must be exact. For tiny ones, such as `1e-8`, 1 percent is near
 import torch
 
 from course_utils.exercise import Exercise, predict
-from course_utils.exercise.kits import predictions
 
 exercise = Exercise(
     minutes=8,
@@ -78,7 +77,7 @@ def _compare(predict_formats, *lines):
     predict.compare(predictions, truths, _WHYS, all_lines=_WHYS)
 
 
-predictions.written_down(exercise)
+predict.add_check(exercise)
 
 
 @exercise.check

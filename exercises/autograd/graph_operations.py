@@ -17,6 +17,7 @@ from torch import Tensor
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import graphs
+from course_utils.measure.saved import nodes_behind
 
 exercise = Exercise(
     minutes=20,
@@ -44,7 +45,7 @@ _X = "x = torch.ones(3, requires_grad=True)"
 def _expect_nodes(found, tensor):
     """The list holds the nodes of the graph, each once, in whatever order."""
     expect.true(type(found) in (list, tuple), f"the result is {expect.show(found)}", "expected: a list")
-    nodes, place = graphs.nodes(tensor), {}
+    nodes, place = list(nodes_behind(tensor)), {}
     known = {id(node) for node in nodes}
     for i, node in enumerate(found):
         if id(node) not in known:
@@ -176,7 +177,7 @@ def only_read(graph_operations):
         t.run("first = graph_operations(y)")
     expect.true(not ran.calls, f"{len(ran.calls)} operators ran", "expected: none")
     expect.true(t.x.grad is None, f"`x.grad` is {expect.show(t.x.grad)}", "expected: None, as before")
-    for node in graphs.nodes(t.y):
+    for node in nodes_behind(t.y):
         left = f"`metadata` of a `{_name(node)}` is {expect.show(node.metadata)}"
         expect.true(not node.metadata, left, "expected: empty, as before")
     _expect_order(t.call("graph_operations(y)"), t.y)

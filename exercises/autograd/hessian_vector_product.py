@@ -20,7 +20,7 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import gradients
+from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
     minutes=15,
@@ -122,10 +122,10 @@ def left_alone(hessian_vector_product):
         c = "\nc = torch.ones(2, dtype=torch.float64, requires_grad=True)\nb.grad = torch.full_like(b, 7)"
         t = expect.given(_TWO.format(code) + c, hessian_vector_product=hessian_vector_product)
         vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
-        with gradients.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):
+        with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):
             found = t.call(_CALL)
-        graphs = [expect.a_tensor(part).requires_grad for part in found]
-        expect.equal(graphs, [False, False], what="`requires_grad` of the parts")
+        flags = [expect.a_tensor(part).requires_grad for part in found]
+        expect.equal(flags, [False, False], what="`requires_grad` of the parts")
 
 
 @exercise.check

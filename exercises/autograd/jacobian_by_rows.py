@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import gradients
+from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
     minutes=20,
@@ -97,7 +97,7 @@ def independent(jacobian_by_rows):
     If a tensor isn't in the graph, `grad` raises, or gives None with `allow_unused=True`. A result without
     any graph can't be differentiated; its `requires_grad` is False.
     """
-    gradients.without_x(lambda setup: _expect_jacobian(jacobian_by_rows, setup))
+    graphs.without_x(lambda setup: _expect_jacobian(jacobian_by_rows, setup))
 
 
 @exercise.check
@@ -108,7 +108,7 @@ def left_alone(jacobian_by_rows):
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
     with its own flag. A tensor that is computed from one that requires grad is in a graph, zeros too.
     """
-    gradients.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
+    graphs.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 
 
 @exercise.check
@@ -121,7 +121,7 @@ def work(jacobian_by_rows):
     for x in ("torch.ones(10)", "torch.ones(2, 5).t()"):
         setup = f"w = torch.ones(4, 10)\nfunction = lambda x: (w @ x.reshape(-1)).sin()\nx = {x}"
         t = expect.given(setup, jacobian_by_rows=jacobian_by_rows)
-        ran = gradients.operators_of_own_call(t, _CALL)
+        ran = graphs.operators_of_own_call(t, _CALL)
         expect.at_most(
             ran.count("aten.mv"), 5, "products with `w`, one forward and one for each of 4 results"
         )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import gradients
+from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
     minutes=25,
@@ -128,7 +128,7 @@ x.grad = torch.full((4, 3), 7.)
 {_LABELS}"""
     t = expect.given(setup, per_sample_gradients=per_sample_gradients)
     parameters = dict(t.model.named_parameters())
-    with gradients.untouched({**parameters, "x": t.x, "y": t.y}):
+    with graphs.untouched({**parameters, "x": t.x, "y": t.y}):
         found = t.call(_CALL)
     same = all(t.model.get_parameter(name) is p for name, p in parameters.items())
     expect.true(same, "the model has other parameters than before the call", "expected: those that it had")
@@ -136,8 +136,8 @@ x.grad = torch.full((4, 3), 7.)
     expect.equal(modes, [True, True, False, True], what="`training` of `model` and its layers after the call")
     expect.equal(_hooks(t.model), 0, what="the number of hooks on the model after the call")
     _expect_dict(found)
-    graphs = {name: expect.a_tensor(g, what=f"`{name}`").requires_grad for name, g in found.items()}
-    expect.equal(graphs, dict.fromkeys(found, False), what="`requires_grad` of the gradients")
+    flags = {name: expect.a_tensor(g, what=f"`{name}`").requires_grad for name, g in found.items()}
+    expect.equal(flags, dict.fromkeys(found, False), what="`requires_grad` of the gradients")
 
 
 def _expect_dict(found):

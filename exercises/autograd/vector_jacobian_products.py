@@ -19,7 +19,7 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import gradients
+from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
     minutes=20,
@@ -113,7 +113,7 @@ def independent(vector_jacobian_products):
     any graph can't be differentiated; its `requires_grad` is False.
     """
     v = "v = torch.tensor([1., 10.], dtype=torch.float64)"
-    gradients.without_x(lambda setup: _expect_product(vector_jacobian_products, setup), v)
+    graphs.without_x(lambda setup: _expect_product(vector_jacobian_products, setup), v)
 
 
 @exercise.check
@@ -124,9 +124,7 @@ def left_alone(vector_jacobian_products):
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
     with its own flag. A tensor that is computed from one that requires grad is in a graph, zeros too.
     """
-    gradients.left_alone(
-        _CALL, "v = torch.tensor([1., 10.])", vector_jacobian_products=vector_jacobian_products
-    )
+    graphs.left_alone(_CALL, "v = torch.tensor([1., 10.])", vector_jacobian_products=vector_jacobian_products)
 
 
 @exercise.check
@@ -141,7 +139,7 @@ def work(vector_jacobian_products):
         setup = f"{function}\nx = {x}\nv = torch.ones_like(x)"
         t = expect.given(setup, vector_jacobian_products=vector_jacobian_products)
         peak = measure.peak_bytes(t.call, _CALL).total
-        ran = gradients.operators_of_own_call(t, _CALL)
+        ran = graphs.operators_of_own_call(t, _CALL)
         expect.at_most(
             ran.count("aten.mv"), 3, "products with `w`, one forward and one for each of two ways back"
         )

@@ -147,7 +147,7 @@ def products(lstm_forward):
         t = _given(lstm_forward, steps=7, both=both)
         with measure.operators() as ran, modules.Called() as called:
             t.call("lstm_forward(x, weights)")
-        found = sorted({"lstm", "lstm_cell"} & called.names)
+        found = sorted({"lstm", "lstm_cell"}.intersection(called.names))
         expect.true(not found, f"torch's own `{'`, `'.join(found)}` ran", "expected: your own steps")
         what = f"matrix products in 7 steps, {1 + both} direction(s)"
         expect.at_most(ran.matmuls(), 8 * (1 + both), what)

@@ -1,7 +1,5 @@
 """Mixed precision: a scaler beside torch's, and a model that writes down what happens in a step."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import math

@@ -1,7 +1,6 @@
 """What the exercises on checkpointing share: a run beside the same one without a checkpoint."""
 
-from __future__ import annotations
-
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,15 +11,13 @@ from course_utils import measure
 from course_utils.exercise import expect
 
 
-def same_step(
-    run: Callable[[], Tensor], plain: Callable[[], Tensor], modules: Iterable[nn.Module], seed: int = 0
-) -> None:
+def same_step(run: Callable[[], Tensor], plain: Callable[[], Tensor], modules: Iterable[nn.Module]) -> None:
     """Both runs start from the same seed: the result is that of the plain one, and so are the gradients of
     all parameters after `result.square().mean().backward()`."""
     names = {f"`{name}`": p for name, p in nn.ModuleList(modules).named_parameters()}
     found = []
     for one in (plain, run):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         for p in names.values():
             p.grad = None
         result = one()
@@ -40,27 +37,22 @@ def same_step(
 def keeps(run: Callable[[], Any], limit: int, what: str, exclude: Any = ()) -> None:
     """At most `limit` bytes are kept for backward by the result of `run`; parameters don't count,
     nor does what stands in `exclude`."""
-    expect.at_most(
-        measure.saved_bytes(run, exclude=exclude).total,
-        limit + 64,
-        f"kept for backward, beside the parameters ({what})",
-        unit="bytes",
-    )
+    kept = measure.saved_bytes(run, exclude=exclude).total
+    told = f"kept for backward, beside the parameters ({what})"
+    expect.at_most(kept, limit + 64, told, unit="bytes")
 
 
-def runs(run: Callable[[], Tensor], modules: Iterable[nn.Module], times: int = 2) -> None:
-    """Each module runs so many times in a step: in the forward and in the recomputation."""
+def runs(run: Callable[[], Tensor], modules: Iterable[nn.Module]) -> None:
+    """Each module runs twice in a step: in the forward and in the recomputation."""
     counts = {module: 0 for module in modules}
 
     def note(module: nn.Module, args: Any) -> None:
         if module in counts:  # a copy of a module has its hooks, too
             counts[module] += 1
 
-    hooks = [module.register_forward_pre_hook(note) for module in counts]
-    try:
+    with contextlib.ExitStack() as stack:
+        for module in counts:
+            stack.callback(module.register_forward_pre_hook(note).remove)
         run().square().mean().backward()
-    finally:
-        for hook in hooks:
-            hook.remove()
     for number, count in enumerate(counts.values()):
-        expect.equal(count, times, what=f"runs of layer {number} in a forward with its backward")
+        expect.equal(count, 2, what=f"runs of layer {number} in a forward with its backward")

@@ -4,11 +4,10 @@
 that makes `x`, in which `device` may stand. What the answer itself raises goes through.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,19 +29,12 @@ def exact(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tens
     return y.detach(), slope.detach(), bend
 
 
-def agrees(
-    actual: Tensor,
-    wanted: Tensor,
-    x: Tensor,
-    *,
-    what: str = "the result",
-    like: Mapping[str, Tensor] | None = None,
-) -> None:
+def agrees(actual: Tensor, wanted: Tensor, x: Tensor, **more: Any) -> None:
     """`actual` is `wanted` in the dtype of `x`, up to some units in the last place of the largest element, or
-    of 1. `like`: see `expect.equal`."""
+    of 1. `more`: see `expect.equal`."""
     near = 32 * torch.finfo(x.dtype).eps
     largest = max(1.0, wanted.abs().max().item())
-    expect.equal(actual, wanted.to(x), rtol=near, atol=near * largest, what=what, like=like)
+    expect.equal(actual, wanted.to(x), rtol=near, atol=near * largest, **more)
 
 
 def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor, Tensor]:
@@ -54,11 +46,8 @@ def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor,
     t.run(f"slope = {slope}")
     expect.in_graph(t.slope, what="the gradient", of="`g`")
     (bend,) = t.call("torch.autograd.grad(slope.sum(), x, allow_unused=True)")
-    expect.true(
-        bend is not None,
-        "the gradient has a graph, and none of it leads to `x`",
-        "expected: one that leads through what backward computes, to `x`",
-    )
+    told = "the gradient has a graph, and none of it leads to `x`"
+    expect.true(bend is not None, told, "expected: one that leads through what backward computes, to `x`")
     return x, bend
 
 
@@ -88,15 +77,14 @@ def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Seq
     result = t.call(call)
     expect.in_graph(result, of="`x`")
     node = type(result.grad_fn)
-    expect.true(
-        node is getattr(answer, "_backward_cls", None),
-        f"the node of the result is `{node.__name__}`, which does not call your `backward`",
-        "expected: the node of your Function, which `apply` makes",
-    )
+    told = f"the node of the result is `{node.__name__}`, which does not call your `backward`"
+    its = node is getattr(answer, "_backward_cls", None)
+    expect.true(its, told, "expected: the node of your Function, which `apply` makes")
     with measure.operators() as ran:
         t.call(f"torch.autograd.grad({call}.sum(), x)")
     found = [name for name in ran.names if name.startswith(tuple(refused))]
-    expect.true(not found, f"{_listed(found)} ran", "expected: operators that the task allows")
+    told = " and ".join(f"`{name}`" for name in found)
+    expect.true(not found, f"{told} ran", "expected: operators that the task allows")
 
 
 def keeps(answer: type, call: str, setup: str, device: Device, *, limit: int = 0) -> None:
@@ -137,7 +125,3 @@ def _in_python(function: Callable[[], object]) -> int:
 
 def _given(answer: type, call: str, setup: str, device: Device) -> expect.Given:
     return expect.given(setup, **{call.partition(".")[0]: answer}, device=device)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names)

@@ -1,7 +1,5 @@
 """Models that are exported, for lesson 14: what export logs is swallowed, and the model is as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

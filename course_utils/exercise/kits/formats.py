@@ -1,8 +1,6 @@
 """Formats of floating-point numbers: rounding judged bit by bit, which operators convert, and a Function that
 sees autocast."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,35 +1,27 @@
-"""Graphs of autograd: their nodes, writes to what they keep, and copies made on the way."""
-
-from __future__ import annotations
+"""Graphs of autograd and what goes through them: writes, copies, calls; and whether
+the caller's tensors stay as they are."""
 
 import contextlib
-from collections.abc import Iterator
+import copy
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from course_utils import measure
-from course_utils.exercise import expect
-from course_utils.measure.modes import Watch, packet
-from course_utils.measure.operators import COPIES
+from course_utils.exercise import Rows, expect
+from course_utils.exercise.kits.modules import Called
+from course_utils.measure.modes import Noting, packet
+from course_utils.measure.operators import is_copy
 from course_utils.measure.storage import tensors_in
 
 
 def following(node: Any) -> list[Any]:
     """The nodes that get a gradient from this one, once for each edge."""
     return [after for after, _ in node.next_functions if after is not None]
-
-
-def nodes(tensor: Tensor) -> list[Any]:
-    """Every node of the graph behind a tensor, once, that of the tensor first; none where there is none."""
-    found, waiting = {}, [tensor.grad_fn] if tensor.grad_fn is not None else []
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found[node] = True
-            waiting += following(node)
-    return list(found)
 
 
 @contextlib.contextmanager
@@ -55,13 +47,7 @@ class Copy(NamedTuple):
 
 
 # They move numbers as well, and put them among others.
-_ALSO_COPIES = (
-    "aten.select_scatter",
-    "aten.slice_scatter",
-    "aten.index_copy",
-    "aten.index_put",
-    "aten.where",
-)
+_ALSO_COPIES = ("select_scatter", "slice_scatter", "index_copy", "index_put", "where")
 
 
 @contextlib.contextmanager
@@ -71,36 +57,101 @@ def copies(*of: Tensor) -> Iterator[list[Copy]]:
     `of`: only where these tensors, or views of them, are what is copied. What NumPy copies is not seen.
     """
     found: list[Copy] = []
-    calls = _Calls()
-    with calls, _Copies(calls, of, found):
+
+    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        name = packet(func)
+        short = name.removeprefix("aten.")
+        if not is_copy(name) and short not in _ALSO_COPIES:
+            return
+        into = name in ("aten.copy_", "aten._foreach_copy_")
+        sources = list(tensors_in([args[1:] if into else args, kwargs]))
+        if of and not any(measure.same_storage(t, other) for t in sources for other in of):
+            return
+        last = calls.names[-1] if calls.names else ""
+        inside = f" inside `{last}`" if last not in ("", short) else ""
+        written = sum(t.nbytes for t in tensors_in(args[0] if into else out))
+        found.append(Copy(f"`{short}` ran{inside}", written))
+
+    with Called() as calls, Noting(note):
         yield found
 
 
-class _Calls(TorchFunctionMode):
-    """Knows which of torch's functions was called last."""
-
-    name = ""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.name = getattr(func, "__name__", "")
-        return func(*args, **(kwargs or {}))
+# Modules of torch's that differentiate a function which they are given.
+_READY_MADE = {"torch.autograd.functional": "`torch.autograd.functional`", "torch._functorch": "`torch.func`"}
 
 
-class _Copies(Watch):
-    def __init__(self, calls: _Calls, of: tuple[Tensor, ...], found: list[Copy]) -> None:
-        super().__init__()
-        self.calls, self.of, self.found = calls, of, found
+@contextlib.contextmanager
+def untouched(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """What runs inside leaves these tensors, by name, as they are: elements, `requires_grad` and `.grad`."""
+    flags = {name: tensor.requires_grad for name, tensor in tensors.items()}
+    grads = {name: copy.deepcopy(_grad(tensor)) for name, tensor in tensors.items()}
+    with contextlib.ExitStack() as stack:
+        for name, tensor in tensors.items():
+            stack.enter_context(expect.left_alone(tensor, what=f"`{name}`"))
+        yield
+    for name, tensor in tensors.items():
+        expect.equal(tensor.requires_grad, flags[name], what=f"`{name}.requires_grad` after the call")
+        expect.equal(_grad(tensor), grads[name], what=f"`{name}.grad` after the call")
 
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Any) -> Any:
-        out, name = run(), packet(func)
-        if name not in (*COPIES, *_ALSO_COPIES) and not name.endswith("_copy"):
-            return out
-        into = name in ("aten.copy_", "aten._foreach_copy_")
-        sources = list(tensors_in([args[1:] if into else args, kwargs]))
-        if self.of and not any(measure.same_storage(t, other) for t in sources for other in self.of):
-            return out
-        short = name.removeprefix("aten.")
-        inside = f" inside `{self.calls.name}`" if self.calls.name not in ("", short) else ""
-        written = sum(t.nbytes for t in tensors_in(args[0] if into else out))
-        self.found.append(Copy(f"`{short}` ran{inside}", written))
-        return out
+
+def _grad(tensor: Tensor) -> Tensor | None:
+    return tensor.grad if tensor.is_leaf else None
+
+
+def left_alone(call: str, more: str = "", **answer: Any) -> None:
+    """The caller's tensors are untouched by the call, and what comes of it has no graph: whether `x` requires
+    a gradient or not, and whether the result depends on it or not. `more`: a line that makes a second vector,
+    `v`."""
+    variants = ("", ".requires_grad_()", ".requires_grad_() * 2")
+    for x, code in itertools.product(variants, ("x * x * w", "2 * w", "torch.ones(3)")):
+        function = f"w = torch.tensor([2., 3.], requires_grad=True)\nfunction = lambda x: {code}"
+        t = expect.given(f"{function}\nx = torch.tensor([1., 3.]){x}\n{more}", **answer)
+        with untouched({name: getattr(t, name) for name in (["x", "v", "w"] if more else ["x", "w"])}):
+            found = t.call(call)
+        expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")
+
+
+def without_x(expect_right: Callable[[str], None], more: str = "") -> None:
+    """Calls `expect_right` with the lines that make `function` and `x`, and then `more`: some results of each
+    function, or all, do not depend on `x`."""
+    with Rows() as rows:
+        for label, code in (
+            ("all results", "torch.ones(3, dtype=torch.float64)"),
+            ("some results", "torch.stack([x[0] * x[1], w.sum(), x[0]])"),
+            ("results with a graph that does not lead to `x`", "2 * w"),
+        ):
+            with rows.of(label):
+                w = "w = torch.ones(3, dtype=torch.float64, requires_grad=True)\n" if "w" in code else ""
+                x = "x = torch.tensor([1., 2.], dtype=torch.float64)"
+                expect_right(f"{w}function = lambda x: {code}\n{x}\n{more}")
+
+
+def operators_of_own_call(t: expect.Given, call: str) -> measure.Operators:
+    """The operators that run while `call` is evaluated, in which the answer calls `function` of the example
+    once, and not by something of torch's that differentiates for it."""
+    watched = _Watched(t.function)
+    t._names["function"] = watched
+    with measure.operators() as ran:
+        t.call(call)
+    told = "expected: your own code calls it, and goes back from its result"
+    expect.true(not watched.by, f"`function` was called by {watched.by}", told)
+    expect.equal(watched.calls, 1, what="the number of calls of `function`")
+    return ran
+
+
+class _Watched:
+    """A function that notes how often it is called, and what of torch's has called it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls, self.by = function, 0, ""
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        if torch.autograd.forward_ad._current_level >= 0:
+            self.by = "forward mode"
+        frame = sys._getframe(1)
+        while frame is not None:
+            module = frame.f_globals.get("__name__", "")
+            self.by = next((name for start, name in _READY_MADE.items() if module.startswith(start)), self.by)
+            frame = frame.f_back
+        return self.function(*args)

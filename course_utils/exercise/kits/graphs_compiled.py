@@ -8,8 +8,6 @@ outside of them. They can be used in a cell, too; once one is made, the compiler
     print(backend)  # sin add, ran once
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import types
@@ -22,7 +20,7 @@ from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from course_utils.exercise.mismatch import Mismatch, looked
-from course_utils.measure.modes import Watch, packet
+from course_utils.measure.modes import Noting, packet
 from course_utils.measure.storage import tensors_in
 
 
@@ -79,10 +77,20 @@ class Counting:
     def outside(self, size: int = 1) -> Iterator[list[str]]:
         """The names of operators that compute `size` elements or more outside of the graphs. What is called
         inside should have been compiled before."""
+        names: list[str] = []
+
+        def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+            given = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
+            for t in tensors_in(out):
+                # A view computes nothing.
+                computed = func._schema.is_mutable or t.untyped_storage().data_ptr() not in given
+                if computed and t.numel() >= size:
+                    names.append(packet(func).removeprefix("aten."))
+
         self._watched = True
         try:
-            with _Computing(size) as watch:
-                yield watch.names
+            with Noting(note):
+                yield names
         finally:
             self._watched = False
 
@@ -109,24 +117,6 @@ class CountingHalves(Counting):
         from functorch.compile import make_boxed_func
 
         return lambda module, inputs: make_boxed_func(self._counted(module, module.forward, half))
-
-
-class _Computing(Watch):
-    """Names the operators that compute so many elements or more."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.names = size, []
-
-    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        result = run()
-        given = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
-        for t in tensors_in(result):
-            # A view computes nothing.
-            computed = func._schema.is_mutable or t.untyped_storage().data_ptr() not in given
-            if computed and t.numel() >= self.size:
-                self.names.append(packet(func).removeprefix("aten."))
-        return result
 
 
 def operators_of(module: fx.GraphModule) -> list[str]:

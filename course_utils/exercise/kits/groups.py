@@ -1,8 +1,6 @@
 """What exercises on files of a group look at: who writes and who reads, in an order that is the same on every
 run, what stands in a folder at every moment, and a job of training that is lost and started again."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
@@ -16,14 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from course_utils.exercise.mismatch import Mismatch
-from course_utils.measure.traffic import Call, CollectiveWatch
+from course_utils.measure.traffic import CollectiveWatch
 
 # Seconds after which a rank that is held goes on: longer than it takes to come anywhere.
 PATIENCE = 5.0
@@ -48,7 +46,7 @@ class Files(CollectiveWatch):
         self._store = dist.PrefixStore(f"files {next(_numbers)}", plain)
         self._folder = contextlib.chdir(common_folder() if folder is None else folder)
 
-    def __enter__(self) -> Files:
+    def __enter__(self) -> Self:
         super().__enter__()
         self._folder.__enter__()
         self._save, self._load = torch.save, torch.load
@@ -60,9 +58,6 @@ class Files(CollectiveWatch):
         self._tell("left")
         self._folder.__exit__(*error)
         return super().__exit__(*error)
-
-    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
-        return run()
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         self._waits += 1
@@ -97,11 +92,9 @@ class Files(CollectiveWatch):
         told["waits"] = self._waits
         while others and time.monotonic() < end:
             time.sleep(0.002)
-            others = {
-                rank
-                for rank in others
-                if not any(self._store.add(f"{rank} {what}", 0) > count for what, count in told.items())
-            }
+            for rank in list(others):
+                if any(self._store.add(f"{rank} {what}", 0) > count for what, count in told.items()):
+                    others.discard(rank)
 
 
 def common_folder() -> Path:
@@ -131,11 +124,8 @@ def at_every_change(folder: Path, look: Callable[[], None]) -> Iterator[None]:
 
 
 def _files_of(folder: Path) -> list[tuple[Any, ...]]:
-    found = []
-    for path in sorted(folder.iterdir()):
-        about = path.stat()
-        found.append((path.name, about.st_ino, about.st_size, about.st_mtime_ns))
-    return found
+    about = [(path.name, path.stat()) for path in sorted(folder.iterdir())]
+    return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in about]
 
 
 # --- a job that is lost -------------------------------------------------------------------------------------
@@ -177,10 +167,10 @@ class Job:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         torch.manual_seed(10 + dist.get_rank())
         self.ran, self.has, self.steps = [], {}, steps
-        watched = (
-            at_every_change(self._folder / _JOB, self._keep) if keep_moments else contextlib.nullcontext()
-        )
-        with Files(self._folder) as files, watched:
+        with contextlib.ExitStack() as stack:
+            files = stack.enter_context(Files(self._folder))
+            if keep_moments:
+                stack.enter_context(at_every_change(self._folder / _JOB, self._keep))
             try:
                 answer(Path(_JOB), self.model, self.optimizer, self.step, steps)
                 self._together(steps)
@@ -304,12 +294,8 @@ def _worker(answer: Callable[..., None], folder: Path, steps: int, lost_in: int)
     try:
         saves = job.start(answer, steps)
         first = job.ran[0] if job.ran else steps
-        note = {
-            "ran": job.ran,
-            "saves": saves,
-            "had": torch.load(folder / f"had {rank}"),
-            "has": job.has[first],
-        }
+        had = torch.load(folder / f"had {rank}")
+        note = {"ran": job.ran, "saves": saves, "had": had, "has": job.has[first]}
     except Mismatch as error:
         note = {"raised": error.lines}
     except BaseException as error:

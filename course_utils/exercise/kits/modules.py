@@ -2,8 +2,6 @@
 place; and module trees: generated programs that build and change one, run by `nn.Module` and by a class of
 the reader's."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import random
@@ -77,10 +75,10 @@ class Called(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: set[str] = set()
+        self.names: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(getattr(func, "__name__", ""))
+        self.names.append(getattr(func, "__name__", ""))
         return func(*args, **(kwargs or {}))
 
 
@@ -123,39 +121,38 @@ class Tree:
         }
         self.number += 1
         value = f"torch.tensor([{self.number}.])"
+        new = {"parameter": f"nn.Parameter({value})", "buffer": value, "module": "MiniModule()"}
+        made = {
+            "buffer": f"register_buffer('{{}}', {value})",
+            "temporary": f"register_buffer('{{}}', {value}, persistent=False)",
+            "plain": f"{{}} = {value}",
+        }
         if deed == "parameter":
             name = pick(_PARAMETERS)
             if name not in module._parameters:
                 yield f"{path}.{name} = nn.Parameter({value})"
-        elif deed in ("buffer", "temporary"):
-            name, flag = pick(_BUFFERS), ", persistent=False" if deed == "temporary" else ""
+        elif deed in made:
+            name = pick(_BUFFERS)
             if not hasattr(module, name):
-                yield f"{path}.register_buffer('{name}', {value}{flag})"
+                yield f"{path}.{made[deed].format(name)}"
         elif deed == "module" and len(self._paths()) < 6:
             name = pick(_MODULES)
             if name not in module._modules:
                 yield f"{path}.{name} = MiniModule()"
-        elif deed == "plain":
-            name = pick(_BUFFERS)
-            if not hasattr(module, name):
-                yield f"{path}.{name} = {value}"
         elif deed == "share":
             yield from self._share(path, module)
         elif deed == "rename" and own["module"]:
-            old, new = pick(own["module"]), pick(_MODULES)
-            if new not in module._modules:
-                yield from (f"{path}.{new} = {path}.{old}", f"del {path}.{old}")
-        elif deed in ("parameter again", "buffer again", "module again"):
-            kind = deed.partition(" ")[0]
-            new = {"parameter": f"nn.Parameter({value})", "buffer": value, "module": "MiniModule()"}[kind]
-            if own[kind]:
-                yield f"{path}.{pick(own[kind])} = {new}"
+            old, name = pick(own["module"]), pick(_MODULES)
+            if name not in module._modules:
+                yield from (f"{path}.{name} = {path}.{old}", f"del {path}.{old}")
+        elif (kind := deed.removesuffix(" again")) in own and kind != deed and own[kind]:
+            yield f"{path}.{pick(own[kind])} = {new[kind]}"
         elif deed == "none" and (names := own["parameter"] + own["buffer"] + own["module"]):
             yield f"{path}.{pick(names)} = None"
         elif deed == "none, then again" and (names := own["parameter"] + own["buffer"]):
             name = pick(names)
-            new = f"nn.Parameter({value})" if name in own["parameter"] else value
-            yield from (f"{path}.{name} = None", f"{path}.{name} = {new}")
+            kind = "parameter" if name in own["parameter"] else "buffer"
+            yield from (f"{path}.{name} = None", f"{path}.{name} = {new[kind]}")
         elif deed == "of another kind" and (names := [n for n in _BUFFERS if hasattr(module, n)]):
             yield f"{path}.{pick(names)} = nn.Parameter({value})"
         elif deed == "delete" and (names := own["parameter"] + own["buffer"] + own["module"]):

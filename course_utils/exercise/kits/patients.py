@@ -5,9 +5,6 @@ model; `examine` compares what a detector finds with what is there; `left_alone`
 changed. `SICK` holds the sick models of the lesson, and `table` runs detectors over them.
 """
 
-from __future__ import annotations
-
-import contextlib
 import random
 import textwrap
 import warnings
@@ -52,7 +49,7 @@ def examine(name: str, find: Detector, models: Mapping[str, tuple[str, Collectio
         for label, (code, there) in models.items():
             with rows.of(f"“{label}”"):
                 t = expect.given(code, **{name: find})
-                with _quiet():
+                with warnings.catch_warnings(action="ignore"):  # of torch's, that some faults come with
                     came = t.call(f"{name}(model, batch, loss_fn)")
                 _expect_found(came, there, label)
 
@@ -69,20 +66,11 @@ def _expect_found(came: Any, there: Collection[str], label: str) -> None:
             missing.remove(found)
     parts = {"Not found": missing, "Found without reason": more, "Found twice": sorted(twice)}
     told = [f"{what}: {', '.join(f'`{one}`' for one in ones)}." for what, ones in parts.items() if ones]
-    wanted = f"`{list(there)}`, in any order" if len(there) > 1 else f"`{list(there)}`"
-    expected = f"expected: {wanted}" if there else "expected: `[]`, for this model is healthy"
+    more = ", in any order" if len(there) > 1 else ""
+    expected = f"`{list(there)}`{more}" if there else "`[]`, for this model is healthy"
     if told:
-        lines = [f"in “{label}” the result is {expect.show(came)}", expected]
+        lines = [f"in “{label}” the result is {expect.show(came)}", f"expected: {expected}"]
         raise expect.Mismatch(*lines, symptom=" ".join(told))
-    expect.looked()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the warnings of torch's that some of the faults come with."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # --- what a detector leaves alone ------------------------------------------------------------------
@@ -123,21 +111,21 @@ def left_alone(name: str, find: Detector) -> None:
             with rows.of(f"“{label}”"):
                 t = expect.given(code, **{name: find})
                 before, drawn = _state(t), (torch.get_rng_state(), random.getstate())
-                with _quiet():
+                with warnings.catch_warnings(action="ignore"):
                     first = t.call(f"{name}(model, batch, loss_fn)")
                 _expect_same_state(before, _state(t))
                 same = torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
                 expect.true(same, "the random state is another after the call", "expected: as before it")
                 expect.true(torch.is_grad_enabled(), "gradients are off after the call", "expected: on")
-                with _quiet():
+                with warnings.catch_warnings(action="ignore"):
                     again = t.call(f"{name}(model, batch, loss_fn)")
                 same = set(again) == set(first)
                 shown = f"the first call returns {expect.show(first)}, the second {expect.show(again)}"
                 expect.true(same, shown, "expected: the same again")
 
 
-def _state(t: expect.Given) -> dict[str, tuple[str, Any]]:
-    """All that can be changed in the model, the batch and the loss, by its place: (what it was, itself)."""
+def _state(t: expect.Given) -> dict[str, Any]:
+    """All that can be changed in the model, the batch and the loss, by its place."""
     found: dict[str, Any] = {}
     for root in ("model", "batch", "loss_fn"):
         for path, value in walk(getattr(t, root), root):
@@ -157,19 +145,15 @@ def _state(t: expect.Given) -> dict[str, tuple[str, Any]]:
 
 def _expect_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
     for path, was in before.items():
-        now = after.get(path, "gone")
+        now, place = after.get(path, "gone"), path
         if path.startswith("id("):
-            same = now is was
+            same, shown, place = now is was, "is another tensor", path[3:-1]
         elif isinstance(was, Tensor) and isinstance(now, Tensor):
-            same = was.shape == now.shape and bool(torch.equal(was, now))
+            same, shown = torch.equal(was, now), "has other elements"
         else:
             same = type(now) is type(was) and now == was
-        tensors = isinstance(was, Tensor) and isinstance(now, Tensor)
-        shown = "is another tensor after the call" if path.startswith("id(") else ""
-        shown = shown or ("has other elements after the call" if tensors else "")
-        shown = shown or f"was {expect.show(was)} and is {expect.show(now)} after the call"
-        place = path[3:-1] if path.startswith("id(") else path
-        expect.true(same, f"`{place}` {shown}", "expected: as before the call")
+            shown = f"was {expect.show(was)} and is {expect.show(now)}"
+        expect.true(same, f"`{place}` {shown} after the call", "expected: as before the call")
     new = [path for path in after if path not in before]
     expect.true(not new, f"`{''.join(new[:1])}` is new after the call", "expected: as before the call")
 
@@ -182,19 +166,16 @@ def walk(value: Any, path: str, seen: dict[int, Any] | None = None) -> Iterator[
         return
     seen[id(value)] = value
     yield path, value
+    inside: Any = []
     if isinstance(value, nn.Module):
         for key, inner in vars(value).items():
-            if key in ("_parameters", "_buffers", "_modules"):
-                for name, one in inner.items():
-                    yield from walk(one, f"{path}.{name}", seen)
-            else:
-                yield from walk(inner, f"{path}.{key}", seen)
+            inside += inner.items() if key in ("_parameters", "_buffers", "_modules") else [(key, inner)]
     elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from walk(inner, f"{path}.{key}", seen)
+        inside = value.items()
     elif isinstance(value, (list, tuple)):
-        for number, inner in enumerate(value):
-            yield from walk(inner, f"{path}.{number}", seen)
+        inside = enumerate(value)
+    for key, inner in inside:
+        yield from walk(inner, f"{path}.{key}", seen)
 
 
 # --- the sick models of the lesson -----------------------------------------------------------------
@@ -209,61 +190,47 @@ class Patient:
     def make(self) -> tuple[nn.Module, tuple[Tensor, Tensor], Callable[..., Tensor]]:
         """A new one, for `doctor(*patient.make())`."""
         with torch.random.fork_rng():
-            names: dict[str, Any] = {"__name__": "patient", "torch": torch, "nn": nn}
-            names["F"] = nn.functional
+            names = {"__name__": "patient", "torch": torch, "nn": nn, "F": nn.functional}
             exec(compile(self.code, "<patient>", "exec"), names)
         return names["model"], names["batch"], names["loss_fn"]
 
 
 _HALVES = "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)"
+_RELU = "return self.head(torch.relu(self.body(x)))"
 
-SICK = {
-    "list_of_layers": Patient(
-        net(
-            "self.layers, self.head = [nn.Linear(4, 4), nn.ReLU()], nn.Linear(4, 1)",
-            "for layer in self.layers:\n    x = layer(x)\nreturn self.head(x)",
-        )
+_CODE = {
+    "list_of_layers": net(
+        "self.layers, self.head = [nn.Linear(4, 4), nn.ReLU()], nn.Linear(4, 1)",
+        "for layer in self.layers:\n    x = layer(x)\nreturn self.head(x)",
     ),
-    "forgotten_eval": Patient(net(_HALVES, "return self.head(F.dropout(self.body(x)))")),
-    "thawed_batch_norm": Patient(
-        net(
-            "self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).requires_grad_(False)\n"
-            "self.head = nn.Linear(4, 1)",
-            "return self.head(self.body(x))",
-        )
+    "forgotten_eval": net(_HALVES, "return self.head(F.dropout(self.body(x)))"),
+    "thawed_batch_norm": net(
+        "self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).requires_grad_(False)\n"
+        "self.head = nn.Linear(4, 1)",
+        "return self.head(self.body(x))",
     ),
-    "cut_graph": Patient(net(_HALVES, "h = torch.tensor(self.body(x).tolist())\nreturn self.head(h)")),
-    "dead_relus": Patient(
-        net(
-            f"{_HALVES}\nnn.init.constant_(self.body.bias, -100.0)",
-            "return self.head(torch.relu(self.body(x)))",
-        )
+    "cut_graph": net(_HALVES, "h = torch.tensor(self.body(x).tolist())\nreturn self.head(h)"),
+    "dead_relus": net(f"{_HALVES}\nnn.init.constant_(self.body.bias, -100.0)", _RELU),
+    "carried_state": net(
+        f"{_HALVES}\nself.state = torch.zeros(6, 4)",
+        "self.state = torch.tanh(self.body(x) + self.state)\nreturn self.head(self.state)",
     ),
-    "carried_state": Patient(
-        net(
-            f"{_HALVES}\nself.state = torch.zeros(6, 4)",
-            "self.state = torch.tanh(self.body(x) + self.state)\nreturn self.head(self.state)",
-        )
+    "hoarded_predictions": net(
+        f"{_HALVES}\nself.predictions = []",
+        "out = self.head(self.body(x))\nself.predictions.append(out)\nreturn out",
     ),
-    "hoarded_predictions": Patient(
-        net(
-            f"{_HALVES}\nself.predictions = []",
-            "out = self.head(self.body(x))\nself.predictions.append(out)\nreturn out",
-        )
-    ),
-    "broadcast_loss": Patient(net(_HALVES, "return self.head(torch.relu(self.body(x)))", y="torch.randn(6)")),
-    "double_softmax": Patient(
-        net(
-            "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)",
-            "return self.head(torch.relu(self.body(x))).softmax(-1)",
-            y="torch.arange(6) % 3",
-            loss="F.cross_entropy",
-        )
+    "broadcast_loss": net(_HALVES, _RELU, y="torch.randn(6)"),
+    "double_softmax": net(
+        "self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)",
+        f"{_RELU}.softmax(-1)",
+        y="torch.arange(6) % 3",
+        loss="F.cross_entropy",
     ),
 }
+SICK = {name: Patient(code) for name, code in _CODE.items()}
 
 
-def table(detectors: Collection[Detector], sick: Mapping[str, Patient] | None = None) -> str:
+def table(detectors: Collection[Detector]) -> str:
     """Bug by detector: how many faults each of the detectors finds in each of the sick models.
 
     A dot: it finds none. `?`: it is not written yet. `error`: it raised something.
@@ -274,10 +241,9 @@ def table(detectors: Collection[Detector], sick: Mapping[str, Patient] | None = 
             f"table() takes a list of functions, such as [find_graph_leaks], not {detectors!r:.60}"
         )
     heads = [getattr(one, "__name__", "?").removeprefix("find_").split("_")[0] for one in detectors]
-    sick = SICK if sick is None else sick
-    first = max(map(len, sick), default=0)
+    first = max(map(len, SICK))
     lines = ["  ".join([" " * first, *heads])]
-    for bug, patient in sick.items():
+    for bug, patient in SICK.items():
         cells = [_cell(one, patient).center(len(head)) for one, head in zip(detectors, heads, strict=True)]
         lines.append("  ".join([bug.ljust(first), *cells]).rstrip())
     return "\n".join(lines)
@@ -285,7 +251,7 @@ def table(detectors: Collection[Detector], sick: Mapping[str, Patient] | None = 
 
 def _cell(detector: Detector, patient: Patient) -> str:
     try:
-        with _quiet():
+        with warnings.catch_warnings(action="ignore"):
             found = detector(*patient.make())
         return str(len(found)) if found else "·"
     except NotImplementedError:

@@ -1,8 +1,6 @@
 """What exercises on ranks look at: whether messages were waited for, and gradients against those of a single
 process."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from course_utils import measure
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
-from course_utils.measure.traffic import Call, FunctionalCollectives
+from course_utils.measure.traffic import Call
 
 
 def given(setup: str, **names: Any) -> expect.Given:
@@ -38,19 +36,16 @@ def all_through(
     What was begun and not waited for is a mismatch: what such a call gives would be chance. A message that
     nobody keeps may get lost; here each is kept until it has arrived.
     """
-    with FunctionalCollectives() as functional, measure.traffic() as seen:
+    with measure.traffic() as seen:
         (watch if watch is not None else []).append(seen)
         result = t.call(call)
         calls, order = list(seen.calls), set(seen.order)
         dist.barrier()
-    waited = functional.numbers | {i for i in range(len(calls)) if {"wait", f"wait {i}"} & order}
-    left = [one.name for i, one in enumerate(calls) if i not in waited]
-    expect.true(
-        not left,
-        f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}; the first of the rest "
-        f"is `{left[0] if left else ''}`",
-        "expected: it has waited for each by the end of the call",
-    )
+    waited = [one.functional or bool({"wait", f"wait {i}"} & order) for i, one in enumerate(calls)]
+    left = [one.name for one, done in zip(calls, waited, strict=True) if not done]
+    told = f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}"
+    told += f"; the first of the rest is `{''.join(left[:1])}`"
+    expect.true(not left, told, "expected: it has waited for each by the end of the call")
     return result, calls
 
 
@@ -80,24 +75,18 @@ def expect_gradients(
                 if whole[name] is None:
                     expect.true(grad is None, f"{what} is {expect.show(grad)}", "expected: None")
                     continue
-                expect.equal(
-                    grad,
-                    whole[name],
-                    what=what,
-                    rtol=1e-4,
-                    atol=1e-6,
-                    like={"what this rank alone computed": alone[name]},
-                    factors={"the number of ranks": dist.get_world_size()},
-                )
+                like = {"what this rank alone computed": alone[name]}
+                factors = {"the number of ranks": dist.get_world_size()}
+                near = {"rtol": 1e-4, "atol": 1e-6}
+                expect.equal(grad, whole[name], what=what, like=like, factors=factors, **near)
 
 
 def without_torchs_own(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The reader's wrapper of a module, which must not be made of `DistributedDataParallel`."""
 
     def refused(*args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "DistributedDataParallel is the one thing not to use here: write hooks of your own"
-        )
+        told = "DistributedDataParallel is the one thing not to use here: write hooks of your own"
+        raise RuntimeError(told)
 
     @functools.wraps(wrapper, updated=())
     def made(*args: Any) -> Any:

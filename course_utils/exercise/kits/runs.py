@@ -1,8 +1,6 @@
 """What repairs of training runs share: data made on the spot, a recorded run of the answer, the band in which
 healthy runs end, and what a repair leaves as it is."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re
@@ -21,8 +19,7 @@ from course_utils.measure.training import Forward, Layer, Run, Step, record_run
 SEEDS = (0, 1, 2)
 LossFn = Callable[[Any, Tensor], Tensor]
 LossOf = Callable[[nn.Module], Tensor]
-NORMS = (nn.modules.batchnorm._BatchNorm,)
-DROPOUTS = (nn.modules.dropout._DropoutNd,)
+_MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 # --- data ----------------------------------------------------------------------------------------------
@@ -388,9 +385,9 @@ def scores(forward: Forward) -> Tensor:
     return next(x.output for x in reversed(forward.layers) if isinstance(x.module, kinds))
 
 
-def modes(forward: Forward, kinds: tuple[type, ...] = NORMS + DROPOUTS) -> dict[str, bool]:
+def modes(forward: Forward) -> dict[str, bool]:
     """`training` of the layers whose mode matters, as they ran: `{"`Dropout(p=0.5)`": True}`."""
-    return {said(x.module): x.training for x in forward.layers if isinstance(x.module, kinds)}
+    return {said(x.module): x.training for x in forward.layers if isinstance(x.module, _MODAL)}
 
 
 def names_of(model: nn.Module) -> dict[int, str]:

@@ -3,8 +3,6 @@
 A file holds `{"step": ..., "parts": {name: state dict}, "rng": {"torch": ..., "numpy": ..., "python": ...}}`.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -104,11 +102,7 @@ def moved(before: dict[str, Any]) -> list[str]:
 
 
 def in_process(
-    job: Callable[[], Any],
-    *,
-    at_byte: int | None = None,
-    at_name: int | None = None,
-    disk: str | None = None,
+    job: Callable[[], Any], *, at_byte: int | None = None, at_name: int | None = None, disk: str | None = None
 ) -> Any:
     """What `job` returns in a process of its own, through JSON; "killed" where that was.
 

@@ -5,8 +5,6 @@ An answer has four columns: the number of the request, then the numbers of the r
 is this file.
 """
 
-from __future__ import annotations
-
 import array
 import fcntl
 import os

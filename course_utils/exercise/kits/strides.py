@@ -1,14 +1,11 @@
 """Exercises whose answer computes with strides: cases with what torch says of them, how strides that came are
-judged, and whether an answer worked it out by itself.
-"""
-
-from __future__ import annotations
+judged, and whether an answer worked it out by itself."""
 
 import math
 import operator
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -42,7 +39,7 @@ def cases(
 class _Wanted(tuple):
     """Strides, with the shape that they belong to: along a size of 1 any number is right."""
 
-    def __new__(cls, strides: Shape, shape: Shape) -> _Wanted:
+    def __new__(cls, strides: Shape, shape: Shape) -> Self:
         made = super().__new__(cls, strides)
         made.shape = shape
         return made
@@ -76,9 +73,8 @@ def shapes(number: int, dims: int) -> list[Shape]:
     """All shapes of one to `dims` dimensions that hold so many elements."""
     if dims == 1:
         return [(number,)]
-    longest = [
-        (n, *rest) for n in range(1, number + 1) if number % n == 0 for rest in shapes(number // n, dims - 1)
-    ]
+    first = [n for n in range(1, number + 1) if number % n == 0]
+    longest = [(n, *rest) for n in first for rest in shapes(number // n, dims - 1)]
     return list(dict.fromkeys(shapes(number, dims - 1) + longest))
 
 
@@ -89,8 +85,7 @@ def contiguous(size: Shape, stride: Shape) -> bool:
 
 def ends(size: Shape, stride: Shape | None = None) -> set[int]:
     """After how many elements, counted from the right, one dimension ends and the next begins; with `stride`,
-    only where that one does not follow.
-    """
+    only where that one does not follow."""
     dims = [(n, None if stride is None else stride[i]) for i, n in enumerate(size) if n != 1][::-1]
     found, count = set(), 1
     for (n, step), (_, outer) in zip(dims, [*dims[1:], (1, 0)], strict=False):
@@ -102,8 +97,7 @@ def ends(size: Shape, stride: Shape | None = None) -> set[int]:
 
 def plain_python(call: Callable[[], Any], *, ask: Iterable[str] = ()) -> None:
     """While `call` runs, nothing of torch's or NumPy's does, and no tensor is asked for anything but `ask`,
-    names of its methods. (Its attributes, such as `shape`, may be read.)
-    """
+    names of its methods. (Its attributes, such as `shape`, may be read.)"""
     with measure.operators() as ran:
         call()
     if ran.calls:
