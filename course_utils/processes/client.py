@@ -63,8 +63,7 @@ class Server:
         self.owner = os.getpid()
         self.control, theirs = socket.socketpair()
         self.mark = secrets.token_hex(8)
-        # Workers asked for and not yet known to be gone.
-        self.outstanding = 0
+        self.outstanding = 0  # workers asked for and not yet known to be gone
         self._lock = threading.Lock()
         self._epitaph = ""
         root = str(Path(__file__).parent.parent.parent)
@@ -80,16 +79,10 @@ class Server:
             "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
         }
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            command, passed = [sys.executable, "-P", "-c", code], [theirs.fileno()]
+            options = {"env": environment, "cwd": "/", "start_new_session": True, **quiet}
+            self.process = subprocess.Popen(command, pass_fds=passed, **options)
 
     @property
     def usable(self) -> bool:
@@ -160,18 +153,15 @@ def server() -> Server:
 
 def ask(request: dict[str, Any], descriptors: list[int]) -> Server:
     """Asks for a worker; a server that has been killed is replaced."""
-    for attempt in range(2):
+    for _ in range(2):
         asked = server()
         try:
             asked.ask(request, descriptors)
+            return asked
         except OSError:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 asked.process.wait(5)
-            if attempt:
-                raise WorkersError(asked.epitaph()) from None
-        else:
-            return asked
-    raise AssertionError("unreachable")
+    raise WorkersError(asked.epitaph())
 
 
 def _forget_parent() -> None:

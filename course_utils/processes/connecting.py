@@ -31,12 +31,7 @@ class Connection:
                 os.set_blocking(fd, False)
             self.calls.setblocking(False)
             self.status.setblocking(False)
-            request = {
-                "token": token.hex(),
-                "memory": memory,
-                "processes": processes,
-                "preload": preload,
-            }
+            request = {"token": token.hex(), "memory": memory, "processes": processes, "preload": preload}
             self.server = client.ask(request, [*ends, *hand_over])
         except BaseException:
             self.close()
@@ -49,10 +44,9 @@ class Connection:
         """Closes this process's ends. May be repeated."""
         for end in (self.calls, self.status):
             end.close()
-        for name in ("output_fd", "dump_fd"):
-            fd = getattr(self, name)
+        pipes, self.output_fd, self.dump_fd = (self.output_fd, self.dump_fd), -1, -1
+        for fd in pipes:
             if fd >= 0:
-                setattr(self, name, -1)
                 os.close(fd)
 
 

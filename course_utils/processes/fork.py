@@ -39,7 +39,7 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     os.close(say_done)
     # Whoever asks this process where it is means the fork.
     faulthandler.unregister(signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, lambda *_: _pass_on(pid))
+    signal.signal(signal.SIGUSR1, lambda *_: tree.signal_all([pid], signal.SIGUSR1))
     _end(before)
     code = 0 if _is_done(done, pid) else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.close(done)
@@ -61,13 +61,7 @@ def _is_done(done: int, pid: int) -> bool:
         os.close(ended)
 
 
-def _pass_on(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGUSR1)
-
-
 def _below(fork: int) -> list[int]:
-    """What was started below this process, by this fork where orphans don't become our children."""
     return tree.children(os.getpid()) if worker_process.LINUX else tree.in_sessions({fork})
 
 

@@ -67,8 +67,8 @@ def ranks(
     `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could be
     started.
     """
-    how = {"plain": plain, "gpus": gpus}
-    return once_more(lambda: attempt(function, world_size, args, deadline, preload, **how)[0])
+    given = function, world_size, args, deadline, preload
+    return once_more(lambda: attempt(*given, plain=plain, gpus=gpus)[0])
 
 
 def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
@@ -100,8 +100,8 @@ def attempt(
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
             for rank in range(world_size):
-                hand_over = (listening.fileno(),) if rank == 0 else ()
-                hand_over += tuple(log.fileno() for log in logs[rank : rank + 1])
+                handed = [listening] * (rank == 0) + list(logs[rank : rank + 1])
+                hand_over = [one.fileno() for one in handed]
                 workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
         backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
         for rank, worker in enumerate(workers):
@@ -144,22 +144,17 @@ def _describe_one(rank: int, result: Result, kind: int) -> list[str]:
     if kind == CUT_OFF:
         frame = result.error.frame
         return [f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else "")]
-    lines = [f"rank {rank} {line}" if i == 0 else f"    {line}" for i, line in enumerate(_lines(result))]
+    first, *more = result.describe().splitlines() or [""]
+    lines = [f"rank {rank} {first}", *(f"    {line}" for line in more)]
     if kind == _RAISED and (frame := result.error.frame):
         lines.append(f"    at {place(frame)}, in {frame.function}")
     return lines
 
 
-def _lines(result: Result) -> list[str]:
-    return result.describe().splitlines() or [""]
-
-
 def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:
     """What became of each, and when those were ended that had not ended (infinite: none was)."""
     results: dict[int, Result] = {}
-    stopped = math.inf
-    stillness = _Stillness()
-    patience = deadline
+    stopped, stillness, patience = math.inf, _Stillness(), deadline
     while True:
         busy = [worker for worker in workers if not worker.done]
         attend(busy, min([LOOK_EVERY, *(worker.left(patience) for worker in busy)]))
@@ -189,9 +184,7 @@ class _Stillness:
 
     def __init__(self) -> None:
         self._before: Any = None
-        self._spent = 0.0
-        self._looks = 0
-        self._last = time.monotonic()
+        self._spent, self._looks, self._last = 0.0, 0, time.monotonic()
 
     def look(self, workers: list[Worker], waiting: dict[int, Worker]) -> bool:
         """True once enough looks in a row have found the same."""

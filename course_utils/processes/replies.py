@@ -42,7 +42,11 @@ class Replies:
             payload = bytes(self._in[transport.HEADER_BYTES : transport.HEADER_BYTES + length])
             del self._in[: transport.HEADER_BYTES + length]
             if kind == transport.RESULT:
-                self.outcome = _read_result(payload)
+                line, _, content = payload.partition(b"\n")
+                ended = json.loads(line)
+                if ended["state"] == "raised":
+                    ended["error"] = Raised.of_plain(ended["error"])
+                self.outcome = ended, content
                 continue
             self.begun = time.monotonic()
             if kind == transport.PART:
@@ -50,11 +54,3 @@ class Replies:
                 if self._told_bytes > MOST_TOLD:
                     raise transport.GarbledError
                 self.told.append(json.loads(payload))
-
-
-def _read_result(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    line, _, content = payload.partition(b"\n")
-    ended = json.loads(line)
-    if ended["state"] == "raised":
-        ended["error"] = Raised.of_plain(ended["error"])
-    return ended, content

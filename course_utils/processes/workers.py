@@ -12,7 +12,6 @@ import pickle
 import secrets
 import shutil
 import signal
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -81,15 +80,13 @@ class Worker:
         self._gone = False
         self._fresh = True
         self._closed = False
-        self._lock = threading.Lock()
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
         self._status_in = bytearray()
         self._replies = Replies(self._token)
         self._busy = False
         self._lost: float | None = None
         self._output = Output(None)
-        asked = self.memory, self.processes, tuple(preload), tuple(hand_over)
-        self._to = Connection(self._token, *asked)
+        self._to = Connection(self._token, self.memory, processes, tuple(preload), tuple(hand_over))
         _all_workers.add(self)
 
     def __enter__(self) -> Worker:
@@ -131,16 +128,15 @@ class Worker:
         "died" the process and everything it had started are gone. Raises `CannotSendError` when the function
         or an argument cannot be sent there, `WorkersError` after `close`.
         """
-        with self._lock:
-            self.begin(function, *args, on_output=on_output, plain=plain)
-            try:
-                while not attend([self], self.left(deadline)):
-                    if self.left(deadline) <= 0:
-                        return self.give_up(self.position(), f"deadline of {deadline:g} s")
-                return self.finish()
-            except BaseException:  # an interrupt, or `on_output` raised
-                self.close()
-                raise
+        self.begin(function, *args, on_output=on_output, plain=plain)
+        try:
+            while not attend([self], self.left(deadline)):
+                if self.left(deadline) <= 0:
+                    return self.give_up(self.position(), f"deadline of {deadline:g} s")
+            return self.finish()
+        except BaseException:  # an interrupt, or `on_output` raised
+            self.close()
+            raise
 
     # What follows is for waiting on several workers at once.
 
@@ -200,33 +196,34 @@ class Worker:
 
     def finish(self) -> Result:
         """The result of a call that has ended."""
-        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
-        self._output.drain(self._to.output_fd)
+        result = self._result()
         if self._replies.outcome is None:
             self.close()
             if self._pid is None:
                 raise self._failure or NeverStartedError(self.how)
-            return self._result("died", seconds, how=self.how or "it ended without a result")
+            result.state, result.how = "died", self.how or "it ended without a result"
+            return result
         ended, content = self._replies.outcome
-        if ended["state"] == "raised":
-            how = f"memory limit of {gigabytes(self.memory)}" if ended["of_memory"] is True else ""
-            return self._result("raised", seconds, error=ended["error"], how=how)
-        if self._plain:
-            return self._result("returned", seconds)
-        try:
-            transport.install_sources(ended["sources"])
-            value = transport.loads(content)
-        except Exception as error:
-            what = f"its result could not be read: {type(error).__name__}: {error}"
-            return self._result("raised", seconds, error=Raised(type(error).__name__, what, text=what))
-        return self._result("returned", seconds, value=value)
+        result.state = ended["state"]
+        if result.state == "raised":
+            result.error = ended["error"]
+            result.how = f"memory limit of {gigabytes(self.memory)}" if ended["of_memory"] is True else ""
+        elif not self._plain:
+            try:
+                transport.install_sources(ended["sources"])
+                result.value = transport.loads(content)
+            except Exception as error:
+                name = type(error).__name__
+                what = f"its result could not be read: {name}: {error}"
+                result.state, result.error = "raised", Raised(name, what, text=what)
+        return result
 
     def give_up(self, position: Position | None, how: str) -> Result:
         """Ends a call that takes too long, and the process with it. `position`: where it was; `how`: why."""
-        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
-        self._output.drain(self._to.output_fd)
+        result = self._result()
         self.close()
-        return self._result("timed out", seconds, position=position, how=how)
+        result.state, result.position, result.how = "timed out", position, how
+        return result
 
     def position(self, attempts: int = 3) -> Position | None:
         """Where the process is now; None where it does not say."""
@@ -248,21 +245,6 @@ class Worker:
     def close(self) -> None:
         """Kills the process and everything it has started; returns when they are gone. May be repeated."""
         close_all([self])
-
-    def _ask_to_close(self) -> None:
-        self._closed = True
-        self._busy = False
-        with contextlib.suppress(OSError):
-            self._to.status.send(b"close\n")
-
-    def _await_end(self) -> None:
-        patience = time.monotonic() + START_SECONDS
-        try:
-            while not self._gone and time.monotonic() < patience:
-                wait([self._to.status], 1.0)
-                self._read_status()
-        finally:
-            self._drop()
 
     def _descriptors(self) -> list[Any]:
         streams: list[Any] = [self._to.status]
@@ -328,15 +310,11 @@ class Worker:
         elif what == "limit":
             of_memory = f"memory limit of {gigabytes(self.memory)}"
             self.how = of_memory if detail == "memory" else f"process limit of {self.processes}"
-        elif what == "gone":
-            self._end_of_life()
-        elif what == "failed":
-            self._failure = WorkersError(f"no process could be started: {detail}")
-            self._end_of_life()
-
-    def _end_of_life(self) -> None:
-        self._gone = True
-        self._to.server.outstanding -= 1
+        elif what in ("gone", "failed"):
+            if what == "failed":
+                self._failure = WorkersError(f"no process could be started: {detail}")
+            self._gone = True
+            self._to.server.outstanding -= 1
 
     def _settle(self) -> None:
         """Decides whether a process that no longer answers has died."""
@@ -351,9 +329,12 @@ class Worker:
             pass
         self._busy = False
 
-    def _result(self, state: str, seconds: float, **known: Any) -> Result:
+    def _result(self) -> Result:
+        """A result that holds what has come until now."""
+        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
+        self._output.drain(self._to.output_fd)
         text, cut = self._output.text()
-        return Result(state, seconds=seconds, told=self._replies.told, output=text, output_cut=cut, **known)
+        return Result("", seconds=seconds, told=self._replies.told, output=text, output_cut=cut)
 
     def _drop(self) -> None:
         self._closed = True
@@ -381,9 +362,17 @@ def close_all(workers: Sequence[Worker]) -> None:
     """Closes several workers at once."""
     open_ones = [worker for worker in workers if not worker._closed]
     for worker in open_ones:
-        worker._ask_to_close()
+        worker._closed, worker._busy = True, False
+        with contextlib.suppress(OSError):
+            worker._to.status.send(b"close\n")
     for worker in open_ones:
-        worker._await_end()
+        patience = time.monotonic() + START_SECONDS
+        try:
+            while not worker._gone and time.monotonic() < patience:
+                wait([worker._to.status], 1.0)
+                worker._read_status()
+        finally:
+            worker._drop()
 
 
 _all_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
