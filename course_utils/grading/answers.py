@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +53,9 @@ class Submission:
         self._binders: dict[str, list[Unit]] = {}
         self._changers: dict[str, list[Unit]] = {}
         for unit in self.units:
-            for name in unit.binds:
-                self._binders.setdefault(name, []).append(unit)
-            for name in unit.changes:
-                self._changers.setdefault(name, []).append(unit)
+            for table, names in ((self._binders, unit.binds), (self._changers, unit.changes)):
+                for name in names:
+                    table.setdefault(name, []).append(unit)
 
     @property
     def names(self) -> set[str]:
@@ -224,28 +223,13 @@ class _Selection:
         return found
 
     def _in_order(self) -> list[Unit]:
-        order: list[Unit] = []
-        placed: set[Unit] = set()
+        in_notebook = attrgetter("position")
+        if not self.moved_up:
+            return sorted(self.taken, key=in_notebook)
+        import networkx  # 50 ms: only where cells were moved
 
-        def before(unit: Unit) -> Iterator[Unit]:
-            return iter(sorted(self.moved_up.get(unit.position, ()), key=_position))
-
-        # Without recursion: a notebook may be written from its end to its beginning.
-        waiting: list[tuple[Unit, Iterator[Unit]]] = []
-        for first in sorted(self.taken, key=_position):
-            if first not in placed:
-                placed.add(first)
-                waiting.append((first, before(first)))
-            while waiting:
-                unit, earlier = waiting[-1]
-                needed = next((one for one in earlier if one not in placed), None)
-                if needed is None:
-                    order.append(waiting.pop()[0])
-                else:
-                    placed.add(needed)
-                    waiting.append((needed, before(needed)))
-        return order
-
-
-def _position(unit: Unit) -> int:
-    return unit.position
+        after = networkx.DiGraph()  # leads from each unit to those that have to come before it
+        for unit in sorted(self.taken, key=in_notebook):
+            above = sorted(self.moved_up.get(unit.position, ()), key=in_notebook)
+            after.add_edges_from([("all", unit), *((unit, one) for one in above)])
+        return [unit for unit in networkx.dfs_postorder_nodes(after, "all") if unit != "all"]

@@ -18,20 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from course_utils.exercise import Check, expect
-from course_utils.exercise.states import (
-    COULD_NOT_CHECK,
-    DIED,
-    PASSED,
-    RAISED,
-    STATES,
-    TIMED_OUT,
-    WRONG,
-)
+from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
 from course_utils.grading.clean_room import Room, clean_room
 from course_utils.processes import memory_limit, stacks
 
@@ -63,8 +55,8 @@ class Outcome:
 
     `message` is what the reader is told, line by line, code in backticks; `symptom`, a true sentence about
     the answer, where one is known. `device` is None for a check that does not ask for one. `looks`: how often
-    it looked at something. `disturbed`: the answer changed what decides
-    checks. `error` is the live exception, in the process where it was raised.
+    it looked at something. `disturbed`: the answer changed what decides checks. `error` is the live
+    exception, in the process where it was raised.
     """
 
     check: str
@@ -112,12 +104,6 @@ def limited(lines: Sequence[str]) -> list[str]:
     return [*cut, "…"] if len(lines) > MOST_LINES else cut
 
 
-class Recipe(Protocol):
-    """An answer that has to be made first, from the cells of a notebook."""
-
-    def make(self) -> Any: ...
-
-
 def run(
     check: Check,
     answer: Any,
@@ -125,7 +111,7 @@ def run(
     deadline: float | None = None,
     shared: bool = True,
 ) -> Outcome:
-    """Runs the check in a clean room. `answer` is the object itself or a `Recipe`.
+    """Runs the check in a clean room. `answer` is the object itself, or has a method `make` that makes it.
 
     Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline`
     (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does. `shared`:
@@ -173,11 +159,10 @@ def _by_the_answer(error: BaseException, check: Check) -> bool:
     answer is wrong, or that it could not be checked. A check that the answer calls back is the check."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = check.function.__code__.co_filename
-    own = (i for i, file in enumerate(files) if file != ours and stacks.is_readers(file))
-    last = max(own, default=None)
-    if last is None:
-        return False
-    return last == len(files) - 1 or Path(expect.__file__).parent in Path(files[last + 1]).parents
+    last = max((i for i, file in enumerate(files) if file != ours and stacks.is_readers(file)), default=None)
+    if last is None or last == len(files) - 1:
+        return last is not None
+    return Path(expect.__file__).parent in Path(files[last + 1]).parents
 
 
 def _put_back(disturbed: list[str]) -> str:
@@ -193,17 +178,15 @@ def _put_back(disturbed: list[str]) -> str:
 @contextlib.contextmanager
 def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
     """What a check takes beside the answer, by name; a folder for it is gone afterwards."""
-    found: dict[str, Any] = {}
+    found = {
+        "rank": place.rank,
+        "world_size": place.world_size,
+        "device": torch.device(place.device or "cpu"),
+    }
     with contextlib.ExitStack() as stack:
-        if "device" in check.wants:
-            found["device"] = torch.device(place.device or "cpu")
         if "tmp_path" in check.wants:
             found["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="course-")))
-        if "rank" in check.wants:
-            found["rank"] = place.rank
-        if "world_size" in check.wants:
-            found["world_size"] = place.world_size
-        yield found
+        yield {name: value for name, value in found.items() if name in check.wants}
 
 
 @contextlib.contextmanager
@@ -251,9 +234,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _own_names(check: Check, room: Room) -> Iterator[None]:
     """What the check calls by name stays what it is: an answer can reach its caller's names."""
     names = check.function.__globals__
-    before = {
-        name: value for name, value in names.items() if callable(value) or isinstance(value, ModuleType)
-    }
+    before = {n: value for n, value in names.items() if callable(value) or isinstance(value, ModuleType)}
     code = check.function.__code__
     try:
         yield
@@ -272,14 +253,12 @@ def _memory_ceiling(deadline: float | None) -> Iterator[None]:
 
     Where `deadline` is None a worker runs this, and whoever started it watches its memory.
     """
-    if deadline is None:
-        yield
-        return
-    before = memory_limit.set_limit(MEMORY_CEILING)
+    before = None if deadline is None else memory_limit.set_limit(MEMORY_CEILING)
     try:
         yield
     finally:
-        memory_limit.put_back(before)
+        if before is not None:
+            memory_limit.put_back(before)
 
 
 # --- what was raised, and where ---------------------------------------------------------------------
@@ -344,15 +323,11 @@ def steady(text: str) -> str:
 
 def keep_for_debugger(error: BaseException, check: Check) -> None:
     """Leaves the exception where `%debug` looks for it, from the reader's first frame inwards."""
-    tb = error.__traceback__
     foreign = (check.function.__code__.co_filename, "<given>")
-    while tb is not None:
-        file = tb.tb_frame.f_code.co_filename
-        if stacks.is_readers(file) and file not in foreign:
-            break
+    tb = error.__traceback__
+    while tb and ((file := tb.tb_frame.f_code.co_filename) in foreign or not stacks.is_readers(file)):
         tb = tb.tb_next
-    # Where no frame is the reader's, all of it is kept: better too much than nothing to look at.
-    tb = tb or error.__traceback__
+    tb = tb or error.__traceback__  # no frame is the reader's: better too much than nothing to look at
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(tb), tb
     if sys.version_info >= (3, 12):
         sys.last_exc = sys.last_value

@@ -93,7 +93,7 @@ def _process_state() -> Iterator[None]:
     collecting, recursion = gc.isenabled(), sys.getrecursionlimit()
     streams = sys.stdout, sys.stderr
     handlers = _signal_handlers()
-    hooks = sys.settrace, sys.gettrace(), sys.getprofile()
+    tracing, profiling = sys.gettrace(), sys.getprofile()
     try:
         with warnings.catch_warnings():
             # A warning is shown once per place by default: a second run would print less.
@@ -107,10 +107,10 @@ def _process_state() -> Iterator[None]:
         for number, handler in handlers.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
-        if sys.gettrace() is not hooks[1]:
-            sys.settrace(hooks[1])
-        if sys.getprofile() is not hooks[2]:
-            sys.setprofile(hooks[2])
+        if sys.gettrace() is not tracing:
+            sys.settrace(tracing)
+        if sys.getprofile() is not profiling:
+            sys.setprofile(profiling)
         if _environment() != variables:
             os.environ.clear()
             os.environb.update(variables)
@@ -152,23 +152,25 @@ def _random_state() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _torch_state(room: Room) -> Iterator[None]:
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    settings = [  # what sets it, as it was, as it is inside
+        (torch.set_default_dtype, torch.get_default_dtype(), torch.float32),
+        # One thread: sums then have one order, so every run prints the same.
+        (torch.set_num_threads, torch.get_num_threads(), 1),
+        (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision(), "highest"),
+    ]
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    precision = torch.get_float32_matmul_precision()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     cudnn_names = ("enabled", "benchmark", "deterministic", "allow_tf32")
     cudnn = {name: getattr(torch.backends.cudnn, name) for name in cudnn_names}
     printing = vars(torch._tensor_str.PRINT_OPTS).copy()
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     try:
-        torch.set_default_dtype(torch.float32)
-        # One thread: sums then have one order, so every run prints the same.
-        torch.set_num_threads(1)
+        for set_to, _, inside in settings:
+            set_to(inside)
         # Only where it is needed: switching it imports the compiler, which takes seconds.
         if deterministic:
             torch.use_deterministic_algorithms(False)
-        torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False  # of 23 bits it would keep ten
         torch.autograd.set_detect_anomaly(False)
         torch.set_printoptions(profile="default", sci_mode=None)
@@ -181,11 +183,10 @@ def _torch_state(room: Room) -> Iterator[None]:
         ):
             yield
     finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
+        for set_to, before, _ in settings:
+            set_to(before)
         if torch.are_deterministic_algorithms_enabled() != deterministic:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.set_float32_matmul_precision(precision)
         torch.autograd.set_detect_anomaly(*anomaly)
         for name, value in cudnn.items():
             setattr(torch.backends.cudnn, name, value)

@@ -7,7 +7,7 @@ answer does to its process dies with it, and no answer's process is the child of
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,15 +67,18 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
     `on_done` is called with each when it and all before it are done. On an interrupt all that runs is ended.
     """
     imports = imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
-    pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="grading")
-    idle: list[Forks] = [Forks(imports) for _ in range(max(1, jobs))]
+    pool = ThreadPoolExecutor(max(1, jobs))
+    idle = [Forks(imports) for _ in range(max(1, jobs))]
     all_of_them = tuple(idle)
-    futures: list[Future[Graded]] = []
     graded: list[Graded] = []
     try:
-        futures += [pool.submit(_grade, one, idle) for one in submitted]
+        futures = [pool.submit(_grade, one, idle) for one in submitted]
         for future, one in zip(futures, submitted, strict=True):
-            graded.append(_result(future, one.path))
+            try:
+                graded.append(future.result())
+            except Exception as error:  # its trouble is its own, and costs no other its results
+                why = f"it could not be graded: {type(error).__name__}: {error}"
+                graded.append(Graded(one.path, why))
             on_done(graded[-1])
         return graded
     finally:
@@ -84,14 +87,6 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
         for forks in all_of_them:
             forks.stop()
         pool.shutdown()
-
-
-def _result(future: Future[Graded], path: Path) -> Graded:
-    """What came of a notebook; its trouble is its own, and costs no other its results."""
-    try:
-        return future.result()
-    except Exception as error:
-        return Graded(path, f"it could not be graded: {type(error).__name__}: {error}")
 
 
 def _grade(one: Submitted, idle: list[Forks]) -> Graded:

@@ -18,11 +18,8 @@ def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
     """
     if any(outcome.state == DIED for outcome in found):
         found = [_cut_off(outcome) for outcome in found]
-    for state in (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK):
-        if any(outcome.state == state for outcome in found):
-            break
-    else:
-        state = PASSED
+    order = (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK, PASSED)
+    state = min((outcome.state for outcome in found), key=order.index)
     message: list[str] = []
     if state != PASSED:
         # What is the same on several ranks is told once, and only what comes first in full.

@@ -43,10 +43,12 @@ class Recipe:
         Made once in a process: later calls return the same object. Raises what the pieces raise,
         `SyntaxError` where one is not Python, and `NameError` where they do not define the answer.
         """
-        if self.made:
+        if self.name in _made and _made[self.name][0] == self:
             return _made[self.name][1]
         _show_sources(self.pieces)
-        codes = [self._compiled(piece) for piece in self.pieces]
+        how = {"flags": self.flags, "dont_inherit": True}
+        lines_above = [(piece, "\n" * (piece.first_line - 1)) for piece in self.pieces]
+        codes = [compile(above + piece.source, piece.filename, "exec", **how) for piece, above in lines_above]
         module = types.ModuleType(f"answer_{snake_case(self.name)}")
         # Where `inspect.getsource` looks for a class: the cell that defines the answer comes last as a rule.
         module.__file__ = next((p.filename for p in reversed(self.pieces) if self._defines(p)), None)
@@ -61,11 +63,6 @@ class Recipe:
         return answer
 
     @property
-    def made(self) -> bool:
-        """Whether this process has made it already."""
-        return self.name in _made and _made[self.name][0] == self
-
-    @property
     def source(self) -> str:
         """The piece that defines the answer; no text where it is not a definition."""
         found = [piece.source for piece in self.pieces if self._defines(piece)]
@@ -78,10 +75,6 @@ class Recipe:
             if piece.filename == frame.file and 0 <= frame.line - piece.first_line < len(lines):
                 return replace(frame, source=lines[frame.line - piece.first_line].strip(), readers=True)
         return replace(frame, readers=False)
-
-    def _compiled(self, piece: Piece) -> types.CodeType:
-        text = "\n" * (piece.first_line - 1) + piece.source
-        return compile(text, piece.filename, "exec", flags=self.flags, dont_inherit=True)
 
     def _defines(self, piece: Piece) -> bool:
         return any(self.name in found for found in DEFINITION.findall(piece.source))
