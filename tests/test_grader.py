@@ -492,12 +492,6 @@ def test_a_folder_is_there_for_the_check_and_gone_afterwards():
     assert not folders[0].exists()
 
 
-def test_outcomes_are_told_as_they_come():
-    told = []
-    report = attempt.grade(an_exercise(*CHECKS), good, on_outcome=told.append)
-    assert told == report.outcomes
-
-
 def test_an_error_outside_the_readers_lines_is_placed():
     """Where the call itself raised, the example says so; else the line of the check that used the result."""
     code = "answer(torch.ones(2))"

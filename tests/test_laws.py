@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from course_utils.grading import attempt
-from course_utils.grading.report import as_text
 from course_utils.lessons import catalog
 from course_utils.proving import laws, texts
 from course_utils.proving.written import edited
@@ -168,11 +167,11 @@ def odd_session(tmp_path, monkeypatch):
 def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(label, tmp_path, monkeypatch):
     _, _, exercise, solution = _found(label)
     answers = [solution.reference, *(edited(solution, exercise, m) for m in solution.mistakes[:1])]
-    usual = [as_text(attempt.grade(exercise, answer)) for answer in answers]
+    usual = [str(attempt.grade(exercise, answer)) for answer in answers]
     with odd_session(tmp_path, monkeypatch) as now:
         before = now()
         for answer, report in zip(answers, usual, strict=True):
-            assert as_text(attempt.grade(exercise, answer)) == report
+            assert str(attempt.grade(exercise, answer)) == report
             after = now()
             assert [name for name in before if before[name] != after[name]] == []
 

@@ -178,11 +178,8 @@ def _put_back(disturbed: list[str]) -> str:
 @contextlib.contextmanager
 def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
     """What a check takes beside the answer, by name; a folder for it is gone afterwards."""
-    found = {
-        "rank": place.rank,
-        "world_size": place.world_size,
-        "device": torch.device(place.device or "cpu"),
-    }
+    device = torch.device(place.device or "cpu")
+    found = {"rank": place.rank, "world_size": place.world_size, "device": device}
     with contextlib.ExitStack() as stack:
         if "tmp_path" in check.wants:
             found["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="course-")))
