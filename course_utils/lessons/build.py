@@ -28,9 +28,7 @@ class BuildError(Exception):
     """A lesson does not run from its first cell to its last; the message names the cell and why."""
 
 
-def run_build(
-    names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False
-) -> int:
+def run_build(names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False) -> int:
     """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all).
 
     `check` runs nothing and only says which are stale; `force` rebuilds also what is not. `solved`
@@ -173,7 +171,8 @@ def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
             raise BuildError(f"{_cell(running)} ended the kernel") from None
         except CellExecutionError as error:
             raised = f"raised {error.ename}: {error.evalue}"
-            raise BuildError(f"{_cell(running)} {raised}\n\n{_without_colours(str(error))}") from None
+            text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # without colours
+            raise BuildError(f"{_cell(running)} {raised}\n\n{text}") from None
 
 
 def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[str, str]:
@@ -209,9 +208,5 @@ def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[st
 def _cell(running: dict[str, Any]) -> str:
     if not running:
         return "The kernel, before the first cell,"
-    first = next((line for line in running["cell"].source.splitlines() if line.strip()), "")
+    first, *_ = running["cell"].source.strip().splitlines() or [""]
     return f"Cell {running['index']} (`{first.strip()}`)"
-
-
-def _without_colours(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)

@@ -15,10 +15,9 @@ from typing import Any
 import jupytext
 import nbformat
 from jupytext.myst import MystMetadataParsingError
-from nbformat import NotebookNode
+from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_utils.exercise import Exercise
 from course_utils.lessons import recorded
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import repository
@@ -153,15 +152,11 @@ def exercise_cells(course: Course, name: str, solved: bool) -> list[NotebookNode
     start = course.solution(name).source if solved else exercise.starter_source
     way = "★ Core" if exercise.core else "Further"
     task = f"### {exercise.title}\n\n{exercise.task}\n\n*{way} · about {exercise.minutes} minutes.*"
-    return [
-        new_markdown_cell(task, metadata=_mark(name, TASK)),
-        new_code_cell(start.strip("\n"), metadata=_mark(name, STARTER)),
-        new_code_cell(f"check({exercise.answer_name})", metadata=_mark(name, CHECK)),
-    ]
-
-
-def _mark(name: str, role: str) -> dict[str, Any]:
-    return {"course": {"exercise": name, "role": role}}
+    call = new_code_cell(f"check({exercise.answer_name})")
+    cells = [new_markdown_cell(task), new_code_cell(start.strip("\n")), call]
+    for cell, role in zip(cells, (TASK, STARTER, CHECK), strict=True):
+        cell.metadata = from_dict({"course": {"exercise": name, "role": role}})
+    return cells
 
 
 def _neighbours(course: Course, lesson: Lesson) -> str:
@@ -182,7 +177,11 @@ def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
         return None
     exercises = [course.exercise(name) for name in lesson.exercise_names]
     core = [one for one in exercises if one.core]
-    first = _that_fit(core, HOUR - reading)[:2]
+    first, time = [], HOUR - reading
+    for one in core:
+        if one.minutes <= time and len(first) < 2:
+            first.append(one)
+            time -= one.minutes
     in_core, in_all = (reading + sum(one.minutes for one in some) for some in (core, exercises))
     ways = []
     if first and in_core > HOUR:
@@ -194,16 +193,6 @@ def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
     return " · ".join(ways) + f" · {reading} minutes of {'each' if len(ways) > 1 else 'it'} are reading."
 
 
-def _that_fit(exercises: list[Exercise], minutes: int) -> list[Exercise]:
-    """In their order, those for which there is time after the ones before."""
-    chosen = []
-    for one in exercises:
-        if one.minutes <= minutes:
-            chosen.append(one)
-            minutes -= one.minutes
-    return chosen
-
-
 def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, address: str | None) -> None:
     """Below the title the ways through the lesson and, with an address, the way to Colab."""
     title = f"# {lesson.title}"
@@ -211,8 +200,7 @@ def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, addr
         raise CourseError(f"{lesson.source}: the lesson begins with its title, `{title}`")
     rest = cells[0].source.partition("\n")[2].strip("\n")
     badge = colab_badge(address, lesson.slug) if address else None
-    top = [title, routes, badge, rest]
-    cells[0].source = "\n\n".join(part for part in top if part)
+    cells[0].source = "\n\n".join(filter(None, (title, routes, badge, rest)))
     codes = [cell for cell in cells if cell.cell_type == "code"]
     if codes and "parameters" in codes[0].metadata.get("tags", []):
         codes[1].metadata["jupyter"] = {"source_hidden": True}  # the set-up: nothing to read before the hook

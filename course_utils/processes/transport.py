@@ -50,9 +50,8 @@ class _Pickler(cloudpickle.Pickler):
             self.files.add(obj.co_filename)
         elif isinstance(obj, types.FunctionType) and (name := _by_value(obj)):
             self.globals_ref.setdefault(id(obj.__globals__), _Globals(name, obj.__globals__.get("__file__")))
-        elif isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
-            if sys.modules.get(obj.__name__) is obj:  # such as the settings of the compiler
-                return importlib.import_module, (obj.__name__,)
+        elif _is_found_module(obj) and type(obj) is not types.ModuleType:
+            return importlib.import_module, (obj.__name__,)  # such as the settings of the compiler
         elif isinstance(obj, _Cached) and _is_by_value(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         elif (torch := sys.modules.get("torch")) is None:
@@ -88,6 +87,10 @@ def _by_value(function: types.FunctionType) -> str | None:
     """The name of its module, where that is one whose functions travel by value."""
     name = function.__globals__.get("__name__")
     return name if name in cloudpickle.list_registry_pickle_by_value() else None
+
+
+def _is_found_module(obj: Any) -> bool:
+    return isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
 
 
 # What `functools.cache` and `lru_cache` make of a function: cloudpickle knows such a thing by name alone.

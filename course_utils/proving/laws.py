@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import linecache
 import re
 import sys
 import traceback
@@ -24,7 +23,7 @@ from course_utils.grading.starter import is_starter
 from course_utils.lessons.catalog import Course, Solution
 from course_utils.proving import bench
 from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
-from course_utils.proving.written import edited
+from course_utils.proving.written import edited, module_of
 
 MOST_LINES = 320  # of an exercise's file
 MOST_COLUMNS = 88  # of code that a reader sees: what a cell of JupyterLab shows beside its side bar
@@ -128,8 +127,7 @@ def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True)
     """Every mistake is rejected, first by the check that it names, and each report can be read.
 
     It is graded on the CPU: what is wrong there may fail earlier elsewhere. The names of the checks that
-    reject one are added to `rejecting`. Not `whole`: no check runs after the
-    one that a mistake names.
+    reject one are added to `rejecting`. Not `whole`: no check runs after the one that a mistake names.
     """
     exercise, solution = course.exercise(name), course.solution(name)
     known = {check.name for check in exercise.checks}
@@ -182,14 +180,14 @@ def _does_not_run(shown: str, name: str, answer: Any) -> str:
     code = shown.removeprefix("for\n") if "\n" in shown else shown.removeprefix("for `").removesuffix("`")
     names = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np, name: answer}
     names["dist"] = torch.distributed
-    try:
-        program = compile(code, "<example>", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return f"{error}\n{code}"
     quiet = io.StringIO()
     try:
+        program = compile(code, "<example>", "exec", dont_inherit=True)
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), torch.enable_grad():
             exec(program, names)
+    except SyntaxError as error:
+        if error.filename == "<example>":
+            return f"{error}\n{code}"
     except NameError as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         if last.filename == "<example>":
@@ -243,10 +241,8 @@ def _survives(description: str, solution: Solution) -> str:
 def starter_as_typed(exercise: Exercise) -> Any:
     """The starter as a reader has it: from its source, in a module of its own."""
     names = dict(vars(sys.modules[exercise.starter_object.__module__]), __name__="__main__")
-    source, file = exercise.starter_source, f"<cell of {exercise.name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(compile(source, file, "exec", dont_inherit=True), names)
-    return names[exercise.answer_name]
+    source, name = exercise.starter_source, f"cell of {exercise.name}"
+    return getattr(module_of(source, name, importable=False, **names), exercise.answer_name)
 
 
 def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple[str, list[str]]]:

@@ -125,10 +125,8 @@ def _constant(place: Place) -> Iterator[ast.AST]:
         yield ast.Constant(0)
 
 
-def _name(place: Place) -> Iterator[ast.AST]:
-    # A branch always taken, or never: only where a whole condition is one name.
-    if place.field == "test":
-        yield ast.UnaryOp(ast.Not(), place.node)
+def _negated(node: ast.expr) -> ast.expr:
+    return ast.UnaryOp(ast.Not(), node)
 
 
 def _attribute(place: Place) -> Iterator[ast.AST]:
@@ -136,7 +134,7 @@ def _attribute(place: Place) -> Iterator[ast.AST]:
     if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _DTYPES:
         yield ast.Attribute(node.value, _DTYPES[node.attr], ast.Load())
     elif place.field == "test":
-        yield ast.UnaryOp(ast.Not(), node)
+        yield _negated(node)
     elif node.attr in ("T", "mT", "real", "data", "values", "indices"):
         yield node.value
 
@@ -157,9 +155,9 @@ def _augmented(place: Place) -> Iterator[ast.AST | None]:
         yield ast.AugAssign(node.target, operator(), node.value)
     if not isinstance(node.target, ast.Subscript):  # there, both write into what is indexed
         note = _SEEN_BY_OTHERS if isinstance(node.target, ast.Name) else _CHANGEABLE
-        old = ast.Call(note, [_loaded(node.target)], [])
-        yield _assign(node.target, ast.BinOp(old, node.op, node.value))
-    yield _assign(node.target, node.value)
+        old = ast.Call(note, [ast.parse(ast.unparse(node.target), mode="eval").body], [])
+        yield ast.Assign([node.target], ast.BinOp(old, node.op, node.value), lineno=node.lineno)
+    yield ast.Assign([node.target], node.value, lineno=node.lineno)
     yield None
 
 
@@ -186,10 +184,6 @@ def _boolean(place: Place) -> Iterator[ast.AST]:
         yield left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
 
 
-def _unary(place: Place) -> Iterator[ast.AST]:
-    yield place.node.operand
-
-
 def _call(place: Place) -> Iterator[ast.AST]:
     node = place.node
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -205,20 +199,16 @@ def _call(place: Place) -> Iterator[ast.AST]:
         of_module = isinstance(node.func.value, ast.Name) and node.func.value.id in place.modules
         if of_module and node.args and not isinstance(node.args[0], ast.Starred):
             yield node.args[0]
-        if not of_module and not _is_super(node.func.value):
-            yield node.func.value
+        value = node.func.value
+        if not of_module and not ast.unparse(value).startswith("super("):
+            yield value
             other = _in_place_or_not(node.func.attr)
             # Nobody sees a value change that has no name yet.
-            named = isinstance(node.func.value, (ast.Name, ast.Attribute, ast.Subscript))
+            named = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript))
             if other and (named or not other.endswith("_")):
-                value = node.func.value
                 if isinstance(value, ast.Name) and place.uses[value.id] == 1:
                     value = ast.Call(_SEEN_BY_OTHERS, [value], [])
                 yield ast.Call(ast.Attribute(value, other, ast.Load()), node.args, node.keywords)
-
-
-def _is_super(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _in_place_or_not(method: str) -> str | None:
@@ -233,8 +223,7 @@ def _subscript(place: Place) -> Iterator[ast.AST]:
         return
     for bound in ("lower", "upper", "step"):
         if getattr(part, bound) is not None:
-            bounds = {name: getattr(part, name) for name in ("lower", "upper", "step")}
-            yield ast.Subscript(place.node.value, ast.Slice(**{**bounds, bound: None}), ast.Load())
+            yield ast.Subscript(place.node.value, _bounded(part, bound, None), ast.Load())
 
 
 def _slice(place: Place) -> Iterator[ast.AST]:
@@ -242,8 +231,12 @@ def _slice(place: Place) -> Iterator[ast.AST]:
     for bound in ("lower", "upper"):
         value = getattr(node, bound)
         if value is not None and not isinstance(value, ast.Constant):
-            moved = ast.BinOp(value, ast.Add(), ast.Constant(1))
-            yield ast.Slice(**{**{n: getattr(node, n) for n in ("lower", "upper", "step")}, bound: moved})
+            yield _bounded(node, bound, ast.BinOp(value, ast.Add(), ast.Constant(1)))
+
+
+def _bounded(part: ast.Slice, bound: str, value: ast.expr | None) -> ast.Slice:
+    """The slice with another bound."""
+    return ast.Slice(**{**dict(ast.iter_fields(part)), bound: value})
 
 
 def _branch(place: Place) -> Iterator[ast.AST]:
@@ -253,78 +246,46 @@ def _branch(place: Place) -> Iterator[ast.AST]:
         yield node.body
         yield node.orelse
     elif isinstance(node, ast.If):
-        yield ast.If(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
+        yield ast.If(_negated(node.test), node.body, node.orelse)
         yield ast.If(ast.Constant(True), node.body, [])
         yield ast.If(ast.Constant(False), node.body, node.orelse)
     else:
-        yield ast.While(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
-
-
-def _dropped(place: Place) -> Iterator[None]:
-    yield None
-
-
-def _early_exit(place: Place) -> Iterator[ast.AST | None]:
-    yield None
-    yield ast.Break()
-
-
-def _without_context(place: Place) -> Iterator[ast.AST]:
-    yield ast.If(ast.Constant(True), place.node.body, [])
-
-
-def _without_value(place: Place) -> Iterator[ast.AST]:
-    if place.node.value is not None:
-        yield ast.Return(None)
+        yield ast.While(_negated(node.test), node.body, node.orelse)
 
 
 def _function(place: Place) -> Iterator[ast.AST]:
-    """The last default dropped: the parameter has to be given."""
+    """Without defaults: the parameters have to be given."""
     node = place.node
     if node.args.defaults:
         args = ast.arguments(**{**dict(ast.iter_fields(node.args)), "defaults": []})
-        fields = {**dict(ast.iter_fields(node)), "args": args}
-        yield ast.copy_location(type(node)(**fields), node)
+        yield ast.copy_location(type(node)(**{**dict(ast.iter_fields(node)), "args": args}), node)
 
 
 _OF_NODE: dict[type, Callable[[Place], Any]] = {
     ast.Constant: _constant,
-    ast.Name: _name,
+    ast.Name: lambda place: [_negated(place.node)] if place.field == "test" else [],
     ast.Attribute: _attribute,
     ast.BinOp: _binary,
     ast.AugAssign: _augmented,
     ast.Compare: _comparison,
     ast.BoolOp: _boolean,
-    ast.UnaryOp: _unary,
+    ast.UnaryOp: lambda place: [place.node.operand],
     ast.Call: _call,
     ast.Subscript: _subscript,
     ast.Slice: _slice,
-    ast.If: _branch,
-    ast.IfExp: _branch,
-    ast.While: _branch,
-    ast.Assign: _dropped,
-    ast.Expr: _dropped,
-    ast.Delete: _dropped,
-    ast.Break: _dropped,
-    ast.Continue: _early_exit,
-    ast.With: _without_context,
-    ast.Return: _without_value,
+    **dict.fromkeys((ast.If, ast.IfExp, ast.While), _branch),
+    **dict.fromkeys((ast.Assign, ast.Expr, ast.Delete, ast.Break), lambda place: [None]),
+    ast.Continue: lambda place: [None, ast.Break()],
+    ast.With: lambda place: [ast.If(ast.Constant(True), place.node.body, [])],
+    ast.Return: lambda place: [ast.Return(None)] if place.node.value is not None else [],
     ast.FunctionDef: _function,
 }
 
 
-def _assign(target: ast.expr, value: ast.expr) -> ast.Assign:
-    return ast.Assign([target], value, lineno=target.lineno)
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
-
-
 def _short(node: ast.AST) -> str:
-    text = ast.unparse(ast.fix_missing_locations(node)) if node else ""
+    text = ast.unparse(ast.fix_missing_locations(node))
     if isinstance(node, (ast.FunctionDef, ast.If, ast.While, ast.With)):
-        text = text.splitlines()[0 if not isinstance(node, ast.FunctionDef) else len(node.decorator_list)]
+        text = text.splitlines()[len(getattr(node, "decorator_list", ()))]
     return " ".join(_NOTE.sub(r"\1", text).split())
 
 

@@ -21,7 +21,7 @@ class Place:
     modules: frozenset[str]
     uses: Counter[str]
 
-    def set(self, value: ast.AST | list[ast.AST] | None) -> None:
+    def set(self, value: ast.AST) -> None:
         if self.index is None:
             setattr(self.parent, self.field, value)
         else:
@@ -42,10 +42,8 @@ def places(tree: ast.Module) -> list[Place]:
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
             uses = Counter(name.id for name in names)
-        for name, value in ast.iter_fields(node):
-            if name in ("annotation", "returns", "type_comment", "type_params") or isinstance(
-                node, ast.Raise
-            ):
+        for name, value in ast.iter_fields(node) if not isinstance(node, ast.Raise) else ():
+            if name in ("annotation", "returns", "type_comment", "type_params"):
                 continue
             for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
                 if not isinstance(child, ast.AST) or isinstance(child, (ast.Import, ast.ImportFrom)):
@@ -63,16 +61,13 @@ def places(tree: ast.Module) -> list[Place]:
 @contextlib.contextmanager
 def put(place: Place, replacement: ast.AST | None) -> Iterator[None]:
     """The tree with this one change."""
-    if replacement is not None:
-        place.set(replacement)
-    elif isinstance(place.node, ast.stmt):
-        place.set(ast.Pass())
-    else:
+    removed = replacement is None and not isinstance(place.node, ast.stmt)
+    if removed:
         del getattr(place.parent, place.field)[place.index]
-    try:
-        yield
-    finally:
-        if replacement is None and not isinstance(place.node, ast.stmt):
-            getattr(place.parent, place.field).insert(place.index, place.node)
-        else:
-            place.set(place.node)
+    else:
+        place.set(replacement or ast.Pass())
+    yield
+    if removed:
+        getattr(place.parent, place.field).insert(place.index, place.node)
+    else:
+        place.set(place.node)

@@ -20,13 +20,10 @@ def reveal(mine: Any = ...) -> Iterator[Any]:
     block gets has "nothing yet" in its place. In a notebook the fold is HTML, which JupyterLab, VS Code and
     GitHub can open; elsewhere nothing is folded.
     """
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-        from IPython.utils.capture import capture_output
-    except ImportError:
-        yield _said(mine)
-        return
+    from IPython import get_ipython
+    from IPython.display import display
+    from IPython.utils.capture import capture_output
+
     if get_ipython() is None:
         yield _said(mine)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import shutil
@@ -68,7 +69,7 @@ def _where_the_reader_stopped(root: Path) -> str:
 
     course = load(root)
     rows = open_record().summary()
-    known = [name for name in course.exercise_names if name in rows and rows[name].last]
+    known = [name for name in course.exercise_names if name in rows]
     if not known:
         return FIRST
     return course.lesson_of(max(known, key=lambda name: rows[name].last)).notebook.name
@@ -97,12 +98,9 @@ def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None
     server = LabApp.initialize_server(arguments)
     _stop_without_a_question(server)
     address = f"{server.connection_url.rstrip('/')}{page}?token={token}"
-    server.io_loop.add_callback(_say, address)
+    said = f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n"
+    server.io_loop.add_callback(functools.partial(print, said, flush=True))
     server.start()
-
-
-def _say(address: str) -> None:
-    print(f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n", flush=True)
 
 
 def _stop_without_a_question(server: ServerApp) -> None:
