@@ -66,11 +66,8 @@ def runs_of(answer: Callable[..., Any]) -> Runs:
     case = _case(called) if callable(answer) else None
     if case is None:
         raise TypeError(f"wanted: your function for a repair, as repair_double_softmax; given: {called}")
-    (sick, _, lists), told = (
-        _recorded(case, case.exercise.starter_object),
-        f"`{called}` is as you were given it.",
-    )
-    yours, mine = None, {}
+    sick, _, lists = _recorded(case, case.exercise.starter_object)
+    yours, told, mine = None, f"`{called}` is as you were given it.", {}
     if not starter.is_starter(case.exercise, answer):
         yours, told, mine = _recorded(case, answer)
     also = {what: [lists[what], mine[what]] for what in lists if what in mine and what != "losses"}
@@ -119,7 +116,8 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
         made = given._names.items()
         lists.update({k: v for k, v in made if type(v) is list and v and all(type(n) is float for n in v)})
 
-    outcome = check_run.run(check := Check("card", "", treated), answer, deadline=check.deadline)
+    check = Check("card", "", treated)
+    outcome = check_run.run(check, answer, deadline=check.deadline)
     lines = [line for line in outcome.message if not line.startswith(("for ", "for\n"))]
     told = f"Your run ended early: {'; '.join(lines)}" if outcome.state in FAILED else ""
     return run, told, lists

@@ -9,6 +9,7 @@ moved to its place when it is finished.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+_AS_TEXT = {"encoding": "utf-8", "errors": "replace"}  # what a program writes
 
 # How many lines of a compiler's errors are worth reading: those that follow come from the first.
 ERROR_LINES = 3
@@ -111,10 +114,10 @@ def run(program: Path, *args: object, timeout: float = 60.0) -> Ran:
     """
     command = [str(program), *map(str, args)]
     try:
-        done = subprocess.run(command, env={}, capture_output=True, timeout=timeout, check=False)
+        done = subprocess.run(command, env={}, capture_output=True, timeout=timeout, **_AS_TEXT)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{Path(program).name} was still running after {timeout:g} seconds") from None
-    return Ran(done.returncode, _text(done.stdout), _text(done.stderr))
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def cmake_text(name: str) -> str:
@@ -148,8 +151,6 @@ def _alone(folder: Path) -> Iterator[None]:
 
     Nothing depends on it: two that build at once put the same program into the same place.
     """
-    import fcntl
-
     with (folder / "lock").open("w") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -181,9 +182,10 @@ def _call(command: list[str]) -> None:
         stdin=subprocess.DEVNULL,
         env={**os.environ, "LANGUAGE": "en"},  # `_errors` looks for the English word
         process_group=0,
+        **_AS_TEXT,
     ) as process:
         try:
-            said = _text(process.communicate()[0])
+            said = process.communicate()[0]
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -203,7 +205,3 @@ def _errors(said: str) -> list[str]:
     if lines[wanted[0]].startswith("CMake Error"):  # what is wrong stands below
         return lines[wanted[0] : wanted[0] + ERROR_LINES]
     return [lines[i] for i in wanted[:ERROR_LINES]]
-
-
-def _text(output: bytes) -> str:
-    return output.decode("utf-8", errors="replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, field
 
-from course_utils.machine import Machine, describe
+from course_utils.machine import Machine
 
 COMPILER = {
     "Debian, Ubuntu": "sudo apt install g++",
@@ -32,12 +32,6 @@ class Advice:
     state: str
     text: str
     install: dict[str, str] = field(default_factory=dict)
-
-
-def run() -> int:
-    """Prints the report on this machine; returns the exit code."""
-    print(report(describe()))
-    return 0
 
 
 def report(machine: Machine) -> str:
