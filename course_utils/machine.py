@@ -5,6 +5,7 @@ Nothing here initialises CUDA: a process that has done so can no longer be forke
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -73,7 +74,7 @@ def describe() -> Machine:
     import torch
 
     gpus, driver_cuda = _nvidia()
-    compiler = _compiler()
+    compiler = shutil.which(_compiler_name())
     return Machine(
         python=platform.python_version(),
         system=platform.system(),
@@ -103,7 +104,7 @@ def has(need: str) -> bool:
     if need in ("cuda", "mps"):
         return need in devices()
     if need == "compiler":
-        compiler = _compiler()
+        compiler = shutil.which(_compiler_name())
         return compiler is not None and _compiler_trouble(compiler) is None
     if need == "cmake":
         return shutil.which("cmake") is not None and _build_tool() is not None
@@ -179,10 +180,9 @@ def _platform() -> str:
     system = f"{platform.system()} {platform.machine()}"
     if sys.platform == "darwin":
         return f"macOS {platform.mac_ver()[0]} {platform.machine()}"
-    try:
+    with contextlib.suppress(OSError, KeyError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {system}"
-    except (OSError, KeyError):
-        return system
+    return system
 
 
 def _cores() -> int:
@@ -194,9 +194,9 @@ def _cores() -> int:
 def _core_limits(root: Path) -> Iterator[float]:
     """The quotas, in cores, that control groups set to this process."""
     for folder in _control_groups(root, "cpu"):
-        words = (_read(folder / "cpu.max") or "").split()
+        words = _read(folder / "cpu.max").split()
         if not words:
-            words = [_read(folder / f"cpu.cfs_{what}_us") or "" for what in ("quota", "period")]
+            words = [_read(folder / f"cpu.cfs_{what}_us") for what in ("quota", "period")]
         if all(word.isdecimal() for word in words):  # "max" and "-1" are no limit
             yield int(words[0]) / int(words[1])
 
@@ -205,13 +205,13 @@ def _memory_limits(root: Path) -> Iterator[int]:
     """The limits, in bytes, that control groups set to this process."""
     for folder in _control_groups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            if (_read(folder / name) or "").isdecimal():
-                yield int(_read(folder / name))
+            if (limit := _read(folder / name)).isdecimal():
+                yield int(limit)
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
     """The folders that describe this process's control group and all groups around it."""
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -221,15 +221,12 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
         yield from (place for place in (folder, *folder.parents) if place.is_relative_to(mount))
 
 
-def _read(path: Path) -> str | None:
+def _read(path: Path) -> str:
+    """What stands in the file; nothing where there is none."""
     try:
         return path.read_text().strip()
     except OSError:
-        return None
-
-
-def _compiler() -> str | None:
-    return shutil.which(_compiler_name())
+        return ""
 
 
 def _compiler_name() -> str:
@@ -283,11 +280,9 @@ def _packages() -> tuple[Package, ...]:
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
     found = []
     for text in project["project"]["dependencies"]:
-        wanted = Requirement(text)
-        try:
+        wanted, installed = Requirement(text), None
+        with contextlib.suppress(metadata.PackageNotFoundError):
             installed = metadata.version(wanted.name)
-        except metadata.PackageNotFoundError:
-            found.append(Package(text, None, False))
-        else:
-            found.append(Package(text, installed, wanted.specifier.contains(installed, prereleases=True)))
+        met = installed is not None and wanted.specifier.contains(installed, prereleases=True)
+        found.append(Package(text, installed, met))
     return tuple(found)

@@ -34,7 +34,7 @@ from course_utils.grading.forks import (
 )
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
-from course_utils.processes import ranks, transport, worker_process, workers
+from course_utils.processes import ranks, stacks, transport, worker_process, workers
 from course_utils.processes.result import Result, how_it_ended
 
 # What a check may need, in the words of a report.
@@ -331,5 +331,7 @@ def by_value(*objects: Any) -> None:
             cloudpickle.register_pickle_by_value(module)
 
 
-# Once here, where this is imported before processes are forked, and not in each of them.
+# Once here, where this is imported before processes are forked, and not in each of them: there an answer may
+# keep it from finding out.
 tampering.changes()
+stacks.is_readers(__file__)

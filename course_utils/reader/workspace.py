@@ -7,6 +7,7 @@ built notebook carries a digest of its cells, and the reader's copy keeps it, wh
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -62,24 +63,21 @@ def copy_beside(root: Path, name: str) -> Path:
 
     Returns the new file. Raises `NoSuchLesson`, or OSError where it cannot be written.
     """
-    notebook = _find(root, name)
-    workspace = root / "workspace"
-    workspace.mkdir(exist_ok=True)
-    target, number = workspace / f"{notebook.stem}.new.ipynb", 1
-    while not _copy(notebook, target):
-        number += 1
-        target = workspace / f"{notebook.stem}.new{number}.ipynb"
-    return target
-
-
-def _find(root: Path, name: str) -> Path:
     lessons = shipped_lessons(root)
     word = Path(name).name.removesuffix(".ipynb")
-    for path in lessons:
-        number, topic = LESSON.fullmatch(path.stem).groups()
-        if word in (path.stem, topic, number, str(int(number))):
-            return path
-    raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
+    for notebook in lessons:
+        number, topic = LESSON.fullmatch(notebook.stem).groups()
+        if word in (notebook.stem, topic, number, str(int(number))):
+            break
+    else:
+        raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
+    workspace = root / "workspace"
+    workspace.mkdir(exist_ok=True)
+    for number in itertools.count(1):
+        target = workspace / f"{notebook.stem}.new{number if number > 1 else ''}.ipynb"
+        if _copy(notebook, target):
+            break
+    return target
 
 
 def _copy(source: Path, target: Path) -> bool:
