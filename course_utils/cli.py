@@ -68,8 +68,6 @@ def _instead_of(command: str) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what to type where something is wrong."""
-
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}", file=sys.stderr)
         print(f"For help: {self.prog} --help", file=sys.stderr)
@@ -83,7 +81,6 @@ def _positive(text: str) -> int:
 
 
 def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
-    """What a command was given."""
     parser = _Parser(prog=f"course {command}")
     take = parser.add_argument
     if command == "lab":
@@ -127,9 +124,9 @@ def _run(command: str, given: argparse.Namespace) -> int:
 
         return build.run_build(given.names, given.check, given.force, given.solved, given.record)
     if command == "prove":
-        from course_utils.proving import command as proving
+        from course_utils.proving import laws
 
-        return proving.run(given.names, sample=given.sample)
+        return laws.run(given.names, sample=given.sample)
     if command == "doctor":
         from course_utils import machine
         from course_utils.reader import doctor

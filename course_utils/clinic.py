@@ -24,27 +24,13 @@ FOUR = {
 }
 
 # The suspect that did it, by the letters that the lesson gives to suspects.
-CULPRITS = {
-    "repair_missing_zero_grad": "B",
-    "repair_forgotten_eval": "A",
-    "repair_double_softmax": "C",
-    "repair_broadcast_loss": "B",
-    "repair_stale_optimizer": "A",
-    "repair_list_of_layers": "C",
-    "repair_growing_history": "B",
-    "repair_hasty_scheduler": "A",
-    "repair_zeroed_gradients": "B",
-    "repair_cut_graph": "A",
-    "repair_shuffled_labels": "B",
-    "repair_thawed_batch_norm": "C",
-    "repair_carried_state": "A",
-    "repair_leaking_statistics": "B",
-    "repair_overwritten_activation": "B",
-    "repair_padded_loss": "A",
-    "repair_hoarded_predictions": "C",
-    "repair_dead_relus": "C",
-    "repair_decayed_norms": "B",
+_REPAIRS = {
+    "A": "forgotten_eval stale_optimizer hasty_scheduler cut_graph carried_state padded_loss",
+    "B": """missing_zero_grad broadcast_loss growing_history zeroed_gradients shuffled_labels
+        leaking_statistics overwritten_activation decayed_norms""",
+    "C": "double_softmax list_of_layers thawed_batch_norm hoarded_predictions dead_relus",
 }
+CULPRITS = {f"repair_{name}": who for who, names in _REPAIRS.items() for name in names.split()}
 
 
 @dataclass(eq=False)
@@ -91,7 +77,6 @@ def _named(name: str) -> Case:
 
 
 def _case(answer_name: str) -> Case | None:
-    """The case of the repair whose answer has this name, or None."""
     course = catalog.load()
     name = course.name_for(answer_name)
     starter = course.exercise(name).starter_object if name else None

@@ -74,22 +74,18 @@ class Ran(NamedTuple):
 
 
 def build(source: str, name: str) -> Path:
-    """The program that is made from this C++20 source, from the cache where it was built before.
-
-    `name` is what the program is called: letters, digits and underscores. Raises `BuildError` where the
-    source does not compile, where there is no cmake, and where the cache cannot be written to.
-    """
+    """The program that is made from this C++20 source, from the cache where it was built before. `name` is
+    what the program is called: letters, digits and underscores. Raises `BuildError` where the source does not
+    compile, where there is no cmake, and where the cache cannot be written to."""
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
         raise ValueError(f"{name!r} is no name for a program: letters, digits and underscores")
     return keep(name, source, lambda place: _build_in(place, source, name))
 
 
 def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
-    """The file of that name, from the cache where it was made before, from the same source.
-
-    `make` gets an empty folder and returns the file that it wrote there. Raises `BuildError` where the cache
-    cannot be written to.
-    """
+    """The file of that name, from the cache where it was made before, from the same source. `make` gets an
+    empty folder and returns the file that it wrote there. Raises `BuildError` where the cache cannot be
+    written to."""
     folder = cache_folder() / f"{Path(name).stem}-{_key(source, name)}"
     kept = folder / name
     if kept.is_file():
@@ -108,10 +104,8 @@ def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
 
 
 def run(program: Path, *args: object, timeout: float = 60.0) -> Ran:
-    """Runs the program with an empty environment: there is no Python in it, and no path to one.
-
-    Raises `TimeoutError` where it has not ended after `timeout` seconds.
-    """
+    """Runs the program with an empty environment: there is no Python in it, and no path to one. Raises
+    `TimeoutError` where it has not ended after `timeout` seconds."""
     command = [str(program), *map(str, args)]
     try:
         done = subprocess.run(command, env={}, capture_output=True, timeout=timeout, **_AS_TEXT)
@@ -148,9 +142,7 @@ def _torch_root() -> str:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One process at a time, where the file system can lock; a lock goes with the process that held it.
-
-    Nothing depends on it: two that build at once put the same program into the same place.
-    """
+    Nothing depends on it: two that build at once put the same program into the same place."""
     with (folder / "lock").open("w") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -371,7 +371,7 @@ CELLS = [
     from torch import nn
     from course_utils.processes.ranks import RankError
     from course_utils.watching.run_ranks import run_ranks
-    from course_utils.processes.workers import isolated
+    from course_utils.processes.workers import Worker
     """,
     """
     class Square(torch.autograd.Function):
@@ -420,7 +420,9 @@ CELLS = [
         def forward(self, x):
             return x * 2
 
-    isolated(scripts, deadline=60).value
+    with Worker() as worker:
+        value = worker.call(scripts, deadline=60).value
+    value
     """,
 ]
 

@@ -23,9 +23,10 @@ import cloudpickle
 import psutil
 import pytest
 import torch
+from isolation import isolated
 
 from course_utils.processes import client, connecting, streams, transport, tree, worker_server
-from course_utils.processes.workers import CannotSendError, Worker, WorkersError, isolated
+from course_utils.processes.workers import CannotSendError, Worker, WorkersError
 
 SOON = 2.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
@@ -231,7 +232,7 @@ def operators():
 
 def test_operators_travel_by_name():
     """A function of a notebook that mentions `torch.ops` carries the whole tree with it."""
-    assert transport.loads(transport.dumps(operators())[0]) == operators()
+    assert pickle.loads(transport.dumps(operators())[0]) == operators()
     assert isolated(operators, deadline=LONG).value == operators()
     assert isolated(lambda x: torch.ops.aten.neg(x).item(), torch.ones(()), deadline=LONG).value == -1
 
@@ -253,7 +254,7 @@ def settings():
 
 
 def test_a_module_of_a_kind_of_its_own_travels_by_name():
-    assert settings() is transport.loads(transport.dumps(settings())[0])
+    assert settings() is pickle.loads(transport.dumps(settings())[0])
     assert isolated(settings, deadline=LONG).state == "returned"
 
 
@@ -673,8 +674,9 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from course_utils.processes import client, streams, tree, workers
 import test_workers
+from isolation import isolated
 def run():
-    workers.isolated(test_workers.starts_a_daemon_and_hangs, Path({folder!r}) / "daemon", deadline=1000)
+    isolated(test_workers.starts_a_daemon_and_hangs, Path({folder!r}) / "daemon", deadline=1000)
 threading.Thread(target=run, daemon=True).start()
 with workers.Worker() as idle:
     idle.call(test_workers.starts_a_program, Path({folder!r}) / "program", deadline=60)

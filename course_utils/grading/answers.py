@@ -63,11 +63,9 @@ class Submission:
         return set(self._binders)
 
     def recipe(self, name: str, exercise: str = "") -> Recipe | None:
-        """How to make the answer called `name`; None where the notebook does not define it.
-
-        A cell that is marked as the answer's to `exercise` and is not Python counts as its definition
-        when there is no other.
-        """
+        """How to make the answer called `name`; None where the notebook does not define it. A cell that is
+        marked as the answer's to `exercise` and is not Python counts as its definition when there is no
+        other."""
         if name in self._binders:
             chosen = _Selection(self).units_for(name)
         else:
@@ -111,7 +109,6 @@ MOST_NAMED = 20
 
 
 def _beside(path: Path) -> str:
-    """The notebook in the same folder that may be meant, or all where they are few, by their stems."""
     folder = path.parent
     if not folder.is_dir():
         return f"; there is no folder {folder}"
@@ -180,8 +177,6 @@ def _course(metadata: Any) -> dict[str, Any]:
 
 
 class _Selection:
-    """The units that one answer needs."""
-
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.taken: set[Unit] = set()

@@ -51,13 +51,10 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What came of one check.
-
-    `message` is what the reader is told, line by line, code in backticks; `symptom`, a true sentence about
-    the answer, where one is known. `device` is None for a check that does not ask for one. `looks`: how often
-    it looked at something. `disturbed`: the answer changed what decides checks. `error` is the live
-    exception, in the process where it was raised.
-    """
+    """What came of one check. `message` is what the reader is told, line by line, code in backticks;
+    `symptom`, a true sentence about the answer, where one is known. `device` is None for a check that does
+    not ask for one. `looks`: how often it looked at something. `disturbed`: the answer changed what decides
+    checks. `error` is the live exception, in the process where it was raised."""
 
     check: str
     title: str
@@ -112,11 +109,9 @@ def run(
     shared: bool = True,
 ) -> Outcome:
     """Runs the check in a clean room. `answer` is the object itself, or has a method `make` that makes it.
-
-    Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline`
-    (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does. `shared`:
-    see `clean_room`.
-    """
+    Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline` (seconds) is
+    enforced as well as a process can enforce it on itself; None: somebody else does. `shared`: see
+    `clean_room`."""
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
     with clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
@@ -188,11 +183,9 @@ def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _alarm(seconds: float | None) -> Iterator[None]:
-    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed.
-
-    Only the main thread of a process can have an alarm, and native code that does not return cannot
-    be interrupted: checks of answers that may do so are isolated.
-    """
+    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed. Only the main
+    thread of a process can have an alarm, and native code that does not return cannot be interrupted: checks
+    of answers that may do so are isolated."""
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or not hasattr(signal, "setitimer"):
         yield
@@ -246,10 +239,8 @@ def _own_names(check: Check, room: Room) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _memory_ceiling(deadline: float | None) -> Iterator[None]:
-    """An answer that fills memory gets torch's own error instead of taking the kernel down.
-
-    Where `deadline` is None a worker runs this, and whoever started it watches its memory.
-    """
+    """An answer that fills memory gets torch's own error instead of taking the kernel down. Where `deadline`
+    is None a worker runs this, and whoever started it watches its memory."""
     before = None if deadline is None else memory_limit.set_limit(MEMORY_CEILING)
     try:
         yield
@@ -290,10 +281,8 @@ def still_running(
 ) -> str:
     """The line for a check that did not end, with the loop or the line that it was found in. `deadline` is
     None where it would never have ended: all waited for each other. Who has returned from the answer may wait
-    for the others in the check.
-
-    The frames of `check`, and of what stands in a file with it, are not the reader's.
-    """
+    for the others in the check. The frames of `check`, and of what stands in a file with it, are not the
+    reader's."""
     where = ""
     if deadline is None and position and position.in_kit:
         return "has returned"

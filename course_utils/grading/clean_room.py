@@ -40,11 +40,8 @@ class Room:
 
 @contextlib.contextmanager
 def clean_room(shared: bool = True) -> Iterator[Room]:
-    """Known state inside; outside, everything is as it was, also after an exception.
-
-    Where the process is not `shared` with a reader, nobody's random state is kept, and nothing can have been
-    replaced before.
-    """
+    """Known state inside; outside, everything is as it was, also after an exception. Where the process is not
+    `shared` with a reader, nobody's random state is kept, and nothing can have been replaced before."""
     room = Room()
     with contextlib.ExitStack() as stack:
         # Torch's own functions first: what follows needs the real ones.

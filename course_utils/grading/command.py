@@ -36,11 +36,9 @@ from course_utils.reader.record import open_record
 
 def run(paths: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False) -> int:
     """Grades the notebooks, prints what came of each as soon as it is known, and returns the exit code.
-
     `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
     the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
-    together.
-    """
+    together."""
     course = catalog.load()
     client.warm_up()
     with warnings.catch_warnings():
@@ -104,7 +102,6 @@ class _Tables:
 
 
 def _record(reports: list[Report]) -> None:
-    """Adds an attempt for each that was graded, none after a pass."""
     record = open_record()
     for report in reports:
         if report.state != NOT_ATTEMPTED and record.state(report.exercise) != PASSED:

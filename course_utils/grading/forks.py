@@ -44,9 +44,7 @@ def repeated(call: Callable[[], list[Result]], times: int) -> list[Result]:
 
 class Forks:
     """Forks of one warm process. It runs nothing of the answers, so that each begins where the others did.
-
-    `on_output` is called with what they print.
-    """
+    `on_output` is called with what they print."""
 
     def __init__(self, preload: Sequence[str] = (), on_output: Callable[[str], None] | None = None) -> None:
         self._preload, self._on_output = preload, on_output

@@ -62,10 +62,8 @@ def read(path: Path, course: Course) -> Submitted:
 
 
 def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded], None]) -> list[Graded]:
-    """Grades the notebooks, `jobs` at a time; returns what came of each, in the order given.
-
-    `on_done` is called with each when it and all before it are done. On an interrupt all that runs is ended.
-    """
+    """Grades the notebooks, `jobs` at a time; returns what came of each, in the order given. `on_done` is
+    called with each when it and all before it are done. On an interrupt all that runs is ended."""
     imports = imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
     pool = ThreadPoolExecutor(max(1, jobs))
     idle = [Forks(imports) for _ in range(max(1, jobs))]
@@ -90,19 +88,17 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
 
 
 def _grade(one: Submitted, idle: list[Forks]) -> Graded:
-    graded = Graded(one.path, one.error)
+    graded, folder = Graded(one.path, one.error), str(one.path.absolute().parent)
     forks = idle.pop()
     try:
         for exercise, lesson, recipe in one.answers:
+            if recipe is None or same_code(recipe.source, exercise.starter_source):
+                of = exercise.name, exercise.topic, exercise.title, exercise.answer_name
+                report = Report(*of, not_attempted=True)
+            else:
+                report = attempt.report(Attempt(exercise, recipe, folder), forks)
             graded.lessons.append(lesson)
-            graded.reports.append(_report(exercise, recipe, one.path, forks))
+            graded.reports.append(report)
     finally:
         idle.append(forks)
     return graded
-
-
-def _report(exercise: Exercise, recipe: Recipe | None, path: Path, forks: Forks) -> Report:
-    if recipe is None or same_code(recipe.source, exercise.starter_source):
-        title, name = exercise.title, exercise.answer_name
-        return Report(exercise.name, exercise.topic, title, name, not_attempted=True)
-    return attempt.report(Attempt(exercise, recipe, str(path.absolute().parent)), forks)

@@ -11,11 +11,9 @@ from course_utils.processes.ranks import lost_connection
 
 
 def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
-    """One outcome for a check on ranks.
-
-    A rank that raised or saw a wrong value leaves the others waiting, so it comes first; then one that
-    died, and only then those that lost their connection to it or were still waiting, and each says where.
-    """
+    """One outcome for a check on ranks. A rank that raised or saw a wrong value leaves the others waiting, so
+    it comes first; then one that died, and only then those that lost their connection to it or were still
+    waiting, and each says where."""
     if any(outcome.state == DIED for outcome in found):
         found = [_cut_off(outcome) for outcome in found]
     order = (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK, PASSED)

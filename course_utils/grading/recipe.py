@@ -29,20 +29,16 @@ class Piece(NamedTuple):
 @dataclass(frozen=True)
 class Recipe:
     """How to make an answer: the pieces of the notebook that it consists of, in the order to run them.
-
-    `flags`: the `__future__` features of the notebook, as `compile` takes them.
-    """
+    `flags`: the `__future__` features of the notebook, as `compile` takes them."""
 
     name: str
     pieces: tuple[Piece, ...]
     flags: int = 0
 
     def make(self) -> Any:
-        """Runs the pieces in a module of their own and returns the answer.
-
-        Made once in a process: later calls return the same object. Raises what the pieces raise,
-        `SyntaxError` where one is not Python, and `NameError` where they do not define the answer.
-        """
+        """Runs the pieces in a module of their own and returns the answer. Made once in a process: later
+        calls return the same object. Raises what the pieces raise, `SyntaxError` where one is not Python, and
+        `NameError` where they do not define the answer."""
         if self.name in _made and _made[self.name][0] == self:
             return _made[self.name][1]
         _show_sources(self.pieces)

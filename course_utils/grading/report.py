@@ -7,6 +7,7 @@ cell: no times, no addresses. A colour is never the only sign; every state has a
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass, field
 from html import escape
 
@@ -30,11 +31,9 @@ from course_utils.lessons.catalog import Solution
 
 @dataclass
 class Report:
-    """What came of one answer to one exercise.
-
-    `told_by` is the check whose `why` is told, the first that failed, or None; `symptom` stands before it.
-    `hint` is the next one, (number, of how many, text). `solution` is given once the answer has passed.
-    """
+    """What came of one answer to one exercise. `told_by` is the check whose `why` is told, the first that
+    failed, or None; `symptom` stands before it. `hint` is the next one, (number, of how many, text).
+    `solution` is given once the answer has passed."""
 
     exercise: str
     topic: str
@@ -119,7 +118,7 @@ class Note:
     code: str = ""
 
     def __repr__(self) -> str:
-        parts = [self.title, self.body, _indented(self.code, "    ")]
+        parts = [self.title, self.body, textwrap.indent(self.code.rstrip(), "    ")]
         return "\n\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
@@ -129,12 +128,10 @@ class Note:
 
 
 def explained(found: Report, exercise: Exercise) -> Report:
-    """The same report, with the why of the first failing check and the symptom that stands before it.
-
-    The symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
-    about all that the answer does. Where the answer raised the same in every check, and not by a
-    rule of torch's, it does not run at all: then the line where it raised is all there is to say.
-    """
+    """The same report, with the why of the first failing check and the symptom that stands before it. The
+    symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
+    about all that the answer does. Where the answer raised the same in every check, and not by a rule of
+    torch's, it does not run at all: then the line where it raised is all there is to say."""
     failed = [outcome for outcome in found.outcomes if outcome.state in FAILED]
     if not failed:
         return found
@@ -243,9 +240,4 @@ def _frame(body: str, edge: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Escapes the text and sets what stands in backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-
-
-def _indented(text: str, by: str) -> str:
-    return "\n".join(by + line if line else line for line in text.rstrip().splitlines())

@@ -66,11 +66,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer to one exercise: why it works, the reference, other right answers, its source text.
-
-    For the course's own tests: `mistakes` that people make, and the mutants of the reference that are
-    `equivalent` to it, with the reason.
-    """
+    """The answer to one exercise: why it works, the reference, other right answers, its source text. For the
+    course's own tests: `mistakes` that people make, and the mutants of the reference that are `equivalent` to
+    it, with the reason."""
 
     why: str
     reference: Any

@@ -65,13 +65,9 @@ def strays(course: Course) -> list[Path]:
 
 
 def source_digest(course: Course, lesson: Lesson) -> str:
-    """A digest of all that the lesson's notebook is made from.
-
-    That is its source, its exercises, the address of the repository, the code that builds it and, of
-    this package, the modules that its cells import and the drawing and reporting ones that these reach.
-    The rest of the engine is left out: what a lesson prints rarely depends on it, and where it does,
-    the comparison of the stored outputs with a fresh run finds that.
-    """
+    """A digest of all that the lesson's notebook is made from: its source, its exercises, the address of the
+    repository, the code that builds it, the modules that its cells import and the drawing and reporting ones
+    that these reach. What the rest of the engine changes, a comparison of the outputs with a fresh run finds."""
     source = _text(lesson.source)
     parts = [source, repository(course.root) or "", *(_text(_PACKAGE / name) for name in _BUILDERS)]
     if (records := course.root / "notebooks" / "recorded" / f"{lesson.slug}.json").is_file():

@@ -117,10 +117,8 @@ def _outputs(outputs: list[NotebookNode], count: int | None) -> list[NotebookNod
 
 
 def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """What was printed between two other outputs as one piece: first stdout, then stderr.
-
-    How a stream is cut into messages, and which of the two comes first, is a matter of timing.
-    """
+    """What was printed between two other outputs as one piece: first stdout, then stderr. How a stream is cut
+    into messages, and which of the two comes first, is a matter of timing."""
     found: list[NotebookNode] = []
     by_name = attrgetter("name")
     for printed, some in groupby(outputs, lambda output: output.output_type == "stream"):
@@ -135,7 +133,6 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def _plain_png(text: str) -> str:
-    """The picture (base64) without remarks."""
     try:
         data = base64.b64decode(text)
     except binascii.Error:

@@ -30,12 +30,9 @@ _DIRECTIVE = re.compile(r"^(?:`{3,}|~{3,}|:{3,})[ \t]*\{([\w-]+)\}", re.MULTILIN
 
 
 def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> NotebookNode:
-    """The lesson as a notebook that has not been run.
-
-    `solved`: with the references in place of the starters. Each cell of an exercise carries
-    `{"course": {"exercise": name, "role": "task" | "starter" | "check"}}` in its metadata. Raises
-    `CourseError` where the source cannot be read so.
-    """
+    """The lesson as a notebook that has not been run. `solved`: with the references in place of the starters.
+    Each cell of an exercise carries `{"course": {"exercise": name, "role": "task" | "starter" | "check"}}` in
+    its metadata. Raises `CourseError` where the source cannot be read so."""
     try:
         read = jupytext.reads(lesson.source.read_text(encoding="utf-8"), fmt="md:myst")
     except (ValueError, nbformat.ValidationError, MystMetadataParsingError) as error:
@@ -81,11 +78,9 @@ def cell_ids(cells: list[NotebookNode]) -> list[str]:
 
 def colab_cell(address: str) -> NotebookNode:
     """The cell that fetches the course on Colab, from `address`, and does nothing elsewhere.
-
-    COURSE_REPOSITORY in the environment stands for another address or a local folder. What the course
-    lacks on Colab is known to the fetched course (`course_utils/colab.py`), not to the cell: a notebook
-    that a reader has saved goes on working with a course that has moved on.
-    """
+    COURSE_REPOSITORY in the environment stands for another address or a local folder. What the course lacks
+    on Colab is known to the fetched course (`course_utils/colab.py`), not to the cell: a notebook that a
+    reader has saved goes on working with a course that has moved on."""
     address = address.rstrip("/").removesuffix(".git")
     source = f"""\
 # On Colab this fetches the course, and leaves the torch that is there alone. Elsewhere it does nothing.
@@ -125,7 +120,6 @@ def colab_badge(address: str, slug: str) -> str | None:
 
 
 def _prose(course: Course, lesson: Lesson, text: str, solved: bool) -> list[NotebookNode]:
-    """Markdown, parted where an exercise stands in it."""
     cells = []
     start = 0
     for fence in _EXERCISE.finditer(text):
@@ -160,7 +154,6 @@ def exercise_cells(course: Course, name: str, solved: bool) -> list[NotebookNode
 
 
 def _neighbours(course: Course, lesson: Lesson) -> str:
-    """Links to the lesson before and the one after."""
     at = course.lessons.index(lesson)
     before, after = course.lessons[:at][-1:], course.lessons[at + 1 :][:1]
     links = [f"← [{one.number:02d} {one.title}]({one.slug}.ipynb)" for one in before]

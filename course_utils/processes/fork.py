@@ -25,8 +25,7 @@ _forks = 0
 def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     """Calls the function in a fork of this process, which is a warm one. What it tells
     (`worker_process.tell`) goes to whoever made the call; last comes `{"exit": code}`, as
-    `os.waitstatus_to_exitcode` gives it.
-    """
+    `os.waitstatus_to_exitcode` gives it."""
     global _forks
     _forks += 1
     if _forks == MANY_FORKS:
@@ -50,7 +49,6 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
 
 
 def _is_done(done: int, pid: int) -> bool:
-    """Waits until the fork has said that it is done, or has ended without saying so."""
     if not hasattr(os, "pidfd_open"):
         return False
     ended = os.pidfd_open(pid)

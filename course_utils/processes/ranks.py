@@ -59,14 +59,12 @@ def ranks(
     plain: bool = False,
     gpus: bool = True,
 ) -> list[Result]:
-    """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each.
-
-    The backend is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
-    only wait for each other are "timed out", with their position, before the deadline. Nothing is left
-    running. `preload` is that of `Worker`, `plain` that of its `call`; without `gpus` they see none. Raises
+    """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each. The backend
+    is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can only wait
+    for each other are "timed out", with their position, before the deadline. Nothing is left running.
+    `preload` is that of `Worker`, `plain` that of its `call`; without `gpus` they see none. Raises
     `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could be
-    started.
-    """
+    started."""
     given = function, world_size, args, deadline, preload
     return once_more(lambda: attempt(*given, plain=plain, gpus=gpus)[0])
 
@@ -76,7 +74,14 @@ def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
     kinds = [kind_of(result, results) for result in results]
     lines = [_verdict(results, deadline)]
     for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
-        lines += _describe_one(rank, results[rank], kinds[rank])
+        result, frame = results[rank], results[rank].error and results[rank].error.frame
+        if kinds[rank] == CUT_OFF:
+            lines.append(f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else ""))
+            continue
+        first, *more = result.describe().splitlines() or [""]
+        lines += [f"rank {rank} {first}", *(f"    {line}" for line in more)]
+        if kinds[rank] == _RAISED and frame:
+            lines.append(f"    at {place(frame)}, in {frame.function}")
     return "\n".join(lines)
 
 
@@ -138,17 +143,6 @@ def _verdict(results: Sequence[Result], deadline: float) -> str:
         why = "and nothing moved any more" if bad[0].how == STUCK else f"within {deadline:g} s"
         return f"{of} did not return {why}"
     return f"{of} did not return"
-
-
-def _describe_one(rank: int, result: Result, kind: int) -> list[str]:
-    if kind == CUT_OFF:
-        frame = result.error.frame
-        return [f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else "")]
-    first, *more = result.describe().splitlines() or [""]
-    lines = [f"rank {rank} {first}", *(f"    {line}" for line in more)]
-    if kind == _RAISED and (frame := result.error.frame):
-        lines.append(f"    at {place(frame)}, in {frame.function}")
-    return lines
 
 
 def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:

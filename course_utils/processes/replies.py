@@ -13,11 +13,9 @@ MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 
 
 class Replies:
-    """What has come of the call that is under way, and the bytes of what has come only in part.
-
-    `begun`: when it began in the process, or last told something, on the monotonic clock; None while it has
-    not. `told`: what it has told. `outcome`: how it ended, and the bytes of what it returned.
-    """
+    """What has come of the call that is under way, and the bytes of what has come only in part. `begun`: when
+    it began in the process, or last told something, on the monotonic clock; None while it has not. `told`:
+    what it has told. `outcome`: how it ended, and the bytes of what it returned."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token

@@ -43,9 +43,7 @@ class Frame:
 @dataclass
 class Raised:
     """What was raised. `frames` go from the outermost to the innermost; `text` is the whole, formatted.
-
-    `type` is the name of its class, `is_a` the names of that class and all its bases.
-    """
+    `type` is the name of its class, `is_a` the names of that class and all its bases."""
 
     type: str
     message: str
@@ -111,10 +109,8 @@ class Position:
         return in_torch(file) and any(place in file for place in _MEETING_PLACES)
 
     def describe(self, ignoring: Collection[tuple[str, str]] = ()) -> str:
-        """`waits in all_reduce at your line 12 (`dist.all_reduce(x)`)`; `ignoring`: see `loop_of`.
-
-        In an endless loop chance decides on which line it is found, so there it is the loop that is named.
-        """
+        """`waits in all_reduce at your line 12 (`dist.all_reduce(x)`)`; `ignoring`: see `loop_of`. In an
+        endless loop chance decides on which line it is found, so there it is the loop that is named."""
         if not self.meets_others and (loop := loop_of(self.frames, ignoring)):
             return f"is in the loop at {place(loop)}"
         frame, call = self.frame, self.call
@@ -126,9 +122,7 @@ class Position:
 
 def loop_of(frames: list[Frame], ignoring: Collection[tuple[str, str]] = ()) -> Frame | None:
     """The first line of the outermost loop of the reader's that these frames are in; None outside loops.
-
-    `ignoring`: (file, function) of the frames that do not count.
-    """
+    `ignoring`: (file, function) of the frames that do not count."""
     for frame in frames:
         if not frame.readers or (frame.file, frame.function) in ignoring:
             continue

@@ -38,8 +38,6 @@ class GarbledError(Exception):
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles like cloudpickle, and notes in which files the functions pickled by value were written."""
-
     def __init__(self, file: io.BytesIO, to_cpu: bool) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.files: set[str] = set()
@@ -108,20 +106,12 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
 
 
 def dumps(value: Any, to_cpu: bool = False) -> tuple[bytes, Sources]:
-    """The value as bytes, and the lines of the code in it that is in no file.
-
-    With `to_cpu` tensors of other devices arrive on the CPU: whoever loads them need not have the device.
-    Raises what pickling raises.
-    """
+    """The value as bytes, and the lines of the code in it that is in no file. With `to_cpu` tensors of other
+    devices arrive on the CPU: whoever loads them need not have the device. Raises what pickling raises."""
     file = io.BytesIO()
     pickler = _Pickler(file, to_cpu)
     pickler.dump(value)
     return file.getvalue(), _sources(pickler.files)
-
-
-def loads(data: bytes) -> Any:
-    """The value that `dumps` was given."""
-    return pickle.loads(data)
 
 
 def install_sources(sources: Sources) -> None:

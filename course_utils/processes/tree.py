@@ -91,11 +91,8 @@ def cleans_up(pid: int) -> bool:
 
 
 def kill_tree(roots: list[int]) -> None:
-    """Kills these processes and all their descendants.
-
-    All are stopped before the first is killed: a process that keeps starting others cannot outrun this,
-    and none is handed to another parent while we look.
-    """
+    """Kills these processes and all their descendants. All are stopped before the first is killed: a process
+    that keeps starting others cannot outrun this, and none is handed to another parent while we look."""
     stopped: set[int] = set()
     while found := {pid for root in roots for pid in tree(root)} - stopped:
         signal_all(found, signal.SIGSTOP)

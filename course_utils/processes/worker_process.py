@@ -39,11 +39,9 @@ _getpid, _exit = os.getpid, os._exit  # an answer may replace these
 
 @dataclass(frozen=True)
 class Birth:
-    """What a new process is given: its connections, its limits, its folder for temporary files.
-
-    `memory` is a limit in bytes on top of what it has; `handed_over` are descriptors that its first call
-    knows what to do with.
-    """
+    """What a new process is given: its connections, its limits, its folder for temporary files. `memory` is a
+    limit in bytes on top of what it has; `handed_over` are descriptors that its first call knows what to do
+    with."""
 
     token: bytes
     call_fd: int
@@ -77,9 +75,7 @@ def live(birth: Birth) -> None:
 
 def tell(data: Any) -> None:
     """Sends plain data to whoever made the call that this process runs, before it has ended (`Result.told`).
-
-    Raises what `json.dumps` raises.
-    """
+    Raises what `json.dumps` raises."""
     if _getpid() == _caller:  # and not a copy that the call has forked
         _send(transport.PART, json.dumps(data).encode())
 
@@ -245,18 +241,16 @@ def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...], bool]:
         with contextlib.suppress(OSError):
             os.chdir(setup["folder"])
     transport.install_sources(sources)
-    function, args = transport.loads(data)
+    function, args = pickle.loads(data)
     for thing in (function, *args):
         publish(thing)
     return function, args, plain
 
 
 def _compiler_cache(environment: dict[str, str]) -> str:
-    """Where torch keeps what it has compiled when it is not in a warm process.
-
-    In a worker's own temporary folder it would be gone with the worker, and every first use of the compiler
-    would take ten seconds instead of one.
-    """
+    """Where torch keeps what it has compiled when it is not in a warm process. In a worker's own temporary
+    folder it would be gone with the worker, and every first use of the compiler would take ten seconds
+    instead of one."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

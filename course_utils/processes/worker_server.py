@@ -173,13 +173,11 @@ class Server:
             self._end(ward)
 
     def _end(self, ward: Ward) -> None:
-        """Kills a worker and its descendants; `_reap` and `_sweep` do the rest."""
         if ward.died is None and not ward.ended_by_us:
             ward.ended_by_us = True
             tree.kill_tree([ward.pid])
 
     def _reap(self) -> None:
-        """Takes note of the processes that have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course_utils.processes import transport
-from course_utils.processes.client import NeverStartedError, WorkersError, once_more
+from course_utils.processes.client import NeverStartedError, WorkersError
 from course_utils.processes.connecting import Connection, default_memory, found_here
 from course_utils.processes.replies import Replies
 from course_utils.processes.result import Result, gigabytes, how_it_ended
@@ -33,36 +33,11 @@ class CannotSendError(TypeError):
     """A function or an argument cannot be sent to another process."""
 
 
-def isolated(
-    function: Callable[..., Any],
-    *args: Any,
-    deadline: float,
-    memory: int | None = None,
-    processes: int = MOST_PROCESSES,
-    preload: Sequence[str] = (),
-    on_output: Callable[[str], None] | None = None,
-) -> Result:
-    """One call in a fresh process, of which nothing is left when this returns.
-
-    `deadline` is in seconds from the moment the call begins; the limits and `preload` are those of `Worker`.
-    Raises `CannotSendError` when the function or an argument cannot be sent to another process,
-    `WorkersError` when no process could be started.
-    """
-
-    def attempt() -> Result:
-        with Worker(memory=memory, processes=processes, preload=preload) as worker:
-            return worker.call(function, *args, deadline=deadline, on_output=on_output)
-
-    return once_more(attempt)
-
-
 class Worker:
     """One warm process. Several calls in a row run in the same process and find what earlier ones left.
-
     `memory` is in bytes, for the process and all that it starts together; `processes` is how many those may
-    be. `preload` names modules to import before forking, for this worker and all later ones. `hand_over`
-    are descriptors that the process gets copies of (`worker_process.handed_over`).
-    """
+    be. `preload` names modules to import before forking, for this worker and all later ones. `hand_over` are
+    descriptors that the process gets copies of (`worker_process.handed_over`)."""
 
     def __init__(
         self,
@@ -121,13 +96,11 @@ class Worker:
         on_output: Callable[[str], None] | None = None,
         plain: bool = False,
     ) -> Result:
-        """Calls a function in the process and waits for it.
-
-        `deadline`: seconds from its beginning, and again from each time that it tells something. `plain`:
-        only what it tells is wanted, and nothing that it returns is unpickled here. After "timed out" or
-        "died" the process and everything it had started are gone. Raises `CannotSendError` when the function
-        or an argument cannot be sent there, `WorkersError` after `close`.
-        """
+        """Calls a function in the process and waits for it. `deadline`: seconds from its beginning, and again
+        from each time that it tells something. `plain`: only what it tells is wanted, and nothing that it
+        returns is unpickled here. After "timed out" or "died" the process and everything it had started are
+        gone. Raises `CannotSendError` when the function or an argument cannot be sent there, `WorkersError`
+        after `close`."""
         self.begin(function, *args, on_output=on_output, plain=plain)
         try:
             while not attend([self], self.left(deadline)):
@@ -211,7 +184,7 @@ class Worker:
         elif not self._plain:
             try:
                 transport.install_sources(ended["sources"])
-                result.value = transport.loads(content)
+                result.value = pickle.loads(content)
             except Exception as error:
                 name = type(error).__name__
                 what = f"its result could not be read: {name}: {error}"
@@ -379,7 +352,6 @@ _all_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _forget_workers() -> None:
-    """In a forked copy of this process: they are not ours."""
     for worker in list(_all_workers):
         worker._drop()
 

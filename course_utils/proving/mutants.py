@@ -31,45 +31,16 @@ class Mutant:
 
 
 # What an operator is changed into. One neighbour is enough for most; the others would say the same.
-_BINARY = {
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div, ast.Add),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult, ast.Mod),
-    ast.Mod: (ast.FloorDiv,),
-    ast.Pow: (ast.Mult,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-    ast.BitXor: (ast.BitAnd,),
-    ast.LShift: (ast.RShift,),
-    ast.RShift: (ast.LShift,),
+_OPERATORS = """Add:Sub Sub:Add Mult:Div,Add Div:Mult FloorDiv:Mult,Mod Mod:FloorDiv Pow:Mult BitAnd:BitOr
+    BitOr:BitAnd BitXor:BitAnd LShift:RShift RShift:LShift Lt:LtE,GtE LtE:Lt,Gt Gt:GtE,LtE GtE:Gt,Lt
+    Eq:NotEq NotEq:Eq Is:IsNot IsNot:Is In:NotIn NotIn:In"""
+_OTHERS = {
+    getattr(ast, name): [getattr(ast, other) for other in others.split(",")]
+    for name, others in (pair.split(":") for pair in _OPERATORS.split())
 }
-_COMPARISON = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-}
-_DTYPES = {
-    "float32": "float64",
-    "float64": "float32",
-    "float16": "bfloat16",
-    "bfloat16": "float16",
-    "int64": "int32",
-    "int32": "int64",
-    "int8": "int64",
-    "uint8": "int64",
-    "bool": "uint8",
-    "long": "int32",
-    "float": "float64",
-}
+_DTYPES = """float32:float64 float64:float32 float16:bfloat16 bfloat16:float16 int64:int32 int32:int64
+    int8:int64 uint8:int64 bool:uint8 long:int32 float:float64"""
+_OTHER_DTYPE = dict(pair.split(":") for pair in _DTYPES.split())
 
 # Functions of two arguments whose order does not matter.
 _SYMMETRIC = {"equal", "allclose", "isclose", "minimum", "maximum", "min", "max", "dot", "gcd"}
@@ -131,8 +102,8 @@ def _negated(node: ast.expr) -> ast.expr:
 
 def _attribute(place: Place) -> Iterator[ast.AST]:
     node = place.node
-    if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _DTYPES:
-        yield ast.Attribute(node.value, _DTYPES[node.attr], ast.Load())
+    if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _OTHER_DTYPE:
+        yield ast.Attribute(node.value, _OTHER_DTYPE[node.attr], ast.Load())
     elif place.field == "test":
         yield _negated(node)
     elif node.attr in ("T", "mT", "real", "data", "values", "indices"):
@@ -141,7 +112,7 @@ def _attribute(place: Place) -> Iterator[ast.AST]:
 
 def _binary(place: Place) -> Iterator[ast.AST]:
     node = place.node
-    for operator in _BINARY.get(type(node.op), ()):
+    for operator in _OTHERS.get(type(node.op), ()):
         yield ast.BinOp(node.left, operator(), node.right)
     if isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult, ast.Mod)):
         yield ast.BinOp(node.right, node.op, node.left)
@@ -151,7 +122,7 @@ def _binary(place: Place) -> Iterator[ast.AST]:
 
 def _augmented(place: Place) -> Iterator[ast.AST | None]:
     node = place.node
-    for operator in _BINARY.get(type(node.op), ()):
+    for operator in _OTHERS.get(type(node.op), ()):
         yield ast.AugAssign(node.target, operator(), node.value)
     if not isinstance(node.target, ast.Subscript):  # there, both write into what is indexed
         note = _SEEN_BY_OTHERS if isinstance(node.target, ast.Name) else _CHANGEABLE
@@ -172,7 +143,7 @@ _NOTE = re.compile(r"\b_(?:seen_by_others|changeable)\((.*?)\)")
 def _comparison(place: Place) -> Iterator[ast.AST]:
     node = place.node
     for i, operator in enumerate(node.ops):
-        for other in _COMPARISON[type(operator)]:
+        for other in _OTHERS[type(operator)]:
             yield ast.Compare(node.left, [*node.ops[:i], other(), *node.ops[i + 1 :]], node.comparators)
 
 
@@ -235,7 +206,6 @@ def _slice(place: Place) -> Iterator[ast.AST]:
 
 
 def _bounded(part: ast.Slice, bound: str, value: ast.expr | None) -> ast.Slice:
-    """The slice with another bound."""
     return ast.Slice(**{**dict(ast.iter_fields(part)), bound: value})
 
 
@@ -254,7 +224,6 @@ def _branch(place: Place) -> Iterator[ast.AST]:
 
 
 def _function(place: Place) -> Iterator[ast.AST]:
-    """Without defaults: the parameters have to be given."""
     node = place.node
     if node.args.defaults:
         args = ast.arguments(**{**dict(ast.iter_fields(node.args)), "defaults": []})
@@ -303,7 +272,6 @@ def _instructions(code: types.CodeType) -> Any:
 
 
 def _numbered(found: list[Mutant]) -> list[Mutant]:
-    """Descriptions that stand twice get a number."""
     times: dict[str, int] = {}
     result = []
     for mutant in found:

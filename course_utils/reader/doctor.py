@@ -22,11 +22,9 @@ OTHER_BUILDS = "https://pytorch.org/get-started/locally shows the command for an
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing that the course wants to do. `state` is "ok" or "missing".
-
-    `install` maps where one is ("conda", "macOS") to the command that helps there; it is empty where
-    nothing is missing and where no command helps.
-    """
+    """One thing that the course wants to do. `state` is "ok" or "missing". `install` maps where one is
+    ("conda", "macOS") to the command that helps there; it is empty where nothing is missing and where no
+    command helps."""
 
     topic: str
     state: str

@@ -54,7 +54,6 @@ def _given(answer: Any) -> bool:
 
 
 def _html(data: dict[str, Any]) -> str:
-    """One of the forms in which something is displayed, as HTML."""
     if "text/html" in data:
         return data["text/html"]
     if "image/png" in data:

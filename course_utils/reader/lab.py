@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from traitlets import List, Unicode
+
 from course_utils.lessons.catalog import default_root, load
 from course_utils.reader import workspace
 
@@ -19,6 +22,21 @@ if TYPE_CHECKING:
 
 SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 FIRST = "00_start_here.ipynb"
+
+
+class OnlyThisPython(KernelSpecManager):
+    """What JupyterLab offers as kernels: it looks nowhere, so that `python3` is the Python that this is."""
+
+    kernel_dirs = List(Unicode(), default_value=[])
+
+    def _kernel_dirs_default(self) -> list[str]:
+        return []
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Its kernels say nothing in the terminal where the reader looks for the address."""
+        spec = super().get_kernel_spec(kernel_name)
+        spec.argv = [*spec.argv, "--log-level=ERROR"]
+        return spec
 
 
 def run(browser: bool, port: int | None) -> int:
@@ -85,7 +103,7 @@ def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None
         f"--ServerApp.open_browser={browser}",
         f"--IdentityProvider.token={token}",
         # Lessons run in the Python that this is, whatever other kernels the reader has installed.
-        "--ServerApp.kernel_spec_manager_class=course_utils.reader.lab_kernels.OnlyThisPython",
+        "--ServerApp.kernel_spec_manager_class=course_utils.reader.lab.OnlyThisPython",
         f"--LabApp.default_url={page}",
         f"--LabApp.app_settings_dir={SETTINGS}",  # no question about news
         f"--LabApp.workspaces_dir={folder / '.lab'}",  # tabs of other projects stay there
@@ -104,10 +122,8 @@ def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None
 
 
 def _stop_without_a_question(server: ServerApp) -> None:
-    """Ctrl-C, and a terminal that is closed, stop the server and its kernels.
-
-    Its own way is to ask at a terminal, and elsewhere to leave the kernels alone.
-    """
+    """Ctrl-C, and a terminal that is closed, stop the server and its kernels. Its own way is to ask at a
+    terminal, and elsewhere to leave the kernels alone."""
     stopping = False
 
     def stop(*_: Any) -> None:

@@ -68,10 +68,8 @@ class Standing:
 
 
 class Progress:
-    """Where a reader stands, as text and as HTML: in the lesson `here`, or in all.
-
-    What it shows is read once, when it is made.
-    """
+    """Where a reader stands, as text and as HTML: in the lesson `here`, or in all. What it shows is read
+    once, when it is made."""
 
     def __init__(self, course: Course, record: Record, here: Lesson | None = None) -> None:
         self.notice = record.notice or ""

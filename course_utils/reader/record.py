@@ -41,11 +41,9 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One exercise in `Record.summary`.
-
-    `state` is "passed" when any attempt passed, else the last attempt's state, None before the first.
-    `hints` is the number revealed; `last` is when something last happened (ISO format, UTC).
-    """
+    """One exercise in `Record.summary`. `state` is "passed" when any attempt passed, else the last attempt's
+    state, None before the first. `hints` is the number revealed; `last` is when something last happened (ISO
+    format, UTC)."""
 
     state: str | None
     attempts: int

@@ -59,10 +59,8 @@ def copy_missing(root: Path) -> Copied:
 
 
 def copy_beside(root: Path, name: str) -> Path:
-    """Copies a lesson (its number, topic or slug) beside the reader's, under a name that is free.
-
-    Returns the new file. Raises `NoSuchLesson`, or OSError where it cannot be written.
-    """
+    """Copies a lesson (its number, topic or slug) beside the reader's, under a name that is free. Returns the
+    new file. Raises `NoSuchLesson`, or OSError where it cannot be written."""
     lessons = shipped_lessons(root)
     word = Path(name).name.removesuffix(".ipynb")
     for notebook in lessons:
@@ -100,10 +98,8 @@ def _copy(source: Path, target: Path) -> bool:
 
 
 def _trust(path: Path) -> None:
-    """Tells Jupyter that the outputs in this notebook come from where the notebook comes from.
-
-    Without it JupyterLab shows them without their pictures' and reports' styles until they are run.
-    """
+    """Tells Jupyter that the outputs in this notebook come from where the notebook comes from. Without it
+    JupyterLab shows them without their pictures' and reports' styles until they are run."""
     import nbformat
     from nbformat.sign import NotebookNotary
 
