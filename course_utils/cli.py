@@ -3,8 +3,6 @@
 What does it is imported only when it is asked for.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import sys

@@ -1,7 +1,5 @@
 """The cards of the bug clinic: the run that an exercise starts from, the reader's own, and a healthy one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ that is named after all that it depends on. What stands there is whole: a progra
 moved to its place when it is finished.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

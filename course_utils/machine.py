@@ -3,8 +3,6 @@
 Nothing here initialises CUDA: a process that has done so can no longer be forked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

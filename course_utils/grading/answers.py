@@ -16,8 +16,6 @@ all* makes of it, without the demonstrations.
 - A cell that is not Python makes unreadable what it defines, and nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass, field

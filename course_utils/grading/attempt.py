@@ -4,8 +4,6 @@ A notebook runs plain checks here, so that prints, breakpoints and `%debug` work
 a fork. Isolated checks and checks on ranks have processes of their own in both.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle

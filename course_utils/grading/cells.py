@@ -1,6 +1,5 @@
 """The statements of a cell: which names each binds, changes and reads."""
 
-from __future__ import annotations
 import __future__ as future_features
 
 import ast

@@ -7,8 +7,6 @@ changed and by which it could pass is reported by name (`Room.disturbed`): those
 see every operator, the default device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -68,17 +66,17 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
 def _real_functions(room: Room, shared: bool) -> Iterator[None]:
     before = tampering.changes() if shared else []
     for change in before:
-        change.undo()
+        change.put(change.original)
     try:
         yield
     finally:
         for change in tampering.changes():
             room.disturbed.append(str(change))
-            change.undo()
+            change.put(change.original)
         if tampering.operators_lie():
             room.disturbed.append("an operator that compares")
         for change in before:
-            change.redo()
+            change.put(change.now)
 
 
 # --- the process ---------------------------------------------------------------------------------

@@ -14,8 +14,6 @@ Exit codes: 0, every exercise of every notebook passed; 1, not all did; 2, somet
 cannot be read, or is not of this course. The others are graded in any case.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import textwrap

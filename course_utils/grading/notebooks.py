@@ -4,8 +4,6 @@ Each exercise runs in a fork of its own, of a warm process that grades one noteb
 answer does to its process dies with it, and no answer's process is the child of what grades others meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

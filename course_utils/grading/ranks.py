@@ -1,7 +1,5 @@
 """What came of a check on several ranks, in one outcome."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from course_utils.exercise import Check

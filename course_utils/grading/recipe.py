@@ -1,7 +1,5 @@
 """How to make one answer from pieces of a notebook."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import sys

@@ -4,8 +4,6 @@ What is shown is the same on every run, so that notebooks with reports in them c
 cell: no times, no addresses. A colour is never the only sign; every state has a symbol and a word.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Whether an answer is still what the exercise started with: the same code, whatever its comments say."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

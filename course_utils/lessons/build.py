@@ -29,10 +29,10 @@ class BuildError(Exception):
 
 
 def run_build(names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False) -> int:
-    """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all); the options are
-    those of the command. What `solved` writes is not run: papermill does that. Returns the exit code: 0 all is
-    well, 1 something is stale or could not be built, 2 there are no lessons. Raises `CourseError` where there
-    is no such lesson."""
+    """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all). The options
+    are those of the command; what `solved` writes is not run, papermill does that. Returns the exit code: 0
+    all is well, 1 something is stale or could not be built, 2 there are no lessons. Raises `CourseError`
+    where there is no such lesson."""
     course = catalog.load()
     lessons = [course.lesson(Path(name).stem) for name in names] or course.lessons
     if not lessons:

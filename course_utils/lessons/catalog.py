@@ -6,8 +6,6 @@ A lesson is a source file `notebooks/source/NN_topic.md`; its exercises are the 
 registered anywhere else. Listing them imports no exercise.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import functools

@@ -4,8 +4,6 @@ A built notebook carries two digests in its metadata: of all that it was made fr
 without their outputs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -67,7 +65,7 @@ def strays(course: Course) -> list[Path]:
 def source_digest(course: Course, lesson: Lesson) -> str:
     """A digest of all that the lesson's notebook is made from: its source, its exercises, the address of the
     repository, the code that builds it, the modules that its cells import and the drawing and reporting ones
-    that these reach. What the rest of the engine changes, a comparison of the outputs with a fresh run finds."""
+    that these reach. What the rest of the engine changes in an output, a fresh run beside it finds."""
     source = _text(lesson.source)
     parts = [source, repository(course.root) or "", *(_text(_PACKAGE / name) for name in _BUILDERS)]
     if (records := course.root / "notebooks" / "recorded" / f"{lesson.slug}.json").is_file():

@@ -1,7 +1,5 @@
 """The glossary: the terms that lessons introduce in italics, each with the sentence that does it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

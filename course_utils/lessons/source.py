@@ -5,8 +5,6 @@ title, prose, code cells. Each ```` ```{exercise} name ```` fence becomes three 
 starter, the call of `check`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

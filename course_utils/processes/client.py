@@ -1,7 +1,5 @@
 """The server of this process: started at the first use, asked for workers, ended at exit."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

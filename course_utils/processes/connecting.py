@@ -1,7 +1,5 @@
 """What a new worker is asked for and given: its connections, its limits, what it finds as it is here."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

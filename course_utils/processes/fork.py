@@ -4,8 +4,6 @@ The process that forks runs nothing of the call itself. An answer that kills its
 neither the server nor what other answers run in.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

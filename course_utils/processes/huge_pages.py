@@ -5,8 +5,6 @@ pages: about 8 ms for each fork, and as much again when the copy ends. The same 
 2 ms. Linux 6.1 and newer can be asked for that; elsewhere nothing is changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import re

@@ -5,8 +5,6 @@ there. Here every rank says what it brings before it begins; the one that comes 
 and raises instead.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

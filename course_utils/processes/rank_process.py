@@ -4,8 +4,6 @@ It stays after the function has returned: a rank that leaves would break the con
 wait for it, and their report would say that instead of where they wait.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

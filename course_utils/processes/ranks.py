@@ -1,7 +1,5 @@
 """The same function in several real processes that can talk to each other: one `Result` for each rank."""
 
-from __future__ import annotations
-
 import math
 import re
 import socket

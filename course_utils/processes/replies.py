@@ -1,7 +1,5 @@
 """What a worker sends back of its calls, as it comes."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """How a call in another process ended."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import dataclass, field
 from typing import Any

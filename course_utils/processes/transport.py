@@ -6,8 +6,6 @@ it has to be: functions and classes of a notebook, with the source lines of thei
 those of exercises and solutions, which are loaded from their files and cannot be imported by name.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import io

@@ -1,7 +1,5 @@
 """The tree of processes under one: who is in it, how much memory it holds, and its end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

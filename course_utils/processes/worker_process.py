@@ -1,7 +1,5 @@
 """The inside of a warm process: what it does between being forked and being killed."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler

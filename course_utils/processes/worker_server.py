@@ -10,8 +10,6 @@ server writes `pid N FOLDER` or `failed REASON`, then `exit STATUS`, `limit NAME
 writes `close`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -52,13 +52,11 @@ class Worker:
         self._pid: int | None = None
         self._folder: str | None = None
         self._failure: WorkersError | None = None
-        self._gone = False
         self._fresh = True
-        self._closed = False
+        self._gone = self._closed = self._busy = False
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
         self._status_in = bytearray()
         self._replies = Replies(self._token)
-        self._busy = False
         self._lost: float | None = None
         self._output = Output(None)
         self._to = Connection(self._token, self.memory, processes, tuple(preload), tuple(hand_over))
@@ -88,20 +86,12 @@ class Worker:
             raise NeverStartedError(self.how)
         return self._pid
 
-    def call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        deadline: float,
-        on_output: Callable[[str], None] | None = None,
-        plain: bool = False,
-    ) -> Result:
+    def call(self, function: Callable[..., Any], *args: Any, deadline: float, **how: Any) -> Result:
         """Calls a function in the process and waits for it. `deadline`: seconds from its beginning, and again
-        from each time that it tells something. `plain`: only what it tells is wanted, and nothing that it
-        returns is unpickled here. After "timed out" or "died" the process and everything it had started are
-        gone. Raises `CannotSendError` when the function or an argument cannot be sent there, `WorkersError`
-        after `close`."""
-        self.begin(function, *args, on_output=on_output, plain=plain)
+        from each time that it tells something; `how`: the options of `begin`. After "timed out" or "died" the
+        process and everything it had started are gone. Raises `CannotSendError` when the function or an
+        argument cannot be sent there, `WorkersError` after `close`."""
+        self.begin(function, *args, **how)
         try:
             while not attend([self], self.left(deadline)):
                 if self.left(deadline) <= 0:
@@ -120,7 +110,8 @@ class Worker:
         on_output: Callable[[str], None] | None = None,
         plain: bool = False,
     ) -> None:
-        """Sends a call without waiting for it."""
+        """Sends a call without waiting for it. `on_output` is called with what it prints; `plain`: only what
+        it tells is wanted, and nothing that it returns is unpickled here."""
         if self._closed:
             raise WorkersError("this worker has been closed")
         try:

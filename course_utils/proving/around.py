@@ -4,8 +4,6 @@ A change around the answer writes down when it made a difference at all: a copy 
 no mutant.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

@@ -1,8 +1,6 @@
 """The laws that every exercise keeps. Each gives the faults it found, in sentences: none is none. `run` is
 `course prove`, for whoever is writing an exercise."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

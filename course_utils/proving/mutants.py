@@ -4,8 +4,6 @@ A mutant that passes shows that the checks do not look at what was changed, or t
 difference.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import types

@@ -1,7 +1,5 @@
 """Where a syntax tree can be changed."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 from collections import Counter

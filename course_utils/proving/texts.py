@@ -1,7 +1,5 @@
 """What the course's voice does not allow, in all that a reader may be shown."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

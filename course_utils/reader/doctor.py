@@ -1,7 +1,5 @@
 """`course doctor`: what this machine can and cannot run of the course, and what to install."""
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What answers a question that a lesson asks: folded until the reader has given an answer of their own."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from contextlib import contextmanager

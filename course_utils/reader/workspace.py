@@ -4,8 +4,6 @@ Whether the course has another version of a lesson than the reader is read off t
 built notebook carries a digest of its cells, and the reader's copy keeps it, whatever is written into it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
