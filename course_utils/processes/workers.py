@@ -7,6 +7,7 @@ request. This process itself is never forked. Workers end when this process does
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import secrets
@@ -20,12 +21,12 @@ from typing import Any
 from course_utils.processes import transport
 from course_utils.processes.client import NeverStartedError, WorkersError
 from course_utils.processes.connecting import Connection, default_memory, found_here
-from course_utils.processes.replies import Replies
 from course_utils.processes.result import Result, gigabytes, how_it_ended
 from course_utils.processes.stacks import Position, Raised, parse_dump
 from course_utils.processes.streams import Output, read_available, read_burst, wait
 
 MOST_PROCESSES = 64
+MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 START_SECONDS = 120.0  # how long a worker may take to begin a call; importing torch is part of the first
 
 
@@ -56,7 +57,13 @@ class Worker:
         self._gone = self._closed = self._busy = False
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
         self._status_in = bytearray()
-        self._replies = Replies(self._token)
+        self._in = bytearray()  # what has come of a reply that is not whole yet
+        # When the call began in the process, or last told something, on the monotonic clock; what it has
+        # told; how it ended, and the bytes of what it returned.
+        self.begun: float | None = None
+        self._told: list[Any] = []
+        self._told_bytes = 0
+        self._outcome: tuple[dict[str, Any], bytes] | None = None
         self._lost: float | None = None
         self._output = Output(None)
         self._to = Connection(self._token, self.memory, processes, tuple(preload), tuple(hand_over))
@@ -122,7 +129,7 @@ class Worker:
         self._fresh = False
         payload = pickle.dumps((setup, sources, data, plain), protocol=pickle.HIGHEST_PROTOCOL)
         self._output = Output(on_output)
-        self._replies.expect()
+        self.begun, self._told, self._told_bytes, self._outcome = None, [], 0, None
         self._busy, self._plain = True, plain
         self._sent = time.monotonic()
         try:
@@ -143,31 +150,26 @@ class Worker:
         """Whether the process has not ended yet, as far as is known here."""
         return not self._closed and not self._gone
 
-    @property
-    def begun(self) -> float | None:
-        """When the call began in the process, on the monotonic clock; None while it has not."""
-        return self._replies.begun
-
     def left(self, deadline: float) -> float:
         """Seconds until the call is past its deadline. Raises `WorkersError` when it could not even begin."""
         now = time.monotonic()
-        if self._replies.begun is None:
+        if self.begun is None:
             if now - self._sent > START_SECONDS:
                 self.close()
                 raise WorkersError("the warm server did not answer")
             return min(deadline, 0.5)
-        return self._replies.begun + deadline - now
+        return self.begun + deadline - now
 
     def finish(self) -> Result:
         """The result of a call that has ended."""
         result = self._result()
-        if self._replies.outcome is None:
+        if self._outcome is None:
             self.close()
             if self._pid is None:
                 raise self._failure or NeverStartedError(self.how)
             result.state, result.how = "died", self.how or "it ended without a result"
             return result
-        ended, content = self._replies.outcome
+        ended, content = self._outcome
         result.state = ended["state"]
         if result.state == "raised":
             result.error = ended["error"]
@@ -238,13 +240,37 @@ class Worker:
             self._lost = self._lost or time.monotonic()
             return False
         try:
-            self._replies.take(part)
+            self._take(part)
         except Exception:
             self.how = "what it sent back could not be read"
             self._lost = 0.0
-        if self._replies.outcome is not None:
+        if self._outcome is not None:
             self._busy = False
         return True
+
+    def _take(self, part: bytes) -> None:
+        """Takes in some bytes of replies. Raises whatever it may where they cannot be read."""
+        self._in += part
+        while len(self._in) >= transport.HEADER_BYTES:
+            header = bytes(self._in[: transport.HEADER_BYTES])
+            kind, length = transport.read_header(self._token, header)
+            if len(self._in) < transport.HEADER_BYTES + length:
+                return
+            payload = bytes(self._in[transport.HEADER_BYTES : transport.HEADER_BYTES + length])
+            del self._in[: transport.HEADER_BYTES + length]
+            if kind == transport.RESULT:
+                line, _, content = payload.partition(b"\n")
+                ended = json.loads(line)
+                if ended["state"] == "raised":
+                    ended["error"] = Raised.of_plain(ended["error"])
+                self._outcome = ended, content
+                continue
+            self.begun = time.monotonic()
+            if kind == transport.PART:
+                self._told_bytes += length
+                if self._told_bytes > MOST_TOLD:
+                    raise transport.GarbledError
+                self._told.append(json.loads(payload))
 
     def _read_status(self) -> None:
         try:
@@ -289,16 +315,16 @@ class Worker:
             if time.monotonic() - (self._lost or 0.0) < 1.0 and not self.how:
                 return
             self.how = self.how or "it closed its connection"
-        while self._lost is None and not self._replies.outcome and self._read_calls():
+        while self._lost is None and not self._outcome and self._read_calls():
             pass
         self._busy = False
 
     def _result(self) -> Result:
         """A result that holds what has come until now."""
-        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
+        seconds = 0.0 if self.begun is None else time.monotonic() - self.begun
         self._output.drain(self._to.output_fd)
         text, cut = self._output.text()
-        return Result("", seconds=seconds, told=self._replies.told, output=text, output_cut=cut)
+        return Result("", seconds=seconds, told=self._told, output=text, output_cut=cut)
 
     def _drop(self) -> None:
         self._closed = True
