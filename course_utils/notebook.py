@@ -161,9 +161,6 @@ def show_error(statement: Callable[[], Any]) -> None:
         raise AssertionError("this was expected to raise an error, and did not")
 
 
-# --- finding the exercise ---------------------------------------------------------------------------
-
-
 def _course() -> Any:
     from course_utils.lessons import catalog
 

@@ -25,7 +25,7 @@ import pytest
 import torch
 from isolation import isolated
 
-from course_utils.processes import client, connecting, streams, transport, tree, worker_server
+from course_utils.processes import client, streams, transport, tree, worker_server
 from course_utils.processes.workers import CannotSendError, Worker, WorkersError
 
 SOON = 2.0  # a deadline for what never ends
@@ -601,7 +601,7 @@ def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(tmp_path):
 
 
 def test_limits_have_defaults():
-    assert connecting.default_memory() == min(8 << 30, psutil.virtual_memory().total // 2)
+    assert client.default_memory() == min(8 << 30, psutil.virtual_memory().total // 2)
 
 
 # --- what is left behind ----------------------------------------------------------------------------------

@@ -171,9 +171,6 @@ def _course(metadata: Any) -> dict[str, Any]:
     return ours if isinstance(ours, dict) else {}
 
 
-# --- what an answer needs --------------------------------------------------------------------------
-
-
 class _Selection:
     def __init__(self, submission: Submission) -> None:
         self.submission = submission

@@ -123,9 +123,6 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
     return Outcome(check.name, check.title, COULD_NOT_CHECK, [why], place.device)
 
 
-# --- in a fork -------------------------------------------------------------------------------------------
-
-
 def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list[Outcome]:
     """What came of these checks in one process, as far as it came: the last of the outcomes may be how that
     process ended."""
@@ -262,9 +259,6 @@ def _uses_gpus(check: Check, place: Place) -> bool:
     return place.device == "cuda" or "cuda" in check.needs
 
 
-# --- on ranks --------------------------------------------------------------------------------------------
-
-
 def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: str = "") -> Outcome:
     """The check in `check.ranks` processes that form one process group."""
     by_value(answer)
@@ -291,9 +285,6 @@ def _conduct_rank(
     _settle_in(folder)
     (check,) = checks.values()
     worker_process.tell(_outcome(check, answer, Place(device, rank, world_size), None).as_plain())
-
-
-# --- what came of it -------------------------------------------------------------------------------------
 
 
 def _without_outcome(result: Result, check: Check, place: Place) -> Outcome:

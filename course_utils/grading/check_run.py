@@ -167,9 +167,6 @@ def _put_back(disturbed: list[str]) -> str:
     return f"while it ran your answer {verb} {names}; that has been undone"
 
 
-# --- what a check asks for -------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
     """What a check takes beside the answer, by name; a folder for it is gone afterwards."""
@@ -247,9 +244,6 @@ def _memory_ceiling(deadline: float | None) -> Iterator[None]:
     finally:
         if before is not None:
             memory_limit.put_back(before)
-
-
-# --- what was raised, and where ---------------------------------------------------------------------
 
 
 def readers_frames(error: BaseException, check: Check) -> list[stacks.Frame]:

@@ -59,9 +59,6 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
         yield room
 
 
-# --- functions that decide ------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _real_functions(room: Room, shared: bool) -> Iterator[None]:
     before = tampering.changes() if shared else []
@@ -77,9 +74,6 @@ def _real_functions(room: Room, shared: bool) -> Iterator[None]:
             room.disturbed.append("an operator that compares")
         for change in before:
             change.put(change.now)
-
-
-# --- the process ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -140,9 +134,6 @@ def _random_state() -> Iterator[None]:
             numpy.random.set_state(state[2])
         if cuda is not None:
             torch.cuda.set_rng_state_all(cuda)
-
-
-# --- torch ---------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -218,18 +209,13 @@ def _no_default_device(room: Room) -> Iterator[None]:
             torch.set_default_device(None if before.type == "cpu" else before)
 
 
-_HOOK_TABLES = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 
 
 @contextlib.contextmanager
 def _no_global_hooks() -> Iterator[None]:
     """Hooks that the reader has put on every module stay out of the check, and come back."""
-    tables = [getattr(torch.nn.modules.module, name) for name in _HOOK_TABLES]
+    tables = [getattr(torch.nn.modules.module, f"_global_{name}_hooks") for name in _HOOKS]
     before = [dict(table) for table in tables]
     for table in tables:
         table.clear()

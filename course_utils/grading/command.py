@@ -107,9 +107,6 @@ def _record(reports: list[Report]) -> None:
             record.add_attempt(report.exercise, report.topic, *counts, told_by=report.told_by)
 
 
-# --- what is printed ---------------------------------------------------------------------------------
-
-
 def _as_data(one: Graded) -> dict[str, Any]:
     exercises = [
         {

@@ -33,17 +33,8 @@ _DECIDING: dict[Any, str] = {
 }
 # Modules of the course: what they call by name, and what their functions do, with their defaults. From the
 # first check after their import on. Few, since a forked process copies what it looks at.
-_COURSE = [
-    f"course_utils.{name}"
-    for name in (
-        "exercise.expect",
-        "exercise.compare",
-        "exercise.mismatch",
-        "measure",
-        "grading.check_run",
-        "grading.attempt",
-    )
-]
+_CHECKING = "exercise.expect exercise.compare exercise.mismatch measure grading.check_run grading.attempt"
+_COURSE = [f"course_utils.{name}" for name in _CHECKING.split()]
 
 
 class Change(NamedTuple):

@@ -121,9 +121,6 @@ def record_gpu(course: Course, lesson: Lesson) -> int:
     return recorded.keep(lesson, notebook, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
 
 
-# --- running it --------------------------------------------------------------------------------------
-
-
 def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
     """Runs every cell in a fresh kernel of this Python, in an empty folder. Raises `BuildError` for the first
     cell that raises or runs longer than `CELL_TIMEOUT` seconds."""

@@ -20,15 +20,8 @@ from course_utils.processes import stacks
 
 # The collectives in which all ranks bring tensors of one shape and dtype, with the argument that holds them;
 # those that have a rank in the middle, with the argument that names it.
-BRING = {
-    "all_reduce": "tensor",
-    "broadcast": "tensor",
-    "reduce": "tensor",
-    "all_gather": "tensor",
-    "gather": "tensor",
-    "all_gather_into_tensor": "input_tensor",
-    "reduce_scatter_tensor": "input",
-}
+BRING = dict.fromkeys(("all_reduce", "broadcast", "reduce", "all_gather", "gather"), "tensor")
+BRING |= {"all_gather_into_tensor": "input_tensor", "reduce_scatter_tensor": "input"}
 MIDDLE = dict.fromkeys(("broadcast", "scatter", "recv"), "src")
 MIDDLE |= dict.fromkeys(("reduce", "gather", "send"), "dst")
 

@@ -54,17 +54,15 @@ def ranks(
     *args: Any,
     deadline: float = DEADLINE,
     preload: Sequence[str] = (),
-    plain: bool = False,
-    gpus: bool = True,
+    **how: bool,
 ) -> list[Result]:
     """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each. The backend
     is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can only wait
     for each other are "timed out", with their position, before the deadline. Nothing is left running.
-    `preload` is that of `Worker`, `plain` that of its `call`; without `gpus` they see none. Raises
-    `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could be
-    started."""
-    given = function, world_size, args, deadline, preload
-    return once_more(lambda: attempt(*given, plain=plain, gpus=gpus)[0])
+    `preload` is that of `Worker`; `how`: `plain`, that of its `begin`, and `gpus`, whether they see any.
+    Raises `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could
+    be started."""
+    return once_more(lambda: attempt(function, world_size, args, deadline, preload, **how)[0])
 
 
 def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:

@@ -19,8 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from course_utils.processes import transport
-from course_utils.processes.client import NeverStartedError, WorkersError
-from course_utils.processes.connecting import Connection, default_memory, found_here
+from course_utils.processes.client import (
+    Connection,
+    NeverStartedError,
+    WorkersError,
+    default_memory,
+    found_here,
+)
 from course_utils.processes.result import Result, gigabytes, how_it_ended
 from course_utils.processes.stacks import Position, Raised, parse_dump
 from course_utils.processes.streams import Output, read_available, read_burst, wait

@@ -165,9 +165,6 @@ class Bench:
         return result
 
 
-# --- inside the warm process ---------------------------------------------------------------------------
-
-
 def _compile_eagerly() -> None:
     """What the compiler would generate code for runs as it is: a mutant is no test of the generator."""
     torch._TorchCompileInductorWrapper.__call__ = lambda self, module, inputs: module.forward

@@ -86,10 +86,8 @@ def _compile(machine: Machine) -> Advice:
         return Advice(topic, "missing", text, _on(machine, COMPILER))
     if "Python.h" in trouble:
         minor = machine.python.rpartition(".")[0]
-        install = {
-            "Debian, Ubuntu": f"sudo apt install python{minor}-dev",
-            "conda": f"conda install -c conda-forge python={minor}",
-        }
+        install = {"Debian, Ubuntu": f"sudo apt install python{minor}-dev"}
+        install["conda"] = f"conda install -c conda-forge python={minor}"
         text = f"{machine.compiler} finds no Python.h, which every compiled function includes. {lost}"
         return Advice(topic, "missing", text, _on(machine, install))
     text = f"{machine.compiler} does not compile what torch writes ({trouble}). {lost}"
