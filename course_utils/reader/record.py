@@ -298,9 +298,11 @@ def _decode(line: bytes) -> Entry | None:
 def _within(line: bytes) -> Iterator[Entry]:
     """The entries that stand whole in a damaged line, as in two that have lost what parted them."""
     for part in line.split(_START)[1:]:
-        end = part.rfind(b"}") + 1
-        if entry := _decode(_START + part[:end]):
-            yield entry
+        text = (_START + part).decode("latin-1")  # what follows an entry may be anything
+        with contextlib.suppress(ValueError, RecursionError):
+            _, end = json.JSONDecoder().raw_decode(text)
+            if entry := _decode(text[:end].encode("latin-1")):
+                yield entry
 
 
 def _keep_aside(path: Path) -> Path:
