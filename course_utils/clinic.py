@@ -1,7 +1,5 @@
 """The cards of the bug clinic: the run that an exercise starts from, the reader's own, and a healthy one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,27 +22,13 @@ FOUR = {
 }
 
 # The suspect that did it, by the letters that the lesson gives to suspects.
-CULPRITS = {
-    "repair_missing_zero_grad": "B",
-    "repair_forgotten_eval": "A",
-    "repair_double_softmax": "C",
-    "repair_broadcast_loss": "B",
-    "repair_stale_optimizer": "A",
-    "repair_list_of_layers": "C",
-    "repair_growing_history": "B",
-    "repair_hasty_scheduler": "A",
-    "repair_zeroed_gradients": "B",
-    "repair_cut_graph": "A",
-    "repair_shuffled_labels": "B",
-    "repair_thawed_batch_norm": "C",
-    "repair_carried_state": "A",
-    "repair_leaking_statistics": "B",
-    "repair_overwritten_activation": "B",
-    "repair_padded_loss": "A",
-    "repair_hoarded_predictions": "C",
-    "repair_dead_relus": "C",
-    "repair_decayed_norms": "B",
+_REPAIRS = {
+    "A": "forgotten_eval stale_optimizer hasty_scheduler cut_graph carried_state padded_loss",
+    "B": """missing_zero_grad broadcast_loss growing_history zeroed_gradients shuffled_labels
+        leaking_statistics overwritten_activation decayed_norms""",
+    "C": "double_softmax list_of_layers thawed_batch_norm hoarded_predictions dead_relus",
 }
+CULPRITS = {f"repair_{name}": who for who, names in _REPAIRS.items() for name in names.split()}
 
 
 @dataclass(eq=False)
@@ -66,11 +50,8 @@ def runs_of(answer: Callable[..., Any]) -> Runs:
     case = _case(called) if callable(answer) else None
     if case is None:
         raise TypeError(f"wanted: your function for a repair, as repair_double_softmax; given: {called}")
-    (sick, _, lists), told = (
-        _recorded(case, case.exercise.starter_object),
-        f"`{called}` is as you were given it.",
-    )
-    yours, mine = None, {}
+    sick, _, lists = _recorded(case, case.exercise.starter_object)
+    yours, told, mine = None, f"`{called}` is as you were given it.", {}
     if not starter.is_starter(case.exercise, answer):
         yours, told, mine = _recorded(case, answer)
     also = {what: [lists[what], mine[what]] for what in lists if what in mine and what != "losses"}
@@ -94,7 +75,6 @@ def _named(name: str) -> Case:
 
 
 def _case(answer_name: str) -> Case | None:
-    """The case of the repair whose answer has this name, or None."""
     course = catalog.load()
     name = course.name_for(answer_name)
     starter = course.exercise(name).starter_object if name else None
@@ -119,7 +99,8 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
         made = given._names.items()
         lists.update({k: v for k, v in made if type(v) is list and v and all(type(n) is float for n in v)})
 
-    outcome = check_run.run(check := Check("card", "", treated), answer, deadline=check.deadline)
+    check = Check("card", "", treated)
+    outcome = check_run.run(check, answer, deadline=check.deadline)
     lines = [line for line in outcome.message if not line.startswith(("for ", "for\n"))]
     told = f"Your run ended early: {'; '.join(lines)}" if outcome.state in FAILED else ""
     return run, told, lists

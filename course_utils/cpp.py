@@ -6,9 +6,8 @@ that is named after all that it depends on. What stands there is whole: a progra
 moved to its place when it is finished.
 """
 
-from __future__ import annotations
-
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+_AS_TEXT = {"encoding": "utf-8", "errors": "replace"}  # what a program writes
 
 # How many lines of a compiler's errors are worth reading: those that follow come from the first.
 ERROR_LINES = 3
@@ -69,22 +70,18 @@ class Ran(NamedTuple):
 
 
 def build(source: str, name: str) -> Path:
-    """The program that is made from this C++20 source, from the cache where it was built before.
-
-    `name` is what the program is called: letters, digits and underscores. Raises `BuildError` where the
-    source does not compile, where there is no cmake, and where the cache cannot be written to.
-    """
+    """The program that is made from this C++20 source, from the cache where it was built before. `name` is
+    what the program is called: letters, digits and underscores. Raises `BuildError` where the source does not
+    compile, where there is no cmake, and where the cache cannot be written to."""
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
         raise ValueError(f"{name!r} is no name for a program: letters, digits and underscores")
     return keep(name, source, lambda place: _build_in(place, source, name))
 
 
 def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
-    """The file of that name, from the cache where it was made before, from the same source.
-
-    `make` gets an empty folder and returns the file that it wrote there. Raises `BuildError` where the cache
-    cannot be written to.
-    """
+    """The file of that name, from the cache where it was made before, from the same source. `make` gets an
+    empty folder and returns the file that it wrote there. Raises `BuildError` where the cache cannot be
+    written to."""
     folder = cache_folder() / f"{Path(name).stem}-{_key(source, name)}"
     kept = folder / name
     if kept.is_file():
@@ -103,16 +100,14 @@ def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
 
 
 def run(program: Path, *args: object, timeout: float = 60.0) -> Ran:
-    """Runs the program with an empty environment: there is no Python in it, and no path to one.
-
-    Raises `TimeoutError` where it has not ended after `timeout` seconds.
-    """
+    """Runs the program with an empty environment: there is no Python in it, and no path to one. Raises
+    `TimeoutError` where it has not ended after `timeout` seconds."""
     command = [str(program), *map(str, args)]
     try:
-        done = subprocess.run(command, env={}, capture_output=True, timeout=timeout, check=False)
+        done = subprocess.run(command, env={}, capture_output=True, timeout=timeout, **_AS_TEXT)
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{Path(program).name} was still running after {timeout:g} seconds") from None
-    return Ran(done.returncode, _text(done.stdout), _text(done.stderr))
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def cmake_text(name: str) -> str:
@@ -143,11 +138,7 @@ def _torch_root() -> str:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One process at a time, where the file system can lock; a lock goes with the process that held it.
-
-    Nothing depends on it: two that build at once put the same program into the same place.
-    """
-    import fcntl
-
+    Nothing depends on it: two that build at once put the same program into the same place."""
     with (folder / "lock").open("w") as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -179,9 +170,10 @@ def _call(command: list[str]) -> None:
         stdin=subprocess.DEVNULL,
         env={**os.environ, "LANGUAGE": "en"},  # `_errors` looks for the English word
         process_group=0,
+        **_AS_TEXT,
     ) as process:
         try:
-            said = _text(process.communicate()[0])
+            said = process.communicate()[0]
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -201,7 +193,3 @@ def _errors(said: str) -> list[str]:
     if lines[wanted[0]].startswith("CMake Error"):  # what is wrong stands below
         return lines[wanted[0] : wanted[0] + ERROR_LINES]
     return [lines[i] for i in wanted[:ERROR_LINES]]
-
-
-def _text(output: bytes) -> str:
-    return output.decode("utf-8", errors="replace")

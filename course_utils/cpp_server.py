@@ -4,8 +4,6 @@ A request is two int64, rows and columns, and then the numbers in float32, row b
 error is -1, the number of bytes, and a text of that many bytes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

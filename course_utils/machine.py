@@ -3,8 +3,7 @@
 Nothing here initialises CUDA: a process that has done so can no longer be forked.
 """
 
-from __future__ import annotations
-
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -15,10 +14,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 # What must be there to import, by need: torch.onnx.export calls onnx and onnxscript.
 MODULES = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "safetensors": ("safetensors",)}
@@ -33,77 +33,13 @@ class Package:
     met: bool
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What is here. Texts are for people; `memory` is in bytes.
-
-    `cores` and `memory` are what this process may use, which in a container is less than there is.
-    `devices` are those that torch can use. `gpus` are the NVIDIA cards that the driver knows and
-    `driver_cuda` is the CUDA version that it supports, whatever torch makes of them.
-    `compiler` is the C++ compiler that torch.compile would call, and `compiler_trouble` what it said
-    """
-
-    python: str
-    system: str
-    platform: str
-    torch: str
-    torch_build: str
-    cores: int
-    memory: int
-    devices: tuple[str, ...]
-    gpus: tuple[str, ...]
-    driver_cuda: str | None
-    compiler_name: str
-    compiler: str | None
-    compiler_trouble: str | None
-    cmake: str | None
-    build_tool: str | None
-    backends: tuple[str, ...]
-    packages: tuple[Package, ...]
-
-    @property
-    def driver_is_too_old(self) -> bool:
-        """Whether the driver's CUDA is of an older major version than torch's: then no kernel runs."""
-        return _is_too_old(self.driver_cuda, self.torch_build.removeprefix("CUDA "))
-
-
-def describe() -> Machine:
-    """This machine. Takes a fraction of a second once torch is imported."""
-    import psutil
-    import torch
-
-    gpus, driver_cuda = _nvidia()
-    compiler = _compiler()
-    return Machine(
-        python=platform.python_version(),
-        system=platform.system(),
-        platform=_platform(),
-        torch=torch.__version__,
-        torch_build=_torch_build(),
-        cores=_cores(),
-        memory=min([psutil.virtual_memory().total, *_memory_limits(Path("/"))]),
-        devices=tuple(devices()),
-        gpus=gpus,
-        driver_cuda=driver_cuda,
-        compiler_name=_compiler_name(),
-        compiler=compiler,
-        compiler_trouble=compiler and _compiler_trouble(compiler),
-        cmake=shutil.which("cmake"),
-        build_tool=_build_tool(),
-        backends=_backends(),
-        packages=_packages(),
-    )
-
-
 def has(need: str) -> bool:
-    """Whether a check that needs "cuda", "mps", "compiler", "cmake" or one of `MODULES` can run here.
-
-    Raises `ValueError` for any other need.
-    """
+    """Whether a check that needs "cuda", "mps", "compiler", "cmake" or one of `MODULES` can run here. Raises
+    `ValueError` for any other need."""
     if need in ("cuda", "mps"):
         return need in devices()
     if need == "compiler":
-        compiler = _compiler()
+        compiler = shutil.which(_compiler_name())
         return compiler is not None and _compiler_trouble(compiler) is None
     if need == "cmake":
         return shutil.which("cmake") is not None and _build_tool() is not None
@@ -155,7 +91,6 @@ def _is_too_old(driver_cuda: str | None, torch_cuda: str | None) -> bool:
 
 @functools.cache
 def _nvidia() -> tuple[tuple[str, ...], str | None]:
-    """The names of the NVIDIA cards, and the CUDA version that their driver supports."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2() != 0:
@@ -179,10 +114,9 @@ def _platform() -> str:
     system = f"{platform.system()} {platform.machine()}"
     if sys.platform == "darwin":
         return f"macOS {platform.mac_ver()[0]} {platform.machine()}"
-    try:
+    with contextlib.suppress(OSError, KeyError):
         return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {system}"
-    except (OSError, KeyError):
-        return system
+    return system
 
 
 def _cores() -> int:
@@ -192,26 +126,24 @@ def _cores() -> int:
 
 
 def _core_limits(root: Path) -> Iterator[float]:
-    """The quotas, in cores, that control groups set to this process."""
     for folder in _control_groups(root, "cpu"):
-        words = (_read(folder / "cpu.max") or "").split()
+        words = _read(folder / "cpu.max").split()
         if not words:
-            words = [_read(folder / f"cpu.cfs_{what}_us") or "" for what in ("quota", "period")]
+            words = [_read(folder / f"cpu.cfs_{what}_us") for what in ("quota", "period")]
         if all(word.isdecimal() for word in words):  # "max" and "-1" are no limit
             yield int(words[0]) / int(words[1])
 
 
 def _memory_limits(root: Path) -> Iterator[int]:
-    """The limits, in bytes, that control groups set to this process."""
     for folder in _control_groups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            if (_read(folder / name) or "").isdecimal():
-                yield int(_read(folder / name))
+            if (limit := _read(folder / name)).isdecimal():
+                yield int(limit)
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
     """The folders that describe this process's control group and all groups around it."""
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -221,15 +153,12 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
         yield from (place for place in (folder, *folder.parents) if place.is_relative_to(mount))
 
 
-def _read(path: Path) -> str | None:
+def _read(path: Path) -> str:
+    """What stands in the file; nothing where there is none."""
     try:
         return path.read_text().strip()
     except OSError:
-        return None
-
-
-def _compiler() -> str | None:
-    return shutil.which(_compiler_name())
+        return ""
 
 
 def _compiler_name() -> str:
@@ -238,8 +167,10 @@ def _compiler_name() -> str:
 
 
 @functools.cache
-def _compiler_trouble(compiler: str) -> str | None:
+def _compiler_trouble(compiler: str | None) -> str | None:
     """What the compiler says to the headers and the language standard that torch.compile needs."""
+    if compiler is None:
+        return None
     if sys.platform == "darwin" and compiler.startswith("/usr/bin/"):
         # Without the command line tools this is a stand-in that opens a window.
         selected = subprocess.run(["xcode-select", "-p"], capture_output=True, check=False)
@@ -262,7 +193,6 @@ def _compiler_trouble(compiler: str) -> str | None:
 
 
 def _build_tool() -> str | None:
-    """The program that CMake would leave the building to."""
     return shutil.which("ninja" if os.environ.get("CMAKE_GENERATOR", "").startswith("Ninja") else "make")
 
 
@@ -275,7 +205,6 @@ def _backends() -> tuple[str, ...]:
 
 
 def _packages() -> tuple[Package, ...]:
-    """The requirements in pyproject.toml, with what is installed of each."""
     import tomllib
 
     from packaging.requirements import Requirement
@@ -283,11 +212,56 @@ def _packages() -> tuple[Package, ...]:
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
     found = []
     for text in project["project"]["dependencies"]:
-        wanted = Requirement(text)
-        try:
+        wanted, installed = Requirement(text), None
+        with contextlib.suppress(metadata.PackageNotFoundError):
             installed = metadata.version(wanted.name)
-        except metadata.PackageNotFoundError:
-            found.append(Package(text, None, False))
-        else:
-            found.append(Package(text, installed, wanted.specifier.contains(installed, prereleases=True)))
+        met = installed is not None and wanted.specifier.contains(installed, prereleases=True)
+        found.append(Package(text, installed, met))
     return tuple(found)
+
+
+def _memory() -> int:
+    import psutil
+
+    return min([psutil.virtual_memory().total, *_memory_limits(Path("/"))])
+
+
+def _here(find: Callable[[], Any]) -> Any:
+    return field(default_factory=find)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is here. Texts are for people; `memory` is in bytes. `cores` and `memory` are what this process
+    may use, which in a container is less than there is. `devices` are those that torch can use. `gpus` are
+    the NVIDIA cards that the driver knows and `driver_cuda` is the CUDA version that it supports, whatever
+    torch makes of them. `compiler` is the C++ compiler that torch.compile would call, and `compiler_trouble`
+    what it said."""
+
+    python: str = _here(platform.python_version)
+    system: str = _here(platform.system)
+    torch: str = _here(lambda: importlib.import_module("torch").__version__)
+    torch_build: str = _here(_torch_build)
+    cores: int = _here(_cores)
+    memory: int = _here(_memory)
+    devices: tuple[str, ...] = _here(lambda: tuple(devices()))
+    gpus: tuple[str, ...] = _here(lambda: _nvidia()[0])
+    driver_cuda: str | None = _here(lambda: _nvidia()[1])
+    compiler_name: str = _here(_compiler_name)
+    compiler: str | None = _here(lambda: shutil.which(_compiler_name()))
+    compiler_trouble: str | None = _here(lambda: _compiler_trouble(shutil.which(_compiler_name())))
+    cmake: str | None = _here(lambda: shutil.which("cmake"))
+    build_tool: str | None = _here(_build_tool)
+    backends: tuple[str, ...] = _here(_backends)
+    packages: tuple[Package, ...] = _here(_packages)
+    platform: str = _here(_platform)
+
+    @property
+    def driver_is_too_old(self) -> bool:
+        """Whether the driver's CUDA is of an older major version than torch's: then no kernel runs."""
+        return _is_too_old(self.driver_cuda, self.torch_build.removeprefix("CUDA "))
+
+
+def describe() -> Machine:
+    """This machine. Takes a fraction of a second once torch is imported."""
+    return Machine()

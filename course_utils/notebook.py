@@ -30,21 +30,25 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
     """
     from course_utils.exercise.states import FAILED, PASSED
     from course_utils.grading import attempt, starter
-    from course_utils.grading.report import Report
+    from course_utils.grading.check_run import keep_for_debugger
+    from course_utils.grading.report import Note, Report
 
     names = sys._getframe(1).f_globals
     exercise = _find(answer, names)
-    if not _is_exercise(exercise):
+    if isinstance(exercise, Note):
         return exercise
     if isinstance(answer, str):
-        if exercise.answer_name not in names:
-            return _nothing_to_check(exercise)
-        answer = names[exercise.answer_name]
+        name = exercise.answer_name
+        if name not in names:
+            return Note(f"There is no `{name}` yet.", f"Run the cell that defines it, then `check({name})`.")
+        answer = names[name]
     _warm_up_for(exercise)
     if starter.is_starter(exercise, answer):
         return Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True)
     report = attempt.grade(exercise, answer)
-    _keep_first_error(report, exercise)
+    if broken := [outcome for outcome in report.outcomes if outcome.error is not None]:
+        (its_check,) = (one for one in exercise.checks if one.name == broken[0].check)
+        keep_for_debugger(broken[0].error, its_check)
     if report.state == PASSED:
         report.solution = _course().solution(exercise.name)
     elif report.state in FAILED:
@@ -52,14 +56,8 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
         if shown < len(exercise.hints):
             report.hint = (shown + 1, len(exercise.hints), exercise.hints[shown])
     if record and _record().state(exercise.name) != PASSED:
-        _record().add_attempt(
-            exercise.name,
-            exercise.topic,
-            report.state,
-            report.passed,
-            report.total,
-            told_by=report.told_by,
-        )
+        counts = report.state, report.passed, report.total
+        _record().add_attempt(exercise.name, exercise.topic, *counts, told_by=report.told_by)
     if record:
         report.notice = _record().news() or ""
     return report
@@ -70,7 +68,7 @@ def hint(answer: Any) -> Note:
     from course_utils.grading.report import Note
 
     exercise = _find(answer, sys._getframe(1).f_globals)
-    if not _is_exercise(exercise):
+    if isinstance(exercise, Note):
         return exercise
     total = len(exercise.hints)
     seen = min(_record().reveal_hint(exercise.name), total)
@@ -86,7 +84,7 @@ def solution(answer: Any) -> Note:
     from course_utils.grading.report import Note
 
     exercise = _find(answer, sys._getframe(1).f_globals)
-    if not _is_exercise(exercise):
+    if isinstance(exercise, Note):
         return exercise
     kept, name = _record(), exercise.answer_name
     asked = kept.ask_solution(exercise.name)
@@ -163,18 +161,10 @@ def show_error(statement: Callable[[], Any]) -> None:
         raise AssertionError("this was expected to raise an error, and did not")
 
 
-# --- finding the exercise ---------------------------------------------------------------------------
-
-
-@functools.cache
-def _course_at(root: str | None) -> Any:
+def _course() -> Any:
     from course_utils.lessons import catalog
 
     return catalog.load()
-
-
-def _course() -> Any:
-    return _course_at(os.environ.get("COURSE_ROOT"))
 
 
 @functools.cache
@@ -196,17 +186,18 @@ def _lesson_here(names: dict[str, Any]) -> Lesson | None:
     for lesson in _course().lessons:
         if lesson.slug == slug:
             return lesson
-    answers = {
-        lesson.slug: lesson
+    answered = [
+        lesson
         for lesson in _course().lessons
         if any(_course().card(name).answer_name in names for name in lesson.exercise_names)
-    }
-    return next(iter(answers.values())) if len(answers) == 1 else None
+    ]
+    return answered[0] if len(answered) == 1 else None
 
 
 def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
     """The exercise that an answer (or its name) belongs to, or a note that says why there is none."""
     from course_utils.grading.report import Note
+    from course_utils.lessons.catalog import nearest
 
     course = _course()
     words = [answer] if isinstance(answer, str) else [getattr(answer, "__name__", "")]
@@ -216,36 +207,15 @@ def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
     for word in words:
         if word and (name := course.name_for(word)):
             return course.exercise(name)
+    called = "for a value without a name."
+    if words[0]:
+        names = [course.card(name).answer_name for name in course.exercise_names]
+        called = f"called `{words[0]}`{nearest(words[0], names) or '.'}"
     return Note(
-        f"There is no exercise {_called(words[0])}",
+        f"There is no exercise {called}",
         "Pass the function or the class that the exercise asks for, under the name that it asks for: "
         "`check(warm_up)`. `progress()` lists all names.",
     )
-
-
-def _called(word: str) -> str:
-    """How the sentence ends that there is no such exercise."""
-    from course_utils.lessons.catalog import nearest
-
-    if not word:
-        return "for a value without a name."
-    names = [_course().card(name).answer_name for name in _course().exercise_names]
-    close = nearest(word, names)
-    return f"called `{word}`{close}" if close else f"called `{word}`."
-
-
-def _nothing_to_check(exercise: Exercise) -> Note:
-    from course_utils.grading.report import Note
-
-    name = exercise.answer_name
-    return Note(
-        f"There is no `{name}` yet.",
-        f"Run the cell that defines it, then `check({name})`.",
-    )
-
-
-def _is_exercise(found: Exercise | Note) -> bool:
-    return hasattr(found, "checks")
 
 
 def _warm_up_for(exercise: Exercise) -> None:
@@ -255,13 +225,3 @@ def _warm_up_for(exercise: Exercise) -> None:
         from course_utils.processes import client
 
         client.warm_up()
-
-
-def _keep_first_error(report: Report, exercise: Exercise) -> None:
-    from course_utils.grading.check_run import keep_for_debugger
-
-    checks = {one.name: one for one in exercise.checks}
-    for outcome in report.outcomes:
-        if outcome.error is not None:
-            keep_for_debugger(outcome.error, checks[outcome.check])
-            return

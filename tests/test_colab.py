@@ -94,7 +94,7 @@ def where():
 
 print(json.dumps({
     "course": course_utils.__file__,
-    "in a worker": workers.isolated(where, deadline=60.0).value,
+    "in a worker": workers.Worker().call(where, deadline=60.0).value,
     "torch": [torch.__file__, importlib.metadata.version("torch")],
     "record": str(open_record().path),
 }))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from course_utils.grading import attempt
-from course_utils.grading.report import as_text
 from course_utils.lessons import catalog
 from course_utils.proving import laws, texts
 from course_utils.proving.written import edited
@@ -96,13 +95,13 @@ ODD += ["torch's random state", "random state", "folder", "environment", "hooks 
 def test_an_odd_session_gives_the_same_report_and_is_left_as_it_was(name):
     exercise, solution = COURSE.exercise(name), COURSE.solution(name)
     answers = [solution.reference, *(edited(solution, exercise, m) for m in solution.mistakes[:1])]
-    usual = [as_text(attempt.grade(exercise, answer)) for answer in answers]
+    usual = [str(attempt.grade(exercise, answer)) for answer in answers]
     with contextlib.ExitStack() as session:
         for now, put, unusual, _ in map(STATE.get, ODD):
             session.callback(put, now())
             put(unusual)
         for answer, report in zip(answers, usual, strict=True):
-            assert as_text(attempt.grade(exercise, answer)) == report
+            assert str(attempt.grade(exercise, answer)) == report
             assert [state for state in ODD if STATE[state][0]() != STATE[state][2]] == []
 
 

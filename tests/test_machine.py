@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from course_utils import machine
+from course_utils import cli, machine
 from course_utils.reader import doctor
 from tests.files import write
 
@@ -288,7 +288,7 @@ def test_what_is_missing_and_how_to_install_it(able, change, topics, said, insta
 
 
 def test_course_doctor_prints_all_of_it(here: machine.Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.run() == 0
+    assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"Python {here.python} · torch {here.torch} ")
     for advice in doctor.advice(here):

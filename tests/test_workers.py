@@ -20,9 +20,10 @@ import numpy
 import psutil
 import pytest
 import torch
+from isolation import isolated
 
 from course_utils.processes import client, streams, transport, tree, worker_server
-from course_utils.processes.workers import CannotSendError, Worker, WorkersError, isolated
+from course_utils.processes.workers import CannotSendError, Worker, WorkersError
 
 SOON = 2.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
@@ -166,7 +167,7 @@ def test_the_readers_line_is_found_above_the_frames_of_torch():
 def test_operators_travel_by_name():
     """A function of a notebook that mentions `torch.ops` carries the whole tree with it."""
     operators = torch.ops, torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor
-    assert transport.loads(transport.dumps(operators)[0]) == operators
+    assert pickle.loads(transport.dumps(operators)[0]) == operators
     assert isolated(lambda x: torch.ops.aten.neg(x).item(), torch.ones(()), deadline=LONG).value == -1
 
 
@@ -519,8 +520,9 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from course_utils.processes import client, streams, tree, workers
 import test_workers
+from isolation import isolated
 def run():
-    workers.isolated(test_workers.starts_a_daemon_and_hangs, Path({folder!r}) / "daemon", deadline=1000)
+    isolated(test_workers.starts_a_daemon_and_hangs, Path({folder!r}) / "daemon", deadline=1000)
 threading.Thread(target=run, daemon=True).start()
 with workers.Worker() as idle:
     idle.call(test_workers.starts_a_program, Path({folder!r}) / "program", deadline=60)

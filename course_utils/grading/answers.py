@@ -16,12 +16,10 @@ all* makes of it, without the demonstrations.
 - A cell that is not Python makes unreadable what it defines, and nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +51,9 @@ class Submission:
         self._binders: dict[str, list[Unit]] = {}
         self._changers: dict[str, list[Unit]] = {}
         for unit in self.units:
-            for name in unit.binds:
-                self._binders.setdefault(name, []).append(unit)
-            for name in unit.changes:
-                self._changers.setdefault(name, []).append(unit)
+            for table, names in ((self._binders, unit.binds), (self._changers, unit.changes)):
+                for name in names:
+                    table.setdefault(name, []).append(unit)
 
     @property
     def names(self) -> set[str]:
@@ -64,11 +61,9 @@ class Submission:
         return set(self._binders)
 
     def recipe(self, name: str, exercise: str = "") -> Recipe | None:
-        """How to make the answer called `name`; None where the notebook does not define it.
-
-        A cell that is marked as the answer's to `exercise` and is not Python counts as its definition
-        when there is no other.
-        """
+        """How to make the answer called `name`; None where the notebook does not define it. A cell that is
+        marked as the answer's to `exercise` and is not Python counts as its definition when there is no
+        other."""
         if name in self._binders:
             chosen = _Selection(self).units_for(name)
         else:
@@ -112,7 +107,6 @@ MOST_NAMED = 20
 
 
 def _beside(path: Path) -> str:
-    """The notebook in the same folder that may be meant, or all where they are few, by their stems."""
     folder = path.parent
     if not folder.is_dir():
         return f"; there is no folder {folder}"
@@ -177,12 +171,7 @@ def _course(metadata: Any) -> dict[str, Any]:
     return ours if isinstance(ours, dict) else {}
 
 
-# --- what an answer needs --------------------------------------------------------------------------
-
-
 class _Selection:
-    """The units that one answer needs."""
-
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.taken: set[Unit] = set()
@@ -224,28 +213,13 @@ class _Selection:
         return found
 
     def _in_order(self) -> list[Unit]:
-        order: list[Unit] = []
-        placed: set[Unit] = set()
+        in_notebook = attrgetter("position")
+        if not self.moved_up:
+            return sorted(self.taken, key=in_notebook)
+        import networkx  # 50 ms: only where cells were moved
 
-        def before(unit: Unit) -> Iterator[Unit]:
-            return iter(sorted(self.moved_up.get(unit.position, ()), key=_position))
-
-        # Without recursion: a notebook may be written from its end to its beginning.
-        waiting: list[tuple[Unit, Iterator[Unit]]] = []
-        for first in sorted(self.taken, key=_position):
-            if first not in placed:
-                placed.add(first)
-                waiting.append((first, before(first)))
-            while waiting:
-                unit, earlier = waiting[-1]
-                needed = next((one for one in earlier if one not in placed), None)
-                if needed is None:
-                    order.append(waiting.pop()[0])
-                else:
-                    placed.add(needed)
-                    waiting.append((needed, before(needed)))
-        return order
-
-
-def _position(unit: Unit) -> int:
-    return unit.position
+        after = networkx.DiGraph()  # leads from each unit to those that have to come before it
+        for unit in sorted(self.taken, key=in_notebook):
+            above = sorted(self.moved_up.get(unit.position, ()), key=in_notebook)
+            after.add_edges_from([("all", unit), *((unit, one) for one in above)])
+        return [unit for unit in networkx.dfs_postorder_nodes(after, "all") if unit != "all"]

@@ -4,14 +4,12 @@ A notebook runs plain checks here, so that prints, breakpoints and `%debug` work
 a fork. Isolated checks and checks on ranks have processes of their own in both.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,11 @@ from course_utils.grading.forks import (
     Forks,
     imported,
     imported_after,
+    repeated,
 )
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
-from course_utils.processes import client, ranks, transport, worker_process, workers
+from course_utils.processes import ranks, stacks, transport, worker_process, workers
 from course_utils.processes.result import Result, how_it_ended
 
 # What a check may need, in the words of a report.
@@ -61,32 +60,17 @@ class Attempt:
     folder: str = ""
 
 
-def grade(
-    exercise: Exercise,
-    answer: Any,
-    *,
-    devices: Iterable[str] | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
-) -> Report:
+def grade(exercise: Exercise, answer: Any, *, devices: Iterable[str] | None = None) -> Report:
     """The report on an answer whose plain checks run here. `devices`: where checks that ask for a device run
     (default: every device of this machine)."""
-    return report(Attempt(exercise, answer), devices=devices, on_outcome=on_outcome)
+    return report(Attempt(exercise, answer), devices=devices)
 
 
-def report(
-    attempt: Attempt,
-    forks: Forks | None = None,
-    *,
-    devices: Iterable[str] | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
-) -> Report:
+def report(attempt: Attempt, forks: Forks | None = None, *, devices: Iterable[str] | None = None) -> Report:
     """Runs every check; plain ones in `forks` where these are given, else here."""
     exercise = attempt.exercise
     found = Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name)
-    for outcome in outcomes(attempt, visits(exercise, devices), forks):
-        if on_outcome is not None:
-            on_outcome(outcome)
-        found.outcomes.append(outcome)
+    found.outcomes += outcomes(attempt, visits(exercise, devices), forks)
     return explained(found, exercise)
 
 
@@ -139,14 +123,11 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
     return Outcome(check.name, check.title, COULD_NOT_CHECK, [why], place.device)
 
 
-# --- in a fork -------------------------------------------------------------------------------------------
-
-
 def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list[Outcome]:
     """What came of these checks in one process, as far as it came: the last of the outcomes may be how that
     process ended."""
     if forks is None:
-        with Forks(on_output=_print) as own:
+        with Forks(on_output=lambda text: sys.stdout.write(text)) as own:
             return _in_a_fork(attempt, todo, own)
     check, place = todo[0]
     by_value(attempt.answer)
@@ -154,10 +135,8 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list
     deadline = check.deadline if alone else max(c.deadline for c, _ in todo) + UNWINDING
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
     try:
-        answer = _PackedAnswer.of(attempt.answer)
-        checks = _packed(tuple(attempt.exercise.checks))
-        visited = [(c.name, p) for c, p in todo]
-        given = checks, answer, visited, attempt.folder, alone
+        checks, answer = _packed(tuple(attempt.exercise.checks)), _PackedAnswer.of(attempt.answer)
+        given = checks, answer, [(c.name, p) for c, p in todo], attempt.folder, alone
         result = forks.call(_conduct, *given, needs=needs, deadline=deadline)
     except workers.CannotSendError as error:
         return [_cannot_be_sent(error.__cause__ or error, check, place)]
@@ -188,11 +167,10 @@ def _packed(checks: tuple[Check, ...]) -> _Packed:
 def _unpacked(packed: bytes) -> dict[str, Check]:
     data, sources = pickle.loads(packed)
     transport.install_sources(sources)
-    return {check.name: check for check in transport.loads(data)}
+    return {check.name: check for check in pickle.loads(data)}
 
 
 def _at_its_lines(result: Result, answer: Any) -> Result:
-    """The same, where it was found in the cells of a notebook: those are in no file here."""
     if result.position is not None and hasattr(answer, "shown"):
         result.position.frames = [answer.shown(frame) for frame in result.position.frames]
     return result
@@ -217,7 +195,7 @@ def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
         how = [f"its process ended: {how_it_ended(code)}"] if isinstance(code, int) else []
         last = Outcome(check.name, check.title, DIED, how or ["its process ended"], place.device)
     else:
-        last = outcome_of(result, check, place)
+        last = _without_outcome(result, check, place)
     last.seconds = result.seconds
     return [*found, last]
 
@@ -235,17 +213,13 @@ class _PackedAnswer:
 
     def make(self) -> Any:
         transport.install_sources(self.sources)
-        answer = transport.loads(self.data)
+        answer = pickle.loads(self.data)
         worker_process.publish(answer)
         return answer
 
 
 def _conduct(
-    checks: dict[str, Check],
-    answer: Any,
-    todo: list[tuple[str, Place]],
-    folder: str,
-    alone: bool,
+    checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
 ) -> None:
     """The inside of a fork: runs the checks and tells what came of each. `alone`: whoever made the call
     watches the time."""
@@ -268,7 +242,6 @@ def _outcome(check: Check, answer: Any, place: Place, deadline: float | None) ->
 
 
 def _settle_in(folder: str) -> None:
-    """From here on relative paths lead to a folder that goes with this process."""
     if not folder:
         return
     if folder not in sys.path:
@@ -286,73 +259,35 @@ def _uses_gpus(check: Check, place: Place) -> bool:
     return place.device == "cuda" or "cuda" in check.needs
 
 
-# --- on ranks --------------------------------------------------------------------------------------------
-
-
 def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: str = "") -> Outcome:
     """The check in `check.ranks` processes that form one process group."""
     by_value(answer)
     try:
-        packed = _packed((check,)), _PackedAnswer.of(answer)
-        results = _once_more(
-            lambda: ranks.ranks(
-                _conduct_rank,
-                check.ranks,
-                *packed,
-                place.device,
-                folder,
-                deadline=deadline,
-                preload=(*PRELOAD, *imported),
-                plain=True,
-                gpus=_uses_gpus(check, place),
-            )
-        )
+        given = _conduct_rank, check.ranks, _packed((check,)), _PackedAnswer.of(answer), place.device, folder
+        how = {"preload": (*PRELOAD, *imported), "plain": True, "gpus": _uses_gpus(check, place)}
+        results = repeated(lambda: ranks.ranks(*given, deadline=deadline, **how), 1)
     except workers.WorkersError as error:
         return _not_run(check, place, f"its processes did not start: {error}")
     except Exception as error:  # whatever pickling an answer raises
         return _cannot_be_sent(error.__cause__ or error, check, place)
-    found = [_of_rank(_at_its_lines(result, answer), check, place) for result in results]
+    found = [
+        Outcome.of_plain(result.told[-1], check, place)
+        if result.state == "returned" and result.told
+        else _without_outcome(_at_its_lines(result, answer), check, place)
+        for result in results
+    ]
     return combined(found, check, place)
 
 
-def _of_rank(result: Result, check: Check, place: Place) -> Outcome:
-    if result.state == "returned" and result.told:
-        return Outcome.of_plain(result.told[-1], check, place)
-    return outcome_of(result, check, place)
-
-
 def _conduct_rank(
-    rank: int,
-    world_size: int,
-    checks: dict[str, Check],
-    answer: Any,
-    device: str | None,
-    folder: str,
+    rank: int, world_size: int, checks: dict[str, Check], answer: Any, device: str | None, folder: str
 ) -> None:
     _settle_in(folder)
     (check,) = checks.values()
-    outcome = _outcome(check, answer, Place(device, rank, world_size), None)
-    worker_process.tell(outcome.as_plain())
+    worker_process.tell(_outcome(check, answer, Place(device, rank, world_size), None).as_plain())
 
 
-def _once_more(call: Callable[[], list[Result]]) -> list[Result]:
-    """A machine that is very busy may leave a process unanswered once, and the server of all processes may
-    have been killed by another answer: then it is called once more."""
-    try:
-        results = call()
-    except workers.CannotSendError:
-        raise
-    except workers.WorkersError:
-        return call()
-    if any(result.state == "died" and client.SERVER_ENDED in result.how for result in results):
-        return call()
-    return results
-
-
-# --- what came of it -------------------------------------------------------------------------------------
-
-
-def outcome_of(result: Result, check: Check, place: Place) -> Outcome:
+def _without_outcome(result: Result, check: Check, place: Place) -> Outcome:
     """A process that sent no outcome: a failure by name."""
     outcome = Outcome(check.name, check.title, DIED, device=place.device)
     if result.state == "timed out":
@@ -383,9 +318,7 @@ def by_value(*objects: Any) -> None:
             cloudpickle.register_pickle_by_value(module)
 
 
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-
-
-# Once here, where this is imported before processes are forked, and not in each of them.
+# Once here, where this is imported before processes are forked, and not in each of them: there an answer may
+# keep it from finding out.
 tampering.changes()
+stacks.is_readers(__file__)

@@ -1,6 +1,5 @@
 """The statements of a cell: which names each binds, changes and reads."""
 
-from __future__ import annotations
 import __future__ as future_features
 
 import ast
@@ -20,12 +19,10 @@ _LINE_TIME = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.MULTILINE)
 
 @dataclass(eq=False)
 class Unit:
-    """A statement at top level (several that share a line count as one).
-
-    `binds`: the names it defines. `partial`: perhaps not, or only together with what stood before (an
-    `if`, `x += 1`, `import a.b`), so that an earlier definition counts too. `changes`: the names whose
-    object it alters. `broken`: the cell is not Python; this is all of it.
-    """
+    """A statement at top level (several that share a line count as one). `binds`: the names it defines.
+    `partial`: perhaps not, or only together with what stood before (an `if`, `x += 1`, `import a.b`), so that
+    an earlier definition counts too. `changes`: the names whose object it alters. `broken`: the cell is not
+    Python; this is all of it."""
 
     position: int
     piece: Piece
@@ -84,10 +81,8 @@ def units(source: str, filename: str, position: int) -> tuple[list[Unit], int]:
 
 
 def _parse(source: str) -> tuple[str | None, ast.Module | None]:
-    """The cell as Python, line for line, and its tree.
-
-    (None, None): it is in another language; (text, None): it is not Python.
-    """
+    """The cell as Python, line for line, and its tree. (None, None): it is in another language; (text, None):
+    it is not Python."""
     lines = source.split("\n")
     for i, line in enumerate(lines):
         if line.startswith("%%"):
@@ -130,7 +125,6 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def _describe(node: ast.stmt, unit: Unit) -> None:
-    """Notes what a statement binds and changes."""
     unit.imports |= isinstance(node, (ast.Import, ast.ImportFrom))
     unit.partial |= isinstance(node, (ast.AugAssign, *_CONDITIONAL))
     loop = isinstance(node, (ast.For, ast.AsyncFor, ast.While))
@@ -189,7 +183,6 @@ def _registers(node: ast.expr) -> str | None:
 
 
 def _collect(table: symtable.SymbolTable, deferred: bool, now: set[str], later: set[str]) -> None:
-    """Sorts the global names that are read in this block, and in the blocks inside it."""
     top = table.get_type() == "module"
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (top or symbol.is_global()):

@@ -18,20 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from course_utils.exercise import Check, expect
-from course_utils.exercise.states import (
-    COULD_NOT_CHECK,
-    DIED,
-    PASSED,
-    RAISED,
-    STATES,
-    TIMED_OUT,
-    WRONG,
-)
+from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
 from course_utils.grading.clean_room import Room, clean_room
 from course_utils.processes import memory_limit, stacks
 
@@ -59,13 +51,10 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What came of one check.
-
-    `message` is what the reader is told, line by line, code in backticks; `symptom`, a true sentence about
-    the answer, where one is known. `device` is None for a check that does not ask for one. `looks`: how often
-    it looked at something. `disturbed`: the answer changed what decides
-    checks. `error` is the live exception, in the process where it was raised.
-    """
+    """What came of one check. `message` is what the reader is told, line by line, code in backticks;
+    `symptom`, a true sentence about the answer, where one is known. `device` is None for a check that does
+    not ask for one. `looks`: how often it looked at something. `disturbed`: the answer changed what decides
+    checks. `error` is the live exception, in the process where it was raised."""
 
     check: str
     title: str
@@ -112,12 +101,6 @@ def limited(lines: Sequence[str]) -> list[str]:
     return [*cut, "…"] if len(lines) > MOST_LINES else cut
 
 
-class Recipe(Protocol):
-    """An answer that has to be made first, from the cells of a notebook."""
-
-    def make(self) -> Any: ...
-
-
 def run(
     check: Check,
     answer: Any,
@@ -125,12 +108,10 @@ def run(
     deadline: float | None = None,
     shared: bool = True,
 ) -> Outcome:
-    """Runs the check in a clean room. `answer` is the object itself or a `Recipe`.
-
-    Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline`
-    (seconds) is enforced as well as a process can enforce it on itself; None: somebody else does. `shared`:
-    see `clean_room`.
-    """
+    """Runs the check in a clean room. `answer` is the object itself, or has a method `make` that makes it.
+    Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline` (seconds) is
+    enforced as well as a process can enforce it on itself; None: somebody else does. `shared`: see
+    `clean_room`."""
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
     with clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
@@ -173,11 +154,10 @@ def _by_the_answer(error: BaseException, check: Check) -> bool:
     answer is wrong, or that it could not be checked. A check that the answer calls back is the check."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = check.function.__code__.co_filename
-    own = (i for i, file in enumerate(files) if file != ours and stacks.is_readers(file))
-    last = max(own, default=None)
-    if last is None:
-        return False
-    return last == len(files) - 1 or Path(expect.__file__).parent in Path(files[last + 1]).parents
+    last = max((i for i, file in enumerate(files) if file != ours and stacks.is_readers(file)), default=None)
+    if last is None or last == len(files) - 1:
+        return last is not None
+    return Path(expect.__file__).parent in Path(files[last + 1]).parents
 
 
 def _put_back(disturbed: list[str]) -> str:
@@ -187,32 +167,22 @@ def _put_back(disturbed: list[str]) -> str:
     return f"while it ran your answer {verb} {names}; that has been undone"
 
 
-# --- what a check asks for -------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
     """What a check takes beside the answer, by name; a folder for it is gone afterwards."""
-    found: dict[str, Any] = {}
+    device = torch.device(place.device or "cpu")
+    found = {"rank": place.rank, "world_size": place.world_size, "device": device}
     with contextlib.ExitStack() as stack:
-        if "device" in check.wants:
-            found["device"] = torch.device(place.device or "cpu")
         if "tmp_path" in check.wants:
             found["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="course-")))
-        if "rank" in check.wants:
-            found["rank"] = place.rank
-        if "world_size" in check.wants:
-            found["world_size"] = place.world_size
-        yield found
+        yield {name: value for name, value in found.items() if name in check.wants}
 
 
 @contextlib.contextmanager
 def _alarm(seconds: float | None) -> Iterator[None]:
-    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed.
-
-    Only the main thread of a process can have an alarm, and native code that does not return cannot
-    be interrupted: checks of answers that may do so are isolated.
-    """
+    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed. Only the main
+    thread of a process can have an alarm, and native code that does not return cannot be interrupted: checks
+    of answers that may do so are isolated."""
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or not hasattr(signal, "setitimer"):
         yield
@@ -251,9 +221,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 def _own_names(check: Check, room: Room) -> Iterator[None]:
     """What the check calls by name stays what it is: an answer can reach its caller's names."""
     names = check.function.__globals__
-    before = {
-        name: value for name, value in names.items() if callable(value) or isinstance(value, ModuleType)
-    }
+    before = {n: value for n, value in names.items() if callable(value) or isinstance(value, ModuleType)}
     code = check.function.__code__
     try:
         yield
@@ -268,21 +236,14 @@ def _own_names(check: Check, room: Room) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _memory_ceiling(deadline: float | None) -> Iterator[None]:
-    """An answer that fills memory gets torch's own error instead of taking the kernel down.
-
-    Where `deadline` is None a worker runs this, and whoever started it watches its memory.
-    """
-    if deadline is None:
-        yield
-        return
-    before = memory_limit.set_limit(MEMORY_CEILING)
+    """An answer that fills memory gets torch's own error instead of taking the kernel down. Where `deadline`
+    is None a worker runs this, and whoever started it watches its memory."""
+    before = None if deadline is None else memory_limit.set_limit(MEMORY_CEILING)
     try:
         yield
     finally:
-        memory_limit.put_back(before)
-
-
-# --- what was raised, and where ---------------------------------------------------------------------
+        if before is not None:
+            memory_limit.put_back(before)
 
 
 def readers_frames(error: BaseException, check: Check) -> list[stacks.Frame]:
@@ -314,10 +275,8 @@ def still_running(
 ) -> str:
     """The line for a check that did not end, with the loop or the line that it was found in. `deadline` is
     None where it would never have ended: all waited for each other. Who has returned from the answer may wait
-    for the others in the check.
-
-    The frames of `check`, and of what stands in a file with it, are not the reader's.
-    """
+    for the others in the check. The frames of `check`, and of what stands in a file with it, are not the
+    reader's."""
     where = ""
     if deadline is None and position and position.in_kit:
         return "has returned"
@@ -344,15 +303,11 @@ def steady(text: str) -> str:
 
 def keep_for_debugger(error: BaseException, check: Check) -> None:
     """Leaves the exception where `%debug` looks for it, from the reader's first frame inwards."""
-    tb = error.__traceback__
     foreign = (check.function.__code__.co_filename, "<given>")
-    while tb is not None:
-        file = tb.tb_frame.f_code.co_filename
-        if stacks.is_readers(file) and file not in foreign:
-            break
+    tb = error.__traceback__
+    while tb and ((file := tb.tb_frame.f_code.co_filename) in foreign or not stacks.is_readers(file)):
         tb = tb.tb_next
-    # Where no frame is the reader's, all of it is kept: better too much than nothing to look at.
-    tb = tb or error.__traceback__
+    tb = tb or error.__traceback__  # no frame is the reader's: better too much than nothing to look at
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(tb), tb
     if sys.version_info >= (3, 12):
         sys.last_exc = sys.last_value

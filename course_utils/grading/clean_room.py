@@ -7,8 +7,6 @@ changed and by which it could pass is reported by name (`Room.disturbed`): those
 see every operator, the default device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -40,11 +38,8 @@ class Room:
 
 @contextlib.contextmanager
 def clean_room(shared: bool = True) -> Iterator[Room]:
-    """Known state inside; outside, everything is as it was, also after an exception.
-
-    Where the process is not `shared` with a reader, nobody's random state is kept, and nothing can have been
-    replaced before.
-    """
+    """Known state inside; outside, everything is as it was, also after an exception. Where the process is not
+    `shared` with a reader, nobody's random state is kept, and nothing can have been replaced before."""
     room = Room()
     with contextlib.ExitStack() as stack:
         # Torch's own functions first: what follows needs the real ones.
@@ -64,27 +59,21 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
         yield room
 
 
-# --- functions that decide ------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _real_functions(room: Room, shared: bool) -> Iterator[None]:
     before = tampering.changes() if shared else []
     for change in before:
-        change.undo()
+        change.put(change.original)
     try:
         yield
     finally:
         for change in tampering.changes():
             room.disturbed.append(str(change))
-            change.undo()
+            change.put(change.original)
         if tampering.operators_lie():
             room.disturbed.append("an operator that compares")
         for change in before:
-            change.redo()
-
-
-# --- the process ---------------------------------------------------------------------------------
+            change.put(change.now)
 
 
 @contextlib.contextmanager
@@ -93,7 +82,7 @@ def _process_state() -> Iterator[None]:
     collecting, recursion = gc.isenabled(), sys.getrecursionlimit()
     streams = sys.stdout, sys.stderr
     handlers = _signal_handlers()
-    hooks = sys.settrace, sys.gettrace(), sys.getprofile()
+    tracing, profiling = sys.gettrace(), sys.getprofile()
     try:
         with warnings.catch_warnings():
             # A warning is shown once per place by default: a second run would print less.
@@ -107,10 +96,10 @@ def _process_state() -> Iterator[None]:
         for number, handler in handlers.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
-        if sys.gettrace() is not hooks[1]:
-            sys.settrace(hooks[1])
-        if sys.getprofile() is not hooks[2]:
-            sys.setprofile(hooks[2])
+        if sys.gettrace() is not tracing:
+            sys.settrace(tracing)
+        if sys.getprofile() is not profiling:
+            sys.setprofile(profiling)
         if _environment() != variables:
             os.environ.clear()
             os.environb.update(variables)
@@ -147,28 +136,27 @@ def _random_state() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
 
 
-# --- torch ---------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _torch_state(room: Room) -> Iterator[None]:
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    settings = [  # what sets it, as it was, as it is inside
+        (torch.set_default_dtype, torch.get_default_dtype(), torch.float32),
+        # One thread: sums then have one order, so every run prints the same.
+        (torch.set_num_threads, torch.get_num_threads(), 1),
+        (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision(), "highest"),
+    ]
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    precision = torch.get_float32_matmul_precision()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     cudnn_names = ("enabled", "benchmark", "deterministic", "allow_tf32")
     cudnn = {name: getattr(torch.backends.cudnn, name) for name in cudnn_names}
     printing = vars(torch._tensor_str.PRINT_OPTS).copy()
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     try:
-        torch.set_default_dtype(torch.float32)
-        # One thread: sums then have one order, so every run prints the same.
-        torch.set_num_threads(1)
+        for set_to, _, inside in settings:
+            set_to(inside)
         # Only where it is needed: switching it imports the compiler, which takes seconds.
         if deterministic:
             torch.use_deterministic_algorithms(False)
-        torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False  # of 23 bits it would keep ten
         torch.autograd.set_detect_anomaly(False)
         torch.set_printoptions(profile="default", sci_mode=None)
@@ -181,11 +169,10 @@ def _torch_state(room: Room) -> Iterator[None]:
         ):
             yield
     finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
+        for set_to, before, _ in settings:
+            set_to(before)
         if torch.are_deterministic_algorithms_enabled() != deterministic:
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        torch.set_float32_matmul_precision(precision)
         torch.autograd.set_detect_anomaly(*anomaly)
         for name, value in cudnn.items():
             setattr(torch.backends.cudnn, name, value)
@@ -222,18 +209,13 @@ def _no_default_device(room: Room) -> Iterator[None]:
             torch.set_default_device(None if before.type == "cpu" else before)
 
 
-_HOOK_TABLES = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 
 
 @contextlib.contextmanager
 def _no_global_hooks() -> Iterator[None]:
     """Hooks that the reader has put on every module stay out of the check, and come back."""
-    tables = [getattr(torch.nn.modules.module, name) for name in _HOOK_TABLES]
+    tables = [getattr(torch.nn.modules.module, f"_global_{name}_hooks") for name in _HOOKS]
     before = [dict(table) for table in tables]
     for table in tables:
         table.clear()

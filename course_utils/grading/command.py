@@ -4,36 +4,7 @@ The demonstrations in a notebook are not run; its answers (see `answers`) are, e
 limits on time, memory and processes. Results are written as they come; of one notebook alone also the report
 on each answer that failed.
 
-With `--json` the result is one object (schema: `check_schema.json` beside this file):
-
-    {
-      "version": 2,
-      "notebooks": [
-        {
-          "notebook": "reader/01_tensors.ipynb",     as it was given
-          "error": null,                             or a sentence: why it could not be graded
-          "exercises": [
-            {
-              "name": "sliding_windows",
-              "lesson": "01_tensors",
-              "state": "wrong",
-              "told_by": "shares_storage",           the check whose why was told, or null
-              "symptom": null,                       or a sentence that is true of the answer
-              "checks": [
-                {
-                  "name": "right_values",
-                  "state": "passed",
-                  "message": "",                     what the reader is told; lines parted by newlines
-                  "device": null,                    or "cpu", "cuda", "mps"
-                  "seconds": 0.0021
-                }
-              ]
-            }
-          ]
-        }
-      ]
-    }
-
+With `--json` the result is one object, which `check_schema.json` beside this file describes.
 Notebooks come in the order in which they were given, exercises in that of their lessons, checks in that of
 their file, one entry for each device that a check ran on. States: `passed`, `wrong`, `raised`, `timed out`,
 `died`, `could not check`, `not attempted`. An exercise that is not attempted (no answer in the notebook, or
@@ -43,19 +14,17 @@ Exit codes: 0, every exercise of every notebook passed; 1, not all did; 2, somet
 cannot be read, or is not of this course. The others are graded in any case.
 """
 
-from __future__ import annotations
-
 import json
 import os
-import sys
 import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, symbol
 from course_utils.grading import notebooks
-from course_utils.grading.check_run import Outcome
 from course_utils.grading.notebooks import Graded
 from course_utils.grading.report import Report
 from course_utils.lessons import catalog
@@ -65,23 +34,25 @@ from course_utils.reader.record import open_record
 
 def run(paths: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False) -> int:
     """Grades the notebooks, prints what came of each as soon as it is known, and returns the exit code.
-
     `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
     the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
-    together.
-    """
+    together."""
     course = catalog.load()
     client.warm_up()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)  # what a reader's strings escape is not our business
         submitted = [notebooks.read(path, course) for path in paths]
     printed = _Json() if as_json else _Tables()
-    with _Progress(len(paths)) as progress:
+    # A bar on the terminal, where there is one and more than one notebook.
+    form = "{bar:30} {n_fmt} of {total_fmt}{postfix}"
+    bar = tqdm(total=len(paths), leave=False, mininterval=0, bar_format=form, disable=len(paths) < 2 or None)
+    with bar:
 
         def done(one: Graded) -> None:
-            progress.hide()
+            bar.clear()
             printed.add(one)
-            progress.one_done(one.path)
+            bar.set_postfix_str(one.path.name[:40], refresh=False)
+            bar.update()
 
         graded = notebooks.grade_all(submitted, min(jobs or os.cpu_count() or 1, len(paths)), done)
     printed.end(graded)
@@ -129,15 +100,11 @@ class _Tables:
 
 
 def _record(reports: list[Report]) -> None:
-    """Adds an attempt for each that was graded, none after a pass."""
     record = open_record()
     for report in reports:
         if report.state != NOT_ATTEMPTED and record.state(report.exercise) != PASSED:
             counts = report.state, report.passed, report.total
             record.add_attempt(report.exercise, report.topic, *counts, told_by=report.told_by)
-
-
-# --- what is printed ---------------------------------------------------------------------------------
 
 
 def _as_data(one: Graded) -> dict[str, Any]:
@@ -148,21 +115,20 @@ def _as_data(one: Graded) -> dict[str, Any]:
             "state": report.state,
             "told_by": report.told_by,
             "symptom": report.symptom or None,
-            "checks": [_check_as_data(outcome) for outcome in report.outcomes],
+            "checks": [
+                {
+                    "name": outcome.check,
+                    "state": outcome.state,
+                    "message": "\n".join(outcome.message),
+                    "device": outcome.device,
+                    "seconds": round(outcome.seconds, 4),
+                }
+                for outcome in report.outcomes
+            ],
         }
         for report, lesson in zip(one.reports, one.lessons, strict=True)
     ]
     return {"notebook": str(one.path), "error": one.error or None, "exercises": exercises}
-
-
-def _check_as_data(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "name": outcome.check,
-        "state": outcome.state,
-        "message": "\n".join(outcome.message),
-        "device": outcome.device,
-        "seconds": round(outcome.seconds, 4),
-    }
 
 
 def _as_table(one: Graded) -> str:
@@ -191,9 +157,9 @@ def _in_a_sentence(report: Report) -> str:
         return _first_sentence(report.symptom)
     told = COULD_NOT_CHECK if report.state == PASSED else report.state
     titles = [outcome.title for outcome in report.outcomes if outcome.state == told]
-    return (
-        f"could not check: {'; '.join(titles)}" if titles and told == COULD_NOT_CHECK else "".join(titles[:1])
-    )
+    if titles and told == COULD_NOT_CHECK:
+        return f"could not check: {'; '.join(titles)}"
+    return "".join(titles[:1])
 
 
 def _first_sentence(text: str) -> str:
@@ -214,40 +180,3 @@ def _summary(graded: list[Graded]) -> str:
     if failed := sum(bool(one.error) for one in graded):
         text += f"; {failed} could not be graded"
     return text
-
-
-class _Progress:
-    """A bar on the terminal, where there is one and more than one notebook."""
-
-    WIDTH = 30
-
-    def __init__(self, total: int) -> None:
-        self._stream = sys.stderr
-        self._total = total
-        self._count = 0
-        self._shown = total > 1 and self._stream.isatty()
-        self._draw("")
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def one_done(self, path: Path) -> None:
-        """One more notebook is done."""
-        self._count += 1
-        self._draw(path.name)
-
-    def __exit__(self, *_: object) -> None:
-        self.hide()
-
-    def hide(self) -> None:
-        """Makes room for what is printed."""
-        if self._shown:
-            self._stream.write("\r\033[K")
-            self._stream.flush()
-
-    def _draw(self, name: str) -> None:
-        if self._shown:
-            full = self.WIDTH * self._count // self._total
-            bar = "█" * full + "░" * (self.WIDTH - full)
-            self._stream.write(f"\r\033[K{bar} {self._count} of {self._total} {name[:40]}")
-            self._stream.flush()

@@ -26,11 +26,25 @@ imported: dict[str, None] = {}
 OF_TORCH = re.compile(r"torch(\.\w+)+|" + re.escape(READY_TO_COMPILE))
 
 
+def repeated(call: Callable[[], list[Result]], times: int) -> list[Result]:
+    """What `call` gives. A machine that is very busy may leave a process unanswered, and the server of all
+    processes may have been killed by another answer: then it is called again, at most so many times."""
+    for left in reversed(range(times + 1)):
+        try:
+            results = call()
+        except workers.WorkersError:
+            if not left:
+                raise
+        else:
+            killed = (result.state == "died" and client.SERVER_ENDED in result.how for result in results)
+            if not left or not any(killed):
+                break
+    return results
+
+
 class Forks:
     """Forks of one warm process. It runs nothing of the answers, so that each begins where the others did.
-
-    `on_output` is called with what they print.
-    """
+    `on_output` is called with what they print."""
 
     def __init__(self, preload: Sequence[str] = (), on_output: Callable[[str], None] | None = None) -> None:
         self._preload, self._on_output = preload, on_output
@@ -45,35 +59,25 @@ class Forks:
         self.close()
 
     def call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        needs: Sequence[str] = (),
-        deadline: float,
+        self, function: Callable[..., Any], *args: Any, needs: Sequence[str] = (), deadline: float
     ) -> Result:
-        """What `function(*args)` tells in a fork that has imported `needs`. Where the server of all processes
-        was killed, by whomever, it is called once more."""
-        for again in (True, True, False):
+        """What `function(*args)` tells in a fork that has imported `needs`."""
+
+        def once() -> list[Result]:
             if self._stopped:
                 raise InterruptedError("it was interrupted")
             wanted = (*PRELOAD, *self._preload, *needs, *imported)
             if self._worker is None or not self._worker.alive or not self._has.issuperset(wanted):
                 self.close()
                 self._worker, self._has = workers.Worker(preload=wanted), set(wanted)
+            options = {"deadline": deadline, "on_output": self._on_output, "plain": True}
             try:
-                options = {"deadline": deadline, "on_output": self._on_output, "plain": True}
-                result = self._worker.call(fork.in_a_fork, function, *args, **options)
-            except workers.CannotSendError:
-                raise
+                return [self._worker.call(fork.in_a_fork, function, *args, **options)]
             except workers.WorkersError:
                 self.close()
-                if not again:
-                    raise
-                continue
-            if result.state == "died" and client.SERVER_ENDED in result.how and again:
-                continue
-            return result
-        raise AssertionError("unreachable")
+                raise
+
+        return repeated(once, 2)[0]
 
     def stop(self) -> None:
         """Ends it for good; who waits for what it tells gets an `InterruptedError`."""

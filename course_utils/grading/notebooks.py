@@ -4,10 +4,8 @@ Each exercise runs in a fork of its own, of a warm process that grades one noteb
 answer does to its process dies with it, and no answer's process is the child of what grades others meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,20 +60,21 @@ def read(path: Path, course: Course) -> Submitted:
 
 
 def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded], None]) -> list[Graded]:
-    """Grades the notebooks, `jobs` at a time; returns what came of each, in the order given.
-
-    `on_done` is called with each when it and all before it are done. On an interrupt all that runs is ended.
-    """
+    """Grades the notebooks, `jobs` at a time; returns what came of each, in the order given. `on_done` is
+    called with each when it and all before it are done. On an interrupt all that runs is ended."""
     imports = imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
-    pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="grading")
-    idle: list[Forks] = [Forks(imports) for _ in range(max(1, jobs))]
+    pool = ThreadPoolExecutor(max(1, jobs))
+    idle = [Forks(imports) for _ in range(max(1, jobs))]
     all_of_them = tuple(idle)
-    futures: list[Future[Graded]] = []
     graded: list[Graded] = []
     try:
-        futures += [pool.submit(_grade, one, idle) for one in submitted]
+        futures = [pool.submit(_grade, one, idle) for one in submitted]
         for future, one in zip(futures, submitted, strict=True):
-            graded.append(_result(future, one.path))
+            try:
+                graded.append(future.result())
+            except Exception as error:  # its trouble is its own, and costs no other its results
+                why = f"it could not be graded: {type(error).__name__}: {error}"
+                graded.append(Graded(one.path, why))
             on_done(graded[-1])
         return graded
     finally:
@@ -86,28 +85,18 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
         pool.shutdown()
 
 
-def _result(future: Future[Graded], path: Path) -> Graded:
-    """What came of a notebook; its trouble is its own, and costs no other its results."""
-    try:
-        return future.result()
-    except Exception as error:
-        return Graded(path, f"it could not be graded: {type(error).__name__}: {error}")
-
-
 def _grade(one: Submitted, idle: list[Forks]) -> Graded:
-    graded = Graded(one.path, one.error)
+    graded, folder = Graded(one.path, one.error), str(one.path.absolute().parent)
     forks = idle.pop()
     try:
         for exercise, lesson, recipe in one.answers:
+            if recipe is None or same_code(recipe.source, exercise.starter_source):
+                of = exercise.name, exercise.topic, exercise.title, exercise.answer_name
+                report = Report(*of, not_attempted=True)
+            else:
+                report = attempt.report(Attempt(exercise, recipe, folder), forks)
             graded.lessons.append(lesson)
-            graded.reports.append(_report(exercise, recipe, one.path, forks))
+            graded.reports.append(report)
     finally:
         idle.append(forks)
     return graded
-
-
-def _report(exercise: Exercise, recipe: Recipe | None, path: Path, forks: Forks) -> Report:
-    if recipe is None or same_code(recipe.source, exercise.starter_source):
-        title, name = exercise.title, exercise.answer_name
-        return Report(exercise.name, exercise.topic, title, name, not_attempted=True)
-    return attempt.report(Attempt(exercise, recipe, str(path.absolute().parent)), forks)

@@ -1,7 +1,5 @@
 """What came of a check on several ranks, in one outcome."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from course_utils.exercise import Check
@@ -11,18 +9,13 @@ from course_utils.processes.ranks import lost_connection
 
 
 def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
-    """One outcome for a check on ranks.
-
-    A rank that raised or saw a wrong value leaves the others waiting, so it comes first; then one that
-    died, and only then those that lost their connection to it or were still waiting, and each says where.
-    """
+    """One outcome for a check on ranks. A rank that raised or saw a wrong value leaves the others waiting, so
+    it comes first; then one that died, and only then those that lost their connection to it or were still
+    waiting, and each says where."""
     if any(outcome.state == DIED for outcome in found):
         found = [_cut_off(outcome) for outcome in found]
-    for state in (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK):
-        if any(outcome.state == state for outcome in found):
-            break
-    else:
-        state = PASSED
+    order = (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK, PASSED)
+    state = min((outcome.state for outcome in found), key=order.index)
     message: list[str] = []
     if state != PASSED:
         # What is the same on several ranks is told once, and only what comes first in full.

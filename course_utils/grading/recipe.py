@@ -1,7 +1,5 @@
 """How to make one answer from pieces of a notebook."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import sys
@@ -29,24 +27,22 @@ class Piece(NamedTuple):
 @dataclass(frozen=True)
 class Recipe:
     """How to make an answer: the pieces of the notebook that it consists of, in the order to run them.
-
-    `flags`: the `__future__` features of the notebook, as `compile` takes them.
-    """
+    `flags`: the `__future__` features of the notebook, as `compile` takes them."""
 
     name: str
     pieces: tuple[Piece, ...]
     flags: int = 0
 
     def make(self) -> Any:
-        """Runs the pieces in a module of their own and returns the answer.
-
-        Made once in a process: later calls return the same object. Raises what the pieces raise,
-        `SyntaxError` where one is not Python, and `NameError` where they do not define the answer.
-        """
-        if self.made:
+        """Runs the pieces in a module of their own and returns the answer. Made once in a process: later
+        calls return the same object. Raises what the pieces raise, `SyntaxError` where one is not Python, and
+        `NameError` where they do not define the answer."""
+        if self.name in _made and _made[self.name][0] == self:
             return _made[self.name][1]
         _show_sources(self.pieces)
-        codes = [self._compiled(piece) for piece in self.pieces]
+        how = {"flags": self.flags, "dont_inherit": True}
+        lines_above = [(piece, "\n" * (piece.first_line - 1)) for piece in self.pieces]
+        codes = [compile(above + piece.source, piece.filename, "exec", **how) for piece, above in lines_above]
         module = types.ModuleType(f"answer_{snake_case(self.name)}")
         # Where `inspect.getsource` looks for a class: the cell that defines the answer comes last as a rule.
         module.__file__ = next((p.filename for p in reversed(self.pieces) if self._defines(p)), None)
@@ -61,11 +57,6 @@ class Recipe:
         return answer
 
     @property
-    def made(self) -> bool:
-        """Whether this process has made it already."""
-        return self.name in _made and _made[self.name][0] == self
-
-    @property
     def source(self) -> str:
         """The piece that defines the answer; no text where it is not a definition."""
         found = [piece.source for piece in self.pieces if self._defines(piece)]
@@ -78,10 +69,6 @@ class Recipe:
             if piece.filename == frame.file and 0 <= frame.line - piece.first_line < len(lines):
                 return replace(frame, source=lines[frame.line - piece.first_line].strip(), readers=True)
         return replace(frame, readers=False)
-
-    def _compiled(self, piece: Piece) -> types.CodeType:
-        text = "\n" * (piece.first_line - 1) + piece.source
-        return compile(text, piece.filename, "exec", flags=self.flags, dont_inherit=True)
 
     def _defines(self, piece: Piece) -> bool:
         return any(self.name in found for found in DEFINITION.findall(piece.source))

@@ -4,9 +4,8 @@ What is shown is the same on every run, so that notebooks with reports in them c
 cell: no times, no addresses. A colour is never the only sign; every state has a symbol and a word.
 """
 
-from __future__ import annotations
-
 import re
+import textwrap
 from dataclasses import dataclass, field
 from html import escape
 
@@ -30,11 +29,9 @@ from course_utils.lessons.catalog import Solution
 
 @dataclass
 class Report:
-    """What came of one answer to one exercise.
-
-    `told_by` is the check whose `why` is told, the first that failed, or None; `symptom` stands before it.
-    `hint` is the next one, (number, of how many, text). `solution` is given once the answer has passed.
-    """
+    """What came of one answer to one exercise. `told_by` is the check whose `why` is told, the first that
+    failed, or None; `symptom` stands before it. `hint` is the next one, (number, of how many, text).
+    `solution` is given once the answer has passed."""
 
     exercise: str
     topic: str
@@ -68,10 +65,46 @@ class Report:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        return as_text(self)
+        lines = [f"{symbol(self.state)} {self.answer_name or self.exercise}: {verdict(self)}"]
+        if self.state == NOT_ATTEMPTED:
+            lines.append("  The cell above still holds what it started with.")
+        for outcome, message in _messages(self):
+            lines.append(f"  {symbol(outcome.state)} {_line(outcome)}")
+            lines += [f"      {line}" for entry in message for line in entry.splitlines()]
+        if self.symptom:
+            lines += ["", self.symptom]
+        if self.why:
+            lines += ["", f"Why: {' '.join(self.why.split())}"]
+        if self.hint:
+            lines += ["", f"Hint {self.hint[0]} of {self.hint[1]}: hint({self.answer_name})"]
+        if self.solution:
+            lines += ["", f"Why it works, and one way to write it: solution({self.answer_name})"]
+        if self.notice:
+            lines += ["", self.notice]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        head = (
+            f'<div><span style="color:{colour(self.state)};font-weight:700">{symbol(self.state)}</span> '
+            f"<b>{escape(self.answer_name or self.exercise)}</b> — {escape(verdict(self))}</div>"
+        )
+        parts = [head]
+        if self.state == NOT_ATTEMPTED:
+            parts.append("<div>The cell above still holds what it started with.</div>")
+        parts += [_outcome(outcome, message) for outcome, message in _messages(self)]
+        if self.symptom:
+            parts.append(_below(_inline(self.symptom)))
+        if self.why:
+            parts.append(_below(f"<b>Why</b>: {_inline(self.why)}"))
+        if self.hint:
+            number, total, text = self.hint
+            parts.append(_fold(f"Hint {number} of {total}", markdown(text)))
+        if self.solution:
+            parts.append(_fold("Why it works", markdown(self.solution.why)))
+            parts.append(_fold("One way to write it", _code(self.solution.source)))
+        if self.notice:
+            parts.append(_below(_inline(self.notice)))
+        return _frame("".join(parts), colour(self.state))
 
 
 @dataclass(frozen=True)
@@ -83,7 +116,7 @@ class Note:
     code: str = ""
 
     def __repr__(self) -> str:
-        parts = [self.title, self.body, _indented(self.code, "    ")]
+        parts = [self.title, self.body, textwrap.indent(self.code.rstrip(), "    ")]
         return "\n\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
@@ -93,12 +126,10 @@ class Note:
 
 
 def explained(found: Report, exercise: Exercise) -> Report:
-    """The same report, with the why of the first failing check and the symptom that stands before it.
-
-    The symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
-    about all that the answer does. Where the answer raised the same in every check, and not by a
-    rule of torch's, it does not run at all: then the line where it raised is all there is to say.
-    """
+    """The same report, with the why of the first failing check and the symptom that stands before it. The
+    symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
+    about all that the answer does. Where the answer raised the same in every check, and not by a rule of
+    torch's, it does not run at all: then the line where it raised is all there is to say."""
     failed = [outcome for outcome in found.outcomes if outcome.state in FAILED]
     if not failed:
         return found
@@ -126,52 +157,6 @@ def verdict(report: Report) -> str:
         return f"could not check · {_checks(report.total)}"
     word = {WRONG: "not yet", RAISED: "not yet, it raised"}.get(report.state, f"not yet, it {report.state}")
     return f"{word} · {counted}"
-
-
-def as_text(report: Report) -> str:
-    """The report for a terminal."""
-    lines = [f"{symbol(report.state)} {report.answer_name or report.exercise}: {verdict(report)}"]
-    if report.state == NOT_ATTEMPTED:
-        lines.append("  The cell above still holds what it started with.")
-    for outcome, message in _messages(report):
-        lines.append(f"  {symbol(outcome.state)} {_line(outcome)}")
-        lines += [f"      {line}" for entry in message for line in entry.splitlines()]
-    if report.symptom:
-        lines += ["", report.symptom]
-    if report.why:
-        lines += ["", f"Why: {' '.join(report.why.split())}"]
-    if report.hint:
-        lines += ["", f"Hint {report.hint[0]} of {report.hint[1]}: hint({report.answer_name})"]
-    if report.solution:
-        lines += ["", f"Why it works, and one way to write it: solution({report.answer_name})"]
-    if report.notice:
-        lines += ["", report.notice]
-    return "\n".join(lines)
-
-
-def as_html(report: Report) -> str:
-    """The report for a notebook. It takes its text colour from the page, light or dark."""
-    head = (
-        f'<div><span style="color:{colour(report.state)};font-weight:700">{symbol(report.state)}</span> '
-        f"<b>{escape(report.answer_name or report.exercise)}</b> — {escape(verdict(report))}</div>"
-    )
-    parts = [head]
-    if report.state == NOT_ATTEMPTED:
-        parts.append("<div>The cell above still holds what it started with.</div>")
-    parts += [_outcome(outcome, message) for outcome, message in _messages(report)]
-    if report.symptom:
-        parts.append(_below(_inline(report.symptom)))
-    if report.why:
-        parts.append(_below(f"<b>Why</b>: {_inline(report.why)}"))
-    if report.hint:
-        number, total, text = report.hint
-        parts.append(_fold(f"Hint {number} of {total}", markdown(text)))
-    if report.solution:
-        parts.append(_fold("Why it works", markdown(report.solution.why)))
-        parts.append(_fold("One way to write it", _code(report.solution.source)))
-    if report.notice:
-        parts.append(_below(_inline(report.notice)))
-    return _frame("".join(parts), colour(report.state))
 
 
 def markdown(text: str) -> str:
@@ -253,9 +238,4 @@ def _frame(body: str, edge: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Escapes the text and sets what stands in backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-
-
-def _indented(text: str, by: str) -> str:
-    return "\n".join(by + line if line else line for line in text.rstrip().splitlines())

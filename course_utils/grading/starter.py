@@ -1,8 +1,7 @@
 """Whether an answer is still what the exercise started with: the same code, whatever its comments say."""
 
-from __future__ import annotations
-
 import ast
+import contextlib
 import inspect
 import linecache
 import textwrap
@@ -43,25 +42,18 @@ def _tree(source: str) -> str:
 
 
 def _sources(answer: Any) -> list[str]:
-    """The source of the answer; of a class that Python cannot find, every class of its name in the cells that
-    its methods stand in, the last one first."""
-    try:
+    """The source of the answer; of a class that Python cannot find, the last class of its name in each of the
+    cells that its methods stand in."""
+    with contextlib.suppress(OSError, TypeError):
         return [inspect.getsource(answer)]
-    except (OSError, TypeError):
-        pass
     if not isinstance(answer, type):
         return []
     functions = [getattr(value, "__func__", value) for value in vars(answer).values()]
     files = {f.__code__.co_filename for f in functions if isinstance(f, types.FunctionType)}
-    return [
-        source for file in files for source in _classes("".join(linecache.getlines(file)), answer.__name__)
-    ]
-
-
-def _classes(text: str, name: str) -> list[str]:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # a cell with magics in it
-        return []
-    found = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-    return [ast.get_source_segment(text, node) or "" for node in reversed(found)][:1]
+    found = []
+    for text in ("".join(linecache.getlines(file)) for file in files):
+        with contextlib.suppress(SyntaxError):  # a cell with magics in it
+            classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+            named = [node for node in classes if node.name == answer.__name__]
+            found += [ast.get_source_segment(text, node) or "" for node in named[-1:]]
+    return found

@@ -5,8 +5,6 @@ An answer that replaces `torch.equal`, puts an `__eq__` on `Tensor`, overrides t
 its own affair: it decides nothing.
 """
 
-from __future__ import annotations
-
 import builtins
 import math
 import sys
@@ -35,17 +33,8 @@ _DECIDING: dict[Any, str] = {
 }
 # Modules of the course: what they call by name, and what their functions do, with their defaults. From the
 # first check after their import on. Few, since a forked process copies what it looks at.
-_COURSE = [
-    f"course_utils.{name}"
-    for name in (
-        "exercise.expect",
-        "exercise.compare",
-        "exercise.mismatch",
-        "measure",
-        "grading.check_run",
-        "grading.attempt",
-    )
-]
+_CHECKING = "exercise.expect exercise.compare exercise.mismatch measure grading.check_run grading.attempt"
+_COURSE = [f"course_utils.{name}" for name in _CHECKING.split()]
 
 
 class Change(NamedTuple):
@@ -56,13 +45,12 @@ class Change(NamedTuple):
     now: Any
     original: Any
 
-    def undo(self) -> None:
-        """Puts the original there."""
-        _put(self.owner, self.name, self.original)
-
-    def redo(self) -> None:
-        """Puts the replacement back."""
-        _put(self.owner, self.name, self.now)
+    def put(self, value: Any) -> None:
+        """Puts the original there, or the replacement back."""
+        if value is _ABSENT:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, value)
 
     def __str__(self) -> str:
         owner = self.owner
@@ -103,13 +91,6 @@ def _behind(owner: Any, name: str) -> Any:
 def operators_lie() -> bool:
     """Whether a comparison gives a wrong answer: a library override of its operator replaces no name."""
     return _equal(_ONES, _TWOS) or not _equal(_ONES, _ONES) or bool(_isclose(_ONES, _TWOS).any())
-
-
-def _put(owner: Any, name: str, value: Any) -> None:
-    if value is _ABSENT:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, value)
 
 
 def _watch_course() -> None:

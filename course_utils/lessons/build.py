@@ -28,18 +28,11 @@ class BuildError(Exception):
     """A lesson does not run from its first cell to its last; the message names the cell and why."""
 
 
-def run_build(
-    names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False
-) -> int:
-    """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all).
-
-    `check` runs nothing and only says which are stale; `force` rebuilds also what is not. `solved`
-    writes into that folder each lesson with the references in place of the starters; it is not run,
-    which is for papermill to do, and the shipped notebooks are left alone. `record` runs the solved
-    lessons on this machine's GPU and keeps what their cells tagged `gpu` show. Returns the exit code:
-    0 all is well, 1 something is stale or could not be built, 2 there are no lessons. Raises `CourseError`
-    where there is no such lesson.
-    """
+def run_build(names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False) -> int:
+    """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all). The options
+    are those of the command; what `solved` writes is not run, papermill does that. Returns the exit code: 0
+    all is well, 1 something is stale or could not be built, 2 there are no lessons. Raises `CourseError`
+    where there is no such lesson."""
     course = catalog.load()
     lessons = [course.lesson(Path(name).stem) for name in names] or course.lessons
     if not lessons:
@@ -82,17 +75,16 @@ def _say_what_is_stale(course: Course, lessons: list[Lesson], whole: bool) -> in
         print(f"To mend this: course build {'' if outdated else ' '.join(stale)}".rstrip())
     if unknown:
         print(f"To mend this: rm {' '.join(map(str, unknown))}")
-    if not stale and not unknown and not outdated:
-        print(f"{len(lessons)} of {len(lessons)} lessons are up to date")
-    return 1 if stale or unknown or outdated else 0
+    if stale or unknown or outdated:
+        return 1
+    print(f"{len(lessons)} of {len(lessons)} lessons are up to date")
+    return 0
 
 
 def build(course: Course, lesson: Lesson) -> None:
-    """Runs the lesson and writes its notebook.
-
-    Raises `BuildError` where a cell fails, `CourseError` where the source is not a lesson, `TooLarge`
-    where the notebook would be; the notebook that was there then stays as it was.
-    """
+    """Runs the lesson and writes its notebook. Raises `BuildError` where a cell fails, `CourseError` where
+    the source is not a lesson, `TooLarge` where the notebook would be; the notebook that was there then stays
+    as it was."""
     from course_utils.lessons.source import notebook_of
 
     notebook = notebook_of(course, lesson)
@@ -113,10 +105,8 @@ def write_solved(course: Course, lesson: Lesson, folder: Path) -> Path:
 
 
 def record_gpu(course: Course, lesson: Lesson) -> int:
-    """Runs the solved lesson on the GPU and keeps what its cells tagged `gpu` show. Returns how many.
-
-    Raises `BuildError` where a cell fails.
-    """
+    """Runs the solved lesson on the GPU and keeps what its cells tagged `gpu` show. Returns how many. Raises
+    `BuildError` where a cell fails."""
     import torch
 
     from course_utils.lessons import recorded
@@ -131,14 +121,9 @@ def record_gpu(course: Course, lesson: Lesson) -> int:
     return recorded.keep(lesson, notebook, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
 
 
-# --- running it --------------------------------------------------------------------------------------
-
-
 def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
-    """Runs every cell in a fresh kernel of this Python, in an empty folder.
-
-    Raises `BuildError` for the first cell that raises or runs longer than `CELL_TIMEOUT` seconds.
-    """
+    """Runs every cell in a fresh kernel of this Python, in an empty folder. Raises `BuildError` for the first
+    cell that raises or runs longer than `CELL_TIMEOUT` seconds."""
     # The file of fonts that matplotlib makes on its first import is made here, so that no kernel
     # remarks on it.
     import matplotlib.font_manager  # noqa: F401
@@ -173,15 +158,14 @@ def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
             raise BuildError(f"{_cell(running)} ended the kernel") from None
         except CellExecutionError as error:
             raised = f"raised {error.ename}: {error.evalue}"
-            raise BuildError(f"{_cell(running)} {raised}\n\n{_without_colours(str(error))}") from None
+            text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # without colours
+            raise BuildError(f"{_cell(running)} {raised}\n\n{text}") from None
 
 
 def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[str, str]:
-    """The environment in which a lesson's outputs come out the same on every run and machine.
-
-    `root`: the course; `folder`: an empty folder for its record and for all that programs keep between
-    runs; `device`: what lessons run on. On the CPU no GPU is visible.
-    """
+    """The environment in which a lesson's outputs come out the same on every run and machine. `root`: the
+    course; `folder`: an empty folder for its record and for all that programs keep between runs; `device`:
+    what lessons run on. On the CPU no GPU is visible."""
     import matplotlib
 
     kept = {name: value for name, value in os.environ.items() if not _PERSONAL.fullmatch(name)}
@@ -209,9 +193,5 @@ def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[st
 def _cell(running: dict[str, Any]) -> str:
     if not running:
         return "The kernel, before the first cell,"
-    first = next((line for line in running["cell"].source.splitlines() if line.strip()), "")
+    first, *_ = running["cell"].source.strip().splitlines() or [""]
     return f"Cell {running['index']} (`{first.strip()}`)"
-
-
-def _without_colours(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)

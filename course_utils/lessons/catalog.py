@@ -6,8 +6,6 @@ A lesson is a source file `notebooks/source/NN_topic.md`; its exercises are the 
 registered anywhere else. Listing them imports no exercise.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import functools
@@ -66,11 +64,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer to one exercise: why it works, the reference, other right answers, its source text.
-
-    For the course's own tests: `mistakes` that people make, and the mutants of the reference that are
-    `equivalent` to it, with the reason.
-    """
+    """The answer to one exercise: why it works, the reference, other right answers, its source text. For the
+    course's own tests: `mistakes` that people make, and the mutants of the reference that are `equivalent` to
+    it, with the reason."""
 
     why: str
     reference: Any
@@ -93,11 +89,6 @@ class Course:
     @property
     def exercise_names(self) -> list[str]:
         return [name for lesson in self.lessons for name in lesson.exercise_names]
-
-    @property
-    def exercises(self) -> dict[str, Exercise]:
-        """Every exercise, loaded, in the order of the lessons."""
-        return {name: self.exercise(name) for name in self.exercise_names}
 
     def card(self, name: str) -> Card:
         """What is said of the exercise in its file, which is read and not run."""
@@ -135,18 +126,51 @@ class Course:
         return name if name in self.exercise_names else None
 
     def exercise(self, name: str) -> Exercise:
-        """The exercise of this name, loaded once. Raises `CourseError` where there is none."""
-        if name not in self._exercises:
-            topic = self.lesson_of(name).topic
-            self._exercises[name] = load_exercise(self.root / "exercises" / topic / f"{name}.py", topic)
-        return self._exercises[name]
+        """The exercise of this name, loaded once. Raises `CourseError` where there is none, where its file
+        does not run or is not a whole exercise."""
+        if name in self._exercises:
+            return self._exercises[name]
+        topic = self.lesson_of(name).topic
+        path = self.root / "exercises" / topic / f"{name}.py"
+        module = _import(path, f"exercises.{topic}.{name}")
+        exercise = getattr(module, "exercise", None)
+        if not isinstance(exercise, Exercise):
+            raise CourseError(f"{path} has no `exercise = Exercise(...)`")
+        if exercise.starter_object is None:
+            raise CourseError(f"{path} has no starter")
+        if snake_case(exercise.answer_name) != name:
+            raise CourseError(f"{path}: the starter is called {exercise.answer_name}, the file {name}")
+        title, _, task = inspect.cleandoc(module.__doc__ or "").partition("\n")
+        if not title or not task.strip():
+            raise CourseError(f"{path}: its docstring is the task: a title, an empty line, what is asked")
+        exercise.name, exercise.topic, exercise.path = name, topic, path
+        exercise.title, exercise.task = title.strip(), task.strip("\n")
+        lines = textwrap.dedent(inspect.getsource(exercise.starter_object)).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "class ")))
+        exercise.starter_source = "\n".join(lines[start:]).rstrip() + "\n"
+        self._exercises[name] = exercise
+        return exercise
 
     def solution(self, name: str) -> Solution:
-        """The solution of the exercise of this name, loaded once."""
+        """The solution of the exercise of this name, loaded once. Raises `CourseError` where its file does
+        not run, or lacks the answer or a reason."""
         if name not in self._solutions:
-            topic = self.lesson_of(name).topic
+            topic, answer_name = self.lesson_of(name).topic, self.exercise(name).answer_name
             path = self.root / "solutions" / topic / f"{name}.py"
-            self._solutions[name] = load_solution(path, self.exercise(name).answer_name, topic)
+            module = _import(path, f"solutions.{topic}.{name}")
+            if not hasattr(module, answer_name):
+                raise CourseError(f"{path} does not define {answer_name}")
+            if not module.__doc__:
+                raise CourseError(f"{path} does not say why it works: it has no docstring")
+            self._solutions[name] = Solution(
+                why=inspect.cleandoc(module.__doc__),
+                reference=getattr(module, answer_name),
+                also_right=getattr(module, "also_right", []),
+                source=_up_to_other_answers(path.read_text(encoding="utf-8")),
+                path=path,
+                mistakes=getattr(module, "mistakes", []),
+                equivalent=getattr(module, "equivalent", {}),
+            )
         return self._solutions[name]
 
 
@@ -181,32 +205,18 @@ def _lesson(root: Path, source: Path, number: int, topic: str) -> Lesson:
     notebook = root / "notebooks" / f"{source.stem}.ipynb"
     needs = re.search(r"^needs: *\[(.*)\]", text, re.MULTILINE)
     reading = re.search(r"^reading: *(\d+)", text, re.MULTILINE)
-    return Lesson(
-        number,
-        topic,
-        title[1],
-        source,
-        notebook,
-        names,
-        needs=tuple(needs[1].replace(" ", "").split(",")) if needs and needs[1].strip() else (),
-        reading=int(reading[1]) if reading else 0,
-    )
+    needed = tuple(re.findall(r"\w+", needs[1])) if needs else ()
+    minutes = int(reading[1]) if reading else 0
+    return Lesson(number, topic, title[1], source, notebook, names, needed, minutes)
 
 
 @functools.cache
 def _card(path: Path) -> Card:
     tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
-    made = next(
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "exercise"
-    )
-    given = {keyword.arg: keyword.value for keyword in made.keywords}
-    starter = next(
-        node
-        for node in tree.body
-        if "exercise.starter" in map(ast.unparse, getattr(node, "decorator_list", ()))
-    )
+    assigned = {ast.unparse(n.targets[0]): n.value for n in tree.body if isinstance(n, ast.Assign)}
+    given = {keyword.arg: keyword.value for keyword in assigned["exercise"].keywords}
+    decorated = [node for node in tree.body if getattr(node, "decorator_list", ())]
+    starter = next(n for n in decorated if "exercise.starter" in map(ast.unparse, n.decorator_list))
     core = ast.literal_eval(given["core"]) if "core" in given else False
     title = (ast.get_docstring(tree) or "").partition("\n")[0].strip()
     return Card(path.stem, starter.name, title, ast.literal_eval(given["minutes"]), core)
@@ -225,44 +235,6 @@ def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
     return f"; there are {', '.join(lower.values())}" if all_of_them and lower else ""
 
 
-def load_exercise(path: Path, topic: str) -> Exercise:
-    """Loads one exercise file. Raises `CourseError` where it does not run or is not a whole exercise."""
-    module = _import(path, f"exercises.{topic}.{path.stem}")
-    exercise = getattr(module, "exercise", None)
-    if not isinstance(exercise, Exercise):
-        raise CourseError(f"{path} has no `exercise = Exercise(...)`")
-    if exercise.starter_object is None:
-        raise CourseError(f"{path} has no starter")
-    if snake_case(exercise.answer_name) != path.stem:
-        raise CourseError(f"{path}: the starter is called {exercise.answer_name}, the file {path.stem}")
-    title, _, task = inspect.cleandoc(module.__doc__ or "").partition("\n")
-    if not title or not task.strip():
-        raise CourseError(f"{path}: its docstring is the task: a title, an empty line, what is asked")
-    exercise.name, exercise.topic, exercise.path = path.stem, topic, path
-    exercise.title, exercise.task = title.strip(), task.strip("\n")
-    exercise.starter_source = _without_decorator(inspect.getsource(exercise.starter_object))
-    return exercise
-
-
-def load_solution(path: Path, answer_name: str, topic: str) -> Solution:
-    """Loads one solution file. Raises `CourseError` where it does not run or lacks the answer or a reason."""
-    module = _import(path, f"solutions.{topic}.{path.stem}")
-    if not hasattr(module, answer_name):
-        raise CourseError(f"{path} does not define {answer_name}")
-    if not module.__doc__:
-        raise CourseError(f"{path} does not say why it works: it has no docstring")
-    source = _up_to_other_answers(path.read_text(encoding="utf-8"))
-    return Solution(
-        why=inspect.cleandoc(module.__doc__),
-        reference=getattr(module, answer_name),
-        also_right=getattr(module, "also_right", []),
-        source=source,
-        path=path,
-        mistakes=getattr(module, "mistakes", []),
-        equivalent=getattr(module, "equivalent", {}),
-    )
-
-
 def _import(path: Path, name: str) -> ModuleType:
     if not path.is_file():
         raise CourseError(f"{path} is missing")
@@ -279,19 +251,9 @@ def _import(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _without_decorator(source: str) -> str:
-    lines = textwrap.dedent(source).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith(("def ", "class ")))
-    return "\n".join(lines[start:]).rstrip() + "\n"
-
-
 def _up_to_other_answers(text: str) -> str:
-    """The part of a solution file that a reader is shown as the answer.
-
-    The docstring goes (it is shown as prose) and so does all below the line `# Other right answers`.
-    """
-    tree = ast.parse(text)
-    lines = text.splitlines()
-    body = lines[tree.body[0].end_lineno :]
+    """What a reader is shown as the answer: a solution file without its docstring, which is shown as prose,
+    up to the line `# Other right answers`."""
+    body = text.splitlines()[ast.parse(text).body[0].end_lineno :]
     end = next((i for i, line in enumerate(body) if line.startswith("# Other right answers")), len(body))
     return "\n".join(body[:end]).strip() + "\n"

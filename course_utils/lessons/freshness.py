@@ -4,8 +4,6 @@ A built notebook carries two digests in its metadata: of all that it was made fr
 without their outputs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -22,6 +20,7 @@ _BUILDERS = tuple(
     f"lessons/{name}.py" for name in ("freshness", "source", "build", "notebook_files", "recorded")
 )
 
+_MAP = "progress(all=True)"  # where this is called in a lesson, it shows the map of the course
 # Modules whose text or picture ends up in a lesson, whoever calls them.
 _DRAWING = re.compile(r"course_utils\.(grading\.report|reader\.progress|draw|explore)\b")
 _IMPORT = re.compile(
@@ -52,7 +51,7 @@ def why_stale(course: Course, lesson: Lesson) -> str | None:
     except (ValueError, KeyError, TypeError):
         return "is not a notebook that was built here"
     if made_from != source_digest(course, lesson):
-        course_map = ", the map of the course" if _draws_the_map(_text(lesson.source)) else ""
+        course_map = ", the map of the course" if _MAP in _text(lesson.source) else ""
         return f"is older than its source, an exercise of it{course_map}, or what draws it"
     return "was edited after it was built" if edited else None
 
@@ -64,50 +63,36 @@ def strays(course: Course) -> list[Path]:
 
 
 def source_digest(course: Course, lesson: Lesson) -> str:
-    """A digest of all that the lesson's notebook is made from.
-
-    That is its source, its exercises, the address of the repository, the code that builds it and, of
-    this package, the modules that its cells import and the drawing and reporting ones that these reach.
-    The rest of the engine is left out: what a lesson prints rarely depends on it, and where it does,
-    the comparison of the stored outputs with a fresh run finds that.
-    """
+    """A digest of all that the lesson's notebook is made from: its source, its exercises, the address of the
+    repository, the code that builds it, the modules that its cells import and the drawing and reporting ones
+    that these reach. What the rest of the engine changes in an output, a fresh run beside it finds."""
     source = _text(lesson.source)
-    digest = hashlib.sha256()
-    for text in (source, repository(course.root) or "", *(_text(_PACKAGE / name) for name in _BUILDERS)):
-        _add(digest, text)
+    parts = [source, repository(course.root) or "", *(_text(_PACKAGE / name) for name in _BUILDERS)]
     if (records := course.root / "notebooks" / "recorded" / f"{lesson.slug}.json").is_file():
-        _add(digest, _text(records))
-    for name in lesson.exercise_names:
-        _add(digest, _text(course.root / "exercises" / lesson.topic / f"{name}.py"))
+        parts.append(_text(records))
+    parts += (_text(course.root / "exercises" / lesson.topic / f"{n}.py") for n in lesson.exercise_names)
     for module in what_draws(source):
-        _add(digest, module, _text(_path_of(module)))
+        parts += module, _text(_path_of(module))
     at = course.lessons.index(lesson)
-    for other in (
-        *course.lessons[max(at - 1, 0) : at],
-        *course.lessons[at + 1 : at + 2],
-    ):  # linked at the end
-        _add(digest, other.slug, other.title)
-    if _draws_the_map(source):
+    for other in course.lessons[max(at - 1, 0) : at] + course.lessons[at + 1 : at + 2]:  # linked at the end
+        parts += other.slug, other.title
+    if _MAP in source:
         for other in course.lessons:
-            _add(digest, other.slug, other.title, *other.needs)
-            _add(digest, *(repr(course.card(name)) for name in other.exercise_names))
-    return digest.hexdigest()[:32]
-
-
-def _draws_the_map(source: str) -> bool:
-    return "progress(all=True)" in source
+            parts += other.slug, other.title, *other.needs
+            parts += (repr(course.card(name)) for name in other.exercise_names)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def what_draws(source: str) -> list[str]:
     """The modules of this package that a lesson's outputs are drawn by, by their full names."""
     named = {module for module in _imported(source) if module != "course_utils"}
     seen: set[str] = set()
-    waiting = sorted(named)
+    waiting = list(named)
     while waiting:
         module = waiting.pop()
         if module not in seen:
             seen.add(module)
-            waiting += sorted(_imported(_text(_path_of(module))) - {"course_utils"})
+            waiting += _imported(_text(_path_of(module))) - {"course_utils"}
     return sorted(module for module in seen if module in named or _DRAWING.match(module))
 
 
@@ -142,10 +127,7 @@ def _imports(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _path_of(module: str) -> Path | None:
     base = _PACKAGE.joinpath(*module.split(".")[1:])
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
+    return next(filter(Path.is_file, (base.with_suffix(".py"), base / "__init__.py")), None)
 
 
 def _text(path: Path | None) -> str:
@@ -153,9 +135,3 @@ def _text(path: Path | None) -> str:
         return path.read_text(encoding="utf-8") if path is not None else ""
     except FileNotFoundError:
         raise CourseError(f"{path} is missing") from None
-
-
-def _add(digest: hashlib._Hash, *texts: str) -> None:
-    for text in texts:
-        data = text.encode()
-        digest.update(b"%d:" % len(data) + data)

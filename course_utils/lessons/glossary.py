@@ -1,7 +1,5 @@
 """The glossary: the terms that lessons introduce in italics, each with the sentence that does it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass
@@ -95,9 +93,7 @@ def path_of(course: Course) -> Path:
 def is_stale(course: Course) -> bool:
     """Whether the file is not what the lessons say. Lessons without terms need none."""
     path = path_of(course)
-    if not path.is_file():
-        return bool(terms(course))
-    return path.read_text(encoding="utf-8") != text_of(course)
+    return path.read_text(encoding="utf-8") != text_of(course) if path.is_file() else bool(terms(course))
 
 
 def write(course: Course) -> bool:

@@ -8,6 +8,8 @@ import hashlib
 import json
 import os
 import re
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +33,10 @@ STEADY: tuple[tuple[str, str], ...] = (
     (_FOLDERS + r"(course_utils|exercises|solutions)/", r"\1/"),
     (_FOLDERS + r"tmp[a-z0-9_]{8}\b", "/tmp/..."),
 )
-_STEADY = tuple((re.compile(pattern), replacement) for pattern, replacement in STEADY)
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 # As a kernel reports it, without its version.
-LANGUAGE = {
-    "file_extension": ".py",
-    "mimetype": "text/x-python",
-    "name": "python",
-    "pygments_lexer": "ipython3",
-}
+LANGUAGE = dict(name="python", file_extension=".py", mimetype="text/x-python", pygments_lexer="ipython3")
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 # Chunks of a picture that say which program drew it, and when.
@@ -53,8 +49,8 @@ class TooLarge(Exception):
 
 def steady(text: str) -> str:
     """The text without addresses and without the paths of this process and this machine."""
-    for pattern, replacement in _STEADY:
-        text = pattern.sub(replacement, text)
+    for pattern, replacement in STEADY:
+        text = re.sub(pattern, replacement, text)  # which keeps what it has compiled
     return text
 
 
@@ -121,31 +117,22 @@ def _outputs(outputs: list[NotebookNode], count: int | None) -> list[NotebookNod
 
 
 def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """What was printed between two other outputs as one piece: first stdout, then stderr.
-
-    How a stream is cut into messages, and which of the two comes first, is a matter of timing.
-    """
+    """What was printed between two other outputs as one piece: first stdout, then stderr. How a stream is cut
+    into messages, and which of the two comes first, is a matter of timing."""
     found: list[NotebookNode] = []
-    streams: dict[str, NotebookNode] = {}
-
-    def flush() -> None:
-        found.extend(streams[name] for name in sorted(streams, reverse=True))
-        streams.clear()
-
-    for output in outputs:
-        if output.output_type != "stream":
-            flush()
-            found.append(output)
-        elif output.name in streams:
-            streams[output.name].text += output.text
-        else:
-            streams[output.name] = output
-    flush()
+    by_name = attrgetter("name")
+    for printed, some in groupby(outputs, lambda output: output.output_type == "stream"):
+        if not printed:
+            found += some
+            continue
+        for _, parts in groupby(sorted(some, key=by_name, reverse=True), by_name):
+            first, *more = parts
+            first.text += "".join(part.text for part in more)
+            found.append(first)
     return found
 
 
 def _plain_png(text: str) -> str:
-    """The picture (base64) without remarks."""
     try:
         data = base64.b64decode(text)
     except binascii.Error:

@@ -5,8 +5,6 @@ title, prose, code cells. Each ```` ```{exercise} name ```` fence becomes three 
 starter, the call of `check`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter
@@ -15,10 +13,9 @@ from typing import Any
 import jupytext
 import nbformat
 from jupytext.myst import MystMetadataParsingError
-from nbformat import NotebookNode
+from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_utils.exercise import Exercise
 from course_utils.lessons import recorded
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import repository
@@ -31,12 +28,9 @@ _DIRECTIVE = re.compile(r"^(?:`{3,}|~{3,}|:{3,})[ \t]*\{([\w-]+)\}", re.MULTILIN
 
 
 def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> NotebookNode:
-    """The lesson as a notebook that has not been run.
-
-    `solved`: with the references in place of the starters. Each cell of an exercise carries
-    `{"course": {"exercise": name, "role": "task" | "starter" | "check"}}` in its metadata. Raises
-    `CourseError` where the source cannot be read so.
-    """
+    """The lesson as a notebook that has not been run. `solved`: with the references in place of the starters.
+    Each cell of an exercise carries `{"course": {"exercise": name, "role": "task" | "starter" | "check"}}` in
+    its metadata. Raises `CourseError` where the source cannot be read so."""
     try:
         read = jupytext.reads(lesson.source.read_text(encoding="utf-8"), fmt="md:myst")
     except (ValueError, nbformat.ValidationError, MystMetadataParsingError) as error:
@@ -82,11 +76,9 @@ def cell_ids(cells: list[NotebookNode]) -> list[str]:
 
 def colab_cell(address: str) -> NotebookNode:
     """The cell that fetches the course on Colab, from `address`, and does nothing elsewhere.
-
-    COURSE_REPOSITORY in the environment stands for another address or a local folder. What the course
-    lacks on Colab is known to the fetched course (`course_utils/colab.py`), not to the cell: a notebook
-    that a reader has saved goes on working with a course that has moved on.
-    """
+    COURSE_REPOSITORY in the environment stands for another address or a local folder. What the course lacks
+    on Colab is known to the fetched course (`course_utils/colab.py`), not to the cell: a notebook that a
+    reader has saved goes on working with a course that has moved on."""
     address = address.rstrip("/").removesuffix(".git")
     source = f"""\
 # On Colab this fetches the course, and leaves the torch that is there alone. Elsewhere it does nothing.
@@ -126,7 +118,6 @@ def colab_badge(address: str, slug: str) -> str | None:
 
 
 def _prose(course: Course, lesson: Lesson, text: str, solved: bool) -> list[NotebookNode]:
-    """Markdown, parted where an exercise stands in it."""
     cells = []
     start = 0
     for fence in _EXERCISE.finditer(text):
@@ -153,19 +144,14 @@ def exercise_cells(course: Course, name: str, solved: bool) -> list[NotebookNode
     start = course.solution(name).source if solved else exercise.starter_source
     way = "★ Core" if exercise.core else "Further"
     task = f"### {exercise.title}\n\n{exercise.task}\n\n*{way} · about {exercise.minutes} minutes.*"
-    return [
-        new_markdown_cell(task, metadata=_mark(name, TASK)),
-        new_code_cell(start.strip("\n"), metadata=_mark(name, STARTER)),
-        new_code_cell(f"check({exercise.answer_name})", metadata=_mark(name, CHECK)),
-    ]
-
-
-def _mark(name: str, role: str) -> dict[str, Any]:
-    return {"course": {"exercise": name, "role": role}}
+    call = new_code_cell(f"check({exercise.answer_name})")
+    cells = [new_markdown_cell(task), new_code_cell(start.strip("\n")), call]
+    for cell, role in zip(cells, (TASK, STARTER, CHECK), strict=True):
+        cell.metadata = from_dict({"course": {"exercise": name, "role": role}})
+    return cells
 
 
 def _neighbours(course: Course, lesson: Lesson) -> str:
-    """Links to the lesson before and the one after."""
     at = course.lessons.index(lesson)
     before, after = course.lessons[:at][-1:], course.lessons[at + 1 :][:1]
     links = [f"← [{one.number:02d} {one.title}]({one.slug}.ipynb)" for one in before]
@@ -182,7 +168,11 @@ def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
         return None
     exercises = [course.exercise(name) for name in lesson.exercise_names]
     core = [one for one in exercises if one.core]
-    first = _that_fit(core, HOUR - reading)[:2]
+    first, time = [], HOUR - reading
+    for one in core:
+        if one.minutes <= time and len(first) < 2:
+            first.append(one)
+            time -= one.minutes
     in_core, in_all = (reading + sum(one.minutes for one in some) for some in (core, exercises))
     ways = []
     if first and in_core > HOUR:
@@ -194,16 +184,6 @@ def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
     return " · ".join(ways) + f" · {reading} minutes of {'each' if len(ways) > 1 else 'it'} are reading."
 
 
-def _that_fit(exercises: list[Exercise], minutes: int) -> list[Exercise]:
-    """In their order, those for which there is time after the ones before."""
-    chosen = []
-    for one in exercises:
-        if one.minutes <= minutes:
-            chosen.append(one)
-            minutes -= one.minutes
-    return chosen
-
-
 def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, address: str | None) -> None:
     """Below the title the ways through the lesson and, with an address, the way to Colab."""
     title = f"# {lesson.title}"
@@ -211,8 +191,7 @@ def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, addr
         raise CourseError(f"{lesson.source}: the lesson begins with its title, `{title}`")
     rest = cells[0].source.partition("\n")[2].strip("\n")
     badge = colab_badge(address, lesson.slug) if address else None
-    top = [title, routes, badge, rest]
-    cells[0].source = "\n\n".join(part for part in top if part)
+    cells[0].source = "\n\n".join(filter(None, (title, routes, badge, rest)))
     codes = [cell for cell in cells if cell.cell_type == "code"]
     if codes and "parameters" in codes[0].metadata.get("tags", []):
         codes[1].metadata["jupyter"] = {"source_hidden": True}  # the set-up: nothing to read before the hook

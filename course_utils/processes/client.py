@@ -1,6 +1,5 @@
-"""The server of this process: started at the first use, asked for workers, ended at exit."""
-
-from __future__ import annotations
+"""The server of this process: started at the first use, asked for workers, ended at exit; and what a new
+worker is given: its connections, its limits, what it finds as it is here."""
 
 import atexit
 import contextlib
@@ -63,8 +62,7 @@ class Server:
         self.owner = os.getpid()
         self.control, theirs = socket.socketpair()
         self.mark = secrets.token_hex(8)
-        # Workers asked for and not yet known to be gone.
-        self.outstanding = 0
+        self.outstanding = 0  # workers asked for and not yet known to be gone
         self._lock = threading.Lock()
         self._epitaph = ""
         root = str(Path(__file__).parent.parent.parent)
@@ -80,16 +78,10 @@ class Server:
             "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
         }
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            command, passed = [sys.executable, "-P", "-c", code], [theirs.fileno()]
+            options = {"env": environment, "cwd": "/", "start_new_session": True, **quiet}
+            self.process = subprocess.Popen(command, pass_fds=passed, **options)
 
     @property
     def usable(self) -> bool:
@@ -160,18 +152,15 @@ def server() -> Server:
 
 def ask(request: dict[str, Any], descriptors: list[int]) -> Server:
     """Asks for a worker; a server that has been killed is replaced."""
-    for attempt in range(2):
+    for _ in range(2):
         asked = server()
         try:
             asked.ask(request, descriptors)
+            return asked
         except OSError:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 asked.process.wait(5)
-            if attempt:
-                raise WorkersError(asked.epitaph()) from None
-        else:
-            return asked
-    raise AssertionError("unreachable")
+    raise WorkersError(asked.epitaph())
 
 
 def _forget_parent() -> None:
@@ -194,3 +183,59 @@ def is_marked(pid: int, mark: str) -> bool:
         return psutil.Process(pid).environ().get(MARK) == mark
     except psutil.Error:
         return False
+
+
+class Connection:
+    """This process's ends of what leads to a worker; `server` is the one that was asked for it."""
+
+    def __init__(
+        self, token: bytes, memory: int, processes: int, preload: tuple[str, ...], hand_over: tuple[int, ...]
+    ) -> None:
+        self.output_fd = self.dump_fd = -1
+        self.calls, calls = socket.socketpair()
+        self.status, status = socket.socketpair()
+        ends = [calls.detach(), status.detach()]
+        try:
+            self.output_fd, output = os.pipe()
+            self.dump_fd, dump = os.pipe()
+            ends += [output, dump]
+            for fd in (self.output_fd, self.dump_fd):
+                os.set_blocking(fd, False)
+            self.calls.setblocking(False)
+            self.status.setblocking(False)
+            request = {"token": token.hex(), "memory": memory, "processes": processes, "preload": preload}
+            self.server = ask(request, [*ends, *hand_over])
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            for fd in ends:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Closes this process's ends. May be repeated."""
+        for end in (self.calls, self.status):
+            end.close()
+        pipes, self.output_fd, self.dump_fd = (self.output_fd, self.dump_fd), -1, -1
+        for fd in pipes:
+            if fd >= 0:
+                os.close(fd)
+
+
+def default_memory() -> int:
+    """Bytes that a worker may hold: 8 GiB, or half of the machine's memory where that is less."""
+    return min(8 << 30, psutil.virtual_memory().total // 2)
+
+
+def found_here() -> dict[str, Any]:
+    """What a worker takes over from this process, so that it finds what is found here."""
+    try:
+        folder = str(Path.cwd())
+    except OSError:
+        folder = "/"
+    return {
+        "path": list(sys.path),
+        "environment": {**os.environ, MARK: current.mark if current else "1"},
+        "recursion_limit": sys.getrecursionlimit(),
+        "folder": folder,
+    }

@@ -4,8 +4,6 @@ The process that forks runs nothing of the call itself. An answer that kills its
 neither the server nor what other answers run in.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os
@@ -25,8 +23,7 @@ _forks = 0
 def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     """Calls the function in a fork of this process, which is a warm one. What it tells
     (`worker_process.tell`) goes to whoever made the call; last comes `{"exit": code}`, as
-    `os.waitstatus_to_exitcode` gives it.
-    """
+    `os.waitstatus_to_exitcode` gives it."""
     global _forks
     _forks += 1
     if _forks == MANY_FORKS:
@@ -39,7 +36,7 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
     os.close(say_done)
     # Whoever asks this process where it is means the fork.
     faulthandler.unregister(signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, lambda *_: _pass_on(pid))
+    signal.signal(signal.SIGUSR1, lambda *_: tree.signal_all([pid], signal.SIGUSR1))
     _end(before)
     code = 0 if _is_done(done, pid) else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.close(done)
@@ -50,7 +47,6 @@ def in_a_fork(function: Callable[..., Any], *args: Any) -> None:
 
 
 def _is_done(done: int, pid: int) -> bool:
-    """Waits until the fork has said that it is done, or has ended without saying so."""
     if not hasattr(os, "pidfd_open"):
         return False
     ended = os.pidfd_open(pid)
@@ -61,13 +57,7 @@ def _is_done(done: int, pid: int) -> bool:
         os.close(ended)
 
 
-def _pass_on(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGUSR1)
-
-
 def _below(fork: int) -> list[int]:
-    """What was started below this process, by this fork where orphans don't become our children."""
     return tree.children(os.getpid()) if worker_process.LINUX else tree.in_sessions({fork})
 
 

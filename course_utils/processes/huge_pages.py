@@ -5,8 +5,6 @@ pages: about 8 ms for each fork, and as much again when the copy ends. The same 
 2 ms. Linux 6.1 and newer can be asked for that; elsewhere nothing is changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import re
@@ -19,13 +17,12 @@ _MADV_COLLAPSE = 25
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+)\s*(\S*)")
 
 
-def gather() -> int:
-    """Moves this process's own memory into huge pages; the number of bytes for which that was done."""
+def gather() -> None:
+    """Moves this process's own memory into huge pages."""
     if sys.platform != "linux":
-        return 0
+        return
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    done = 0
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/maps").read_text().splitlines():
             start, end, access, inode, name = _MAPPING.match(line).groups()
@@ -33,6 +30,5 @@ def gather() -> int:
                 continue
             first = -(-int(start, 16) // _HUGE) * _HUGE
             size = int(end, 16) // _HUGE * _HUGE - first
-            if size > 0 and madvise(first, size, _MADV_COLLAPSE) == 0:
-                done += size
-    return done
+            if size > 0:
+                madvise(first, size, _MADV_COLLAPSE)

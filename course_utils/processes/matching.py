@@ -5,8 +5,6 @@ there. Here every rank says what it brings before it begins; the one that comes 
 and raises instead.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys
@@ -22,15 +20,8 @@ from course_utils.processes import stacks
 
 # The collectives in which all ranks bring tensors of one shape and dtype, with the argument that holds them;
 # those that have a rank in the middle, with the argument that names it.
-BRING = {
-    "all_reduce": "tensor",
-    "broadcast": "tensor",
-    "reduce": "tensor",
-    "all_gather": "tensor",
-    "gather": "tensor",
-    "all_gather_into_tensor": "input_tensor",
-    "reduce_scatter_tensor": "input",
-}
+BRING = dict.fromkeys(("all_reduce", "broadcast", "reduce", "all_gather", "gather"), "tensor")
+BRING |= {"all_gather_into_tensor": "input_tensor", "reduce_scatter_tensor": "input"}
 MIDDLE = dict.fromkeys(("broadcast", "scatter", "recv"), "src")
 MIDDLE |= dict.fromkeys(("reduce", "gather", "send"), "dst")
 
@@ -42,29 +33,27 @@ class MismatchedCollective(RuntimeError):
 def watch(store: dist.Store, rank: int) -> None:
     """From now on the collectives that this rank calls are compared with those of the others."""
     calls: Counter[tuple[int, ...]] = Counter()
-    for name in {*BRING, *MIDDLE}:
+
+    def watched(name: str) -> Callable[..., Any]:
         plain = getattr(distributed_c10d, name)
-        watched = _watched(name, plain, store, rank, calls)
-        for module in (dist, distributed_c10d):
-            setattr(module, name, watched)
+        signature = inspect.signature(plain)
 
+        @functools.wraps(plain)
+        def compared(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling():
+                try:
+                    given = signature.bind(*args, **kwargs).arguments
+                except TypeError:
+                    return plain(*args, **kwargs)  # which says so
+                _compare(name, given, store, rank, calls)
+            return plain(*args, **kwargs)
 
-def _watched(
-    name: str, plain: Callable[..., Any], store: dist.Store, rank: int, calls: Counter[tuple[int, ...]]
-) -> Callable[..., Any]:
-    signature = inspect.signature(plain)
+        return compared
 
-    @functools.wraps(plain)
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling():
-            try:
-                given = signature.bind(*args, **kwargs).arguments
-            except TypeError:
-                return plain(*args, **kwargs)  # which says so
-            _compare(name, given, store, rank, calls)
-        return plain(*args, **kwargs)
-
-    return watched
+    for name in {*BRING, *MIDDLE}:
+        both = watched(name)
+        setattr(dist, name, both)
+        setattr(distributed_c10d, name, both)
 
 
 def _compare(
@@ -81,17 +70,17 @@ def _compare(
     brought = given.get(BRING.get(name, ""))
     if not isinstance(brought, torch.Tensor) or rank not in ranks:
         return
+    mine = _described(brought)
     calls[tuple(ranks)] += 1
     key = f"matching/{ranks}/{calls[tuple(ranks)]}"
     try:
-        store.set(f"{key}/{rank}", "|".join((name, _described(brought), _line())))
+        store.set(f"{key}/{rank}", "|".join((name, mine, _line())))
         there = [other for other in ranks if other != rank and store.check([f"{key}/{other}"])]
         said = {other: store.get(f"{key}/{other}").decode().split("|", 2) for other in there}
     except dist.DistError:  # a rank is gone, which the collective will say
         return
     for other, (theirs, tensor, line) in said.items():
-        if theirs == name and tensor != _described(brought):
-            mine = _described(brought)
+        if theirs == name and tensor != mine:
             raise MismatchedCollective(f"{name} brings {mine}, and on rank {other} {tensor}, at {line}")
 
 
@@ -100,7 +89,6 @@ def _described(tensor: torch.Tensor) -> str:
 
 
 def _line() -> str:
-    """The reader's line that is being run, in words."""
     frame = sys._getframe(1)
     while frame is not None and not stacks.is_readers(frame.f_code.co_filename):
         frame = frame.f_back

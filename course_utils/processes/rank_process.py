@@ -4,8 +4,7 @@ It stays after the function has returned: a rank that leaves would break the con
 wait for it, and their report would say that instead of where they wait.
 """
 
-from __future__ import annotations
-
+import contextlib
 import functools
 import os
 import sys
@@ -51,18 +50,12 @@ def run_rank(
     store = dist.TCPStore("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False, **listening)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     matching.watch(store, rank)
-    _name_waiting()
-    if around is None:
-        return function(rank, world_size, *args)
-    with around(worker_process.handed_over[-1]):
-        return function(rank, world_size, *args)
-
-
-def _name_waiting() -> None:
-    """Makes a wait that the reader's own line begins visible on the stack: of a function in C++ nothing is,
-    and a rank that waits in one could not be told from one that sleeps."""
+    # A wait that the reader's own line begins becomes visible on the stack: of a function in C++ nothing is,
+    # and a rank that waits in one could not be told from one that sleeps.
     for kind in (torch._C._distributed_c10d.Work, torch._C.Future):
         kind.wait = _visible(kind.wait)
+    with around(worker_process.handed_over[-1]) if around else contextlib.nullcontext():
+        return function(rank, world_size, *args)
 
 
 def _visible(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,5 @@
 """The same function in several real processes that can talk to each other: one `Result` for each rank."""
 
-from __future__ import annotations
-
 import math
 import re
 import socket
@@ -56,18 +54,14 @@ def ranks(
     *args: Any,
     deadline: float = DEADLINE,
     preload: Sequence[str] = (),
-    plain: bool = False,
-    gpus: bool = True,
+    **how: bool,
 ) -> list[Result]:
-    """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each.
-
-    The backend is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can
-    only wait for each other are "timed out", with their position, before the deadline. Nothing is left
-    running. `preload` is that of `Worker`, `plain` that of its `call`; without `gpus` they see none. Raises
-    `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could be
-    started.
-    """
-    how = {"plain": plain, "gpus": gpus}
+    """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each. The backend
+    is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can only wait
+    for each other are "timed out", with their position, before the deadline. Nothing is left running.
+    `preload` is that of `Worker`; `how`: `plain`, that of its `begin`, and `gpus`, whether they see any.
+    Raises `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could
+    be started."""
     return once_more(lambda: attempt(function, world_size, args, deadline, preload, **how)[0])
 
 
@@ -76,7 +70,14 @@ def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
     kinds = [kind_of(result, results) for result in results]
     lines = [_verdict(results, deadline)]
     for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
-        lines += _describe_one(rank, results[rank], kinds[rank])
+        result, frame = results[rank], results[rank].error and results[rank].error.frame
+        if kinds[rank] == CUT_OFF:
+            lines.append(f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else ""))
+            continue
+        first, *more = result.describe().splitlines() or [""]
+        lines += [f"rank {rank} {first}", *(f"    {line}" for line in more)]
+        if kinds[rank] == _RAISED and frame:
+            lines.append(f"    at {place(frame)}, in {frame.function}")
     return "\n".join(lines)
 
 
@@ -100,8 +101,8 @@ def attempt(
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
             for rank in range(world_size):
-                hand_over = (listening.fileno(),) if rank == 0 else ()
-                hand_over += tuple(log.fileno() for log in logs[rank : rank + 1])
+                handed = [listening] * (rank == 0) + list(logs[rank : rank + 1])
+                hand_over = [one.fileno() for one in handed]
                 workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
         backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
         for rank, worker in enumerate(workers):
@@ -140,26 +141,10 @@ def _verdict(results: Sequence[Result], deadline: float) -> str:
     return f"{of} did not return"
 
 
-def _describe_one(rank: int, result: Result, kind: int) -> list[str]:
-    if kind == CUT_OFF:
-        frame = result.error.frame
-        return [f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else "")]
-    lines = [f"rank {rank} {line}" if i == 0 else f"    {line}" for i, line in enumerate(_lines(result))]
-    if kind == _RAISED and (frame := result.error.frame):
-        lines.append(f"    at {place(frame)}, in {frame.function}")
-    return lines
-
-
-def _lines(result: Result) -> list[str]:
-    return result.describe().splitlines() or [""]
-
-
 def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:
     """What became of each, and when those were ended that had not ended (infinite: none was)."""
     results: dict[int, Result] = {}
-    stopped = math.inf
-    stillness = _Stillness()
-    patience = deadline
+    stopped, stillness, patience = math.inf, _Stillness(), deadline
     while True:
         busy = [worker for worker in workers if not worker.done]
         attend(busy, min([LOOK_EVERY, *(worker.left(patience) for worker in busy)]))
@@ -189,9 +174,7 @@ class _Stillness:
 
     def __init__(self) -> None:
         self._before: Any = None
-        self._spent = 0.0
-        self._looks = 0
-        self._last = time.monotonic()
+        self._spent, self._looks, self._last = 0.0, 0, time.monotonic()
 
     def look(self, workers: list[Worker], waiting: dict[int, Worker]) -> bool:
         """True once enough looks in a row have found the same."""

@@ -20,14 +20,6 @@ class _Branch(torch.nn.Module):
         return torch.cond(x.sum() > 0, _one_more, torch.neg, (x,))
 
 
-def _do_not_time_guards() -> None:
-    """After every compilation torch writes 32 MB, so that no cache is warm, and takes the time of the new
-    guards for its log: more than half of what a small graph costs. No check looks at that number."""
-    guards: Any = torch._dynamo.guards
-    if hasattr(guards, "profile_guard_manager"):
-        guards.profile_guard_manager = lambda *_: 0.0
-
-
 def _compile_once() -> None:
     """Leaves no thread, which a fork would not take along, and nothing compiled."""
     progress_bar: Any = torch.hub.tqdm
@@ -49,7 +41,11 @@ def _compile_once() -> None:
     counters.clear()
 
 
-_do_not_time_guards()
+# After every compilation torch writes 32 MB, so that no cache is warm, and takes the time of the new guards
+# for its log: more than half of what a small graph costs. No check looks at that number.
+guards: Any = torch._dynamo.guards
+if hasattr(guards, "profile_guard_manager"):
+    guards.profile_guard_manager = lambda *_: 0.0
 # Dynamo asks CUDA for a GPU that is there, and after that no fork of this process could use it.
 if not torch.cuda.device_count():
     with contextlib.suppress(Exception):  # where nothing can be compiled, the checks will say so

@@ -1,7 +1,5 @@
 """How a call in another process ended."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +9,11 @@ from course_utils.processes.stacks import Position, Raised
 
 @dataclass
 class Result:
-    """How a call ended.
-
-    `state` is "returned" (see `value`), "raised" (see `error`), "timed out" (see `position`, None where
-    it could not be found) or "died". `told`: the plain data that came before the end (`worker_process.tell`).
-    `how` says how it died, why it was stopped, or which limit made it raise. `output` is what was printed, at
-    most its first 64 KiB; `output_cut` is the number of bytes that came after them.
-    """
+    """How a call ended. `state` is "returned" (see `value`), "raised" (see `error`), "timed out" (see
+    `position`, None where it could not be found) or "died". `told`: the plain data that came before the end
+    (`worker_process.tell`). `how` says how it died, why it was stopped, or which limit made it raise.
+    `output` is what was printed, at most its first 64 KiB; `output_cut` is the number of bytes that came
+    after them."""
 
     state: str
     value: Any = None

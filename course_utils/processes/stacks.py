@@ -11,7 +11,7 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -43,9 +43,7 @@ class Frame:
 @dataclass
 class Raised:
     """What was raised. `frames` go from the outermost to the innermost; `text` is the whole, formatted.
-
-    `type` is the name of its class, `is_a` the names of that class and all its bases.
-    """
+    `type` is the name of its class, `is_a` the names of that class and all its bases."""
 
     type: str
     message: str
@@ -65,10 +63,8 @@ class Raised:
     @classmethod
     def of_plain(cls, data: dict[str, Any]) -> Raised:
         """From what `as_plain` gave. Raises `TypeError`, `KeyError` or `ValueError` for anything else."""
-        frames = [
-            Frame(str(f["file"]), int(f["line"]), str(f["function"]), str(f["source"]), bool(f["readers"]))
-            for f in data["frames"]
-        ]
+        of = {"file": str, "line": int, "function": str, "source": str, "readers": bool}
+        frames = [Frame(**{name: kind(one[name]) for name, kind in of.items()}) for one in data["frames"]]
         is_a = tuple(map(str, data["is_a"]))
         return cls(str(data["type"]), str(data["message"]), is_a, frames, str(data["text"]))
 
@@ -94,7 +90,8 @@ class Position:
     @property
     def call(self) -> str | None:
         """The function of torch that the reader's line is in, such as `all_reduce`; None outside torch."""
-        inside = self._inside()
+        last = max((i for i, f in enumerate(self.frames) if f.readers), default=-1)
+        inside = self.frames[last + 1 :]
         if self.waiting and not inside:
             return "wait"
         if not inside or not in_torch(inside[-1].file):
@@ -108,14 +105,12 @@ class Position:
         """Whether it is in a part of torch that waits for other processes."""
         if not self.frames or self.waiting:
             return self.waiting
-        file = self.frames[-1].file.replace("\\", "/")
+        file = self.frames[-1].file
         return in_torch(file) and any(place in file for place in _MEETING_PLACES)
 
     def describe(self, ignoring: Collection[tuple[str, str]] = ()) -> str:
-        """`waits in all_reduce at your line 12 (`dist.all_reduce(x)`)`; `ignoring`: see `loop_of`.
-
-        In an endless loop chance decides on which line it is found, so there it is the loop that is named.
-        """
+        """`waits in all_reduce at your line 12 (`dist.all_reduce(x)`)`; `ignoring`: see `loop_of`. In an
+        endless loop chance decides on which line it is found, so there it is the loop that is named."""
         if not self.meets_others and (loop := loop_of(self.frames, ignoring)):
             return f"is in the loop at {place(loop)}"
         frame, call = self.frame, self.call
@@ -124,17 +119,10 @@ class Position:
             return doing if call else "is not in a line of yours"
         return f"{doing} at {place(frame)}"
 
-    def _inside(self) -> list[Frame]:
-        """The frames below the reader's innermost one."""
-        last = max((i for i, f in enumerate(self.frames) if f.readers), default=-1)
-        return self.frames[last + 1 :]
-
 
 def loop_of(frames: list[Frame], ignoring: Collection[tuple[str, str]] = ()) -> Frame | None:
     """The first line of the outermost loop of the reader's that these frames are in; None outside loops.
-
-    `ignoring`: (file, function) of the frames that do not count.
-    """
+    `ignoring`: (file, function) of the frames that do not count."""
     for frame in frames:
         if not frame.readers or (frame.file, frame.function) in ignoring:
             continue
@@ -156,20 +144,17 @@ def _outermost_loop(file: str, line: int) -> int | None:
         and node.lineno <= line <= (node.end_lineno or 0)
     ]
     around.sort(key=lambda node: (node.lineno, -(node.end_lineno or 0)))
-    found = None
-    for node in around:
-        if not isinstance(node, (ast.While, ast.For)):
-            found = None
-        elif found is None:
-            found = node.lineno
-    return found
+    is_loop = [isinstance(node, (ast.While, ast.For)) for node in around]
+    inner = len(is_loop) - is_loop[::-1].index(False) if False in is_loop else 0
+    return around[inner].lineno if inner < len(around) else None
 
 
 def place(frame: Frame) -> str:
     """`your line 12 (`dist.all_reduce(x)`)`; a file that a reader can open is named too."""
     # What was typed into a notebook has a file name that means nothing to a reader; an answer taken out of
     # one is called after its cell.
-    where = "" if _in_notebook(frame.file) else f" of {Path(frame.file).name}"
+    in_notebook = frame.file.startswith("<") or "/ipykernel_" in frame.file
+    where = "" if in_notebook else f" of {Path(frame.file).name}"
     code = f" (`{frame.source}`)" if frame.source else ""
     return f"your line {frame.line}{where}{code}"
 
@@ -181,31 +166,25 @@ def raised(error: BaseException) -> Raised:
         message = str(error)
     except Exception:  # an exception whose own text fails is still reported
         message = "<its message cannot be shown>"
-    is_a = tuple(cls.__name__ for cls in type(error).__mro__ if cls is not object)
+    name, *bases = (cls.__name__ for cls in type(error).__mro__ if cls is not object)
     try:
         text = _formatted(error)
     except Exception:
-        text = f"{type(error).__name__}: {message}"
-    return Raised(
-        type(error).__name__, _cut(message, LONGEST_MESSAGE), is_a, frames, _cut(text, LONGEST_TEXT)
-    )
+        text = f"{name}: {message}"
+    is_a = (name, *bases)
+    return Raised(name, _cut(message, LONGEST_MESSAGE), is_a, frames, _cut(text, LONGEST_TEXT))
 
 
 def frames_of(tb: TracebackType | None) -> list[Frame]:
     """The frames of a traceback, outermost first, without the course's own at the outer end."""
-    found = [
-        _frame(code.co_filename, line or _line_before(code, instruction), code.co_name)
-        for code, line, instruction in _places(tb)
-    ]
+    found = []
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        found.append(_frame(code.co_filename, tb.tb_lineno or _line_before(code, tb.tb_lasti), code.co_name))
+        tb = tb.tb_next
     while found and _under(found[0].file, _COURSE):
         found.pop(0)
     return found
-
-
-def _places(tb: TracebackType | None) -> Iterator[tuple[CodeType, int | None, int]]:
-    while tb is not None:
-        yield tb.tb_frame.f_code, tb.tb_lineno, tb.tb_lasti
-        tb = tb.tb_next
 
 
 def _line_before(code: CodeType, instruction: int) -> int:
@@ -234,18 +213,13 @@ def is_readers(file: str) -> bool:
         # Code made by Python or torch has names such as `<string>`; what a reader typed has lines to show. So
         # has what FX generates.
         return file == "<stdin>" or file in linecache.cache and not file.startswith("<eval_with_key>")
-    return _is_readers_file(file)
-
-
-@functools.cache
-def _is_readers_file(file: str) -> bool:
-    return not any(_under(file, folder) for folder in _foreign_folders())
+    return not file.startswith(_foreign_folders())
 
 
 @functools.cache
 def _foreign_folders() -> tuple[str, ...]:
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return (_COURSE, _torch_folder(), *sorted(path for path in paths if path))
+    return tuple(f"{folder}/" for folder in (_COURSE, _torch_folder(), *sorted(filter(None, paths))))
 
 
 @functools.cache
@@ -262,10 +236,6 @@ def in_torch(file: str) -> bool:
 
 def _under(file: str, folder: str) -> bool:
     return file.startswith(folder + "/")
-
-
-def _in_notebook(file: str) -> bool:
-    return file.startswith("<") or "/ipykernel_" in file
 
 
 def of_frame(frame: FrameType) -> Frame:

@@ -1,7 +1,5 @@
 """What comes out of a process: bytes of several descriptors, and what a call prints."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import select

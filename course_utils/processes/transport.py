@@ -6,8 +6,6 @@ it has to be: functions and classes of a notebook, with the source lines of thei
 those of exercises and solutions, which are loaded from their files and cannot be imported by name.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import io
@@ -38,8 +36,6 @@ class GarbledError(Exception):
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles like cloudpickle, and notes in which files the functions pickled by value were written."""
-
     def __init__(self, file: io.BytesIO, to_cpu: bool) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
         self.files: set[str] = set()
@@ -50,17 +46,17 @@ class _Pickler(cloudpickle.Pickler):
             self.files.add(obj.co_filename)
         elif isinstance(obj, types.FunctionType) and (name := _by_value(obj)):
             self.globals_ref.setdefault(id(obj.__globals__), _Globals(name, obj.__globals__.get("__file__")))
-        elif isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType and _is_found(obj):
+        elif _is_found_module(obj) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # such as the settings of the compiler
         elif isinstance(obj, _Cached) and _is_by_value(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
-        elif (path := _path_of_operator(obj)) is not None:
+        elif (torch := sys.modules.get("torch")) is None:
+            pass
+        elif (path := _path_of_operator(obj, torch)) is not None:
             return _operator, path
-        elif self.to_cpu and _on_a_device(obj):
-            return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(self.proto)
+        elif self.to_cpu and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta"):
+            return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
-
-    proto = pickle.HIGHEST_PROTOCOL
 
 
 @dataclass(frozen=True)
@@ -89,6 +85,10 @@ def _by_value(function: types.FunctionType) -> str | None:
     return name if name in cloudpickle.list_registry_pickle_by_value() else None
 
 
+def _is_found_module(obj: Any) -> bool:
+    return isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj
+
+
 # What `functools.cache` and `lru_cache` make of a function: cloudpickle knows such a thing by name alone.
 _Cached = type(functools.cache(len))
 
@@ -104,20 +104,12 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
 
 
 def dumps(value: Any, to_cpu: bool = False) -> tuple[bytes, Sources]:
-    """The value as bytes, and the lines of the code in it that is in no file.
-
-    With `to_cpu` tensors of other devices arrive on the CPU: whoever loads them need not have the device.
-    Raises what pickling raises.
-    """
+    """The value as bytes, and the lines of the code in it that is in no file. With `to_cpu` tensors of other
+    devices arrive on the CPU: whoever loads them need not have the device. Raises what pickling raises."""
     file = io.BytesIO()
     pickler = _Pickler(file, to_cpu)
     pickler.dump(value)
     return file.getvalue(), _sources(pickler.files)
-
-
-def loads(data: bytes) -> Any:
-    """The value that `dumps` was given."""
-    return pickle.loads(data)
 
 
 def install_sources(sources: Sources) -> None:
@@ -142,21 +134,17 @@ def read_header(token: bytes, header: bytes) -> tuple[bytes, int]:
 
 def read_exactly(read: Callable[[int], bytes], count: int) -> bytes:
     """Reads `count` bytes; raises `EOFError` when the other end is gone before that."""
-    parts = []
-    while count:
-        part = read(min(count, 1 << 20))
+    found = bytearray()
+    while len(found) < count:
+        part = read(min(count - len(found), 1 << 20))
         if not part:
             raise EOFError
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+        found += part
+    return bytes(found)
 
 
-def _path_of_operator(obj: Any) -> tuple[str, ...] | None:
+def _path_of_operator(obj: Any, torch: types.ModuleType) -> tuple[str, ...] | None:
     """The names below `torch.ops` that lead to an operator, or to a part of that tree; None for all else."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
     if obj is torch.ops:
         return ()
     if isinstance(obj, torch._ops._OpNamespace):
@@ -172,24 +160,9 @@ def _operator(*path: str) -> Any:
     """What has these names below `torch.ops`, in the process that loads it."""
     import torch
 
-    found = torch.ops
-    for name in path:
-        found = getattr(found, name)
-    return found
-
-
-def _is_found(module: types.ModuleType) -> bool:
-    return sys.modules.get(module.__name__) is module
-
-
-def _on_a_device(obj: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(obj, torch.Tensor) and obj.device.type not in ("cpu", "meta")
+    return functools.reduce(getattr, path, torch.ops)
 
 
 def _sources(files: set[str]) -> Sources:
-    found = {}
-    for name in files:
-        if name in linecache.cache and not Path(name).exists() and (lines := linecache.getlines(name)):
-            found[name] = lines
-    return found
+    typed = [name for name in files if name in linecache.cache and not Path(name).exists()]
+    return {name: lines for name in typed if (lines := linecache.getlines(name))}

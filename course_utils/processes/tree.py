@@ -1,32 +1,22 @@
 """The tree of processes under one: who is in it, how much memory it holds, and its end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 
-_LINUX = sys.platform == "linux"
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
 
 def children(pid: int) -> list[int]:
     """The processes that `pid` is the parent of now, those that have ended unseen included."""
-    if _LINUX:
-        try:
-            tasks = Path(f"/proc/{pid}/task").iterdir()
-            return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-        except OSError:
-            if Path("/proc/self/task").exists() and _has_children_file():
-                return []  # it has ended
-    try:
+    with contextlib.suppress(OSError):  # a kernel that has no such files, or it has ended
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    with contextlib.suppress(psutil.Error):
         return [child.pid for child in psutil.Process(pid).children()]
-    except psutil.Error:
-        return []
+    return []
 
 
 def tree(pid: int) -> list[int]:
@@ -41,12 +31,8 @@ def memory(pids: list[int]) -> int:
     """Bytes in memory, with pages that several of them share counted for each of them."""
     total = 0
     for pid in pids:
-        if _LINUX:
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                total += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
-        else:
-            with contextlib.suppress(psutil.Error):
-                total += psutil.Process(pid).memory_info().rss
+        with contextlib.suppress(psutil.Error):
+            total += psutil.Process(pid).memory_info().rss
     return total
 
 
@@ -72,13 +58,11 @@ def alive(pids: list[int]) -> list[int]:
 
 def is_running(pid: int) -> bool:
     """Whether one of its threads runs, or would if there were a free core. False where that is not known."""
-    try:
+    with contextlib.suppress(OSError, IndexError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             # The name, in parentheses, may hold anything; the state is the letter after it.
             if (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD":
                 return True
-    except (OSError, IndexError):
-        pass
     return False
 
 
@@ -105,27 +89,20 @@ def cleans_up(pid: int) -> bool:
 
 
 def kill_tree(roots: list[int]) -> None:
-    """Kills these processes and all their descendants.
-
-    All are stopped before the first is killed: a process that keeps starting others cannot outrun this,
-    and none is handed to another parent while we look.
-    """
+    """Kills these processes and all their descendants. All are stopped before the first is killed: a process
+    that keeps starting others cannot outrun this, and none is handed to another parent while we look."""
     stopped: set[int] = set()
     while found := {pid for root in roots for pid in tree(root)} - stopped:
-        for pid in found:
-            _signal(pid, signal.SIGSTOP)
+        signal_all(found, signal.SIGSTOP)
         stopped |= found
-    for pid in stopped:
-        _signal(pid, signal.SIGKILL)
+    signal_all(stopped, signal.SIGKILL)
 
 
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _has_children_file() -> bool:
-    return Path(f"/proc/self/task/{os.getpid()}/children").exists()
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Sends a signal to those that are there, and ours."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def in_sessions(sessions: set[int]) -> list[int]:

@@ -1,7 +1,5 @@
 """The inside of a warm process: what it does between being forked and being killed."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler
@@ -39,11 +37,9 @@ _getpid, _exit = os.getpid, os._exit  # an answer may replace these
 
 @dataclass(frozen=True)
 class Birth:
-    """What a new process is given: its connections, its limits, its folder for temporary files.
-
-    `memory` is a limit in bytes on top of what it has; `handed_over` are descriptors that its first call
-    knows what to do with.
-    """
+    """What a new process is given: its connections, its limits, its folder for temporary files. `memory` is a
+    limit in bytes on top of what it has; `handed_over` are descriptors that its first call knows what to do
+    with."""
 
     token: bytes
     call_fd: int
@@ -77,9 +73,7 @@ def live(birth: Birth) -> None:
 
 def tell(data: Any) -> None:
     """Sends plain data to whoever made the call that this process runs, before it has ended (`Result.told`).
-
-    Raises what `json.dumps` raises.
-    """
+    Raises what `json.dumps` raises."""
     if _getpid() == _caller:  # and not a copy that the call has forked
         _send(transport.PART, json.dumps(data).encode())
 
@@ -120,7 +114,10 @@ def _settle(birth: Birth) -> None:
     os.setsid()
     _end_with(birth.server_pid)
     set_child_subreaper()
-    _ask_no_name_server()
+    # Whoever connects to a `TCPStore` looks up a name for 127.0.0.1, to have one for messages. Where no name
+    # server answers, a rank begins ten seconds late: so this process asks none. The function is glibc's.
+    if configure := getattr(_libc, "__nss_configure_lookup", None):
+        configure(b"hosts", b"files")
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -136,17 +133,6 @@ def _settle(birth: Birth) -> None:
     _start_torch()
 
 
-def _ask_no_name_server() -> None:
-    """From now on, this process looks up machines in this machine's own list alone.
-
-    Whoever connects to a `TCPStore` looks up a name for its address, to have one for messages: it asks the
-    name server about 127.0.0.1, and where none answers, the rank begins ten seconds late.
-    """
-    configure = getattr(_libc, "__nss_configure_lookup", None)  # of glibc; elsewhere nothing is changed
-    if configure is not None:
-        configure(b"hosts", b"files")
-
-
 def _keep_only(birth: Birth) -> None:
     """Standard streams of its own, and no descriptor of the server's or of another worker's."""
     null = os.open(os.devnull, os.O_RDONLY)
@@ -158,12 +144,10 @@ def _keep_only(birth: Birth) -> None:
         os.closerange(low, keep)
         low = keep + 1
     os.closerange(low, max(low, 1 << 20 if LINUX else 4096))
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-    sys.stdout, sys.stderr = (
-        os.fdopen(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-        for fd in (1, 2)
-    )
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    how = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
+    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", **how)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", **how)
 
 
 def _start_torch() -> None:
@@ -223,7 +207,9 @@ def _call(payload: bytes) -> bytes:
         function, args, plain = _unpack(payload)
         value = function(*args)
     except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the call, not the worker
-        return _packed_error(error)
+        linecache.checkcache()
+        of_torch = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+        return _failed(raised(error), of_torch or isinstance(error, MemoryError))
     if plain:
         return b'{"state": "returned", "sources": {}}\n'
     try:
@@ -232,19 +218,13 @@ def _call(payload: bytes) -> bytes:
             raise ValueError(f"it takes {len(data)} bytes; at most {LARGEST_RESULT} can be sent")
     except BaseException as error:
         what = f"the result, of type {type(value).__name__}, cannot be sent to another process: {error}"
-        told = Raised(type(error).__name__, what, text=what)
-        return _as_line({"error": told.as_plain(), "of_memory": False})
-    return _as_line({"state": "returned", "sources": sources}) + data
+        return _failed(Raised(type(error).__name__, what, text=what))
+    return json.dumps({"state": "returned", "sources": sources}).encode() + b"\n" + data
 
 
-def _as_line(data: dict[str, Any]) -> bytes:
-    return json.dumps({"state": "raised", **data}).encode() + b"\n"
-
-
-def _packed_error(error: BaseException) -> bytes:
-    for name in list(linecache.cache):
-        linecache.checkcache(name)
-    return _as_line({"error": raised(error).as_plain(), "of_memory": _is_out_of_memory(error)})
+def _failed(error: Raised, of_memory: bool = False) -> bytes:
+    data = {"state": "raised", "error": error.as_plain(), "of_memory": of_memory}
+    return json.dumps(data).encode() + b"\n"
 
 
 def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...], bool]:
@@ -259,18 +239,16 @@ def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...], bool]:
         with contextlib.suppress(OSError):
             os.chdir(setup["folder"])
     transport.install_sources(sources)
-    function, args = transport.loads(data)
+    function, args = pickle.loads(data)
     for thing in (function, *args):
         publish(thing)
     return function, args, plain
 
 
 def _compiler_cache(environment: dict[str, str]) -> str:
-    """Where torch keeps what it has compiled when it is not in a warm process.
-
-    In a worker's own temporary folder it would be gone with the worker, and every first use of the compiler
-    would take ten seconds instead of one.
-    """
+    """Where torch keeps what it has compiled when it is not in a warm process. In a worker's own temporary
+    folder it would be gone with the worker, and every first use of the compiler would take ten seconds
+    instead of one."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -288,12 +266,6 @@ def publish(thing: Any) -> None:
         if isinstance(one, types.FunctionType) and one.__globals__.get("__name__") == "__main__":
             names |= {name: value for name, value in one.__globals__.items() if not name.startswith("__")}
     vars(sys.modules["__main__"]).update(names)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    )
 
 
 def _flush() -> None:

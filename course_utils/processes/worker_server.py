@@ -10,8 +10,6 @@ server writes `pid N FOLDER` or `failed REASON`, then `exit STATUS`, `limit NAME
 writes `close`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -76,8 +74,8 @@ class Server:
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ)
         self.wakeup, self._wakeup_write = socket.socketpair()
-        for end in (self.wakeup, self._wakeup_write):
-            end.setblocking(False)
+        self.wakeup.setblocking(False)
+        self._wakeup_write.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakeup_write.fileno(), warn_on_full_buffer=False)
         self.selector.register(self.wakeup, selectors.EVENT_READ)
@@ -101,7 +99,9 @@ class Server:
             self._reap()
             self._sweep()
             self._enforce_limits()
-            self._use_idle_time()
+            # Not while there is a worker: its limits and its end want our attention.
+            if self.idle_steps and not self.wards and time.monotonic() - self.last_request > IDLE_SECONDS:
+                self.idle_steps.popleft()()
         self._end_all()
 
     def _patience(self) -> float:
@@ -139,9 +139,8 @@ class Server:
     def _fork(
         self, request: dict, call_fd: int, status_fd: int, output_fd: int, dump_fd: int, *handed_over: int
     ) -> None:
-        folder = tempfile.mkdtemp(prefix="course-")
+        folder, memory = tempfile.mkdtemp(prefix="course-"), request["memory"]
         token = bytes.fromhex(request["token"])
-        memory = request["memory"]
         birth = Birth(token, call_fd, output_fd, dump_fd, memory, folder, os.getpid(), handed_over)
         try:
             pid = os.fork()
@@ -154,8 +153,7 @@ class Server:
             os.close(fd)
         status = socket.socket(fileno=status_fd)
         status.setblocking(False)
-        ward = Ward(pid, status, request["memory"], request["processes"], folder)
-        self.wards[pid] = ward
+        ward = self.wards[pid] = Ward(pid, status, memory, request["processes"], folder)
         self.selector.register(status, selectors.EVENT_READ, pid)
         self._tell(ward, f"pid {pid} {folder}")
 
@@ -173,13 +171,11 @@ class Server:
             self._end(ward)
 
     def _end(self, ward: Ward) -> None:
-        """Kills a worker and its descendants; `_reap` and `_sweep` do the rest."""
         if ward.died is None and not ward.ended_by_us:
             ward.ended_by_us = True
             tree.kill_tree([ward.pid])
 
     def _reap(self) -> None:
-        """Takes note of the processes that have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -198,28 +194,21 @@ class Server:
         dead = [ward for ward in self.wards.values() if ward.died is not None]
         if not dead:
             return
-        strays = self._strays(dead)
-        if strays:
-            tree.kill_tree(strays)
+        if self.reaps_orphans:  # what the dead have left comes to us: children that are not workers
+            living = {pid for pid, ward in self.wards.items() if ward.died is None}
+            strays = [pid for pid in tree.children(os.getpid()) if pid not in living]
+        else:
+            strays = tree.in_sessions({ward.pid for ward in dead})
+        tree.kill_tree(strays)
         overdue = time.monotonic() - GIVE_UP_AFTER
         for ward in dead:
             if not strays or ward.died < overdue:
-                self._forget(ward)
-
-    def _strays(self, dead: list[Ward]) -> list[int]:
-        """Processes that the dead have left. Where orphans come to us, they are children but not workers."""
-        living = {pid for pid, ward in self.wards.items() if ward.died is None}
-        if self.reaps_orphans:
-            return [pid for pid in tree.children(os.getpid()) if pid not in living]
-        return tree.in_sessions({ward.pid for ward in dead})
-
-    def _forget(self, ward: Ward) -> None:
-        del self.wards[ward.pid]
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(ward.status)
-        shutil.rmtree(ward.folder, ignore_errors=True)
-        self._tell(ward, "gone")
-        ward.status.close()
+                del self.wards[ward.pid]
+                with contextlib.suppress(KeyError, ValueError):
+                    self.selector.unregister(ward.status)
+                shutil.rmtree(ward.folder, ignore_errors=True)
+                self._tell(ward, "gone")
+                ward.status.close()
 
     def _enforce_limits(self) -> None:
         now = time.monotonic()
@@ -230,17 +219,12 @@ class Server:
             if ward.died is not None or ward.ended_by_us:
                 continue
             pids = tree.tree(ward.pid)
-            if len(pids) > ward.processes:
-                self._tell(ward, "limit processes")
+            over = "processes" if len(pids) > ward.processes else ""
+            if not over and tree.memory(pids) > ward.memory and tree.own_memory(pids) > ward.memory:
+                over = "memory"
+            if over:
+                self._tell(ward, f"limit {over}")
                 self._end(ward)
-            elif tree.memory(pids) > ward.memory and tree.own_memory(pids) > ward.memory:
-                self._tell(ward, "limit memory")
-                self._end(ward)
-
-    def _use_idle_time(self) -> None:
-        # Not while there is a worker: its limits and its end want our attention.
-        if self.idle_steps and not self.wards and time.monotonic() - self.last_request > IDLE_SECONDS:
-            self.idle_steps.popleft()()
 
     def _end_all(self) -> None:
         for ward in self.wards.values():

@@ -7,26 +7,31 @@ request. This process itself is never forked. Workers end when this process does
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import secrets
 import shutil
 import signal
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from course_utils.processes import transport
-from course_utils.processes.client import NeverStartedError, WorkersError, once_more
-from course_utils.processes.connecting import Connection, default_memory, found_here
-from course_utils.processes.replies import Replies
+from course_utils.processes.client import (
+    Connection,
+    NeverStartedError,
+    WorkersError,
+    default_memory,
+    found_here,
+)
 from course_utils.processes.result import Result, gigabytes, how_it_ended
 from course_utils.processes.stacks import Position, Raised, parse_dump
 from course_utils.processes.streams import Output, read_available, read_burst, wait
 
 MOST_PROCESSES = 64
+MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 START_SECONDS = 120.0  # how long a worker may take to begin a call; importing torch is part of the first
 
 
@@ -34,36 +39,11 @@ class CannotSendError(TypeError):
     """A function or an argument cannot be sent to another process."""
 
 
-def isolated(
-    function: Callable[..., Any],
-    *args: Any,
-    deadline: float,
-    memory: int | None = None,
-    processes: int = MOST_PROCESSES,
-    preload: Sequence[str] = (),
-    on_output: Callable[[str], None] | None = None,
-) -> Result:
-    """One call in a fresh process, of which nothing is left when this returns.
-
-    `deadline` is in seconds from the moment the call begins; the limits and `preload` are those of `Worker`.
-    Raises `CannotSendError` when the function or an argument cannot be sent to another process,
-    `WorkersError` when no process could be started.
-    """
-
-    def attempt() -> Result:
-        with Worker(memory=memory, processes=processes, preload=preload) as worker:
-            return worker.call(function, *args, deadline=deadline, on_output=on_output)
-
-    return once_more(attempt)
-
-
 class Worker:
     """One warm process. Several calls in a row run in the same process and find what earlier ones left.
-
     `memory` is in bytes, for the process and all that it starts together; `processes` is how many those may
-    be. `preload` names modules to import before forking, for this worker and all later ones. `hand_over`
-    are descriptors that the process gets copies of (`worker_process.handed_over`).
-    """
+    be. `preload` names modules to import before forking, for this worker and all later ones. `hand_over` are
+    descriptors that the process gets copies of (`worker_process.handed_over`)."""
 
     def __init__(
         self,
@@ -78,18 +58,20 @@ class Worker:
         self._pid: int | None = None
         self._folder: str | None = None
         self._failure: WorkersError | None = None
-        self._gone = False
         self._fresh = True
-        self._closed = False
-        self._lock = threading.Lock()
+        self._gone = self._closed = self._busy = False
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
         self._status_in = bytearray()
-        self._replies = Replies(self._token)
-        self._busy = False
+        self._in = bytearray()  # what has come of a reply that is not whole yet
+        # When the call began in the process, or last told something, on the monotonic clock; what it has
+        # told; how it ended, and the bytes of what it returned.
+        self.begun: float | None = None
+        self._told: list[Any] = []
+        self._told_bytes = 0
+        self._outcome: tuple[dict[str, Any], bytes] | None = None
         self._lost: float | None = None
         self._output = Output(None)
-        asked = self.memory, self.processes, tuple(preload), tuple(hand_over)
-        self._to = Connection(self._token, *asked)
+        self._to = Connection(self._token, self.memory, processes, tuple(preload), tuple(hand_over))
         _all_workers.add(self)
 
     def __enter__(self) -> Worker:
@@ -116,31 +98,20 @@ class Worker:
             raise NeverStartedError(self.how)
         return self._pid
 
-    def call(
-        self,
-        function: Callable[..., Any],
-        *args: Any,
-        deadline: float,
-        on_output: Callable[[str], None] | None = None,
-        plain: bool = False,
-    ) -> Result:
-        """Calls a function in the process and waits for it.
-
-        `deadline`: seconds from its beginning, and again from each time that it tells something. `plain`:
-        only what it tells is wanted, and nothing that it returns is unpickled here. After "timed out" or
-        "died" the process and everything it had started are gone. Raises `CannotSendError` when the function
-        or an argument cannot be sent there, `WorkersError` after `close`.
-        """
-        with self._lock:
-            self.begin(function, *args, on_output=on_output, plain=plain)
-            try:
-                while not attend([self], self.left(deadline)):
-                    if self.left(deadline) <= 0:
-                        return self.give_up(self.position(), f"deadline of {deadline:g} s")
-                return self.finish()
-            except BaseException:  # an interrupt, or `on_output` raised
-                self.close()
-                raise
+    def call(self, function: Callable[..., Any], *args: Any, deadline: float, **how: Any) -> Result:
+        """Calls a function in the process and waits for it. `deadline`: seconds from its beginning, and again
+        from each time that it tells something; `how`: the options of `begin`. After "timed out" or "died" the
+        process and everything it had started are gone. Raises `CannotSendError` when the function or an
+        argument cannot be sent there, `WorkersError` after `close`."""
+        self.begin(function, *args, **how)
+        try:
+            while not attend([self], self.left(deadline)):
+                if self.left(deadline) <= 0:
+                    return self.give_up(self.position(), f"deadline of {deadline:g} s")
+            return self.finish()
+        except BaseException:  # an interrupt, or `on_output` raised
+            self.close()
+            raise
 
     # What follows is for waiting on several workers at once.
 
@@ -151,7 +122,8 @@ class Worker:
         on_output: Callable[[str], None] | None = None,
         plain: bool = False,
     ) -> None:
-        """Sends a call without waiting for it."""
+        """Sends a call without waiting for it. `on_output` is called with what it prints; `plain`: only what
+        it tells is wanted, and nothing that it returns is unpickled here."""
         if self._closed:
             raise WorkersError("this worker has been closed")
         try:
@@ -162,7 +134,7 @@ class Worker:
         self._fresh = False
         payload = pickle.dumps((setup, sources, data, plain), protocol=pickle.HIGHEST_PROTOCOL)
         self._output = Output(on_output)
-        self._replies.expect()
+        self.begun, self._told, self._told_bytes, self._outcome = None, [], 0, None
         self._busy, self._plain = True, plain
         self._sent = time.monotonic()
         try:
@@ -183,50 +155,46 @@ class Worker:
         """Whether the process has not ended yet, as far as is known here."""
         return not self._closed and not self._gone
 
-    @property
-    def begun(self) -> float | None:
-        """When the call began in the process, on the monotonic clock; None while it has not."""
-        return self._replies.begun
-
     def left(self, deadline: float) -> float:
         """Seconds until the call is past its deadline. Raises `WorkersError` when it could not even begin."""
         now = time.monotonic()
-        if self._replies.begun is None:
+        if self.begun is None:
             if now - self._sent > START_SECONDS:
                 self.close()
                 raise WorkersError("the warm server did not answer")
             return min(deadline, 0.5)
-        return self._replies.begun + deadline - now
+        return self.begun + deadline - now
 
     def finish(self) -> Result:
         """The result of a call that has ended."""
-        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
-        self._output.drain(self._to.output_fd)
-        if self._replies.outcome is None:
+        result = self._result()
+        if self._outcome is None:
             self.close()
             if self._pid is None:
                 raise self._failure or NeverStartedError(self.how)
-            return self._result("died", seconds, how=self.how or "it ended without a result")
-        ended, content = self._replies.outcome
-        if ended["state"] == "raised":
-            how = f"memory limit of {gigabytes(self.memory)}" if ended["of_memory"] is True else ""
-            return self._result("raised", seconds, error=ended["error"], how=how)
-        if self._plain:
-            return self._result("returned", seconds)
-        try:
-            transport.install_sources(ended["sources"])
-            value = transport.loads(content)
-        except Exception as error:
-            what = f"its result could not be read: {type(error).__name__}: {error}"
-            return self._result("raised", seconds, error=Raised(type(error).__name__, what, text=what))
-        return self._result("returned", seconds, value=value)
+            result.state, result.how = "died", self.how or "it ended without a result"
+            return result
+        ended, content = self._outcome
+        result.state = ended["state"]
+        if result.state == "raised":
+            result.error = ended["error"]
+            result.how = f"memory limit of {gigabytes(self.memory)}" if ended["of_memory"] is True else ""
+        elif not self._plain:
+            try:
+                transport.install_sources(ended["sources"])
+                result.value = pickle.loads(content)
+            except Exception as error:
+                name = type(error).__name__
+                what = f"its result could not be read: {name}: {error}"
+                result.state, result.error = "raised", Raised(name, what, text=what)
+        return result
 
     def give_up(self, position: Position | None, how: str) -> Result:
         """Ends a call that takes too long, and the process with it. `position`: where it was; `how`: why."""
-        seconds = 0.0 if self._replies.begun is None else time.monotonic() - self._replies.begun
-        self._output.drain(self._to.output_fd)
+        result = self._result()
         self.close()
-        return self._result("timed out", seconds, position=position, how=how)
+        result.state, result.position, result.how = "timed out", position, how
+        return result
 
     def position(self, attempts: int = 3) -> Position | None:
         """Where the process is now; None where it does not say."""
@@ -248,21 +216,6 @@ class Worker:
     def close(self) -> None:
         """Kills the process and everything it has started; returns when they are gone. May be repeated."""
         close_all([self])
-
-    def _ask_to_close(self) -> None:
-        self._closed = True
-        self._busy = False
-        with contextlib.suppress(OSError):
-            self._to.status.send(b"close\n")
-
-    def _await_end(self) -> None:
-        patience = time.monotonic() + START_SECONDS
-        try:
-            while not self._gone and time.monotonic() < patience:
-                wait([self._to.status], 1.0)
-                self._read_status()
-        finally:
-            self._drop()
 
     def _descriptors(self) -> list[Any]:
         streams: list[Any] = [self._to.status]
@@ -292,13 +245,37 @@ class Worker:
             self._lost = self._lost or time.monotonic()
             return False
         try:
-            self._replies.take(part)
+            self._take(part)
         except Exception:
             self.how = "what it sent back could not be read"
             self._lost = 0.0
-        if self._replies.outcome is not None:
+        if self._outcome is not None:
             self._busy = False
         return True
+
+    def _take(self, part: bytes) -> None:
+        """Takes in some bytes of replies. Raises whatever it may where they cannot be read."""
+        self._in += part
+        while len(self._in) >= transport.HEADER_BYTES:
+            header = bytes(self._in[: transport.HEADER_BYTES])
+            kind, length = transport.read_header(self._token, header)
+            if len(self._in) < transport.HEADER_BYTES + length:
+                return
+            payload = bytes(self._in[transport.HEADER_BYTES : transport.HEADER_BYTES + length])
+            del self._in[: transport.HEADER_BYTES + length]
+            if kind == transport.RESULT:
+                line, _, content = payload.partition(b"\n")
+                ended = json.loads(line)
+                if ended["state"] == "raised":
+                    ended["error"] = Raised.of_plain(ended["error"])
+                self._outcome = ended, content
+                continue
+            self.begun = time.monotonic()
+            if kind == transport.PART:
+                self._told_bytes += length
+                if self._told_bytes > MOST_TOLD:
+                    raise transport.GarbledError
+                self._told.append(json.loads(payload))
 
     def _read_status(self) -> None:
         try:
@@ -328,15 +305,11 @@ class Worker:
         elif what == "limit":
             of_memory = f"memory limit of {gigabytes(self.memory)}"
             self.how = of_memory if detail == "memory" else f"process limit of {self.processes}"
-        elif what == "gone":
-            self._end_of_life()
-        elif what == "failed":
-            self._failure = WorkersError(f"no process could be started: {detail}")
-            self._end_of_life()
-
-    def _end_of_life(self) -> None:
-        self._gone = True
-        self._to.server.outstanding -= 1
+        elif what in ("gone", "failed"):
+            if what == "failed":
+                self._failure = WorkersError(f"no process could be started: {detail}")
+            self._gone = True
+            self._to.server.outstanding -= 1
 
     def _settle(self) -> None:
         """Decides whether a process that no longer answers has died."""
@@ -347,13 +320,16 @@ class Worker:
             if time.monotonic() - (self._lost or 0.0) < 1.0 and not self.how:
                 return
             self.how = self.how or "it closed its connection"
-        while self._lost is None and not self._replies.outcome and self._read_calls():
+        while self._lost is None and not self._outcome and self._read_calls():
             pass
         self._busy = False
 
-    def _result(self, state: str, seconds: float, **known: Any) -> Result:
+    def _result(self) -> Result:
+        """A result that holds what has come until now."""
+        seconds = 0.0 if self.begun is None else time.monotonic() - self.begun
+        self._output.drain(self._to.output_fd)
         text, cut = self._output.text()
-        return Result(state, seconds=seconds, told=self._replies.told, output=text, output_cut=cut, **known)
+        return Result("", seconds=seconds, told=self._told, output=text, output_cut=cut)
 
     def _drop(self) -> None:
         self._closed = True
@@ -381,16 +357,23 @@ def close_all(workers: Sequence[Worker]) -> None:
     """Closes several workers at once."""
     open_ones = [worker for worker in workers if not worker._closed]
     for worker in open_ones:
-        worker._ask_to_close()
+        worker._closed, worker._busy = True, False
+        with contextlib.suppress(OSError):
+            worker._to.status.send(b"close\n")
     for worker in open_ones:
-        worker._await_end()
+        patience = time.monotonic() + START_SECONDS
+        try:
+            while not worker._gone and time.monotonic() < patience:
+                wait([worker._to.status], 1.0)
+                worker._read_status()
+        finally:
+            worker._drop()
 
 
 _all_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _forget_workers() -> None:
-    """In a forked copy of this process: they are not ours."""
     for worker in list(_all_workers):
         worker._drop()
 

@@ -4,8 +4,6 @@ A change around the answer writes down when it made a difference at all: a copy 
 no mutant.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib
@@ -27,7 +25,7 @@ _RESULTS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[..., 
     "detached": (lambda t: t.detach(), lambda t, given: t.requires_grad),
     "cloned": (lambda t: t.clone(), lambda t, given: _storage(t) in given),
     "made contiguous": (lambda t: t.contiguous(), lambda t, given: not t.is_contiguous() and t.numel() > 1),
-    "of another dtype": (lambda t: _other_dtype(t), lambda t, given: t.dtype in _OTHER),
+    "of another dtype": (lambda t: t.to(_OTHER[t.dtype]), lambda t, given: t.dtype in _OTHER),
 }
 # What is done to an argument, in words.
 _ARGUMENTS = {
@@ -37,25 +35,17 @@ _ARGUMENTS = {
 # What an annotation says of something that may be, or may hold, a tensor.
 _TENSOR = {"Tensor", "Parameter", "Any", "object"}
 _BARE = ("", "list", "tuple", "dict")
-_OTHER = {
-    torch.float32: torch.float64,
-    torch.float64: torch.float32,
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.int64: torch.int32,
-    torch.int32: torch.int64,
-}
+_OTHER = {torch.float32: torch.float64, torch.int64: torch.int32, torch.int32: torch.int64}
+_OTHER |= dict.fromkeys((torch.float64, torch.float16, torch.bfloat16), torch.float32)
 
 
 def around(source: str, answer_name: str) -> list[Mutant]:
     """The changes that can be put around the answer, or around the methods of a class."""
     tree = ast.parse(source)
     defined = next(n for n in tree.body if getattr(n, "name", None) == answer_name)
-    methods = [n for n in ast.walk(defined) if isinstance(n, ast.FunctionDef)]
+    methods = [defined] if isinstance(defined, ast.FunctionDef) else []
     if isinstance(defined, ast.ClassDef):
         methods = [n for n in defined.body if isinstance(n, ast.FunctionDef) and _is_public(n.name)]
-    else:
-        methods = methods[:1]
     found = []
     for method in methods:
         returns = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(method))
@@ -90,14 +80,12 @@ def _is_public(name: str) -> bool:
     return not name.startswith("_") or name in ("__call__", "__getitem__")
 
 
-def _other_dtype(t: torch.Tensor) -> torch.Tensor:
-    return t.to(_OTHER[t.dtype])
-
-
 def _storage(t: torch.Tensor) -> int | None:
-    if t.device.type == "meta" or t.numel() == 0:
-        return None
-    return t.untyped_storage().data_ptr()
+    return t.untyped_storage().data_ptr() if t.device.type != "meta" and t.numel() else None
+
+
+def _storages(value: Any) -> set[int]:
+    return {_storage(t) for t in _tensors(value)} - {None}
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -130,7 +118,7 @@ def _surround(function: Callable[..., Any], kind: str, detail: str, mark: Path) 
 
     @functools.wraps(function)
     def changed(*args: Any, **kwargs: Any) -> Any:
-        given = {_storage(t) for t in _tensors([*args, *kwargs.values()])} - {None}
+        given = _storages([*args, *kwargs.values()])
         if kind == "result":
             change, differs = _RESULTS[detail]
 
@@ -149,7 +137,7 @@ def _surround(function: Callable[..., Any], kind: str, detail: str, mark: Path) 
             copy = bound.arguments[detail] = value.clone()
             version = copy._version
             result = function(*bound.args, **bound.kwargs)
-            if copy._version != version or _storage(copy) in {_storage(t) for t in _tensors(result)} - {None}:
+            if copy._version != version or _storage(copy) in _storages(result):
                 mark.touch()
             return result
         result = function(*args, **kwargs)
@@ -201,9 +189,7 @@ def build(mutant: Mutant, answer_name: str, mark: Path, *, importable: bool = Fa
         if not isinstance(answer, type):
             return _surround(answer, kind, detail, mark)
         original = answer.__dict__[method]
-        if isinstance(original, (staticmethod, classmethod)):
-            wrapped = _surround(original.__func__, kind, detail, mark)
-            setattr(answer, method, type(original)(wrapped))
-        else:
-            setattr(answer, method, _surround(original, kind, detail, mark))
+        changed = _surround(getattr(original, "__func__", original), kind, detail, mark)
+        bound = isinstance(original, (staticmethod, classmethod))
+        setattr(answer, method, type(original)(changed) if bound else changed)
     return answer

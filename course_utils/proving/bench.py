@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable
@@ -78,7 +79,6 @@ class Bench:
         self._folder = tempfile.TemporaryDirectory(prefix="mutants-")
         self._idle: list[workers.Worker] = []
         self._times: dict[str, float] = {}
-        self._deadlines = {check.name: check.deadline for check in self.exercise.checks}
         source, answer = self.solution.source, self.exercise.answer_name
         self.mutants = [*mutants(source), *around(source, answer)]
         self.trouble = ""  # why no mutant can be tried
@@ -115,10 +115,9 @@ class Bench:
     def try_all(self, wanted: list[Mutant], listed: Collection[str]) -> list[Verdict]:
         """The verdict on each, as `try_mutant` gives it; `listed` are the descriptions to be patient with."""
         together = AT_ONCE if on_ranks(self.exercise) else MUTANTS_AT_ONCE
+        patient = [mutant.description in listed for mutant in wanted]
         with ThreadPoolExecutor(together) as pool:
-            return list(
-                pool.map(lambda m: self.try_mutant(m, m.description in listed, together=together), wanted)
-            )
+            return list(pool.map(functools.partial(self.try_mutant, together=together), wanted, patient))
 
     def try_mutant(
         self, mutant: Mutant, patient: bool = False, only: str | None = None, together: int = 1
@@ -127,10 +126,9 @@ class Bench:
         the deadlines of the checks, for what should pass also on a busy machine. `together`: how many are
         tried at the same time."""
         mark = Path(self._folder.name) / digest(mutant)
-        times = {name: self._deadlines[name] if patient else t * together for name, t in self._times.items()}
-        wanted = {name: t for name, t in times.items() if only is None or name == only}
-        checks = [check for check in self._checks() if check.name in wanted]
-        here = [(check.name, wanted[check.name]) for check in checks if not check.ranks]
+        checks = [check for check in self._checks() if only in (None, check.name)]
+        times = {c.name: c.deadline if patient else self._times[c.name] * together for c in checks}
+        here = [(check.name, times[check.name]) for check in checks if not check.ranks]
         passed = False
         if here:
             result = self._call(_try, mutant, mark, here, deadline=sum(t for _, t in here) + 5)
@@ -143,7 +141,7 @@ class Bench:
         for check in checks:
             if check.ranks:
                 answer = build(mutant, self.exercise.answer_name, mark)
-                outcome = attempt.on_ranks(check, answer, Place(), wanted[check.name])
+                outcome = attempt.on_ranks(check, answer, Place(), times[check.name])
                 if outcome.state in FAILED:
                     return Verdict(mutant, REJECTED, check.name, outcome.state)
                 passed = passed or outcome.state == PASSED
@@ -165,9 +163,6 @@ class Bench:
         if result.state == "returned":
             self._idle.append(worker)
         return result
-
-
-# --- inside the warm process ---------------------------------------------------------------------------
 
 
 def _compile_eagerly() -> None:

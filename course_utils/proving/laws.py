@@ -1,15 +1,15 @@
-"""The laws that every exercise keeps. Each gives the faults it found, in sentences: none is none."""
-
-from __future__ import annotations
+"""The laws that every exercise keeps. Each gives the faults it found, in sentences: none is none. `run` is
+`course prove`, for whoever is writing an exercise."""
 
 import contextlib
 import io
-import linecache
 import re
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
 from course_utils.grading import attempt
 from course_utils.grading.report import Report
 from course_utils.grading.starter import is_starter
+from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Course, Solution
+from course_utils.processes import client
 from course_utils.proving import bench
 from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
-from course_utils.proving.written import edited
+from course_utils.proving.written import edited, module_of
 
 MOST_LINES = 320  # of an exercise's file
 MOST_COLUMNS = 88  # of code that a reader sees: what a cell of JupyterLab shows beside its side bar
@@ -98,7 +100,6 @@ def starter(exercise: Exercise) -> Iterator[str]:
 
 
 def _came_out(report: Report) -> str:
-    """What became of an answer, as the end of a sentence about it."""
     said = {WRONG: "is wrong", RAISED: "raised an error", COULD_NOT_CHECK: "could not be checked"}
     return said.get(report.state, report.state)
 
@@ -125,12 +126,9 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
 
 
 def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True) -> Iterator[str]:
-    """Every mistake is rejected, first by the check that it names, and each report can be read.
-
-    It is graded on the CPU: what is wrong there may fail earlier elsewhere. The names of the checks that
-    reject one are added to `rejecting`. Not `whole`: no check runs after the
-    one that a mistake names.
-    """
+    """Every mistake is rejected, first by the check that it names, and each report can be read. It is graded
+    on the CPU: what is wrong there may fail earlier elsewhere. The names of the checks that reject one are
+    added to `rejecting`. Not `whole`: no check runs after the one that a mistake names."""
     exercise, solution = course.exercise(name), course.solution(name)
     known = {check.name for check in exercise.checks}
     pasted: set[str] = set()
@@ -182,14 +180,14 @@ def _does_not_run(shown: str, name: str, answer: Any) -> str:
     code = shown.removeprefix("for\n") if "\n" in shown else shown.removeprefix("for `").removesuffix("`")
     names = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "np": np, name: answer}
     names["dist"] = torch.distributed
-    try:
-        program = compile(code, "<example>", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return f"{error}\n{code}"
     quiet = io.StringIO()
     try:
+        program = compile(code, "<example>", "exec", dont_inherit=True)
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), torch.enable_grad():
             exec(program, names)
+    except SyntaxError as error:
+        if error.filename == "<example>":
+            return f"{error}\n{code}"
     except NameError as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         if last.filename == "<example>":
@@ -201,9 +199,7 @@ def _does_not_run(shown: str, name: str, answer: Any) -> str:
 
 def mutations(course: Course, name: str, rejecting: set[str], count: int | None) -> Iterator[str]:
     """Mutants of the reference are rejected; those that are listed survive; each check rejects something.
-
-    `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to.
-    """
+    `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to."""
     exercise, solution = course.exercise(name), course.solution(name)
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
     with bench.Bench(course.root, name) as one:
@@ -243,10 +239,8 @@ def _survives(description: str, solution: Solution) -> str:
 def starter_as_typed(exercise: Exercise) -> Any:
     """The starter as a reader has it: from its source, in a module of its own."""
     names = dict(vars(sys.modules[exercise.starter_object.__module__]), __name__="__main__")
-    source, file = exercise.starter_source, f"<cell of {exercise.name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(compile(source, file, "exec", dont_inherit=True), names)
-    return names[exercise.answer_name]
+    source, name = exercise.starter_source, f"cell of {exercise.name}"
+    return getattr(module_of(source, name, importable=False, **names), exercise.answer_name)
 
 
 def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple[str, list[str]]]:
@@ -259,3 +253,25 @@ def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple
     bench.warm_up()
     yield "mistakes", list(mistakes(course, name, rejecting))
     yield "mutations", list(mutations(course, name, rejecting, count))
+
+
+def run(names: list[str], sample: int | None = None) -> int:
+    """`course prove`: proves these exercises, or all, and prints the faults; 0 where there is none. Raises
+    `CourseError` where there is no such exercise, or a file of one is not whole."""
+    course = catalog.load()
+    for name in names:
+        course.lesson_of(name)
+    # As in a reader's kernel: nothing in the course's folder can be imported by name.
+    sys.path = [entry for entry in sys.path if Path(entry).resolve() != course.root]
+    client.warm_up()
+    bad = 0
+    for name in names or course.exercise_names:
+        started, found = time.perf_counter(), 0
+        for law, faults_found in prove(course, name, sample):
+            found += len(faults_found)
+            for fault in faults_found:
+                print(f"  {law}: {fault}", flush=True)
+        bad += bool(found)
+        says = f"{found} fault{'s' * (found > 1)}" if found else "holds"
+        print(f"{'✗' if found else '✓'} {name}: {says} ({time.perf_counter() - started:.1f} s)", flush=True)
+    return 1 if bad else 0

@@ -4,18 +4,80 @@ A mutant that passes shows that the checks do not look at what was changed, or t
 difference.
 """
 
-from __future__ import annotations
-
 import ast
+import contextlib
 import re
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from course_utils.proving.places import Place, places, put
+
+@dataclass(frozen=True)
+class Place:
+    """A node, and where it hangs: `getattr(parent, field)`, or the entry `index` of that list. `modules`:
+    the names that are imported; `uses`: how often its function reads each name."""
+
+    node: ast.AST
+    parent: ast.AST
+    field: str
+    index: int | None
+    modules: frozenset[str]
+    uses: Counter[str]
+
+    def set(self, value: ast.AST) -> None:
+        if self.index is None:
+            setattr(self.parent, self.field, value)
+        else:
+            getattr(self.parent, self.field)[self.index] = value
+
+
+def places(tree: ast.Module) -> list[Place]:
+    """All nodes that may be changed: not imports, annotations, docstrings, or the words of an error."""
+    modules = frozenset(
+        alias.asname or alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    )
+    found: list[Place] = []
+
+    def visit(node: ast.AST, uses: Counter[str]) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+            uses = Counter(name.id for name in names)
+        for name, value in ast.iter_fields(node) if not isinstance(node, ast.Raise) else ():
+            if name in ("annotation", "returns", "type_comment", "type_params"):
+                continue
+            for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if not isinstance(child, ast.AST) or isinstance(child, (ast.Import, ast.ImportFrom)):
+                    continue
+                if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                    continue  # a docstring
+                if hasattr(child, "lineno"):
+                    found.append(Place(child, node, name, index, modules, uses))
+                visit(child, uses)
+
+    visit(tree, Counter())
+    return sorted(found, key=lambda p: (p.node.lineno, p.node.col_offset))
+
+
+@contextlib.contextmanager
+def put(place: Place, replacement: ast.AST | None) -> Iterator[None]:
+    """The tree with this one change."""
+    removed = replacement is None and not isinstance(place.node, ast.stmt)
+    if removed:
+        del getattr(place.parent, place.field)[place.index]
+    else:
+        place.set(replacement or ast.Pass())
+    yield
+    if removed:
+        getattr(place.parent, place.field).insert(place.index, place.node)
+    else:
+        place.set(place.node)
 
 
 @dataclass(frozen=True)
@@ -31,45 +93,16 @@ class Mutant:
 
 
 # What an operator is changed into. One neighbour is enough for most; the others would say the same.
-_BINARY = {
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div, ast.Add),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult, ast.Mod),
-    ast.Mod: (ast.FloorDiv,),
-    ast.Pow: (ast.Mult,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-    ast.BitXor: (ast.BitAnd,),
-    ast.LShift: (ast.RShift,),
-    ast.RShift: (ast.LShift,),
+_OPERATORS = """Add:Sub Sub:Add Mult:Div,Add Div:Mult FloorDiv:Mult,Mod Mod:FloorDiv Pow:Mult BitAnd:BitOr
+    BitOr:BitAnd BitXor:BitAnd LShift:RShift RShift:LShift Lt:LtE,GtE LtE:Lt,Gt Gt:GtE,LtE GtE:Gt,Lt
+    Eq:NotEq NotEq:Eq Is:IsNot IsNot:Is In:NotIn NotIn:In"""
+_OTHERS = {
+    getattr(ast, name): [getattr(ast, other) for other in others.split(",")]
+    for name, others in (pair.split(":") for pair in _OPERATORS.split())
 }
-_COMPARISON = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-}
-_DTYPES = {
-    "float32": "float64",
-    "float64": "float32",
-    "float16": "bfloat16",
-    "bfloat16": "float16",
-    "int64": "int32",
-    "int32": "int64",
-    "int8": "int64",
-    "uint8": "int64",
-    "bool": "uint8",
-    "long": "int32",
-    "float": "float64",
-}
+_DTYPES = """float32:float64 float64:float32 float16:bfloat16 bfloat16:float16 int64:int32 int32:int64
+    int8:int64 uint8:int64 bool:uint8 long:int32 float:float64"""
+_OTHER_DTYPE = dict(pair.split(":") for pair in _DTYPES.split())
 
 # Functions of two arguments whose order does not matter.
 _SYMMETRIC = {"equal", "allclose", "isclose", "minimum", "maximum", "min", "max", "dot", "gcd"}
@@ -125,25 +158,23 @@ def _constant(place: Place) -> Iterator[ast.AST]:
         yield ast.Constant(0)
 
 
-def _name(place: Place) -> Iterator[ast.AST]:
-    # A branch always taken, or never: only where a whole condition is one name.
-    if place.field == "test":
-        yield ast.UnaryOp(ast.Not(), place.node)
+def _negated(node: ast.expr) -> ast.expr:
+    return ast.UnaryOp(ast.Not(), node)
 
 
 def _attribute(place: Place) -> Iterator[ast.AST]:
     node = place.node
-    if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _DTYPES:
-        yield ast.Attribute(node.value, _DTYPES[node.attr], ast.Load())
+    if isinstance(node.value, ast.Name) and node.value.id == "torch" and node.attr in _OTHER_DTYPE:
+        yield ast.Attribute(node.value, _OTHER_DTYPE[node.attr], ast.Load())
     elif place.field == "test":
-        yield ast.UnaryOp(ast.Not(), node)
+        yield _negated(node)
     elif node.attr in ("T", "mT", "real", "data", "values", "indices"):
         yield node.value
 
 
 def _binary(place: Place) -> Iterator[ast.AST]:
     node = place.node
-    for operator in _BINARY.get(type(node.op), ()):
+    for operator in _OTHERS.get(type(node.op), ()):
         yield ast.BinOp(node.left, operator(), node.right)
     if isinstance(node.op, (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult, ast.Mod)):
         yield ast.BinOp(node.right, node.op, node.left)
@@ -153,13 +184,13 @@ def _binary(place: Place) -> Iterator[ast.AST]:
 
 def _augmented(place: Place) -> Iterator[ast.AST | None]:
     node = place.node
-    for operator in _BINARY.get(type(node.op), ()):
+    for operator in _OTHERS.get(type(node.op), ()):
         yield ast.AugAssign(node.target, operator(), node.value)
     if not isinstance(node.target, ast.Subscript):  # there, both write into what is indexed
         note = _SEEN_BY_OTHERS if isinstance(node.target, ast.Name) else _CHANGEABLE
-        old = ast.Call(note, [_loaded(node.target)], [])
-        yield _assign(node.target, ast.BinOp(old, node.op, node.value))
-    yield _assign(node.target, node.value)
+        old = ast.Call(note, [ast.parse(ast.unparse(node.target), mode="eval").body], [])
+        yield ast.Assign([node.target], ast.BinOp(old, node.op, node.value), lineno=node.lineno)
+    yield ast.Assign([node.target], node.value, lineno=node.lineno)
     yield None
 
 
@@ -174,7 +205,7 @@ _NOTE = re.compile(r"\b_(?:seen_by_others|changeable)\((.*?)\)")
 def _comparison(place: Place) -> Iterator[ast.AST]:
     node = place.node
     for i, operator in enumerate(node.ops):
-        for other in _COMPARISON[type(operator)]:
+        for other in _OTHERS[type(operator)]:
             yield ast.Compare(node.left, [*node.ops[:i], other(), *node.ops[i + 1 :]], node.comparators)
 
 
@@ -184,10 +215,6 @@ def _boolean(place: Place) -> Iterator[ast.AST]:
     for i in range(len(node.values)):
         left = node.values[:i] + node.values[i + 1 :]
         yield left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
-
-
-def _unary(place: Place) -> Iterator[ast.AST]:
-    yield place.node.operand
 
 
 def _call(place: Place) -> Iterator[ast.AST]:
@@ -205,20 +232,16 @@ def _call(place: Place) -> Iterator[ast.AST]:
         of_module = isinstance(node.func.value, ast.Name) and node.func.value.id in place.modules
         if of_module and node.args and not isinstance(node.args[0], ast.Starred):
             yield node.args[0]
-        if not of_module and not _is_super(node.func.value):
-            yield node.func.value
+        value = node.func.value
+        if not of_module and not ast.unparse(value).startswith("super("):
+            yield value
             other = _in_place_or_not(node.func.attr)
             # Nobody sees a value change that has no name yet.
-            named = isinstance(node.func.value, (ast.Name, ast.Attribute, ast.Subscript))
+            named = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript))
             if other and (named or not other.endswith("_")):
-                value = node.func.value
                 if isinstance(value, ast.Name) and place.uses[value.id] == 1:
                     value = ast.Call(_SEEN_BY_OTHERS, [value], [])
                 yield ast.Call(ast.Attribute(value, other, ast.Load()), node.args, node.keywords)
-
-
-def _is_super(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
 def _in_place_or_not(method: str) -> str | None:
@@ -233,8 +256,7 @@ def _subscript(place: Place) -> Iterator[ast.AST]:
         return
     for bound in ("lower", "upper", "step"):
         if getattr(part, bound) is not None:
-            bounds = {name: getattr(part, name) for name in ("lower", "upper", "step")}
-            yield ast.Subscript(place.node.value, ast.Slice(**{**bounds, bound: None}), ast.Load())
+            yield ast.Subscript(place.node.value, _bounded(part, bound, None), ast.Load())
 
 
 def _slice(place: Place) -> Iterator[ast.AST]:
@@ -242,8 +264,11 @@ def _slice(place: Place) -> Iterator[ast.AST]:
     for bound in ("lower", "upper"):
         value = getattr(node, bound)
         if value is not None and not isinstance(value, ast.Constant):
-            moved = ast.BinOp(value, ast.Add(), ast.Constant(1))
-            yield ast.Slice(**{**{n: getattr(node, n) for n in ("lower", "upper", "step")}, bound: moved})
+            yield _bounded(node, bound, ast.BinOp(value, ast.Add(), ast.Constant(1)))
+
+
+def _bounded(part: ast.Slice, bound: str, value: ast.expr | None) -> ast.Slice:
+    return ast.Slice(**{**dict(ast.iter_fields(part)), bound: value})
 
 
 def _branch(place: Place) -> Iterator[ast.AST]:
@@ -253,78 +278,45 @@ def _branch(place: Place) -> Iterator[ast.AST]:
         yield node.body
         yield node.orelse
     elif isinstance(node, ast.If):
-        yield ast.If(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
+        yield ast.If(_negated(node.test), node.body, node.orelse)
         yield ast.If(ast.Constant(True), node.body, [])
         yield ast.If(ast.Constant(False), node.body, node.orelse)
     else:
-        yield ast.While(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
-
-
-def _dropped(place: Place) -> Iterator[None]:
-    yield None
-
-
-def _early_exit(place: Place) -> Iterator[ast.AST | None]:
-    yield None
-    yield ast.Break()
-
-
-def _without_context(place: Place) -> Iterator[ast.AST]:
-    yield ast.If(ast.Constant(True), place.node.body, [])
-
-
-def _without_value(place: Place) -> Iterator[ast.AST]:
-    if place.node.value is not None:
-        yield ast.Return(None)
+        yield ast.While(_negated(node.test), node.body, node.orelse)
 
 
 def _function(place: Place) -> Iterator[ast.AST]:
-    """The last default dropped: the parameter has to be given."""
     node = place.node
     if node.args.defaults:
         args = ast.arguments(**{**dict(ast.iter_fields(node.args)), "defaults": []})
-        fields = {**dict(ast.iter_fields(node)), "args": args}
-        yield ast.copy_location(type(node)(**fields), node)
+        yield ast.copy_location(type(node)(**{**dict(ast.iter_fields(node)), "args": args}), node)
 
 
 _OF_NODE: dict[type, Callable[[Place], Any]] = {
     ast.Constant: _constant,
-    ast.Name: _name,
+    ast.Name: lambda place: [_negated(place.node)] if place.field == "test" else [],
     ast.Attribute: _attribute,
     ast.BinOp: _binary,
     ast.AugAssign: _augmented,
     ast.Compare: _comparison,
     ast.BoolOp: _boolean,
-    ast.UnaryOp: _unary,
+    ast.UnaryOp: lambda place: [place.node.operand],
     ast.Call: _call,
     ast.Subscript: _subscript,
     ast.Slice: _slice,
-    ast.If: _branch,
-    ast.IfExp: _branch,
-    ast.While: _branch,
-    ast.Assign: _dropped,
-    ast.Expr: _dropped,
-    ast.Delete: _dropped,
-    ast.Break: _dropped,
-    ast.Continue: _early_exit,
-    ast.With: _without_context,
-    ast.Return: _without_value,
+    **dict.fromkeys((ast.If, ast.IfExp, ast.While), _branch),
+    **dict.fromkeys((ast.Assign, ast.Expr, ast.Delete, ast.Break), lambda place: [None]),
+    ast.Continue: lambda place: [None, ast.Break()],
+    ast.With: lambda place: [ast.If(ast.Constant(True), place.node.body, [])],
+    ast.Return: lambda place: [ast.Return(None)] if place.node.value is not None else [],
     ast.FunctionDef: _function,
 }
 
 
-def _assign(target: ast.expr, value: ast.expr) -> ast.Assign:
-    return ast.Assign([target], value, lineno=target.lineno)
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
-
-
 def _short(node: ast.AST) -> str:
-    text = ast.unparse(ast.fix_missing_locations(node)) if node else ""
+    text = ast.unparse(ast.fix_missing_locations(node))
     if isinstance(node, (ast.FunctionDef, ast.If, ast.While, ast.With)):
-        text = text.splitlines()[0 if not isinstance(node, ast.FunctionDef) else len(node.decorator_list)]
+        text = text.splitlines()[len(getattr(node, "decorator_list", ()))]
     return " ".join(_NOTE.sub(r"\1", text).split())
 
 
@@ -342,7 +334,6 @@ def _instructions(code: types.CodeType) -> Any:
 
 
 def _numbered(found: list[Mutant]) -> list[Mutant]:
-    """Descriptions that stand twice get a number."""
     times: dict[str, int] = {}
     result = []
     for mutant in found:

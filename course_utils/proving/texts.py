@@ -1,7 +1,5 @@
 """What the course's voice does not allow, in all that a reader may be shown."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -28,7 +26,7 @@ def code_lines(text: str) -> list[str]:
 def faults(text: str) -> list[str]:
     """What the course's voice does not allow in a text."""
     words = prose(text)
-    found = [f"{match[0]!r}" for match in _BANNED.finditer(words)]
+    found = [repr(match[0]) for match in _BANNED.finditer(words)]
     if "!" in words:
         found.append("an exclamation mark")
     if re.search(r"\b0x[0-9a-f]{6,}", text):

@@ -1,7 +1,5 @@
 """Source text made into an answer: an edited reference, or a mutant of it."""
 
-from __future__ import annotations
-
 import linecache
 import re
 import sys

@@ -1,12 +1,9 @@
 """`course doctor`: what this machine can and cannot run of the course, and what to install."""
 
-from __future__ import annotations
-
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from course_utils.machine import Machine, describe
+from course_utils.machine import Machine
 
 COMPILER = {
     "Debian, Ubuntu": "sudo apt install g++",
@@ -23,11 +20,9 @@ OTHER_BUILDS = "https://pytorch.org/get-started/locally shows the command for an
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing that the course wants to do. `state` is "ok" or "missing".
-
-    `install` maps where one is ("conda", "macOS") to the command that helps there; it is empty where
-    nothing is missing and where no command helps.
-    """
+    """One thing that the course wants to do. `state` is "ok" or "missing". `install` maps where one is
+    ("conda", "macOS") to the command that helps there; it is empty where nothing is missing and where no
+    command helps."""
 
     topic: str
     state: str
@@ -35,35 +30,26 @@ class Advice:
     install: dict[str, str] = field(default_factory=dict)
 
 
-def run() -> int:
-    """Prints the report on this machine; returns the exit code."""
-    print(report(describe()))
-    return 0
-
-
 def report(machine: Machine) -> str:
     """What the machine has, then what follows from it, as text of at most 100 columns."""
+    cores = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
     lines = [
         f"Python {machine.python} · torch {machine.torch} (built for {machine.torch_build})",
-        f"{machine.platform} · {_count(machine.cores, 'core')} · {machine.memory / 2**30:.1f} GiB of memory",
+        f"{machine.platform} · {cores} · {machine.memory / 2**30:.1f} GiB of memory",
         f"Devices: {', '.join(machine.devices)}",
     ]
     for advised in advice(machine):
+        # A command or an address that is cut in two cannot be copied.
+        wrapped = textwrap.wrap(advised.text, width=96, break_long_words=False, break_on_hyphens=False)
         mark = "✓" if advised.state == "ok" else "✗"
-        lines += ["", f"{mark} {advised.topic}", *_indented(advised.text)]
+        lines += ["", f"{mark} {advised.topic}", *(f"    {line}" for line in wrapped)]
         lines += [f"      {where}: {command}" for where, command in advised.install.items()]
     return "\n".join(lines)
 
 
 def advice(machine: Machine) -> list[Advice]:
     """What the course can and cannot run on a machine, and what to install there."""
-    return [
-        _gpu(machine),
-        _compile(machine),
-        _cpp(machine),
-        _ranks(machine),
-        _packages(machine),
-    ]
+    return [_gpu(machine), _compile(machine), _cpp(machine), _ranks(machine), _packages(machine)]
 
 
 def _gpu(machine: Machine) -> Advice:
@@ -100,10 +86,8 @@ def _compile(machine: Machine) -> Advice:
         return Advice(topic, "missing", text, _on(machine, COMPILER))
     if "Python.h" in trouble:
         minor = machine.python.rpartition(".")[0]
-        install = {
-            "Debian, Ubuntu": f"sudo apt install python{minor}-dev",
-            "conda": f"conda install -c conda-forge python={minor}",
-        }
+        install = {"Debian, Ubuntu": f"sudo apt install python{minor}-dev"}
+        install["conda"] = f"conda install -c conda-forge python={minor}"
         text = f"{machine.compiler} finds no Python.h, which every compiled function includes. {lost}"
         return Advice(topic, "missing", text, _on(machine, install))
     text = f"{machine.compiler} does not compile what torch writes ({trouble}). {lost}"
@@ -121,12 +105,12 @@ def _cpp(machine: Machine) -> Advice:
         lacking["make"] = CMAKE
     if not lacking:
         return Advice(topic, "ok", f"An exported model can be loaded from C++, built with {machine.cmake}.")
-    commands: dict[str, str] = {}
+    commands: dict[str, list[str]] = {}
     for install in lacking.values():
         for where, command in _on(machine, install).items():
-            commands[where] = f"{commands[where]} && {command}" if where in commands else command
+            commands.setdefault(where, []).append(command)
     text = f"To load an exported model from C++, {' and '.join(lacking)} must be on the PATH."
-    return Advice(topic, "missing", text, commands)
+    return Advice(topic, "missing", text, {where: " && ".join(all) for where, all in commands.items()})
 
 
 def _ranks(machine: Machine) -> Advice:
@@ -156,13 +140,3 @@ def _packages(machine: Machine) -> Advice:
 def _on(machine: Machine, install: dict[str, str]) -> dict[str, str]:
     elsewhere = "Debian, Ubuntu" if machine.system == "Darwin" else "macOS"
     return {where: command for where, command in install.items() if where != elsewhere}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _indented(text: str) -> Iterator[str]:
-    # A command or an address that is cut in two cannot be copied.
-    wrapped = textwrap.wrap(text, width=96, break_long_words=False, break_on_hyphens=False)
-    return (f"    {line}" for line in wrapped)

@@ -1,7 +1,5 @@
 """What answers a question that a lesson asks: folded until the reader has given an answer of their own."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +18,10 @@ def reveal(mine: Any = ...) -> Iterator[Any]:
     block gets has "nothing yet" in its place. In a notebook the fold is HTML, which JupyterLab, VS Code and
     GitHub can open; elsewhere nothing is folded.
     """
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-        from IPython.utils.capture import capture_output
-    except ImportError:
-        yield _said(mine)
-        return
+    from IPython import get_ipython
+    from IPython.display import display
+    from IPython.utils.capture import capture_output
+
     if get_ipython() is None:
         yield _said(mine)
         return
@@ -57,7 +52,6 @@ def _given(answer: Any) -> bool:
 
 
 def _html(data: dict[str, Any]) -> str:
-    """One of the forms in which something is displayed, as HTML."""
     if "text/html" in data:
         return data["text/html"]
     if "image/png" in data:

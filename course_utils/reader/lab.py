@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import shutil
@@ -9,6 +10,9 @@ import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from traitlets import List, Unicode
 
 from course_utils.lessons.catalog import default_root, load
 from course_utils.reader import workspace
@@ -18,6 +22,21 @@ if TYPE_CHECKING:
 
 SETTINGS = Path(__file__).resolve().parent / "lab_settings"
 FIRST = "00_start_here.ipynb"
+
+
+class OnlyThisPython(KernelSpecManager):
+    """What JupyterLab offers as kernels: it looks nowhere, so that `python3` is the Python that this is."""
+
+    kernel_dirs = List(Unicode(), default_value=[])
+
+    def _kernel_dirs_default(self) -> list[str]:
+        return []
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """Its kernels say nothing in the terminal where the reader looks for the address."""
+        spec = super().get_kernel_spec(kernel_name)
+        spec.argv = [*spec.argv, "--log-level=ERROR"]
+        return spec
 
 
 def run(browser: bool, port: int | None) -> int:
@@ -68,7 +87,7 @@ def _where_the_reader_stopped(root: Path) -> str:
 
     course = load(root)
     rows = open_record().summary()
-    known = [name for name in course.exercise_names if name in rows and rows[name].last]
+    known = [name for name in course.exercise_names if name in rows]
     if not known:
         return FIRST
     return course.lesson_of(max(known, key=lambda name: rows[name].last)).notebook.name
@@ -84,7 +103,7 @@ def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None
         f"--ServerApp.open_browser={browser}",
         f"--IdentityProvider.token={token}",
         # Lessons run in the Python that this is, whatever other kernels the reader has installed.
-        "--ServerApp.kernel_spec_manager_class=course_utils.reader.lab_kernels.OnlyThisPython",
+        "--ServerApp.kernel_spec_manager_class=course_utils.reader.lab.OnlyThisPython",
         f"--LabApp.default_url={page}",
         f"--LabApp.app_settings_dir={SETTINGS}",  # no question about news
         f"--LabApp.workspaces_dir={folder / '.lab'}",  # tabs of other projects stay there
@@ -97,19 +116,14 @@ def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None
     server = LabApp.initialize_server(arguments)
     _stop_without_a_question(server)
     address = f"{server.connection_url.rstrip('/')}{page}?token={token}"
-    server.io_loop.add_callback(_say, address)
+    said = f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n"
+    server.io_loop.add_callback(functools.partial(print, said, flush=True))
     server.start()
 
 
-def _say(address: str) -> None:
-    print(f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n", flush=True)
-
-
 def _stop_without_a_question(server: ServerApp) -> None:
-    """Ctrl-C, and a terminal that is closed, stop the server and its kernels.
-
-    Its own way is to ask at a terminal, and elsewhere to leave the kernels alone.
-    """
+    """Ctrl-C, and a terminal that is closed, stop the server and its kernels. Its own way is to ask at a
+    terminal, and elsewhere to leave the kernels alone."""
     stopping = False
 
     def stop(*_: Any) -> None:

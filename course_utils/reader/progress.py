@@ -6,6 +6,7 @@ Exercises are read, not run: listing them imports no torch.
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -23,19 +24,17 @@ class Entry:
     """One exercise and where the reader stands with it."""
 
     card: Card
-    state: str
-    attempts: int
-    solution_seen: bool
+    row: Row | None
 
     @property
-    def left(self) -> int:
-        """Minutes that it will still take."""
-        return 0 if self.state == PASSED else self.card.minutes
+    def state(self) -> str:
+        return (self.row and self.row.state) or NOT_ATTEMPTED
 
     @property
     def words(self) -> str:
-        many = f", {self.attempts} attempt{'s' if self.attempts > 1 else ''}" if self.attempts else ""
-        return f"{self.state}{many}{', solution seen' if self.solution_seen else ''}"
+        attempts = self.row.attempts if self.row else 0
+        many = f", {attempts} attempt{'s' if attempts > 1 else ''}" if attempts else ""
+        return f"{self.state}{many}{', solution seen' if self.row and self.row.solution_seen else ''}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Standing:
 
     def left(self, core: bool) -> int:
         """Minutes for the exercises that are not passed."""
-        return sum(entry.left for entry in self.of(core))
+        return sum(entry.card.minutes for entry in self.of(core) if entry.state != PASSED)
 
     @property
     def done(self) -> float:
@@ -69,16 +68,14 @@ class Standing:
 
 
 class Progress:
-    """Where a reader stands, as text and as HTML: in the lesson `here`, or in all.
-
-    What it shows is read once, when it is made.
-    """
+    """Where a reader stands, as text and as HTML: in the lesson `here`, or in all. What it shows is read
+    once, when it is made."""
 
     def __init__(self, course: Course, record: Record, here: Lesson | None = None) -> None:
         self.notice = record.notice or ""
         rows = record.summary()
         self.all = [
-            Standing(lesson, [_entry(course.card(name), rows.get(name)) for name in lesson.exercise_names])
+            Standing(lesson, [Entry(course.card(name), rows.get(name)) for name in lesson.exercise_names])
             for lesson in course.lessons
         ]
         self.here = next((one for one in self.all if here is not None and one.lesson.slug == here.slug), None)
@@ -95,35 +92,26 @@ class Progress:
 
     def __repr__(self) -> str:
         lines = _lesson_text(self.here) if self.here else _map_text(self.all)
-        return "\n".join([*lines, "", self._next_line(), *(["", self.notice] if self.notice else [])])
+        following = "Every exercise is passed."
+        if self.next:
+            standing, entry = self.next
+            following = f"Next: {entry.card.answer_name} in {standing.lesson.slug}"
+        return "\n".join([*lines, "", following, *(["", self.notice] if self.notice else [])])
 
     def _repr_html_(self) -> str:
         body = _lesson_html(self.here) if self.here else _map_html(self.all)
-        following = self.next
         line = "Every exercise is passed."
-        if following:
-            standing, entry = following
+        if self.next:
+            standing, entry = self.next
             link = _link(standing.lesson, entry.card.title, f"<code>{entry.card.answer_name}</code>")
             line = f"Next: {link} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
         notice = f"<p>{escape(self.notice)}</p>" if self.notice else ""
         return f"{body}<p>{line}{more}</p>{notice}"
 
-    def _next_line(self) -> str:
-        if self.next is None:
-            return "Every exercise is passed."
-        standing, entry = self.next
-        return f"Next: {entry.card.answer_name} in {standing.lesson.slug}"
-
-
-def _entry(card: Card, row: Row | None) -> Entry:
-    if row is None:
-        return Entry(card, NOT_ATTEMPTED, 0, False)
-    return Entry(card, row.state or NOT_ATTEMPTED, row.attempts, row.solution_seen)
-
 
 def _lesson_text(one: Standing) -> list[str]:
-    lines = [f"{one.heading}"]
+    lines = [one.heading]
     width = max((len(entry.card.answer_name) for entry in one.entries), default=0)
     for core, name in ((True, "Core"), (False, "Further")):
         if one.of(core):
@@ -156,7 +144,8 @@ def _lesson_html(one: Standing) -> str:
             rows.append(f'<tr><td colspan="3" style="{_LEFT};padding-top:.6em">{head}</td></tr>')
         for entry in one.of(core):
             sign = f"color:{colour(entry.state)};font-weight:700"
-            link = _link(one.lesson, entry.card.title, _inline(entry.card.title))
+            title = re.sub("`(.*?)`", r"<code>\1</code>", escape(entry.card.title))
+            link = _link(one.lesson, entry.card.title, title)
             rows.append(
                 f'<tr><td style="{_LEFT};{sign}">{symbol(entry.state)}</td><td style="{_LEFT}">{link}</td>'
                 f'<td style="{_LEFT}">{escape(entry.words)}</td></tr>'
@@ -167,9 +156,8 @@ def _lesson_html(one: Standing) -> str:
 
 
 def _map_html(every: list[Standing]) -> str:
-    head = "".join(
-        f'<th style="{_LEFT}">{word}</th>' for word in ("lesson", "core", "further", "minutes left")
-    )
+    words = ("lesson", "core", "further", "minutes left")
+    head = "".join(f'<th style="{_LEFT}">{word}</th>' for word in words)
     rows = [f"<tr>{head}</tr>"]
     for one in every:
         left = f"{one.left(True)} + {one.left(False)}" if one.of(False) else f"{one.left(True)}"
@@ -182,15 +170,10 @@ def _picture(every: list[Standing]) -> str:
     from course_utils.draw.course_map import Stop, course_map
 
     number = {one.lesson.topic: one.lesson.number for one in every}
-    stops = [
-        Stop(
-            one.lesson.number,
-            one.lesson.title,
-            one.done,
-            tuple(number[topic] for topic in one.lesson.needs if topic in number),
-        )
-        for one in every
-    ]
+    stops = []
+    for one in every:
+        needs = tuple(number[topic] for topic in one.lesson.needs if topic in number)
+        stops.append(Stop(one.lesson.number, one.lesson.title, one.done, needs))
     picture = course_map(stops)
     png = base64.b64encode(picture.png()).decode()
     said = escape(picture.description, quote=True)
@@ -202,9 +185,3 @@ def _link(lesson: Lesson, title: str, shown: str) -> str:
     """To the heading of this title in the lesson's notebook; without a title, to its beginning."""
     place = f"#{escape(anchor(title), quote=True)}" if title else ""
     return f'<a href="{lesson.slug}.ipynb{place}">{shown}</a>'
-
-
-def _inline(title: str) -> str:
-    """A title with its code as code."""
-    parts = escape(title).split("`")
-    return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))

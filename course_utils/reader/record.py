@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import os
 import threading
@@ -40,11 +41,9 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One exercise in `Record.summary`.
-
-    `state` is "passed" when any attempt passed, else the last attempt's state, None before the first.
-    `hints` is the number revealed; `last` is when something last happened (ISO format, UTC).
-    """
+    """One exercise in `Record.summary`. `state` is "passed" when any attempt passed, else the last attempt's
+    state, None before the first. `hints` is the number revealed; `last` is when something last happened (ISO
+    format, UTC)."""
 
     state: str | None
     attempts: int
@@ -55,27 +54,21 @@ class Row:
 
 def _row_of(entries: list[Entry]) -> Row:
     states = [entry["state"] for entry in entries if entry["kind"] == "attempt"]
+    kinds = [entry["kind"] for entry in entries]
     return Row(
         state="passed" if "passed" in states else states[-1] if states else None,
         attempts=len(states),
-        hints=_count("hint", entries),
-        solution_seen=_count("seen", entries) > 0,
+        hints=kinds.count("hint"),
+        solution_seen="seen" in kinds,
         last=entries[-1]["at"] if entries else "",
     )
 
 
-def _count(kind: str, entries: list[Entry]) -> int:
-    return sum(entry["kind"] == kind for entry in entries)
-
-
-def default_path() -> Path:
-    """COURSE_RECORD, or `.record.jsonl` beside the reader's own notebooks."""
-    return Path(os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.jsonl")
-
-
 def open_record(path: Path | None = None) -> Record:
-    """The record in this file. Nothing is created before there is something to write."""
-    return Record(path or default_path())
+    """The record in this file (default: COURSE_RECORD, or `.record.jsonl` beside the reader's own notebooks).
+    Nothing is created before there is something to write."""
+    usual = os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.jsonl"
+    return Record(path or Path(usual))
 
 
 class Record:
@@ -95,26 +88,11 @@ class Record:
         self._told: set[str] = set()
 
     def add_attempt(
-        self,
-        exercise: str,
-        lesson: str,
-        state: str,
-        passed: int,
-        total: int,
-        told_by: str | None = None,
-        source_digest: str | None = None,
+        self, exercise: str, lesson: str, state: str, passed: int, total: int, told_by: str | None = None
     ) -> None:
         """Adds an attempt: the state it ended in, and how many of the exercise's checks passed."""
-        self._add(
-            "attempt",
-            exercise,
-            lesson=lesson,
-            state=state,
-            passed=passed,
-            total=total,
-            told_by=told_by,
-            source_digest=source_digest,
-        )
+        counts = {"passed": passed, "total": total}
+        self._add("attempt", exercise, lesson=lesson, state=state, **counts, told_by=told_by)
 
     def reveal_hint(self, exercise: str) -> int:
         """Reveals one more hint; returns how many are revealed now."""
@@ -124,7 +102,7 @@ class Record:
     def ask_solution(self, exercise: str) -> int:
         """Notes that the solution was asked for; returns how often it has been."""
         self._add("asked", exercise)
-        return _count("asked", self._by_exercise().get(exercise, []))
+        return sum(entry["kind"] == "asked" for entry in self._by_exercise().get(exercise, []))
 
     def see_solution(self, exercise: str) -> None:
         """Notes that the solution was shown."""
@@ -144,11 +122,6 @@ class Record:
         """The number of hints revealed."""
         self._exchange()
         return self._row(exercise).hints
-
-    def solution_seen(self, exercise: str) -> bool:
-        """Whether the solution was shown."""
-        self._exchange()
-        return self._row(exercise).solution_seen
 
     def summary(self) -> dict[str, Row]:
         """Every exercise in which something happened."""
@@ -212,8 +185,11 @@ class Record:
         if self._known:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(self.path, bool(self._known), self._patience) as (file, refused):
-            if not _has_name(file, self.path):
-                raise _Replaced
+            try:
+                if not os.path.samestat(os.fstat(file), self.path.stat()):
+                    raise _Replaced
+            except FileNotFoundError:
+                raise _Replaced from None
             if self._seen != _identity(file):
                 self._read(file)
             missing = [entry for key, entry in self._known.items() if key not in self._stored]
@@ -284,13 +260,6 @@ def _identity(file: int) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _has_name(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _append(file: int, entries: Iterable[Entry]) -> None:
     """Writes all of them or none; what a kill has cut off before goes."""
     size = os.fstat(file).st_size
@@ -322,25 +291,24 @@ def _decode(line: bytes) -> Entry | None:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict):
-        return None
-    checksum = value.pop("checksum", None)
-    return value if checksum == _checksum(value) else None
+    whole = isinstance(value, dict) and value.pop("checksum", None) == _checksum(value)
+    return value if whole else None
 
 
 def _within(line: bytes) -> Iterator[Entry]:
     """The entries that stand whole in a damaged line, as in two that have lost what parted them."""
     for part in line.split(_START)[1:]:
-        end = part.rfind(b"}") + 1
-        if entry := _decode(_START + part[:end]):
-            yield entry
+        text = (_START + part).decode("latin-1")  # what follows an entry may be anything
+        with contextlib.suppress(ValueError, RecursionError):
+            _, end = json.JSONDecoder().raw_decode(text)
+            if entry := _decode(text[:end].encode("latin-1")):
+                yield entry
 
 
 def _keep_aside(path: Path) -> Path:
     """Gives the file a second name, so that there is one under the first at every moment; returns it."""
-    number = 1
-    while (aside := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
-        number += 1
+    names = (path.with_name(f"{path.stem}.damaged-{number}{path.suffix}") for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
     try:
         aside.hardlink_to(path)
     except OSError:  # not every file system has links

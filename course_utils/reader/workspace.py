@@ -4,9 +4,8 @@ Whether the course has another version of a lesson than the reader is read off t
 built notebook carries a digest of its cells, and the reader's copy keeps it, whatever is written into it.
 """
 
-from __future__ import annotations
-
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -58,28 +57,23 @@ def copy_missing(root: Path) -> Copied:
 
 
 def copy_beside(root: Path, name: str) -> Path:
-    """Copies a lesson (its number, topic or slug) beside the reader's, under a name that is free.
-
-    Returns the new file. Raises `NoSuchLesson`, or OSError where it cannot be written.
-    """
-    notebook = _find(root, name)
-    workspace = root / "workspace"
-    workspace.mkdir(exist_ok=True)
-    target, number = workspace / f"{notebook.stem}.new.ipynb", 1
-    while not _copy(notebook, target):
-        number += 1
-        target = workspace / f"{notebook.stem}.new{number}.ipynb"
-    return target
-
-
-def _find(root: Path, name: str) -> Path:
+    """Copies a lesson (its number, topic or slug) beside the reader's, under a name that is free. Returns the
+    new file. Raises `NoSuchLesson`, or OSError where it cannot be written."""
     lessons = shipped_lessons(root)
     word = Path(name).name.removesuffix(".ipynb")
-    for path in lessons:
-        number, topic = LESSON.fullmatch(path.stem).groups()
-        if word in (path.stem, topic, number, str(int(number))):
-            return path
-    raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
+    for notebook in lessons:
+        number, topic = LESSON.fullmatch(notebook.stem).groups()
+        if word in (notebook.stem, topic, number, str(int(number))):
+            break
+    else:
+        raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
+    workspace = root / "workspace"
+    workspace.mkdir(exist_ok=True)
+    for number in itertools.count(1):
+        target = workspace / f"{notebook.stem}.new{number if number > 1 else ''}.ipynb"
+        if _copy(notebook, target):
+            break
+    return target
 
 
 def _copy(source: Path, target: Path) -> bool:
@@ -102,10 +96,8 @@ def _copy(source: Path, target: Path) -> bool:
 
 
 def _trust(path: Path) -> None:
-    """Tells Jupyter that the outputs in this notebook come from where the notebook comes from.
-
-    Without it JupyterLab shows them without their pictures' and reports' styles until they are run.
-    """
+    """Tells Jupyter that the outputs in this notebook come from where the notebook comes from. Without it
+    JupyterLab shows them without their pictures' and reports' styles until they are run."""
     import nbformat
     from nbformat.sign import NotebookNotary
 

@@ -17,7 +17,7 @@ from tests.benchmarks.table import Row, interleaved, seconds
 def rows() -> list[Row]:
     course = catalog.load()
     added, in_kernel, elsewhere = [], [], []
-    for exercise in course.exercises.values():
+    for exercise in map(course.exercise, course.exercise_names):
         reference = course.solution(exercise.name).reference
         check(reference, record=False)  # what is imported or started once
         took = statistics.median(seconds(lambda a=reference: check(a, record=False)) for _ in range(5))
