@@ -71,7 +71,8 @@ def test_the_operators_run_again_are_those_that_a_plain_step_does_not_run(size, 
         with measure.operators() as ops:
             step(stack.layers, X, one)
         names = (call.name.rpartition(".")[0] for call in ops.calls)
-        calls[one] = Counter(name for name in names if name not in VIEWS)
+        # A checkpoint keeps the states of all GPUs' generators in tensors of its own.
+        calls[one] = Counter(name for name in names if name not in VIEWS and name != "aten.empty")
     found = stack.record(size, DEPTH)
     again = Counter(tick.op for tick in found.ticks if tick.phase == "recompute")
     assert again == calls[size] - calls[0] and sum(again.values()) == found.operators("recompute")

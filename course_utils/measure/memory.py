@@ -139,8 +139,9 @@ def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
         sign = {"alloc": 1, "free_completed": -1}.get(entry["action"], 0)
         live += sign * entry["size"]
         if sign:
-            frames = [f for f in entry.get("frames", ()) if is_readers(f["filename"])]
-            line = f"{frames[0]['filename']}:{frames[0]['line']}" if frames else ""
+            # A frame of C++ without a file is "??".
+            files = ((f["filename"], f["line"]) for f in entry.get("frames", ()) if f["filename"] != "??")
+            line = next((f"{file}:{number}" for file, number in files if is_readers(file)), "")
             op = "alloc" if sign > 0 else ""
             moments.append(Moment(op, False, dict.fromkeys(CATEGORIES, 0) | {"temporaries": live}, line))
     return moments
