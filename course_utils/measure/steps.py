@@ -57,6 +57,10 @@ class StepTimeline:
         """How many operators ran, in this phase or in all."""
         return sum(phase in (None, tick.phase) for tick in self.ticks)
 
+    def __str__(self) -> str:
+        ran = ", ".join(f"{phase} {n}" for phase in PHASES if (n := self.operators(phase)))
+        return f"{self.peak:,} bytes at the peak; {len(self.ticks)} operators" + f" ({ran})" * bool(ran)
+
 
 def step_timeline(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> StepTimeline:
     """Runs `fn(*args, **kwargs)`, a forward with its backward, and notes the bytes alive at each operator.
