@@ -69,14 +69,18 @@ def slopes(function: Callable[[Tensor], Tensor], *, name: str) -> Picture:
     for axes, title in ((value, name), (slope, "slope")):
         axes.set_title(title, fontsize=10.5, color=palette.TEXT, weight="bold", loc="left")
         axes.set_xlim(START, STOP)
-        for number, (start, stop) in enumerate(data.stretches()):
-            label = None if number else "the two differ"
-            axes.axvspan(start, stop, color=palette.ODD, alpha=0.22, linewidth=0, label=label)
+        for start, stop in data.stretches():
+            axes.axvspan(start, stop, color=palette.ODD, alpha=0.22, linewidth=0)
     value.plot(data.points, data.values, color=palette.TEXT, linewidth=2.2)
-    slope.plot(data.points, data.true, color=palette.TEXT, linewidth=4.5, label="true slope")
-    slope.plot(data.points, data.handed, color=palette.GRADIENT, linewidth=2, label="backward returns")
-    beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    slope.legend(frameon=False, labelcolor=palette.TEXT, fontsize=9.5, **beside)
+    true, handed = data.true[-1].item(), data.handed[-1].item()
+    apart = 0.5 if abs(handed - true) < 0.1 * max(abs(true), abs(handed), 1) else 0
+    for ys, name_, color, width, up in (
+        (data.true, "true slope", palette.TEXT, 4.5, -apart),
+        (data.handed, "backward returns", palette.GRADIENT, 2, apart),
+    ):
+        slope.plot(data.points, ys, color=color, linewidth=width)
+        end = {"xy": (STOP, ys[-1].item()), "xytext": (6, 14 * up), "textcoords": "offset points"}
+        slope.annotate(name_, **end, va="center", fontsize=9.5, color=palette.TEXT, annotation_clip=False)
     parts = " and ".join(f"from {start:.3g} to {stop:.3g}" for start, stop in data.stretches())
     picture.description = f"{name}, from -3 to 3. True slope and backward differ {parts or 'nowhere'}."
     return picture
