@@ -14,7 +14,7 @@ import jsonschema
 import psutil
 import pytest
 
-from course_utils.grading import command
+from course_utils.grading import attempt, command
 from course_utils.lessons import catalog
 from course_utils.processes import client, workers
 from tests.hostile.answers import HOSTILE
@@ -247,6 +247,25 @@ def test_what_dies_with_the_server_of_all_is_graded_again(tmp_path, monkeypatch)
     monkeypatch.setattr(workers.Worker, "call", meanwhile)
     _, (graded,) = grade(notebook(tmp_path / "a.ipynb", IMPORTS, *RIGHT.values()))
     assert killed and states(graded) == ALL_PASSED
+
+
+def test_results_come_in_the_order_of_the_notebooks_and_as_soon_as_they_are_there(tmp_path, monkeypatch):
+    wrong = "def centre(x):\n    return x / x.mean()"
+    answers = [wrong if i % 3 else RIGHT["centre"] for i in range(6)]
+    paths = [notebook(tmp_path / f"{i}.ipynb", IMPORTS, answer) for i, answer in enumerate(answers)]
+    seen, real = [], attempt.report
+
+    def noting(given, *args, **options):
+        seen.append(out.getvalue().count('"notebook":'))
+        return real(given, *args, **options)
+
+    monkeypatch.setattr(attempt, "report", noting)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert command.run(paths, True, 2) == 1
+    assert seen[0] == 0 and seen[-1] >= 1
+    graded = json.loads(out.getvalue())["notebooks"]
+    assert [one["notebook"] for one in graded] == list(map(str, paths))
+    assert [states(one)["centre"] for one in graded] == ["wrong" if i % 3 else "passed" for i in range(6)]
 
 
 def test_the_same_notebook_gives_the_same_result_and_the_record_is_left_alone(tmp_path, monkeypatch):
