@@ -114,7 +114,7 @@ def test_names_that_nobody_has(root, word, ask):
 
 
 def test_an_exercise_that_no_lesson_places(root):
-    write(root, "exercises/numbers/triple.py", EXERCISE.replace("double", "triple"))
+    write(root, {"exercises/numbers/triple.py": EXERCISE.replace("double", "triple")})
     with pytest.raises(CourseError, match=r"exercises/numbers/triple\.py is there.*source/01_numbers\.md"):
         catalog.load(root).exercise("triple")
 
@@ -142,7 +142,7 @@ def test_a_file_that_is_not_whole(root, path, old, new, said):
 
 
 def test_an_exercise_file_that_raises_is_not_left_imported(root):
-    write(root, "exercises/numbers/double.py", EXERCISE + "\nunknown\n")
+    write(root, {EXERCISE_FILE: EXERCISE + "\nunknown\n"})
     with pytest.raises(CourseError, match=r"double\.py, line 17: NameError: name 'unknown' is not defined"):
         catalog.load(root).exercise("double")
     assert "exercises.numbers.double" not in sys.modules

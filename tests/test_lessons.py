@@ -296,13 +296,7 @@ def test_stale(copy_of_built, capsys, path, old, new):
     assert "course build 01_shapes" in told
 
 
-def test_what_is_missing_or_has_no_source_is_named(copy_of_built, capsys):
-    exercise = copy_of_built / "exercises" / "shapes" / "flip_rows.py"
-    exercise.rename(exercise.with_suffix(".away"))
-    for check in (True, False):
-        assert run_build([], check=check, force=not check, solved=None) == 1
-        assert "flip_rows.py is missing" in capsys.readouterr().out
-    exercise.with_suffix(".away").rename(exercise)
+def test_a_notebook_that_is_missing_or_has_no_source_is_named(copy_of_built, capsys):
     notebook = copy_of_built / "notebooks" / "01_shapes.ipynb"
     notebook.rename(notebook.with_name("07_left_over.ipynb"))
     assert run_build([], check=True, force=False, solved=None) == 1

@@ -125,7 +125,7 @@ def test_limits_of_a_container(tmp_path: Path, root: str) -> None:
 
 def test_the_compiler_is_the_one_that_cxx_names_or_none(tmp_path: Path) -> None:
     renamed = program(tmp_path / "bin", "my-c++", f'exec {machine.describe().compiler} "$@"\n')
-    code = "print(json.dumps([machine.has('compiler'), machine._compiler(), machine.has('cmake')]))"
+    code = "print(json.dumps([machine.has('compiler'), machine.describe().compiler, machine.has('cmake')]))"
     assert in_child(code, CXX=str(renamed))[:2] == [True, str(renamed)]
     assert in_child(code, CXX="no-such-compiler")[:2] == [False, None]
     assert in_child(code, PATH=str(tmp_path), CXX=None) == [False, None, False]
@@ -137,7 +137,7 @@ def test_a_compiler_counts_when_it_compiles(tmp_path: Path) -> None:
     broken = program(
         tmp_path / "broken", "c++", "echo 'input:1:10: fatal error: Python.h: No such file' >&2; exit 1\n"
     )
-    code = "print(json.dumps([machine.has('compiler'), machine._compiler_trouble(machine._compiler())]))"
+    code = "print(json.dumps([machine.has('compiler'), machine.describe().compiler_trouble]))"
     has, trouble = in_child(code, CXX=str(broken))
     assert (has, trouble) == (False, "input:1:10: fatal error: Python.h: No such file")
     # The real compiler without the real headers.
