@@ -144,7 +144,7 @@ def nothing_to_see(online_softmax_attention, device):
                     _compare(online_softmax_attention, device, causal=causal, hide=hide)
 
 
-@exercise.check
+@exercise.check(deadline=40)
 def memory(online_softmax_attention, device):
     """Twice the length takes twice the memory, not four times
 
