@@ -47,7 +47,7 @@ def test_bars_are_the_prediction_and_the_measured_bytes(recorded):
 
 def test_a_snapshot_of_cuda_becomes_the_same_timeline():
     def entry(action, size, line=3):
-        files = {"??": 0, torch.__file__: 1, "/home/me/train.py": line}
+        files = {"??": 0, "memory_snapshot.cpp": 0, torch.__file__: 1, "/home/me/train.py": line}
         frames = [{"filename": file, "line": number} for file, number in files.items()]
         return {"action": action, "size": size, "addr": 0, "stream": 0, "frames": frames}
 

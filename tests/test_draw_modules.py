@@ -160,9 +160,7 @@ def test_the_model_stays_as_it_was_also_when_it_raises(picture):
     model.norm.eval()
     before, x = state(model), torch.randn(4, 8, requires_grad=True)
     picture(model, x)
-    with pytest.raises(
-        ValueError, match=r"shape \(4, 7\), float32 raised RuntimeError: mat1"
-    ):
+    with pytest.raises(ValueError, match=r"shape \(4, 7\), float32 raised RuntimeError: mat1"):
         picture(model, torch.randn(4, 7))
     assert state(model) == before and x.grad is None
 

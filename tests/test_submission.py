@@ -296,6 +296,7 @@ def test_what_is_not_a_notebook(tmp_path, content, sentence):
         ("no/zz", "; there is no folder"),
         ("empty/nope.ipynb", "; this folder holds no notebook"),
         ("empty", "folder"),
+        (300 * "z", "File name too long"),
     ],
 )
 def test_a_file_that_is_not_there_names_the_nearest(tmp_path, name, said):

@@ -118,9 +118,9 @@ def _beside(path: Path) -> str:
 
 def _cells(path: Path) -> tuple[list[tuple[int, tuple[str, Any, Any]]], Any]:
     """The code cells as (number among all cells, (source, exercise, role)), and the notebook's metadata."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise UnreadableError("this is a pipe or a device, not a notebook")  # it may never end
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UnreadableError("this is a pipe or a device, not a notebook")  # it may never end
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UnreadableError(f"there is no such file{_beside(path)}") from None

@@ -247,7 +247,7 @@ def _settle_in(folder: str) -> None:
     if folder not in sys.path:
         sys.path.append(folder)  # a notebook may import what lies beside it
     own = Path(tempfile.gettempdir(), f"answer-{os.getpid()}")
-    own.mkdir()
+    own.mkdir(parents=True, exist_ok=True)  # an answer may have removed what it stands in
     os.chdir(own)
     # torch.compile would start a pool of processes that stays.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"

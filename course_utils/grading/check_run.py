@@ -150,14 +150,18 @@ def run(
 
 
 def _by_the_answer(error: BaseException, check: Check) -> bool:
-    """Whether the answer raised it, itself or through the course's assertions: only a check may say that an
-    answer is wrong, or that it could not be checked. A check that the answer calls back is the check."""
+    """Whether the answer raised it, itself, through the course's assertions or through something that keeps
+    what it is given and raises it later: only a check may say that an answer is wrong, or that it could not
+    be checked. A check that the answer calls back is the check."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = check.function.__code__.co_filename
     last = max((i for i, file in enumerate(files) if file != ours and stacks.is_readers(file)), default=None)
-    if last is None or last == len(files) - 1:
-        return last is not None
-    return Path(expect.__file__).parent in Path(files[last + 1]).parents
+    if last is None:
+        return False
+    assertions = Path(expect.__file__).parent
+    if files[-1] != ours and assertions.parent not in Path(files[-1]).parents:
+        return True
+    return assertions in Path(files[last + 1]).parents
 
 
 def _put_back(disturbed: list[str]) -> str:

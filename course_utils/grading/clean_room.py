@@ -78,7 +78,11 @@ def _real_functions(room: Room, shared: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _process_state() -> Iterator[None]:
-    folder, variables = Path.cwd(), _environment()
+    variables = _environment()
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:  # an earlier answer of this process has removed it
+        folder = Path("/")
     collecting, recursion = gc.isenabled(), sys.getrecursionlimit()
     streams = sys.stdout, sys.stderr
     handlers = _signal_handlers()

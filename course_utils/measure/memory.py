@@ -139,8 +139,8 @@ def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
         sign = {"alloc": 1, "free_completed": -1}.get(entry["action"], 0)
         live += sign * entry["size"]
         if sign:
-            # A frame of C++ without a file is "??".
-            files = ((f["filename"], f["line"]) for f in entry.get("frames", ()) if f["filename"] != "??")
+            # Frames of C++ come first; their line is 0, and their file may be "??".
+            files = ((f["filename"], f["line"]) for f in entry.get("frames", ()) if f["line"])
             line = next((f"{file}:{number}" for file, number in files if is_readers(file)), "")
             op = "alloc" if sign > 0 else ""
             moments.append(Moment(op, False, dict.fromkeys(CATEGORIES, 0) | {"temporaries": live}, line))

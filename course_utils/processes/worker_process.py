@@ -126,7 +126,7 @@ def _settle(birth: Birth) -> None:
     faulthandler.register(signal.SIGUSR1, file=birth.dump_fd, all_threads=False, chain=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TMPDIR"] = birth.folder
-    tempfile.tempdir = None
+    tempfile.tempdir = birth.folder  # where an answer has removed it, the next choice would be everybody's
     # What is defined in a notebook belongs to `__main__`; the server's own is not it.
     sys.modules["__main__"] = types.ModuleType("__main__")
     memory_limit.set_limit(birth.memory, for_good=True)

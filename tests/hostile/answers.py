@@ -1,7 +1,7 @@
 """Answers to `centre` that break things or cheat, and what must become of each.
 
-None of them is right, but those that only leave something running. Each is put first in a notebook whose
-other answers are right.
+None of them is right, but those that only leave something running or take something away. Each is put first
+in a notebook whose other answers are right.
 """
 
 from __future__ import annotations
@@ -166,7 +166,23 @@ class Odd(expect.CannotCheck, expect.Mismatch):
 def centre(x):
     raise Odd
 
+=== keeps_an_error_that_it_raises_later: raised: no luck
+from concurrent.futures import Future
+from course_utils.exercise import expect
+def centre(x):
+    later = Future()
+    later.set_exception(expect.CannotCheck("no luck"))
+    return later.result()
+
 # --- ends or stops others ---
+=== removes_its_temporary_folder: passed
+import pathlib, shutil, tempfile
+def centre(x):
+    folder = pathlib.Path(tempfile.gettempdir())
+    assert folder.name.startswith("course-"), f"it is everybody's: {folder}"
+    shutil.rmtree(folder, ignore_errors=True)
+    return x - x.mean()
+
 === kills_its_parent: died
 import os
 def centre(x):
