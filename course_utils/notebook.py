@@ -207,14 +207,14 @@ def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
     for word in words:
         if word and (name := course.name_for(word)):
             return course.exercise(name)
-    called = "for a value without a name."
+    called = "for this value: it has no name. It may be what your function returned."
     if words[0]:
         names = [course.card(name).answer_name for name in course.exercise_names]
         called = f"called `{words[0]}`{nearest(words[0], names) or '.'}"
     return Note(
         f"There is no exercise {called}",
         "Pass the function or the class that the exercise asks for, under the name that it asks for: "
-        "`check(warm_up)`. `progress()` lists all names.",
+        "`check(warm_up)`. `progress()` lists those of this lesson.",
     )
 
 

@@ -48,6 +48,16 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     assert f'href="{lesson.slug}.ipynb#{place}"' in html and "`" not in html
 
 
+def test_what_reading_has_mended_is_not_told(tmp_path):
+    path = tmp_path / "record.jsonl"
+    path.mkdir()
+    record = open_record(path)
+    record.add_attempt("warm_up", "start_here", "passed", 1, 1)
+    assert "it is a folder" in record.notice
+    path.rmdir()
+    assert Progress(COURSE, record).notice == "" and open_record(path).attempts("warm_up") == 1
+
+
 def test_the_map_has_every_lesson_and_what_is_done(record):
     for name in COURSE.lesson("00").exercise_names:
         record.add_attempt(name, "start_here", "passed", 1, 1)

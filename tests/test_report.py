@@ -35,6 +35,8 @@ def test_what_could_not_be_checked_is_named_beside_a_pass():
     text = repr(report(PASSED, COULD_NOT_CHECK))
     assert "passed · 1 check, 1 could not be checked here" in text
     assert "why 1" in text
+    text = repr(report(PASSED, TIMED_OUT, COULD_NOT_CHECK))
+    assert "not yet, it timed out · 1 of 2 checks, 1 not run" in text
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import psutil
@@ -57,11 +58,14 @@ def until(condition, what):
 
 
 def leaves_things(rank, folder, world_size=2):
-    """A child in a session of its own, a port that listens, a temporary file; tells it, and waits for all."""
+    """A child in a session of its own, a port that listens, a temporary file, shared memory; tells it, and
+    waits for all."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
     listening = socket.create_server(("127.0.0.1", 0))
     _, name = tempfile.mkstemp()
-    told = {"pids": [os.getpid(), child.pid], "port": listening.getsockname()[1], "file": name}
+    shared = Path("/dev/shm", SharedMemory(create=True, size=8).name)
+    files = [name, str(shared)]
+    told = {"pids": [os.getpid(), child.pid], "port": listening.getsockname()[1], "files": files}
     (folder / f"{rank}.part").write_text(json.dumps(told))
     (folder / f"{rank}.part").rename(folder / f"{rank}.json")
     told_by(folder, world_size)  # whoever ended before would take along a rank that has said nothing yet
@@ -110,7 +114,8 @@ def expect_nothing(told):
     pids = [pid for each in told for pid in each["pids"]]
     until(lambda: not any(map(psutil.pid_exists, pids)), "a process is left")
     assert not [each["port"] for each in told if is_open(each["port"])]
-    until(lambda: not [each["file"] for each in told if Path(each["file"]).exists()], "a file is left")
+    files = [Path(file) for each in told for file in each["files"]]
+    until(lambda: not any(file.exists() for file in files), "a file is left")
 
 
 @pytest.mark.parametrize("record", [False, True])

@@ -23,6 +23,7 @@ import torch
 from isolation import isolated
 
 from course_utils.processes import client, streams, transport, tree, worker_server
+from course_utils.processes.stacks import raised
 from course_utils.processes.workers import CannotSendError, Worker, WorkersError
 
 SOON = 2.0  # a deadline for what never ends
@@ -156,6 +157,24 @@ def test_a_raise_is_shown_at_the_readers_own_line():
 
 def raises_inside_torch():
     torch.nn.Linear(2, 2)(torch.ones(3))  # the reader's
+
+
+def test_of_a_deep_recursion_few_frames_are_kept():
+    def deeper(left):
+        if not left:
+            raise ValueError("at the bottom")
+        deeper(left - 1)
+
+    most = sys.getrecursionlimit()
+    sys.setrecursionlimit(30_000)
+    try:
+        deeper(20_000)
+    except ValueError as error:
+        described = raised(error)
+    finally:
+        sys.setrecursionlimit(most)
+    assert described.frame.source == 'raise ValueError("at the bottom")'
+    assert len(described.frames) == 200 and described.text.endswith("ValueError: at the bottom")
 
 
 def test_the_readers_line_is_found_above_the_frames_of_torch():

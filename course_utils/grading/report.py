@@ -19,6 +19,7 @@ from course_utils.exercise.states import (
     NOT_ATTEMPTED,
     PASSED,
     RAISED,
+    TIMED_OUT,
     WRONG,
     colour,
     symbol,
@@ -139,6 +140,8 @@ def explained(found: Report, exercise: Exercise) -> Report:
     found.symptom = first.symptom or (of_all[-1] if of_all else "")
     errors = {tuple(outcome.message[-2:]) for outcome in found.outcomes if outcome.state == RAISED}
     runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in found.outcomes)
+    if first.disturbed:
+        return found  # whatever came of the check itself
     if runs or len(found.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
         found.why = next(check.why for check in exercise.checks if check.name == first.check)
     return found
@@ -149,7 +152,9 @@ def verdict(report: Report) -> str:
     if report.state == NOT_ATTEMPTED:
         return "not attempted"
     unknown = sum(outcome.state == COULD_NOT_CHECK for outcome in report.outcomes)
-    beside = f", {unknown} could not be checked here" if unknown else ""
+    # What was left out after a check that did not end says nothing of this machine.
+    left = "not run" if report.state == TIMED_OUT else "could not be checked here"
+    beside = f", {unknown} {left}" if unknown else ""
     if report.state == PASSED:
         return f"passed · {_checks(report.passed)}{beside}"
     counted = f"{report.passed} of {_checks(report.total - unknown)}{beside}"

@@ -17,23 +17,26 @@ import torch
 from course_utils.exercise.mismatch import Mismatch
 
 _ABSENT, _NOTHING = object(), object()
-# What comparisons are made of, by the owner that they are looked up on.
+# What comparisons are made of, by the owner that they are looked up on. What else of torch, of a tensor or
+# of a storage the course's modules below name is added with them.
 _DECIDING: dict[Any, str] = {
     torch: "equal allclose isclose isnan eq ne all any where is_tensor ones_like zeros_like Tensor",
     torch.Tensor: """__eq__ __ne__ __bool__ __invert__ __sub__ __and__ __or__ __getitem__ __getattribute__
         __torch_function__ equal allclose isclose eq ne all any abs isnan item tolist numel dim size stride
         data_ptr detach clone shape dtype device grad _version untyped_storage storage_offset is_contiguous
         cpu double to""",
+    torch.UntypedStorage: "data_ptr nbytes",
     Mismatch: "__init__",
     math: "isclose isfinite isnan",
-    torch.UntypedStorage: "data_ptr nbytes",
     torch.testing: "assert_close",
+    torch.testing._comparison: "default_tolerances",
     builtins: """abs all any bool dict enumerate float getattr int isinstance len list map max min range repr
         round set sorted str sum tuple type zip""",
 }
 # Modules of the course: what they call by name, and what their functions do, with their defaults. From the
 # first check after their import on. Few, since a forked process copies what it looks at.
-_CHECKING = "exercise.expect exercise.compare exercise.mismatch measure grading.check_run grading.attempt"
+_CHECKING = """exercise.expect exercise.compare exercise.mismatch exercise.given measure
+    grading.check_run grading.attempt"""
 _COURSE = [f"course_utils.{name}" for name in _CHECKING.split()]
 
 
@@ -106,6 +109,14 @@ def _watch(module: types.ModuleType) -> None:
     for function in _functions_in(module):
         keywords = function.__kwdefaults__
         _functions[function] = function.__code__, function.__defaults__, keywords and dict(keywords)
+        for name in _named_in(function.__code__):
+            for owner in (torch, torch.Tensor, torch.UntypedStorage):
+                if any(name in vars(one) for one in getattr(owner, "__mro__", [owner])):
+                    _names[owner].setdefault(name, vars(owner).get(name, _ABSENT))
+
+
+def _named_in(code: types.CodeType) -> set[str]:
+    return set(code.co_names).union(*(_named_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 def _functions_in(module: types.ModuleType) -> Iterator[types.FunctionType]:

@@ -68,8 +68,7 @@ def _end(those: list[int] | Callable[[], list[int]]) -> None:
         left = those() if callable(those) else [pid for pid in those if pid in tree.children(os.getpid())]
         if not left:
             return
-        late = time.monotonic() > until
-        tree.kill_tree([pid for pid in left if late or not tree.cleans_up(pid)])
+        tree.kill_tree(left, spare_until=until)
         for pid in left:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)

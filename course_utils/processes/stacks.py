@@ -19,6 +19,8 @@ from typing import Any
 
 # Characters of an error's message that are kept, and of all that Python would print of it.
 LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
+# Frames of a stack that are kept, at its outer end and at its inner one: a recursion may have made a million.
+_OUTER, _INNER = 50, 150
 _COURSE = str(Path(__file__).parent.parent)
 _KITS = f"{_COURSE}/exercise/kits"
 # Parts of torch in which a process waits for other processes, or is about to.
@@ -177,11 +179,13 @@ def raised(error: BaseException) -> Raised:
 
 def frames_of(tb: TracebackType | None) -> list[Frame]:
     """The frames of a traceback, outermost first, without the course's own at the outer end."""
-    found = []
+    found, rest = [], []
     while tb is not None:
+        rest.append(tb)
+        tb = tb.tb_next
+    for tb in rest[:_OUTER] + rest[_OUTER:][-_INNER:]:
         code = tb.tb_frame.f_code
         found.append(_frame(code.co_filename, tb.tb_lineno or _line_before(code, tb.tb_lasti), code.co_name))
-        tb = tb.tb_next
     while found and _under(found[0].file, _COURSE):
         found.pop(0)
     return found
@@ -256,7 +260,7 @@ def _cut(text: str, length: int) -> str:
 
 
 def _formatted(error: BaseException) -> str:
-    described = traceback.TracebackException.from_exception(error, compact=True)
+    described = traceback.TracebackException.from_exception(error, limit=-_INNER, compact=True)
     pending, seen = [described], set()
     while pending:
         one = pending.pop()

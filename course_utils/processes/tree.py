@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -76,25 +77,29 @@ def seconds_spent(pids: list[int]) -> float:
     return total
 
 
-# Seconds in which those that clean up may end by themselves.
-LAST_WORDS = 1.0
+# Seconds in which those that clean up may end by themselves: one may only just be starting.
+LAST_WORDS = 5.0
+# Python's bookkeeper of shared memory and torch's: each unlinks what is left when all others are gone.
+_BOOKKEEPERS = "multiprocessing.resource_tracker", "torch_shm_manager"
 
 
-def cleans_up(pid: int) -> bool:
-    """Whether it is Python's bookkeeper of shared memory, which unlinks what is left when all others are
-    gone, and ends."""
+def _cleans_up(pid: int) -> bool:
     with contextlib.suppress(psutil.Error):
-        return any("multiprocessing.resource_tracker" in word for word in psutil.Process(pid).cmdline())
+        return any(name in word for word in psutil.Process(pid).cmdline() for name in _BOOKKEEPERS)
     return False
 
 
-def kill_tree(roots: list[int]) -> None:
-    """Kills these processes and all their descendants. All are stopped before the first is killed: a process
-    that keeps starting others cannot outrun this, and none is handed to another parent while we look."""
+def kill_tree(roots: list[int], spare_until: float = 0.0) -> None:
+    """Kills these processes and all their descendants; up to a time on the monotonic clock, not those that
+    clean up. All are stopped before the first is killed: a process that keeps starting others cannot outrun
+    this, and none is handed to another parent while we look."""
     stopped: set[int] = set()
-    while found := {pid for root in roots for pid in tree(root)} - stopped:
-        signal_all(found, signal.SIGSTOP)
-        stopped |= found
+    spared: set[int] = set()
+    while found := {pid for root in roots for pid in tree(root)} - stopped - spared:
+        if time.monotonic() < spare_until:
+            spared |= {pid for pid in found if _cleans_up(pid)}
+        signal_all(found - spared, signal.SIGSTOP)
+        stopped |= found - spared
     signal_all(stopped, signal.SIGKILL)
 
 

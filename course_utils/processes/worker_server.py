@@ -15,6 +15,7 @@ import functools
 import gc
 import importlib
 import json
+import math
 import os
 import selectors
 import shutil
@@ -173,7 +174,7 @@ class Server:
     def _end(self, ward: Ward) -> None:
         if ward.died is None and not ward.ended_by_us:
             ward.ended_by_us = True
-            tree.kill_tree([ward.pid])
+            tree.kill_tree([ward.pid], spare_until=math.inf)
 
     def _reap(self) -> None:
         while True:
@@ -199,7 +200,7 @@ class Server:
             strays = [pid for pid in tree.children(os.getpid()) if pid not in living]
         else:
             strays = tree.in_sessions({ward.pid for ward in dead})
-        tree.kill_tree(strays)
+        tree.kill_tree(strays, spare_until=max(ward.died for ward in dead) + tree.LAST_WORDS)
         overdue = time.monotonic() - GIVE_UP_AFTER
         for ward in dead:
             if not strays or ward.died < overdue:

@@ -72,8 +72,8 @@ class Progress:
     once, when it is made."""
 
     def __init__(self, course: Course, record: Record, here: Lesson | None = None) -> None:
-        self.notice = record.notice or ""
         rows = record.summary()
+        self.notice = record.notice or ""  # of what is wrong now, which reading the record may have mended
         self.all = [
             Standing(lesson, [Entry(course.card(name), rows.get(name)) for name in lesson.exercise_names])
             for lesson in course.lessons
