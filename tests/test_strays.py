@@ -58,14 +58,11 @@ def until(condition, what):
 
 
 def leaves_things(rank, folder, world_size=2):
-    """A child in a session of its own, a port that listens, a temporary file, shared memory; tells it, and
-    waits for all."""
+    """A child in a session of its own, a port that listens, a temporary file; tells it, and waits for all."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
     listening = socket.create_server(("127.0.0.1", 0))
     _, name = tempfile.mkstemp()
-    shared = Path("/dev/shm", SharedMemory(create=True, size=8).name)
-    files = [name, str(shared)]
-    told = {"pids": [os.getpid(), child.pid], "port": listening.getsockname()[1], "files": files}
+    told = {"pids": [os.getpid(), child.pid], "port": listening.getsockname()[1], "file": name}
     (folder / f"{rank}.part").write_text(json.dumps(told))
     (folder / f"{rank}.part").rename(folder / f"{rank}.json")
     told_by(folder, world_size)  # whoever ended before would take along a rank that has said nothing yet
@@ -114,8 +111,7 @@ def expect_nothing(told):
     pids = [pid for each in told for pid in each["pids"]]
     until(lambda: not any(map(psutil.pid_exists, pids)), "a process is left")
     assert not [each["port"] for each in told if is_open(each["port"])]
-    files = [Path(file) for each in told for file in each["files"]]
-    until(lambda: not any(file.exists() for file in files), "a file is left")
+    until(lambda: not [each["file"] for each in told if Path(each["file"]).exists()], "a file is left")
 
 
 @pytest.mark.parametrize("record", [False, True])
@@ -127,6 +123,15 @@ def test_nothing_is_left_of_a_run_that_fails(end, record, tmp_path):
         states = [result.state for result in ranks(end, 2, tmp_path, deadline=PATIENCE)]
         assert set(states) & {"timed out", "died", "raised"}
     expect_nothing(told_by(tmp_path))
+
+
+def keeps_shared_memory(rank, world_size):
+    return SharedMemory(create=True, size=8).name
+
+
+def test_shared_memory_that_a_rank_has_left_is_unlinked():
+    names = run_ranks(keeps_shared_memory, 2, deadline=PATIENCE)
+    until(lambda: not any(Path("/dev/shm", name).exists() for name in names), "shared memory is left")
 
 
 # --- twenty times --------------------------------------------------------------------------------------
