@@ -74,16 +74,17 @@ from course_utils import check
 torch.Tensor.is_contiguous = lambda self: True
 torch.Tensor.data_ptr = torch.UntypedStorage.data_ptr = lambda *_: 1
 torch.equal = len
+torch.Tensor.nonzero = lambda self: self[:0]
 
 from course_utils.grading import clean_room
 x = torch.zeros(2, 3).t()
 with clean_room.clean_room() as room:
     print(x.is_contiguous(), x.data_ptr() > 1, x.untyped_storage().data_ptr() > 1, (x * 2).shape)
-    print(torch.equal(x, x), room.disturbed)
+    print(torch.equal(x, x), room.disturbed, len(torch.ones(3).nonzero()))
 print(x.is_contiguous(), x.data_ptr(), x.untyped_storage().data_ptr(), torch.equal is len)
 """
 
 
 def test_what_was_changed_before_the_first_check_is_put_away_for_it():
     ran = subprocess.run([sys.executable, "-c", PATCHED_BEFORE], capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines() == ["False True True torch.Size([3, 2])", "True []", "True 1 1 True"]
+    assert ran.stdout.splitlines() == ["False True True torch.Size([3, 2])", "True [] 3", "True 1 1 True"]

@@ -37,6 +37,7 @@ def test_what_could_not_be_checked_is_named_beside_a_pass():
     assert "why 1" in text
     text = repr(report(PASSED, TIMED_OUT, COULD_NOT_CHECK))
     assert "not yet, it timed out · 1 of 2 checks, 1 not run" in text
+    assert "not yet · 0 of 2 checks, 1 not run" in repr(report(WRONG, TIMED_OUT, COULD_NOT_CHECK))
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -153,7 +153,8 @@ def verdict(report: Report) -> str:
         return "not attempted"
     unknown = sum(outcome.state == COULD_NOT_CHECK for outcome in report.outcomes)
     # What was left out after a check that did not end says nothing of this machine.
-    left = "not run" if report.state == TIMED_OUT else "could not be checked here"
+    stuck = any(outcome.state == TIMED_OUT for outcome in report.outcomes)
+    left = "not run" if stuck else "could not be checked here"
     beside = f", {unknown} {left}" if unknown else ""
     if report.state == PASSED:
         return f"passed · {_checks(report.passed)}{beside}"

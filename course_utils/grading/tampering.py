@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from course_utils.exercise import compare, expect, given
 from course_utils.exercise.mismatch import Mismatch
 
 _ABSENT, _NOTHING = object(), object()
@@ -138,3 +139,6 @@ _DUNDERS = {"__name__", "__doc__", "__package__", "__loader__", "__spec__"}
 _ONES, _TWOS = torch.ones(2), torch.full((2,), 2.0)
 _equal: Callable[..., bool] = torch.equal
 _isclose: Callable[..., torch.Tensor] = torch.isclose
+# What compares is known from here on; the rest of the course from its first check.
+for _module in (expect, compare, given):
+    _watch(_module)
