@@ -225,12 +225,22 @@ def test_a_move_records_what_is_new_and_nothing_twice(monkeypatch):
     assert "segments of 6" in explorer.picture.value and len(opened) == len({0, *curve_sizes(DEPTH)})
     opened.clear()
     explorer.depth.value = 9
-    assert explorer.segment.max == 9 and len(opened) == len({0, *curve_sizes(9)} | {6})
+    assert explorer.segment.max == 9 and len(opened) == len({0, 1, 2, 3, 6, 9})
     assert "least: 2" in explorer.picture.value and "√9 = 3" in explorer.picture.value
     opened.clear()
     explorer.segment.value = 0
     explorer.depth.value = DEPTH
     assert not opened and ">no checkpoint</text>" in explorer.picture.value
+    explorer.depth.value, explorer.segment.value = 9, 3
+    assert not opened and {*explorer.stack.recorded(9)} == {0, 1, 2, 3, 6, 9}  # the one of 6 stays
+
+
+@pytest.mark.parametrize("depth", (1, 2, 14, 15, 27, 32, 35))
+def test_the_few_sizes_of_another_depth_have_the_lowest_peak(depth):
+    explorer = explore.checkpoints()
+    explorer.depth.value = depth
+    few = {size: explorer.stack.record(size, depth).peak for size in explorer.stack.recorded(depth) if size}
+    assert min(few.values()) == min(explorer.stack.record(size, depth).peak for size in range(1, depth + 1))
 
 
 PICTURES = {

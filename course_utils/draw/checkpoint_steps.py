@@ -31,6 +31,10 @@ class Stack:
             self._steps[depth, size] = self._run(size, self.layers[:depth])
         return self._steps[depth, size]
 
+    def recorded(self, depth: int) -> set[int]:
+        """The sizes of segments that were recorded at this depth."""
+        return {size for deep, size in self._steps if deep == depth}
+
     def _run(self, size: int, layers: nn.Sequential) -> StepTimeline:
         layers.zero_grad()
         cuda = {one.device.index for one in layers.parameters() if one.is_cuda}

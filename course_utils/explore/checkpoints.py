@@ -3,6 +3,8 @@ depth."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -43,6 +45,14 @@ class CheckpointExplorer(Explorer):
 
     def scene(self) -> Scene:
         depth, segment = self.depth.value, self.segment.value
-        sizes = {0, segment, *curve_sizes(depth)}
-        steps = {size: self.stack.record(size, depth) for size in sorted(sizes)}
+        # The depth that it opens with has the whole curve, another a few sizes and those that were looked at.
+        sizes = {segment, *(_few(depth) if depth < len(self.stack.layers) else (0, *curve_sizes(depth)))}
+        steps = {size: self.stack.record(size, depth) for size in sorted(sizes | self.stack.recorded(depth))}
         return compose(steps, [segment], depth, over=True)
+
+
+def _few(depth: int) -> set[int]:
+    """The sizes that show a curve. The lowest peak is among them: a layer here keeps two tensors of its
+    input's size, so the bytes go with `depth / size + 2 * size`."""
+    lowest = math.sqrt(depth / 2)
+    return {0, 1, math.floor(lowest), math.ceil(lowest), math.ceil(math.sqrt(depth)), depth}
