@@ -3,6 +3,7 @@
 import importlib
 import linecache
 import os
+import signal
 import sys
 import threading
 import time
@@ -203,6 +204,18 @@ def test_an_isolated_check_says_the_same_as_a_plain_one():
     assert [o.state for o in plain.outcomes] == [PASSED, RAISED, WRONG]
     for a, b in zip(plain.outcomes, isolated.outcomes, strict=True):
         assert (a.state, a.message) == (b.state, b.message)
+
+
+def test_isolated_checks_see_nothing_of_each_other_and_one_that_kills_its_parent_costs_itself_alone():
+    def answer(x):
+        seen, torch.seen_by_an_answer = getattr(torch, "seen_by_an_answer", 0), 1
+        if not x.is_floating_point():
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(10)
+        return x.mean() + seen
+
+    report = attempt.grade(an_exercise(*CHECKS, isolated=True), answer)
+    assert [outcome.state for outcome in report.outcomes] == [PASSED, DIED, PASSED]
 
 
 def on_two(mean, rank, world_size):

@@ -29,6 +29,7 @@ from course_utils.grading.forks import (
     imported,
     imported_after,
     repeated,
+    will_need,
 )
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
@@ -70,7 +71,9 @@ def report(attempt: Attempt, forks: Forks | None = None, *, devices: Iterable[st
     """Runs every check; plain ones in `forks` where these are given, else here."""
     exercise = attempt.exercise
     found = Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name)
-    found.outcomes += outcomes(attempt, visits(exercise, devices), forks)
+    with Forks(on_output=lambda text: sys.stdout.write(text)) as own:
+        todo = visits(exercise, devices)
+        found.outcomes += outcomes(attempt, todo, forks or own, plain_here=forks is None)
     return explained(found, exercise)
 
 
@@ -89,10 +92,12 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Vis
     return found
 
 
-def outcomes(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> Iterator[Outcome]:
+def outcomes(attempt: Attempt, todo: list[Visit], forks: Forks, plain_here: bool) -> Iterator[Outcome]:
     """Runs the checks one after another. After one that did not end the others are not run: each
     would take its whole deadline again, and what is not run is not passed."""
     stuck = False
+    if any(check.isolated or check.ranks for check, _ in todo):
+        will_need([attempt.exercise])
     while todo:
         check, place = todo[0]
         missing = [need for need in check.needs if not machine.has(need)]
@@ -102,7 +107,7 @@ def outcomes(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> Iterat
             found = [_not_run(check, place, "not run: the check before it did not end")]
         elif check.ranks:
             found = [on_ranks(check, attempt.answer, place, check.deadline, attempt.folder)]
-        elif check.isolated or forks is not None:
+        elif check.isolated or not plain_here:
             found = _in_a_fork(attempt, _together(todo), forks)
         else:
             found = [run(check, attempt.answer, place, check.deadline)]
@@ -123,12 +128,9 @@ def _not_run(check: Check, place: Place, why: str) -> Outcome:
     return Outcome(check.name, check.title, COULD_NOT_CHECK, [why], place.device)
 
 
-def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks | None) -> list[Outcome]:
+def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcome]:
     """What came of these checks in one process, as far as it came: the last of the outcomes may be how that
     process ended."""
-    if forks is None:
-        with Forks(on_output=lambda text: sys.stdout.write(text)) as own:
-            return _in_a_fork(attempt, todo, own)
     check, place = todo[0]
     by_value(attempt.answer)
     alone = check.isolated

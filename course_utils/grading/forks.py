@@ -20,8 +20,8 @@ READY_TO_MAKE_KERNELS = "course_utils.processes.ready_to_make_kernels"
 PRELOAD_TO_COMPILE = (READY_TO_COMPILE, "torch._inductor.compile_fx", READY_TO_MAKE_KERNELS)
 
 
-# What checks have imported of torch: that may take longer than the check, so the processes that come later
-# have it from the start. In the order in which it was imported.
+# What exercises import, and what checks have imported of torch: that may take longer than the check, so the
+# processes that come later have it from the start. In the order in which it was imported.
 imported: dict[str, None] = {}
 OF_TORCH = re.compile(r"torch(\.\w+)+|" + re.escape(READY_TO_COMPILE))
 
@@ -46,8 +46,8 @@ class Forks:
     """Forks of one warm process. It runs nothing of the answers, so that each begins where the others did.
     `on_output` is called with what they print."""
 
-    def __init__(self, preload: Sequence[str] = (), on_output: Callable[[str], None] | None = None) -> None:
-        self._preload, self._on_output = preload, on_output
+    def __init__(self, on_output: Callable[[str], None] | None = None) -> None:
+        self._on_output = on_output
         self._worker: workers.Worker | None = None
         self._has: set[str] = set()
         self._stopped = False
@@ -66,7 +66,7 @@ class Forks:
         def once() -> list[Result]:
             if self._stopped:
                 raise InterruptedError("it was interrupted")
-            wanted = (*PRELOAD, *self._preload, *needs, *imported)
+            wanted = (*PRELOAD, *needs, *imported)
             if self._worker is None or not self._worker.alive or not self._has.issuperset(wanted):
                 self.close()
                 self._worker, self._has = workers.Worker(preload=wanted), set(wanted)
@@ -101,12 +101,12 @@ def imported_after(modules: int) -> list[str]:
     return [READY_TO_COMPILE, *(name for name in found if name == "torch._inductor.compile_fx")]
 
 
-def imports_of(exercises: Iterable[Exercise]) -> list[str]:
-    """The modules that exercises import: a process that has them already is quicker to begin."""
-    modules = [sys.modules[exercise.starter_object.__module__] for exercise in exercises]
-    values = [value for module in modules for value in vars(module).values()]
+def will_need(exercises: Iterable[Exercise]) -> None:
+    """Processes that come later have what these exercises import from the start: each would import it
+    again."""
+    checks = [check for exercise in exercises for check in exercise.checks]
+    values = [value for check in checks for value in check.function.__globals__.values()]
     names = {value.__name__ for value in values if isinstance(value, ModuleType)}
     names |= {getattr(value, "__module__", None) or "" for value in values}
-    return sorted(
-        name for name in names if name.startswith(("torch.", "course_utils.")) and name in sys.modules
-    )
+    wanted = (name for name in names if name.startswith(("torch.", "course_utils.")) and name in sys.modules)
+    imported.update(dict.fromkeys(sorted(wanted)))

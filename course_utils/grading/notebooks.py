@@ -13,7 +13,7 @@ from course_utils.exercise import Exercise
 from course_utils.grading import answers, attempt
 from course_utils.grading.answers import Recipe, UnreadableError
 from course_utils.grading.attempt import Attempt
-from course_utils.grading.forks import Forks, imports_of
+from course_utils.grading.forks import Forks, will_need
 from course_utils.grading.report import Report
 from course_utils.grading.starter import same_code
 from course_utils.lessons.catalog import Course
@@ -62,9 +62,9 @@ def read(path: Path, course: Course) -> Submitted:
 def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded], None]) -> list[Graded]:
     """Grades the notebooks, `jobs` at a time; returns what came of each, in the order given. `on_done` is
     called with each when it and all before it are done. On an interrupt all that runs is ended."""
-    imports = imports_of({e.name: e for one in submitted for e, _, _ in one.answers}.values())
+    will_need({exercise.name: exercise for one in submitted for exercise, _, _ in one.answers}.values())
     pool = ThreadPoolExecutor(max(1, jobs))
-    idle = [Forks(imports) for _ in range(max(1, jobs))]
+    idle = [Forks() for _ in range(max(1, jobs))]
     all_of_them = tuple(idle)
     graded: list[Graded] = []
     try:
