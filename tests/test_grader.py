@@ -408,6 +408,20 @@ def test_what_an_answer_prints_is_seen(capsys):
     assert capsys.readouterr().out == "here\n"
 
 
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_answer_that_prints_without_end_does_not_flood_the_notebook(capsys, isolated):
+    def answer(x):
+        for _ in range(100):
+            print("x" * 10_000)
+        return x.float().mean()
+
+    assert attempt.grade(an_exercise(right, isolated=isolated), answer).passed
+    told = capsys.readouterr().out
+    assert len(told) < 1e5 and told.endswith("xx\n… what is printed from here on is not shown\n")
+    print("as before")
+    assert capsys.readouterr().out == "as before\n"
+
+
 # --- what is told beside the messages ------------------------------------------------------------------
 
 

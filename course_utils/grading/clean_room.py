@@ -18,13 +18,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
 from course_utils import machine
 from course_utils.exercise import expect
 from course_utils.grading import tampering
+from course_utils.processes.streams import KEPT_OUTPUT, NOT_SHOWN
 
 SEED = 20_240_229
 
@@ -46,6 +47,8 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
         stack.enter_context(_real_functions(room, shared))
         stack.enter_context(_process_state())
         if shared:
+            # Put back with the state of the process. Nobody reads more, and a browser may not survive it.
+            sys.stdout, sys.stderr = _Beginning(sys.stdout), _Beginning(sys.stderr)
             stack.enter_context(_random_state())
         stack.enter_context(_torch_state(room))
         stack.enter_context(_no_global_hooks())
@@ -57,6 +60,24 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed(SEED % 2**32)
         yield room
+
+
+class _Beginning:
+    """A stream that passes on the beginning of what is written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._room = stream, KEPT_OUTPUT
+
+    def write(self, text: str) -> int:
+        if self._room > 0:
+            self._stream.write(text[: self._room])
+            self._room -= len(text)
+            if self._room <= 0:
+                self._stream.write(NOT_SHOWN)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 KEPT_OUTPUT = 64 * 1024  # bytes of what a call prints that are kept; the rest is counted
+NOT_SHOWN = "\n… what is printed from here on is not shown\n"
 
 
 class Output:
@@ -33,12 +34,14 @@ class Output:
             return False
         kept = part[: self._room]
         self._room -= len(kept)
-        self._cut += len(part) - len(kept)
         text = self._decoder.decode(kept)
         if text:
             self._kept.append(text)
-            if self.listener is not None:
-                self.listener(text)
+        if len(kept) < len(part) and not self._cut:
+            text += NOT_SHOWN
+        self._cut += len(part) - len(kept)
+        if text and self.listener is not None:
+            self.listener(text)
         return True
 
     def drain(self, fd: int) -> None:
