@@ -83,9 +83,11 @@ LAST_WORDS = 5.0
 _BOOKKEEPERS = "multiprocessing.resource_tracker", "torch_shm_manager"
 
 
-def _cleans_up(pid: int) -> bool:
+def _may_clean_up(pid: int) -> bool:
     with contextlib.suppress(psutil.Error):
-        return any(name in word for word in psutil.Process(pid).cmdline() for name in _BOOKKEEPERS)
+        words = psutil.Process(pid).cmdline()
+        # None: it is just becoming another program, perhaps one of these.
+        return not words or any(name in word for word in words for name in _BOOKKEEPERS)
     return False
 
 
@@ -97,7 +99,7 @@ def kill_tree(roots: list[int], spare_until: float = 0.0) -> None:
     spared: set[int] = set()
     while found := {pid for root in roots for pid in tree(root)} - stopped - spared:
         if time.monotonic() < spare_until:
-            spared |= {pid for pid in found if _cleans_up(pid)}
+            spared |= {pid for pid in found if _may_clean_up(pid)}
         signal_all(found - spared, signal.SIGSTOP)
         stopped |= found - spared
     signal_all(stopped, signal.SIGKILL)
