@@ -20,6 +20,7 @@ from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, 
 from course_utils.grading import attempt
 from course_utils.grading.check_run import run
 from course_utils.grading.starter import is_starter
+from course_utils.processes.streams import KEPT_OUTPUT
 
 
 def an_exercise(*checks, **options):
@@ -420,6 +421,16 @@ def test_an_answer_that_prints_without_end_does_not_flood_the_notebook(capsys, i
     assert len(told) < 1e5 and told.endswith("xx\n… what is printed from here on is not shown\n")
     print("as before")
     assert capsys.readouterr().out == "as before\n"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_answer_that_prints_as_much_as_is_shown_is_cut_nowhere(capsys, isolated):
+    def answer(x):
+        print("x" * (KEPT_OUTPUT - 1))
+        return x.float().mean()
+
+    assert attempt.grade(an_exercise(right, isolated=isolated), answer).passed
+    assert capsys.readouterr().out == "x" * (KEPT_OUTPUT - 1) + "\n"
 
 
 # --- what is told beside the messages ------------------------------------------------------------------

@@ -69,10 +69,10 @@ class _Beginning:
         self._stream, self._room = stream, KEPT_OUTPUT
 
     def write(self, text: str) -> int:
-        if self._room > 0:
+        if self._room >= 0:
             self._stream.write(text[: self._room])
             self._room -= len(text)
-            if self._room <= 0:
+            if self._room < 0:
                 self._stream.write(NOT_SHOWN)
         return len(text)
 
