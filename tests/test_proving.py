@@ -431,4 +431,4 @@ def test_the_exercise_in_the_readme_holds(tmp_path, capsys, monkeypatch):
     catalog._load.cache_clear()
     assert cli.main(["prove", "last_column"]) == 1
     told = capsys.readouterr().out
-    assert "`last_column` also writes to `x` (`x.add_(1)`" in told and "✗ last_column: 1 fault (" in told
+    assert "`last_column` also writes to `x` (`x.add_(1)`" in told and "✗ last_column: 2 faults (" in told

@@ -4,13 +4,13 @@ Each function raises `Mismatch` at the first difference, in layers: type, shape,
 first differing element with both values, and with it the symptom: what is known of the wrong value.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from course_utils.exercise.alone import left_alone
 from course_utils.exercise.compare import (
     How,
     a_tensor,
@@ -143,25 +143,6 @@ def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> Non
         index = tuple((~same).nonzero()[0].tolist())
         was, now = numbers(before[index].item(), tensor[index].item())
         raise Mismatch(f"{what} was changed: element {place(index)} was {was} and is {now} now")
-
-
-@contextlib.contextmanager
-def left_alone(tensor: Tensor, *, what: str = "the input") -> Iterator[None]:
-    """What runs inside leaves the tensor as it is: its size and strides, its storage and its elements."""
-    size, stride, storage = tuple(tensor.shape), tensor.stride(), _place(tensor)
-    before = tensor.detach().clone()
-    yield
-    looked()
-    for part, was, now in (("size", size, tuple(tensor.shape)), ("stride", stride, tensor.stride())):
-        if now != was:
-            raise Mismatch(f"{what} was changed: its {part} was {was} and is {now} now")
-    if _place(tensor) != storage:
-        raise Mismatch(f"{what} was changed: it reads from another place now than before the call")
-    unchanged(tensor.detach(), before, what=what)
-
-
-def _place(tensor: Tensor) -> tuple[int, int]:
-    return tensor.untyped_storage().data_ptr(), tensor.storage_offset()
 
 
 def in_graph(result: Any, *, what: str = "the result", of: str = "the input") -> None:

@@ -65,8 +65,8 @@ class Card:
 @dataclass(frozen=True)
 class Solution:
     """The answer to one exercise: why it works, the reference, other right answers, its source text. For the
-    course's own tests: `mistakes` that people make, and the mutants of the reference that are `equivalent` to
-    it, with the reason."""
+    course's own tests: `mistakes` that people make, the mutants of the reference that are `equivalent` to it,
+    and which kinds of hard input are `not_tried`, both with the reason."""
 
     why: str
     reference: Any
@@ -75,6 +75,7 @@ class Solution:
     path: Path
     mistakes: list[Mistake]
     equivalent: dict[str, str]
+    not_tried: dict[str, str]
 
 
 @dataclass
@@ -170,6 +171,7 @@ class Course:
                 path=path,
                 mistakes=getattr(module, "mistakes", []),
                 equivalent=getattr(module, "equivalent", {}),
+                not_tried=getattr(module, "not_tried", {}),
             )
         return self._solutions[name]
 
