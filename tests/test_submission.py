@@ -15,7 +15,10 @@ import torch
 
 from course_utils.grading import answers
 from course_utils.grading.answers import UnreadableError
+from course_utils.grading.cells import units
+from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Lesson
+from course_utils.lessons.source import STARTER, notebook_of, role
 from tests.hostile.course import code, notebook
 
 
@@ -64,6 +67,47 @@ ANSWERS = {
     ),
     "a default sees what stood above it, a body what stands last": (
         ["N = 1", "def answer(a=N): return a, N", "N = 2"], lambda made: made(), (1, 2),
+    ),
+    "a body sees what stands last above the check": (
+        ["K = 1\ndef half(x): return x / 2", "def answer(x): return half(x), K", "K = 2", "check(answer)",
+         "K = 3\nhalf = 1 / 0"],
+        lambda made: made(4), (2, 2),
+    ),
+    "the last of several checks": (
+        ["K = 1\ndef answer(): return K", "report = check(answer)", "K = 2", "%time check('answer')", "K = 3",
+         "check(other)"],
+        lambda made: made(), 2,
+    ),
+    "a check that only its mark tells": (
+        ["K = 1\ndef answer(): return K", code("K = 2\nprint('mine')", exercise="answer", role="check"),
+         "K = 3"],
+        lambda made: made(), 2,
+    ),
+    "a call of check counts more than a mark": (
+        ["K = 1\ndef answer(): return K", "check(answer)", "K = 2",
+         code("K = 3", exercise="answer", role="check")],
+        lambda made: made(), 1,
+    ),
+    "an answer below its check is seen with what its cell makes": (
+        ["K = 1\ndef answer(): return 0", "check(answer)", "K = 2", "def answer(): return K\nK = 3", "K = 4"],
+        lambda made: made(), 3,
+    ),
+    "what stands only below the check": (
+        ["def answer(n=SIZE): return n, K, table", "check(answer)",
+         "SIZE = K = 1\ntable = {}", "table['k'] = 2"],
+        lambda made: made(), (1, 1, {"k": 2}),
+    ),
+    "what later cells may do to a helper": (
+        ["def half(x): return x / 2\nclass answer:\n    n = half(4)\n    def use(self): return half(2)",
+         "answer.k = 1", "check(answer)", "if True:\n    half = straight", "for half in 1 / 0: pass",
+         "half += 1", "half.k = 1 / 0", "import half.k", "answer.k = 2"],
+        lambda made: (made.n, made().use(), made.k), (2, 1, 1),
+    ),
+    "what earlier cells may have done to a helper": (
+        ["straight = 1 / 0\nif straight: half = straight", "for half in straight: pass",
+         "def half(x): return x / 2", "if not half: half = None", "def answer(x): return half(x)",
+         "check(answer)"],
+        lambda made: made(4), 2,
     ),
     "a value is made from what stood above it": (
         ["K = 1\ndef f(): return K", "X = f()", "K = 2", "def answer(): return X, K, f()"],
@@ -178,6 +222,32 @@ def test_no_definition_no_recipe(tmp_path):
         tmp_path, "print(answer)", "answer: int", "# answer = 1", "answer == 2", prose("answer = 1")
     )
     assert handed_in.recipe("answer") is None
+
+
+@pytest.mark.parametrize("lesson", catalog.load().lessons, ids=lambda lesson: lesson.slug)
+def test_no_later_cell_of_a_lesson_replaces_a_helper_of_an_answer(lesson, tmp_path):
+    """Beside each answer stand helpers with all the names that cells below it bind."""
+    cells = [cell for cell in notebook_of(catalog.load(), lesson).cells if cell.cell_type == "code"]
+    below = {"of_its_own"}
+    answered: list[str] = []
+    for cell in reversed(cells):
+        if role(cell) == STARTER:
+            name = cell.metadata.course.exercise
+            helpers = "".join(f"{helper} = {name!r}\n" for helper in sorted(below))
+            cell.source = f"{helpers}def {answer_name(name)}():\n    return {{{', '.join(sorted(below))}}}"
+            answered.append(name)
+        else:
+            below |= {name for unit in units(cell.source, "", 0)[0] for name in unit.binds}
+    path = notebook(tmp_path / lesson.notebook.name, *cells)
+    handed_in = answers.read(path)
+    for name in answered:
+        recipe = handed_in.recipe(answer_name(name), name)
+        assert {piece.filename for piece in recipe.pieces} == {recipe.pieces[-1].filename}
+        assert recipe.make()() == {name}
+
+
+def answer_name(exercise):
+    return catalog.load().card(exercise).answer_name
 
 
 # --- magics ------------------------------------------------------------------------------------------

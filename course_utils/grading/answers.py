@@ -1,15 +1,21 @@
 """A reader's notebook -> the answers in it.
 
 An answer is the last definition of its name at top level, with the imports, definitions and assignments at
-top level that it needs, transitively. What needs what follows from the names that the code reads. The
-statements that were chosen run in the order of the notebook, so that the answer is what *Restart and run
-all* makes of it, without the demonstrations.
+top level that it needs, transitively: each as it stands when the notebook is run from top to bottom and the
+cell that checks the answer is reached. What needs what follows from the names that the code reads. The
+statements that were chosen run in the order of the notebook, so that the answer is what its check sees after
+*Restart and run all*, without the demonstrations.
 
 - A definition is every statement at top level that binds the name: `def`, `class`, an assignment of any
-  form, an import, and `if`, `try`, `with`, `for`, ... with one of these inside.
+  form, an import, and `if`, `try`, `with`, `for`, ... with one of these inside. One that may leave the name as
+  it was (an `if`, a loop, `+=`) counts together with those above it, up to the nearest that cannot.
+- The cell that checks an answer is the last that calls `check(answer)`; where none does, the one that the
+  course's metadata marks. Where the answer is defined below it, the end of the answer's own cell stands for
+  it; where there is none, the end of the notebook.
 - Code that runs where it stands (a default, a decorator, a base class, the right side of an assignment)
-  sees the last definition above it; the body of a function sees the last one in the notebook. Where
-  nothing stands above, because cells were moved, a definition from below is used, and runs before.
+  sees the last definition above it; the body of a function sees the last one above the cell that checks the
+  answer, whatever a later cell makes of the name. Where nothing stands above, because cells were moved, a
+  definition from below is used; what needs it where it stands runs after it.
 - `Answer.method = f`, `table["x"] = 1`, `operator.register_fake(f)` and `@operator.register_fake` belong to
   a name that the notebook defines; settings of a module (`torch.backends...`) do not belong to an answer.
 - `from x import *` is always taken.
@@ -39,13 +45,15 @@ class UnreadableError(Exception):
 @dataclass
 class Submission:
     """A notebook that was read. `marks` are the exercises that its cells name, `lesson` the lesson that
-    it names itself; either may be missing, or made up."""
+    it names itself; either may be missing, or made up. `checked` is the position of the unit that checks an
+    answer, by the name of its exercise."""
 
     path: Path
     units: list[Unit]
     marks: list[str] = field(default_factory=list)
     lesson: str | None = None
     flags: int = 0
+    checked: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._binders: dict[str, list[Unit]] = {}
@@ -65,12 +73,21 @@ class Submission:
         marked as the answer's to `exercise` and is not Python counts as its definition when there is no
         other."""
         if name in self._binders:
-            chosen = _Selection(self).units_for(name)
+            chosen = _Selection(self, self._reached(name)).units_for(name)
         else:
             chosen = [unit for unit in self.units if unit.broken and unit.answers == exercise][-1:]
         if not chosen:
             return None
         return Recipe(name, tuple(unit.piece for unit in chosen), self.flags)
+
+    def _reached(self, name: str) -> int:
+        """The position before which all stands that the check of the answer called `name` sees."""
+        last, check = self._binders[name][-1], self.checked.get(snake_case(name))
+        if check is None:
+            return _FOREVER
+        if check >= last.position:
+            return check + 1
+        return 1 + max(unit.position for unit in self.units if unit.piece.filename == last.piece.filename)
 
 
 def read(path: Path) -> Submission:
@@ -78,6 +95,8 @@ def read(path: Path) -> Submission:
     cells, metadata = _cells(path)
     marks: list[str] = []
     units: list[Unit] = []
+    marked: dict[str, int] = {}
+    called: dict[str, int] = {}
     flags = 0
     for number, (source, mark, role) in cells:
         if isinstance(mark, str):
@@ -88,8 +107,12 @@ def read(path: Path) -> Submission:
                 unit.answers = mark
         units += found
         flags |= cell_flags
+        called.update((snake_case(name), unit.position) for unit in found for name in unit.checks)
+        if isinstance(mark, str) and role == "check":
+            marked[mark] = len(units) - 1
     lesson = _course(metadata).get("lesson")
-    return Submission(path, units, marks, lesson if isinstance(lesson, str) else None, flags)
+    named = lesson if isinstance(lesson, str) else None
+    return Submission(path, units, marks, named, flags, marked | called)
 
 
 def lessons_of(submission: Submission, course: Course) -> list[Lesson]:
@@ -172,16 +195,19 @@ def _course(metadata: Any) -> dict[str, Any]:
 
 
 class _Selection:
-    def __init__(self, submission: Submission) -> None:
+    """What an answer needs that is checked at the position `end`."""
+
+    def __init__(self, submission: Submission, end: int) -> None:
         self.submission = submission
+        self.end = end
         self.taken: set[Unit] = set()
         self.moved_up: dict[int, set[Unit]] = {}  # by the position of the unit that has to come after them
         self._seen: set[tuple[Unit, int]] = set()
 
     def units_for(self, name: str) -> list[Unit]:
         """The units that make `name`, in the order to run them."""
-        waiting = [(unit, _FOREVER) for unit in self._definition(name, _FOREVER)]
-        waiting += [(unit, _FOREVER) for unit in self.submission._binders.get("*", ())]
+        waiting = [(unit, self.end) for unit in self._definition(name, self.end)]
+        waiting += [(unit, self.end) for unit in self.submission._binders.get("*", ())]
         while waiting:
             unit, moment = waiting.pop()
             if (unit, moment) in self._seen:
@@ -194,7 +220,7 @@ class _Selection:
         return self._in_order()
 
     def _definition(self, name: str, moment: int) -> list[Unit]:
-        """What a read of `name` at `moment` (a position, or `_FOREVER`) finds."""
+        """What a read of `name` at `moment`, a position, finds."""
         binders = self.submission._binders.get(name, [])
         above = [unit for unit in binders if unit.position < moment]
         found: list[Unit] = []
@@ -204,11 +230,14 @@ class _Selection:
                 break
         if not found:
             return []
-        if not above:
+        until = moment
+        if not above and moment == self.end:
+            until = _FOREVER
+        elif not above:
             self.moved_up.setdefault(moment, set()).update(found)
         if not all(unit.imports for unit in found):
             for unit in self.submission._changers.get(name, ()):
-                if found[-1].position < unit.position < moment and unit not in found:
+                if found[-1].position < unit.position < until and unit not in found:
                     found.append(unit)
         return found
 

@@ -21,8 +21,8 @@ _LINE_TIME = re.compile(r"^([ \t]*)%time[ \t]+(?=\S)", re.MULTILINE)
 class Unit:
     """A statement at top level (several that share a line count as one). `binds`: the names it defines.
     `partial`: perhaps not, or only together with what stood before (an `if`, `x += 1`, `import a.b`), so that
-    an earlier definition counts too. `changes`: the names whose object it alters. `broken`: the cell is not
-    Python; this is all of it."""
+    an earlier definition counts too. `changes`: the names whose object it alters. `checks`: the names that it
+    calls `check` with. `broken`: the cell is not Python; this is all of it."""
 
     position: int
     piece: Piece
@@ -31,6 +31,7 @@ class Unit:
     partial: bool = False
     imports: bool = False
     changes: set[str] = field(default_factory=set)
+    checks: set[str] = field(default_factory=set)
     broken: bool = False
     answers: str | None = None
 
@@ -145,6 +146,8 @@ def _describe(node: ast.stmt, unit: Unit) -> None:
         elif isinstance(part, (ast.Attribute, ast.Subscript)):
             if not isinstance(part.ctx, ast.Load) and not loop and (root := _root(part)):
                 unit.changes.add(root)
+        elif isinstance(part, ast.Call) and (name := _checked(part)):
+            unit.checks.add(name)
         elif isinstance(part, ast.Expr) and (root := _registers(part.value)):
             unit.changes.add(root)
 
@@ -180,6 +183,16 @@ def _registers(node: ast.expr) -> str | None:
     if isinstance(node, ast.Attribute) and node.attr.startswith("register"):
         return _root(node)
     return None
+
+
+def _checked(call: ast.Call) -> str | None:
+    """`a` of `check(a)` and of `check("a")`."""
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    if function != "check" or not call.args:
+        return None
+    first = call.args[0]
+    name = first.value if isinstance(first, ast.Constant) else getattr(first, "id", None)
+    return name if isinstance(name, str) else None
 
 
 def _collect(table: symtable.SymbolTable, deferred: bool, now: set[str], later: set[str]) -> None:
