@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from course_utils.grading import attempt, command
 from course_utils.lessons import catalog
+from course_utils.lessons.source import notebook_of, role
 from course_utils.processes import client, workers
 from tests.hostile.answers import HOSTILE
 from tests.hostile.course import IMPORTS, RIGHT, code, make_course, notebook
@@ -164,6 +166,36 @@ def test_moved_renamed_extra_and_deleted_cells(tmp_path):
     assert exit_code == 1 and set(states(graded).values()) == {"not attempted"}
     assert all(exercise["checks"] == [] for exercise in graded["exercises"])
     assert "· plus_one  not attempted" in table(path)
+
+
+# Names of helpers that later cells of a lesson give to something else.
+HELPERS = {
+    "tensors": {"view_strides": "straight", "sliding_windows": "pieces"},
+    "functions": {"gradient_reversal": "backward"},
+    "amp": {"round_to_bfloat16": "half"},
+    "compile": {"write_a_pass": "product"},
+}
+
+
+@pytest.mark.parametrize("topic", HELPERS)
+def test_an_answer_has_its_own_helper_and_not_what_a_later_cell_calls_so(topic, tmp_path, monkeypatch):
+    monkeypatch.delenv("COURSE_ROOT")
+    whole = catalog.load()
+    lesson = notebook_of(whole, whole.lesson(topic))
+    for cell in lesson.cells:
+        name = cell.metadata.get("course", {}).get("exercise")
+        if role(cell) == "starter" and (helper := HELPERS[topic].get(name)):
+            answer, source = whole.exercise(name).answer_name, whole.solution(name).source
+            if name == "gradient_reversal":
+                own = f"def {helper}(ctx, grad):\n    return -ctx.strength * grad, None"
+                source = source.replace("return -ctx.strength * grad, None", f"return {helper}(ctx, grad)")
+                cell.source = f"{source}\n\n{own}"
+            else:
+                source = re.sub(rf"\b{answer}\b", helper, source)
+                cell.source = f"{source}\n\ndef {answer}(*args):\n    return {helper}(*args)"
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *lesson.cells))
+    attempted = {name: state for name, state in states(graded).items() if state != "not attempted"}
+    assert attempted == dict.fromkeys(HELPERS[topic], "passed"), graded
 
 
 def test_a_cell_that_is_not_python_fails_its_own_exercise(tmp_path):
