@@ -31,6 +31,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
     from course_utils.exercise.states import FAILED, PASSED
     from course_utils.grading import attempt, starter
     from course_utils.grading.check_run import keep_for_debugger
+    from course_utils.grading.missing import tell_missing
     from course_utils.grading.report import Note, Report
 
     names = sys._getframe(1).f_globals
@@ -46,6 +47,7 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
     if starter.is_starter(exercise, answer):
         return Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True)
     report = attempt.grade(exercise, answer)
+    tell_missing(report, names)
     if broken := [outcome for outcome in report.outcomes if outcome.error is not None]:
         (its_check,) = (one for one in exercise.checks if one.name == broken[0].check)
         keep_for_debugger(broken[0].error, its_check)

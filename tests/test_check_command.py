@@ -198,6 +198,17 @@ def test_an_answer_has_its_own_helper_and_not_what_a_later_cell_calls_so(topic, 
     assert attempted == dict.fromkeys(HELPERS[topic], "passed"), graded
 
 
+def test_a_name_of_a_cell_that_is_gone_is_told_from_the_lesson(tmp_path, monkeypatch):
+    monkeypatch.delenv("COURSE_ROOT")
+    cells = [code("def sliding_windows(x, size, step=1):\n    return shares_storage(x, x)", role="starter")]
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    told = "`shares_storage` is defined in the cell that begins `def shares_storage(a, b):`: run it."
+    assert next(one for one in graded["exercises"] if one["told_by"])["symptom"] == told
+    cells.append("def shares_storage(a, b):\n    return nothing")
+    _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))
+    assert next(one for one in graded["exercises"] if one["told_by"])["symptom"] is None
+
+
 def test_a_cell_that_is_not_python_fails_its_own_exercise(tmp_path):
     cells = [IMPORTS, "def centre(x):\n    return x -", RIGHT["plus_one"], RIGHT["scale"], "check(centre"]
     _, (graded,) = grade(notebook(tmp_path / "a.ipynb", *cells))

@@ -12,6 +12,7 @@ from jupyter_client import KernelManager
 
 from tests.hostile.course import make_course
 
+ROOT = Path(__file__).resolve().parent.parent
 RIGHT = "def centre(x):\n    return x - x.mean()"
 WRONG = "def centre(x):\n    return x + x.mean()"
 
@@ -148,6 +149,54 @@ def test_an_error_is_shown_at_the_readers_line_and_left_to_the_debugger(kernel):
     kernel.run("import sys, traceback")
     frames = kernel.run("[frame.name for frame in traceback.extract_tb(sys.last_traceback)]")
     assert frames == "['centre']"
+
+
+IN_TURN = """
+def sliding_windows(x, size, step=1):
+    y = x.unfold(0, size, step)
+    assert shares_storage(x, y)
+    return y
+
+
+def image_patches(x, p):
+    rows = [sliding_windows(row, p, p) for row in x[0]]
+    return torch.stack(rows)
+
+
+def view_strides(size, stride, shape):
+    return nn.functional.pad(size, (1, 1))
+
+
+def broadcast_strides(*tensors):
+    return exec("nn.Linear(1, 1)", {})
+
+
+def overlaps(*args):
+    return code
+"""
+
+
+def test_a_name_that_the_lesson_makes_and_the_kernel_lacks_is_said_once(kernel):
+    """In answers to exercises of the first lesson, of which nothing was run."""
+    usual = kernel.run("os.environ['COURSE_ROOT']").strip("'")
+    kernel.run(f"os.environ['COURSE_ROOT'] = {str(ROOT)!r}\n{IN_TURN}")
+    try:
+        said = kernel.run("check(sliding_windows)")
+        assert "`NameError: name 'shares_storage' is not defined`" in said
+        told = "`shares_storage` is defined in the cell that begins `def shares_storage(a, b):`: run it."
+        assert said.count("run it") == 1 and f"\n\n{told}\n" in said and "Why:" not in said
+        kernel.run("del sliding_windows")
+        said = kernel.run("check(image_patches)")
+        assert "\n\n`sliding_windows` is the answer to an exercise above: run its cell.\n" in said
+        assert "\n\n`nn` is imported in the set-up cell: run it.\n" in kernel.run("check(view_strides)")
+        # It is there: that a string does not see it has another reason.
+        said = kernel.run("from torch import nn\ncheck(broadcast_strides)")
+        assert "NameError: name 'nn' is not defined" in said and "run it" not in said
+        # Only a loop of the lesson leaves this one.
+        said = kernel.run("check(overlaps)")
+        assert "NameError: name 'code' is not defined" in said and "run it" not in said
+    finally:
+        kernel.run(f"os.environ['COURSE_ROOT'] = {usual!r}")
 
 
 def test_the_readers_state_is_left_alone(kernel):

@@ -7,8 +7,8 @@ statements that were chosen run in the order of the notebook, so that the answer
 *Restart and run all*, without the demonstrations.
 
 - A definition is every statement at top level that binds the name: `def`, `class`, an assignment of any
-  form, an import, and `if`, `try`, `with`, `for`, ... with one of these inside. One that may leave the name as
-  it was (an `if`, a loop, `+=`) counts together with those above it, up to the nearest that cannot.
+  form, an import, and `if`, `try`, `with`, `for`, ... with one of these inside. One that may leave the name
+  as it was (an `if`, a loop, `+=`) counts together with those above it, up to the nearest that cannot.
 - The cell that checks an answer is the last that calls `check(answer)`; where none does, the one that the
   course's metadata marks. Where the answer is defined below it, the end of the answer's own cell stands for
   it; where there is none, the end of the notebook.

@@ -14,6 +14,7 @@ from course_utils.grading import answers, attempt
 from course_utils.grading.answers import Recipe, UnreadableError
 from course_utils.grading.attempt import Attempt
 from course_utils.grading.forks import Forks, will_need
+from course_utils.grading.missing import tell_missing
 from course_utils.grading.report import Report
 from course_utils.grading.starter import same_code
 from course_utils.lessons.catalog import Course
@@ -21,11 +22,13 @@ from course_utils.lessons.catalog import Course
 
 @dataclass
 class Submitted:
-    """One notebook that was read: its answers by exercise, None where there is none."""
+    """One notebook that was read: its answers by exercise, None where there is none; the `names` that it
+    defines."""
 
     path: Path
     error: str = ""
     answers: list[tuple[Exercise, str, Recipe | None]] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -49,7 +52,7 @@ def read(path: Path, course: Course) -> Submitted:
     lessons = answers.lessons_of(notebook, course)
     if not lessons:
         return Submitted(path, "this notebook is not of this course: it holds no answer to any exercise")
-    found = Submitted(path)
+    found = Submitted(path, names=notebook.names)
     for lesson in lessons:
         for name in lesson.exercise_names:
             exercise = course.exercise(name)
@@ -95,6 +98,7 @@ def _grade(one: Submitted, idle: list[Forks]) -> Graded:
                 report = Report(*of, not_attempted=True)
             else:
                 report = attempt.report(Attempt(exercise, recipe, folder), forks)
+                tell_missing(report, one.names)
             graded.lessons.append(lesson)
             graded.reports.append(report)
     finally:
