@@ -11,8 +11,9 @@ import pytest
 
 from course_utils.grading import attempt
 from course_utils.lessons import catalog
-from course_utils.proving import laws, texts
+from course_utils.proving import laws, named, texts
 from course_utils.proving.written import edited
+from tests.files import FLIP_ROWS, FLIPPED, write
 from tests.test_clean_room import STATE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +55,11 @@ def test_lessons(lesson):
 @every_exercise
 def test_form(name):
     none(laws.form(COURSE.exercise(name), COURSE.solution(name)))
+
+
+@every_exercise
+def test_what_is_named_is_there(name):
+    none(named.names(COURSE, name))
 
 
 @every_exercise
@@ -135,3 +141,42 @@ def test_words_that_are_not_written(text, found):
 def test_hints_that_give_the_answer_away(hint, given_away):
     source = "def f(x):\n    y = x.view(-1).sum(dim=0)\n    return y\n"
     assert bool(texts.given_away(hint, source)) == given_away
+
+
+def test_names_that_are_not_there(tmp_path):
+    task = "Count, as `queue.get()` of a `x.shape` does: `np.sum(x)`, `json.dumps`, `'math.pi'`.\n"
+    exercise = FLIP_ROWS.replace("Return the", f"{task}Return the")
+    exercise = exercise.replace("def flip_rows(x)", "def flip_rows(x, queue=SIZE)")
+    files = {
+        "notebooks/source/01_shapes.md": LESSON_WITH_CELLS,
+        "exercises/shapes/flip_rows.py": exercise.replace("import torch\n", "import torch\n\nSIZE = 3\n"),
+        "solutions/shapes/flip_rows.py": FLIPPED.replace('"""\n\n', '"""\n\nimport json\nimport math\n\n', 1),
+    }
+    course = catalog.load(write(tmp_path, files))
+    assert list(named.names(course, "flip_rows")) == [
+        "the starter reads `SIZE`, which no cell of the lesson above it defines",
+        "the task names `np`, which no cell of the lesson above it imports",
+        "the reference imports `math`, and no cell of the lesson above it does",
+    ]
+
+
+LESSON_WITH_CELLS = """# Shapes
+
+```{code-cell}
+:tags: [gpu]
+import json
+
+from torch import nn
+```
+
+```{exercise} flip_rows
+```
+
+```{code-cell}
+import math
+
+import numpy as np
+
+SIZE = 3
+```
+"""

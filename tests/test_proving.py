@@ -419,7 +419,9 @@ def test_the_exercise_in_the_readme_holds(tmp_path, capsys, monkeypatch):
     (fence,) = re.findall(r"```\{exercise\} \w+", text)
     files = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert [path.partition("/")[0] for path, _ in files] == ["exercises", "solutions"]
-    for path, content in [("notebooks/source/01_tensors.md", f"# Tensors\n\n{fence}\n```\n"), *files]:
+    cell = "```{code-cell}\nimport torch\nfrom torch import Tensor\n```"
+    lesson = f"# Tensors\n\n{cell}\n\n{fence}\n```\n"
+    for path, content in [("notebooks/source/01_tensors.md", lesson), *files]:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content, encoding="utf-8")
         assert max(map(len, content.splitlines())) <= 110, "`make lint`"

@@ -25,6 +25,7 @@ from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Course, Solution
 from course_utils.processes import client
 from course_utils.proving import bench, tried
+from course_utils.proving.named import names
 from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited, module_of
 
@@ -248,6 +249,7 @@ def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple
     exercise, solution = course.exercise(name), course.solution(name)
     rejecting: set[str] = set()
     yield "form", list(form(exercise, solution))
+    yield "names", list(names(course, name))
     yield "hard input", [] if is_prediction(solution) else list(tried.faults(exercise, solution))
     yield "starter", list(starter(exercise))
     yield "right answers", list(right_answers(exercise, solution))

@@ -23,6 +23,11 @@ def code_lines(text: str) -> list[str]:
     return [line for block in blocks for line in block.splitlines()[1:-1]]
 
 
+def code_in(text: str) -> list[str]:
+    """The blocks of code in the text, and what stands in backticks, with these."""
+    return [match[0] for match in _CODE.finditer(text)]
+
+
 def faults(text: str) -> list[str]:
     """What the course's voice does not allow in a text."""
     words = prose(text)
