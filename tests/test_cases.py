@@ -86,6 +86,13 @@ def test_a_later_row_that_raises_is_one_that_fails():
     assert caught.value.lines == ["not 1", "wrong for `2`, `0`; right for `1`"]
 
 
+def test_no_two_rows_have_one_label():
+    with pytest.raises(ValueError, match="two examples have the label `a`"), Rows() as rows:
+        for right in (True, False):
+            with rows.of("`a`"):
+                expect.true(right, "no")
+
+
 def test_rows_raise_what_comes_first():
     with pytest.raises(ZeroDivisionError), Rows() as rows:
         with rows.of("`a`"):

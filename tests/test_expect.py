@@ -1,12 +1,17 @@
 """Assertions: the first difference, with both values, in the order in which one would look."""
 
+import collections
+import enum
 import math
+import types
 
+import numpy as np
 import pytest
 import torch
 from torch import nn, tensor
 
 from course_utils.exercise import expect
+from course_utils.words import with_article
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +96,74 @@ def test_tolerance_follows_from_the_dtype():
     assert message(expect.equal, 1.00000001, 1.0, rtol=0) == ["the result is 1.00000001, expected 1"]
 
 
+def test_tolerance_follows_the_size_of_what_is_expected():
+    wanted = tensor([1e-4, -5e-4, 2e-4])
+    expect.equal(wanted + 9e-7, wanted)
+    message(expect.equal, wanted + 2e-6, wanted)
+    expect.equal(wanted + 2e-6, wanted, atol=1e-5)  # what is passed stays
+    # An infinite one has no size; large ones make it no wider; what is rounding beside 1 stays allowed.
+    message(expect.equal, tensor([math.inf, 1e-4 + 2e-6]), tensor([math.inf, 1e-4]))
+    message(expect.equal, tensor([1e4, 2e-5]), tensor([1e4, 0.0]))
+    expect.equal(tensor([1e-9, -3e-8]), tensor([0.0, 2e-9]))
+    expect.equal(tensor([1e-15]).double(), tensor([0.0]).double())
+    message(expect.equal, tensor([1e-9]).double(), tensor([0.0]).double())
+    message(expect.equal, 3e-13, 1e-13)
+    expect.equal(1e-13, 0.0)
+    expect.equal(1e-13 + 1e-16, 1e-13)
+    message(expect.equal, 1e-13, 0.0, atol=0.0)
+
+
+def test_elements_that_differ_are_counted_as_closely_as_they_do():
+    wanted = torch.linspace(1e-5, 2e-5, 32)
+    assert message(expect.equal, -wanted / 4, wanted, atol=2.4e-5)[1] == "32 of 32 elements differ"
+    came = torch.linspace(1, 2, 32)
+    came[7:9] += 0.1
+    assert message(expect.equal, came * (1 + 2e-7), torch.linspace(1, 2, 32))[1] == "2 of 32 elements differ"
+    near = message(expect.close, came * (1 + 1e-7), torch.linspace(1, 2, 32, dtype=torch.float64))
+    assert near[1] == "2 of 32 elements differ"
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+def test_a_value_of_another_class_is_what_it_equals():
+    expect.equal(np.int64(2), 2)
+    expect.equal((np.int64(2), Colour.RED), (2, "red"))
+    expect.equal([np.float32(0.5), np.float64(2)], (0.5, 2.0))
+    expect.equal(np.bool_(True), True)
+    expect.equal(Colour.RED, "red")
+    expect.equal(Pair(1, tensor(2)), (1, tensor(2)))
+    expect.equal(Pair(1, 2), (1, 2))
+    for kind in (collections.OrderedDict, collections.UserDict, types.MappingProxyType):
+        expect.equal(kind({"a": tensor(1), "b": 2}), {"a": tensor(1), "b": 2})
+    for came, wanted in [
+        (np.bool_(True), 1), (np.float64(1), 1), (np.int64(1), True), (tensor(1), 1), (np.int64(3), 2),
+        (np.array(1), 1), (Pair(1, 3), (1, 2)), ((True, 2), Pair(1, 2)), (collections.UserDict(), {"a": 1}),
+    ]:  # fmt: skip
+        message(expect.equal, came, wanted)
+
+
+def test_an_index_stands_in_the_code_that_it_belongs_to():
+    def told(what):
+        return message(expect.equal, {0: {"m": tensor(1.0)}}, {0: {"m": tensor(2.0)}}, what=what)[0]
+
+    assert told("`x.state`") == "`x.state[0]['m']` is 1, expected 2"
+    assert told("model.state_dict()") == "model.state_dict()[0]['m'] is 1, expected 2"
+    assert told("the state of `x`") == "`[0]['m']` of the state of `x` is 1, expected 2"
+    assert told("`x` after `f()`") == "`[0]['m']` of `x` after `f()` is 1, expected 2"
+
+
+def test_every_name_has_its_article():
+    for name in ("list", "dict", "Union", "UserDict", "uint8", "SymInt", "ReLU", "GRU", "_Hidden", "float16"):
+        assert with_article(name) == f"a {name}"
+    for name in ("int", "OrderedDict", "object", "LSTM", "SGD", "UntypedStorage", "UninitializedParameter"):
+        assert with_article(name) == f"an {name}"
+
+
 def test_nan_infinity_and_signed_zero():
     expect.equal(tensor([math.nan, math.inf, -0.0]), tensor([math.nan, math.inf, 0.0]))
     message(expect.equal, tensor([math.inf]), tensor([-math.inf]))
@@ -138,7 +211,11 @@ def test_views_gradients_and_parameters_are_compared_by_value():
         ((tensor(1),), (tensor(1), tensor(2)), "the result has 1 entries, expected 2"),
         ({"a": 1}, {"a": 1, "b": 2}, "the result has no `'b'`"),
         ({"a": 1, "c": 3}, {"a": 1}, "the result has `'c'`, which was not expected"),
-        ({"a": tensor([1.0])}, {"a": tensor([2.0])}, "element `[0]` of the result['a'] is 1, expected 2"),
+        (
+            {"a": tensor([1.0])},
+            {"a": tensor([2.0])},
+            "element `[0]` of `['a']` of the result is 1, expected 2",
+        ),
         (1, True, "the result is `1`, expected `True`"),
         (True, 1, "the result is `True`, expected `1`"),
         (1.5, 1, "the result is `1.5`, expected `1`"),
@@ -305,7 +382,7 @@ def test_values_are_shown_on_one_line_without_addresses():
     assert expect.show(torch.zeros(100)) == "a tensor of shape (100,) and dtype float32"
     assert expect.show(torch.zeros(2, device="meta")) == "a tensor of shape (2,) and dtype float32"
     assert expect.show(nn.Linear(1, 1)) == "a Linear"
-    assert expect.show(object()) == "a object"
+    assert expect.show(object()) == "an object"
     assert expect.show([object()]) == "a list"
     assert len(expect.show("x" * 1000)) < 200
 

@@ -1,5 +1,9 @@
 """Predictions: which lines are wrong, which part of them, and why; never what torch says."""
 
+import collections
+import enum
+
+import numpy as np
 import pytest
 import torch
 
@@ -55,6 +59,24 @@ def test_what_does_not_have_the_form_that_was_asked_for():
     assert said.startswith("`a`: `'boht'` is none of 'both', 'none'")
 
 
+class Line(enum.StrEnum):
+    X = "x.dim()"
+    COPIES = "copies"
+
+
+def test_what_equals_the_truth_is_right():
+    size = collections.namedtuple("Size", "rows columns")(2, np.int64(3))
+    predictions = collections.OrderedDict(
+        {Line.X: np.int64(2), "b": Line.COPIES, "c": size, "d": [torch.Size([1]), np.bool_(True)]}
+    )
+    predictions["e"] = np.float32(0.5)
+    truths = {"x.dim()": 2, "c": torch.Size([2, 3]), "e": 0.5}
+    written = predict.written_down(lambda: predictions)
+    predict.compare(written, truths, {})
+    predict.compare(written, {"b": "copies"}, {}, words=("copies", "views"))
+    predict.compare(written, {"d": ((1,), True)}, {}, parts=("size", "contiguous"))
+
+
 class EqualToAll:
     def __eq__(self, other):
         return True
@@ -74,6 +96,8 @@ class EqualToAll:
         (EqualToAll(), 1, "not what torch says"),
         ((EqualToAll(),), (2,), "not what torch says"),
         ((1,), (True,), "not what torch says"),
+        (np.bool_(True), 1, "not what torch says"),
+        (np.int64(1), True, "neither `True` nor `False`"),
     ],
 )
 def test_a_guess_that_only_looks_like_it(guess, truth, told):
@@ -81,12 +105,24 @@ def test_a_guess_that_only_looks_like_it(guess, truth, told):
     assert told in said and "int64`" not in said.replace("`'int64'`", "")
 
 
+class LazyLines(collections.UserDict):
+    """Lines that are made when they are asked for."""
+
+    def __init__(self):
+        super().__init__(a=1)
+
+    def __getitem__(self, line):
+        return torch.ones(1)
+
+
 def test_written_down():
     assert predict.written_down(lambda: {"a": 1}) == {"a": 1}
     for predicting, told in [
         (lambda: {"a": torch.ones(1)}, "1 of torch's operators ran"),
         (lambda: None, "is a `return` missing"),
-        (lambda: [1], "expected a dict"),
+        (lambda: [1], "is a list, expected a dict"),
+        (lambda: 1, "is an int, expected a dict"),
+        (lambda: LazyLines(), "1 of torch's operators ran"),
     ]:
         with pytest.raises(expect.Mismatch, match=told):
             predict.written_down(predicting)

@@ -1,12 +1,14 @@
 """Reports: what they say in each state, as text and as HTML."""
 
 import re
+import threading
 from html.parser import HTMLParser
 
 import pytest
 
+from course_utils.exercise import Check, expect
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
-from course_utils.grading.check_run import Outcome
+from course_utils.grading.check_run import Outcome, run
 from course_utils.grading.report import Note, Report, colour, symbol
 
 
@@ -87,6 +89,36 @@ def test_a_long_example_is_folded_under_its_last_line():
     assert "<details>" not in one._repr_html_() and "<pre" in one._repr_html_()
 
 
+SETUP = ["model = nn.Linear(2, 2)", "for p in model.parameters():", "    p.grad = None", "x = 1", "y = 2"]
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ([*SETUP, "f(x)"], "for the same example"),
+        ([*SETUP, "f(y)"], "for the same example, with `f(y)`"),
+        ([*SETUP, "z = 3", "f(z)"], "for the same example, then\n      z = 3\n      f(z)"),
+        (SETUP, "for the first 5 lines of the same example"),
+        ([*SETUP[:4], "f(x)"], "for the first 4 lines of the same example, with `f(x)`"),
+        # Not in the middle of a statement, and not for a few lines.
+        ([*SETUP[:2], "    print(p)", "f(x)"], None),
+        ([*SETUP[:1], "f(x)"], None),
+    ],
+)
+def test_a_long_example_is_told_once(second, told):
+    one = report(WRONG, PASSED, WRONG)
+    for outcome, code in zip(one.outcomes[::2], ([*SETUP, "f(x)"], second), strict=True):
+        outcome.message = ["\n".join(["for", *code]), "no"]
+    before = [list(outcome.message) for outcome in one.outcomes]
+    text = repr(one)
+    assert all(
+        f"      {line}\n" in text for line in [*SETUP, "f(x)"]
+    )  # where it is first shown, to be pasted
+    later = text.partition("Line 2\n")[2]
+    assert later == "      " + "\n      ".join(["for", *second] if told is None else [told]) + "\n      no"
+    assert one._repr_html_() and [outcome.message for outcome in one.outcomes] == before
+
+
 def test_what_the_reader_wrote_cannot_break_the_page():
     one = report(WRONG)
     one.outcomes[0].message = ["the result is `<script>alert(1)</script>` & more"]
@@ -101,6 +133,31 @@ def test_an_error_that_was_raised_at_one_line_in_every_check_is_told_once():
     assert repr(one).count("ValueError: no") == 1
     assert repr(one).count("ValueError: another") == 1
     assert repr(one).count("Line ") == 4
+
+
+def test_what_a_thread_of_the_answer_raises_stands_in_the_report_or_nowhere(capsys):
+    def answer(then):
+        thread = threading.Thread(target=lambda: {}["lost"])
+        thread.start()
+        thread.join()
+        return then()
+
+    def passes(answer):
+        expect.true(answer(lambda: True), "it is not")
+
+    def differs(answer):
+        expect.true(answer(lambda: False), "it is not")
+
+    def raises(answer):
+        answer(lambda: 1 // 0)
+
+    before = threading.excepthook
+    checks = [Check(check.__name__, "It holds", check) for check in (passes, differs, raises)]
+    right, wrong, raised = (run(check, answer).message for check in checks)
+    lost = "raised in another thread: `KeyError: 'lost'`"
+    assert right == [] and wrong[0] == "it is not" and wrong[1].startswith(lost)
+    assert raised[0].startswith(lost) and "ZeroDivisionError" in raised[1]
+    assert threading.excepthook is before and capsys.readouterr().err == ""
 
 
 def test_a_report_takes_its_text_colour_from_the_page():

@@ -15,6 +15,7 @@ M = tensor([[1.0, -2.5, 4.0], [0.5, 7.0, -3.0], [6.0, 2.25, 9.0]])
 V = tensor([1.5, -2.25, 4.75, 0.5])
 CUBE = torch.arange(24.0).reshape(2, 3, 4) ** 2
 WHOLE, X = tensor([3, 5, 8, 10]), torch.arange(-4.0, 8).reshape(3, 4)
+X7 = torch.zeros(7, 3)
 
 LAST, SUM = "Only the last element of the result is wrong.", "The result is the sum of what was expected"
 EVERY, BUT = "Every element of the result is ", "The result is what was expected, "
@@ -141,9 +142,14 @@ def test_nothing_is_said_by_chance(actual, expected):
         (M * 2, M, {"factors": {"the world size": 2}}, EVERY + f"2{TIMES}; 2 is the world size."),
         (M / 2, M, {"factors": {"`n`": 2}}, EVERY + "1/2 of what was expected; 2 is `n`."),
         (M * -5, M, {"factors": {"`n`": 5}}, EVERY + f"-5{TIMES}; 5 is `n`."),
-        (M * 3, M, {"known": {"x": X}}, EVERY + f"3{TIMES}; 3 is `x.shape[0]`."),
+        (M * 7, M, {"known": {"x": X7}}, EVERY + f"7{TIMES}; 7 is `x.shape[0]`."),
         (M / 12, M, {"known": {"`x`": X}}, EVERY + "1/12 of what was expected; 12 is `x.numel()`."),
-        (M / 3**0.5, M, {"known": {"x": X}}, EVERY + "1/√3 of what was expected; 3 is `x.shape[0]`."),
+        (M / 7**0.5, M, {"known": {"x": X7}}, EVERY + "1/√7 of what was expected; 7 is `x.shape[0]`."),
+        (M * 9, M, {"numbers": {"`n`": 9}}, EVERY + f"9{TIMES}; 9 is `n`."),
+        # No name: a small number, and one of several things.
+        (M * 3, M, {"known": {"x": X}, "numbers": {"`n`": 3}}, EVERY + f"3{TIMES}."),
+        (M * 7, M, {"known": {"x": X7, "y": X7}}, EVERY + f"7{TIMES}."),
+        (M * 7, M, {"known": {"x": X7}, "numbers": {"`n`": 7}}, EVERY + f"7{TIMES}."),
         (M * 2, M, {"known": {"x": X, "z": M * 2 + 1j}}, EVERY + f"2{TIMES}."),  # no root of 4
         (M * 3, M, {"known": {"x": X}, "factors": {"k": 3}}, EVERY + f"3{TIMES}; 3 is k."),
         (tensor([12.0]), tensor([4.0]), {"factors": {"k": 3}}, EVERY + f"3{TIMES}; 3 is k."),
@@ -153,7 +159,13 @@ def test_nothing_is_said_by_chance(actual, expected):
         (X.clone(), X * 2, {"known": {"m": M, "x": X}}, "The result has the values of `x`."),
         (X.long(), X * 2, {"known": {"x": X}}, "The result has the values of `x`."),
         (X, X[[0, 2, 1]] * 2, {"known": {"x": X + 0.5}}, ""),
-        (X[:2], X[1:], {"known": {"x": X}}, EVERY + "4 less than what was expected."),
+        # In an arithmetic progression these are places, unless the factor was named for this very comparison.
+        (X[:2], X[1:], {"known": {"x": X}}, ""),
+        (X.flatten()[4:8], X.flatten()[4::2], {"known": {"x": X[:, ::3]}}, ""),
+        (X[:2] + 0.5, X[:2], {"known": {"x": X}}, EVERY + "0.5 more than what was expected."),
+        (X * 7, X, {"known": {"x": X, "z": X7}}, ""), (X * 3, X, {"known": {"x": M}}, EVERY + f"3{TIMES}."),
+        (X * 7, X, {"known": {"x": X}, "factors": {"k": 7}}, EVERY + f"7{TIMES}; 7 is k."),
+        (-X, X, {"known": {"x": X}}, NEGATIVE),
         (X * 0 + 1, X, {"known": {"mask": X > 0}}, EVERY + "1."),
         (put(X, 1, NAN), X, {"known": {"x": put(X, 1, 0)}},
          f"4 of 12 {OF} are NaN {IN_PLACE}, exactly where `x` is 0{OTHERS}"),
@@ -170,6 +182,13 @@ def test_nothing_is_said_by_chance(actual, expected):
         (M.double() * 3 + 1e-5, M, {"rtol": 0, "atol": 1e-5, "factors": {"k": 3}},
          EVERY + f"3{TIMES}; 3 is k."),
         (V[[1, 0, 3, 2]] + 1e-3, V, {"rtol": 1e-2}, ""),  # near to the elements, in order, is not equal
+        # What is said holds a hundred times more closely than the values differ.
+        (tensor([3e-5, 1e-5, -1e-5, 2e-5]), tensor([1.5e-5, 0.0, 8e-6, 2.4e-5]), {"atol": 1e-5}, ""),
+        (tensor([1e-5, 2e-5, 9e-5]), tensor([2e-5, 1.5e-5, 3e-5]), {"atol": 1e-5}, ""),  # the last one alone
+        (tensor([2.0, 4, 1.3e-4, 1e-4]), tensor([1.0, 2, 1e-4, 1e-4]), {"atol": 1e-3}, ""),  # not every one
+        (tensor([[2e-6, 5e-6]]), tensor([3e-6, 1e-6]), {"atol": 1e-5}, ""),
+        (V * 1.01, V, {"like": {"own": V * 1.011}, "rtol": 2e-3, "atol": 0.0}, EVERY + f"1.01{TIMES}."),
+        (V * 1.01, V, {"like": {"own": V * 1.01001}, "atol": 1e-4}, "The result is own."),
     ],
 )  # fmt: skip
 def test_names_and_tolerances_count(actual, expected, more, sentence):

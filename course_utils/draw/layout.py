@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from course_utils.words import with_article
+
 MOST_DIMENSIONS = 4
 MOST_PLACES, MOST_ELEMENTS = 100, 300  # of a storage, of a tensor
 LETTERS = "ijkl"
@@ -17,7 +19,7 @@ LETTERS = "ijkl"
 def must_be_drawable(tensor: Tensor) -> None:
     """Raises `TypeError` for what is no tensor with strides, `ValueError` for one that is too large."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"a {type(tensor).__name__} is not a tensor")
+        raise TypeError(f"{with_article(type(tensor).__name__)} is not a tensor")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError("a tensor that is sparse or quantized has no strides to show")
     places = Layout.of(tensor).length

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from course_utils.draw.words import counted
+from course_utils.words import with_article
 
 BADGES = ("saved", "moved", "trained", "shared")
 # What every module has of its own: hooks, not tensors.
@@ -62,7 +63,7 @@ def said(value: Any) -> str:
     """What was given, in words."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    return f"the class {value.__name__}" if isinstance(value, type) else with_article(type(value).__name__)
 
 
 def must_be_module(model: Any, who: str) -> None:

@@ -4,7 +4,7 @@
 examples that a reader can paste. `cases`: tables of cases, and labelled examples. `predict`: predictions.
 `symptoms`: what is known of a wrong value. `kits`: what several exercises of one topic share.
 
-It may import `measure` and `machine`; nothing in it knows how a check is run.
+It may import `measure`, `machine` and `words`; nothing in it knows how a check is run.
 """
 
 import importlib

@@ -134,12 +134,17 @@ class Rows:
     """
 
     def __init__(self) -> None:
+        self._labels: set[str] = set()
         self._right: list[str] = []
         self._wrong: list[tuple[str, Exception, Any]] = []  # the last: what was shown then
 
     @contextlib.contextmanager
     def of(self, label: str) -> Iterator[None]:
-        """What is raised inside belongs to this example. Labels are code in backticks, or words."""
+        """What is raised inside belongs to this example. Labels are code in backticks, or words. Raises
+        `ValueError` for a label that another example has: nobody could tell which of them is wrong."""
+        if label in self._labels:
+            raise ValueError(f"two examples have the label {label}")
+        self._labels.add(label)
         before = SHOWN.get()
         try:
             yield

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from course_utils.exercise import symptoms
 from course_utils.exercise.given import known_numbers, known_tensors
 from course_utils.exercise.mismatch import Mismatch
+from course_utils.words import with_article
 
 # Longer reprs are cut in messages.
 WIDEST = 160
@@ -26,55 +28,81 @@ def show(value: Any) -> str:
                 return f"`{_cut(' '.join(repr(value.detach()).split()))}`"
         return f"a tensor of shape {tuple(value.shape)} and dtype {name_of(value.dtype)}"
     if isinstance(value, torch.nn.Module) or callable(value):
-        return f"a {type(value).__name__}"
+        return with_article(type(value).__name__)
     try:
         text = _cut(" ".join(repr(value).split()))
     except Exception:  # an object that cannot show itself
         text = " at 0x"
-    return f"a {type(value).__name__}" if " at 0x" in text else f"`{text}`"
+    return with_article(type(value).__name__) if " at 0x" in text else f"`{text}`"
 
 
 @dataclass
 class How:
-    """How closely two values are compared, and what may be known of one that differs."""
+    """How closely two values are compared, and what may be known of one that differs. `eps`: how finely they
+    are rounded, where that is coarser than their dtype says."""
 
     rtol: float | None = None
     atol: float | None = None
     like: dict[str, Any] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
+    eps: float = 0.0
+
+
+# Differences of so many times the epsilon, beside numbers of about 1, are rounding.
+ROUNDING = 8
 
 
 def _tolerances(actual: Tensor, expected: Tensor, how: How) -> tuple[float, float]:
     rtol, atol = torch.testing._comparison.default_tolerances(actual, expected)
+    if atol and how.atol is None and expected.layout is torch.strided and not expected.is_meta:
+        sizes = expected.detach().abs().flatten()
+        sizes = sizes[sizes.isfinite()]
+        eps = max(torch.finfo(t.dtype).eps for t in (actual, expected) if _is_rounded(t))
+        atol = _following(atol, sizes.max().item() if len(sizes) else 0.0, eps)
     return rtol if how.rtol is None else how.rtol, atol if how.atol is None else how.atol
+
+
+def _is_rounded(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _following(atol: float, size: float, eps: float) -> float:
+    """The tolerance beside numbers of this size: smaller where they are, down to what is rounding where they
+    came from numbers of about 1."""
+    return min(atol, max(atol * size, ROUNDING * eps))
 
 
 def symptom(actual: Tensor, expected: Tensor, what: str, how: How) -> str:
     """What is known of a wrong tensor, in a sentence; no text where nothing is."""
     rtol, atol = _tolerances(actual, expected, how)
-    with torch.no_grad():
-        for name, other in how.like.items():
-            same = is_tensor(other) and other.shape == actual.shape and not other.is_meta
-            if same and torch.allclose(actual.cpu().double(), other.cpu().double(), max(rtol, 1e-5), atol):
-                return f"{what[0].upper()}{what[1:]} is {name}."
-    factors = {**known_numbers(), **how.factors}
     return symptoms.of_tensor(
-        actual, expected, what=what, rtol=rtol, atol=atol, known=known_tensors(), factors=factors
+        actual,
+        expected,
+        what=what,
+        rtol=rtol,
+        atol=atol,
+        eps=how.eps,
+        like=how.like,
+        known=known_tensors(),
+        numbers=known_numbers(),
+        factors=how.factors,
     )
 
 
-def compare(actual: Any, expected: Any, what: str, how: How) -> None:
+def compare(actual: Any, expected: Any, what: str, how: How, path: str = "") -> None:
+    """`path`: where in `what` these two stand, as code."""
+    whole, what = what, _inside(what, path)
     if isinstance(expected, Tensor):
         _compare_tensors(actual, expected, what, how)
-    elif isinstance(expected, dict):
-        if not isinstance(actual, dict):
+    elif isinstance(expected, Mapping):
+        if not issubclass(type(actual), Mapping):
             raise Mismatch(f"{what} is {kind_of(actual, what)}, expected a dict")
         if missing := [key for key in expected if key not in actual]:
             raise Mismatch(f"{what} has no {show(missing[0])}")
         if extra := [key for key in actual if key not in expected]:
             raise Mismatch(f"{what} has {show(extra[0])}, which was not expected")
         for key, value in expected.items():
-            compare(actual[key], value, f"{what}[{key!r}]", how)
+            compare(actual[key], value, whole, how, f"{path}[{key!r}]")
     elif isinstance(expected, (tuple, list)):
         if not isinstance(actual, (tuple, list)):
             raise Mismatch(
@@ -87,41 +115,54 @@ def compare(actual: Any, expected: Any, what: str, how: How) -> None:
         if len(actual) != len(expected):
             raise Mismatch(f"{what} has {len(actual)} entries, expected {len(expected)}")
         for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
-            compare(a, b, f"{what}[{i}]", how)
+            compare(a, b, whole, how, f"{path}[{i}]")
     elif isinstance(expected, float):
-        actual = _own_number(actual)
+        actual = own_value(actual)
         number = type(actual) in (int, float)
         rtol = 1e-6 if how.rtol is None else how.rtol
+        # Where nothing is expected there is no size to follow.
+        atol = _following(1e-12, abs(expected) or 1.0, sys.float_info.epsilon)
+        atol = atol if how.atol is None else how.atol
         both_nan = number and math.isnan(actual) and math.isnan(expected)
-        near = number and math.isclose(actual, expected, rel_tol=rtol, abs_tol=how.atol or 1e-12)
+        near = number and math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
         if not (near or both_nan):
             shown = numbers(actual, expected) if number else (show(actual), show(expected))
             said = _of_number(actual, expected, what, how)
             raise Mismatch(f"{what} is {shown[0]}, expected {shown[1]}", symptom=said)
     elif isinstance(expected, int) and not isinstance(expected, bool):
-        actual = _own_number(actual)
+        actual = own_value(actual)
         if type(actual) is not int or actual != expected:
             said = _of_number(actual, expected, what, how)
             raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
-    elif type(actual) is not type(expected) or actual != expected:
+    elif not _same_plain(actual, expected):
         raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+
+
+def _inside(what: str, path: str) -> str:
+    """What stands at a path, code that follows a name: `x[0]`, or `[0]` of what words say."""
+    if not path:
+        return what
+    code = what.removeprefix("`").removesuffix("`")
+    if what == f"`{code}`" and "`" not in code:
+        return f"`{code}{path}`"
+    return f"`{path}` of {what}" if " " in what or "`" in what else what + path
 
 
 def _of_number(actual: Any, expected: float, what: str, how: How) -> str:
     if type(actual) not in (int, float) or not math.isfinite(actual) or not math.isfinite(expected):
         return ""
     for name, other in how.like.items():
-        if type(other) in (int, float) and math.isclose(actual, other, rel_tol=1e-6):
+        near = type(other) in (int, float) and math.isclose(actual, other, rel_tol=1e-6)
+        if near and abs(actual - other) * symptoms.CLOSER <= abs(actual - expected):
             return f"{what[0].upper()}{what[1:]} is {name}."
-    factors = {**known_numbers(), **how.factors}
-    return symptoms.of_number(actual, expected, what=what, factors=factors)
+    return symptoms.of_number(actual, expected, what=what, numbers=known_numbers(), factors=how.factors)
 
 
 def _is_plain(value: Any) -> bool:
     """Whether a tuple or list holds nothing that needs a tolerance: it is shown and compared as a whole."""
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
-    return not isinstance(value, (Tensor, dict, float))
+    return not isinstance(value, (Tensor, Mapping, float))
 
 
 def _same_plain(actual: Any, expected: Any) -> bool:
@@ -129,19 +170,23 @@ def _same_plain(actual: Any, expected: Any) -> bool:
         if not isinstance(actual, (tuple, list)) or len(actual) != len(expected):
             return False
         return all(map(_same_plain, actual, expected))
-    if isinstance(expected, int):  # neither `True` nor `1.0` is 1, nor is a tensor
-        actual, expected = _own_number(actual), _own_number(expected)
+    # Neither `True` nor `1.0` is 1, nor is a tensor.
+    actual, expected = own_value(actual), own_value(expected)
     return type(actual) is type(expected) and bool(actual == expected)
 
 
-def _own_number(value: Any) -> Any:
-    """A number without a class of the reader's, which may define `==` as it likes; anything else as it is."""
-    if type(value) is bool:
+def own_value(value: Any) -> Any:
+    """A number or a text as Python's own: NumPy's, or one of a class of the reader's, which may define `==`
+    as it likes. Anything else as it is."""
+    kind, numpy = type(value), sys.modules.get("numpy")
+    if numpy and issubclass(kind, numpy.generic):
+        value = numpy.generic.item(value)
+        kind = type(value)
+    if kind is bool:
         return value
-    if issubclass(type(value), int):
-        return int.__int__(value)
-    if issubclass(type(value), float):
-        return float.__float__(value)
+    for own in (int, float, str):
+        if issubclass(kind, own):
+            return {int: int.__int__, float: float.__float__, str: str.__str__}[own](value)
     return None if isinstance(value, (int, float)) else value
 
 
@@ -174,6 +219,8 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
     if not bool(wrong.any()):
         return
     index = tuple(wrong.nonzero()[0].tolist())
+    if _is_rounded(expected):
+        wrong = symptoms.differing(actual, expected, rtol=rtol, atol=atol, eps=how.eps)
     came, wanted = numbers(actual[index].item(), expected[index].item())
     where = f"element {place(index)} of {what}" if index else what
     message = [f"{where} is {came}, expected {wanted}"]
@@ -214,8 +261,7 @@ def _layout(tensor: Tensor) -> str:
 def kind_of(value: Any, what: str) -> str:
     if value is None:
         return f"None{' (is a `return` missing?)' if what == RETURNED else ''}"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return with_article(type(value).__name__)
 
 
 def place(index: tuple[int, ...]) -> str:

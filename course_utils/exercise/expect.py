@@ -97,6 +97,7 @@ def close(
     if not actual.is_floating_point():
         raise Mismatch(f"the dtype of {what} is {name_of(actual.dtype)}, expected one of floating point")
     scale = oracle.abs().max().item() if oracle.numel() else 0.0
+    how.eps = torch.finfo(actual.dtype).eps
     how.atol = factor * torch.finfo(actual.dtype).eps * max(scale, torch.finfo(actual.dtype).tiny)
     compare_elements(actual.detach().double().cpu(), oracle.detach().double().cpu(), what, how)
 

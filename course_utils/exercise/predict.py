@@ -11,20 +11,20 @@ from typing import Any
 import torch
 
 from course_utils import measure
-from course_utils.exercise.compare import show
+from course_utils.exercise.compare import RETURNED, kind_of, own_value, show
 from course_utils.exercise.form import Exercise
 from course_utils.exercise.mismatch import Mismatch, looked
 
 # So many wrong lines are told with their rule; of the others only which they are.
 TOLD = 3
-# What a size may be written as.
-_SEQUENCES = (tuple, list, torch.Size)
 
 
 def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
     """What `predict` returns, which it must know without running any of torch's operators."""
     with measure.operators() as ran:
         predictions = predict()
+        if issubclass(type(predictions), Mapping):
+            predictions = dict(predictions)
     looked()
     if number := len(ran.calls):
         raise Mismatch(
@@ -32,8 +32,8 @@ def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
             "expected: none. A prediction is what you believe before torch tells you",
         )
     if type(predictions) is not dict:
-        told = "None (is a `return` missing?)" if predictions is None else f"a {type(predictions).__name__}"
-        raise Mismatch(f"the result is {told}, expected a dict with a line for each expression")
+        told = kind_of(predictions, RETURNED)
+        raise Mismatch(f"{RETURNED} is {told}, expected a dict with a line for each expression")
     return predictions
 
 
@@ -97,24 +97,33 @@ def _wrong(
     guess = predictions[line]
     if guess is ...:
         return "no prediction yet (it still says `...`)"
-    if words and guess not in words:
+    if words and _plainly(guess) not in words:
         return f"{show(guess)} is none of {', '.join(map(repr, words))}"
     if not parts:
         return _wrong_value(guess, truth)
-    if type(guess) not in _SEQUENCES or len(guess) != len(parts):
+    if type(_plainly(guess)) is not tuple or len(guess) != len(parts):
         return f"your line is {show(guess)}, expected {len(parts)} things in brackets: {', '.join(parts)}"
     said = [(p, _wrong_value(g, t)) for p, g, t in zip(parts, guess, truth, strict=True)]
     return "; ".join(f"{part}: {wrong}" for part, wrong in said if wrong)
 
 
+def _plainly(guess: Any) -> Any:
+    """What was written down, without what its types add: a size or a named tuple is a tuple, NumPy's numbers
+    and words of an enumeration are Python's."""
+    if issubclass(type(guess), (tuple, list)):
+        return tuple(map(_plainly, guess))
+    return own_value(guess)
+
+
 def _wrong_value(guess: Any, truth: Any) -> str:
-    if type(guess) is int and type(truth) in _SEQUENCES and len(truth) == 1:
-        guess = (guess,)  # a size of one dimension may be written as a number
-    if _same(guess, truth):
+    plain = _plainly(guess)
+    if type(plain) is int and isinstance(truth, (tuple, list)) and len(truth) == 1:
+        plain = (plain,)  # a size of one dimension may be written as a number
+    if _same(plain, truth):
         return ""
     if guess is ...:
         return "no prediction yet"
-    if isinstance(truth, bool) and type(guess) is not bool:
+    if isinstance(truth, bool) and type(plain) is not bool:
         return f"{show(guess)} is neither `True` nor `False`"
     if isinstance(truth, torch.dtype) and type(guess) is not torch.dtype:
         shown = f"`{guess.__name__}`, a type" if isinstance(guess, type) else show(guess)
@@ -123,7 +132,7 @@ def _wrong_value(guess: Any, truth: Any) -> str:
 
 
 def _same(guess: Any, truth: Any) -> bool:
-    if type(guess) in _SEQUENCES and isinstance(truth, (tuple, list)):
+    if type(guess) is tuple and isinstance(truth, (tuple, list)):
         return len(guess) == len(truth) and all(map(_same, guess, truth))
     if isinstance(guess, bool) or isinstance(truth, bool):
         return guess is truth

@@ -1,15 +1,20 @@
 """What is known of a wrong value: one true sentence on how it relates to the expected one.
 
-A symptom is a predicate that was evaluated after a comparison failed; it names no cause.
+A symptom is a predicate that was evaluated after a comparison failed; it names no cause. It is said only
+where it holds much more closely than the values differ: small numbers lie within the tolerance of all others.
 """
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 import torch
 from torch import Tensor
+
+# So many times more closely than the values differ must hold what is said of them.
+CLOSER = 100
 
 
 def of_tensor(
@@ -19,39 +24,69 @@ def of_tensor(
     what: str = "the result",
     rtol: float,
     atol: float,
+    eps: float = 0.0,
+    like: Mapping[str, Tensor] = {},
     known: Mapping[str, Tensor] = {},
+    numbers: Mapping[str, float] = {},
     factors: Mapping[str, float] = {},
 ) -> str:
     """How the wrong tensor relates to the expected one, in a sentence; no text where nothing is known.
 
-    `known`: tensors of the example, by their names in code. `factors`: numbers that a factor may come from,
-    by a name that fits in a sentence. Nothing is changed and nothing raised.
+    `eps`: how finely the values are rounded, where that is coarser than their dtypes say. `like`: other
+    values that it may have, by what they are. `known`: tensors of the example, by their names in code;
+    `numbers`: those of its numbers that a factor may come from. `factors`: numbers that it is known to come
+    from where it fits, by a name for a sentence. Nothing is changed and nothing raised.
     """
     try:
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            p = _Pair(actual, expected, what, rtol, atol, known, factors)
+            p = _Pair(actual, expected, what, rtol, atol, eps, known, numbers, factors)
             asked = [_not_the_values] if p.right.all() else SAME_SHAPE if p.alike else OTHER_SHAPE
-            return next(filter(None, (says(p) for says in asked)), "")
+            return _is_like(p, like) or next(filter(None, (says(p) for says in asked)), "")
     except Exception:  # no values to read (empty, meta, nested, fake): the failure is told without a symptom
         return ""
 
 
 def of_number(
-    actual: float, expected: float, *, what: str = "the result", factors: Mapping[str, float] = {}
+    actual: float,
+    expected: float,
+    *,
+    what: str = "the result",
+    numbers: Mapping[str, float] = {},
+    factors: Mapping[str, float] = {},
 ) -> str:
     """How a wrong number relates to the expected one, in a sentence; no text where nothing is known."""
     if not all(type(n) in (int, float) and abs(n) < 1e300 for n in (actual, expected)):
         return ""
     a, e = (torch.tensor(float(n), dtype=torch.float64, device="cpu") for n in (actual, expected))
-    p, by_one = _Pair(a, e, what, 1e-6, 0.0, {}, factors), math.isclose(abs(a - e), 1, rel_tol=1e-9)
+    p = _Pair(a, e, what, 1e-6, 0.0, 0.0, {}, numbers, factors)
+    by_one = math.isclose(abs(a - e), 1, rel_tol=1e-9)
     more = f"{p.The} is 1 {'more' if a > e else 'less'} than what was expected." if by_one else ""
-    return "" if p.same(a, e) else _factor(p) or more
+    return "" if p.right.all() else _factor(p) or more
+
+
+def differing(actual: Tensor, expected: Tensor, *, rtol: float, atol: float, eps: float = 0.0) -> Tensor:
+    """Which elements of two tensors of rounded numbers differ: by more than the tolerance, or where some do,
+    by no less than a hundredth of that. `eps`: see `of_tensor`."""
+    eps = max(eps, *(torch.finfo(t.dtype).eps for t in (actual, expected)))
+    a, e = _values(actual), _values(expected)
+    beyond = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    return beyond | ~_each_near(a, e, _slack(a, e, beyond, eps))
+
+
+def _slack(a: Tensor, e: Tensor, beyond: Tensor, eps: float) -> float:
+    """How closely something must hold that is said of two tensors, of which some elements differ: `CLOSER`
+    times more closely than they do. Where rounding alone is more than that: ten times."""
+    top = _size(e).max().item()
+    off = (a - e).abs()[beyond] if a.shape == e.shape else e.new_empty(0).real
+    off = off[off.isfinite()]
+    gap = off.max().item() if len(off) else top
+    return max(gap / CLOSER, min(gap / 10, 2 * eps * top))
 
 
 class _Pair:
     """What the predicates are asked about. `a` and `e` are the values of both in double precision."""
 
-    def __init__(self, actual, expected, what, rtol, atol, known, factors):
+    def __init__(self, actual, expected, what, rtol, atol, eps, known, numbers, factors):
         self.actual, self.expected, self.what = actual, expected, what
         self.The = what[:1].upper() + what[1:]
         self.Every = f"Every element of {what}" if actual.dim() else self.The
@@ -60,24 +95,49 @@ class _Pair:
         self.a_varies, self.e_varies = (bool((t != t.flatten()[0]).any()) for t in (self.a, self.e))
         self.alike = self.a.shape == self.e.shape
         self.strict = {"rtol": rtol, "atol": atol, "equal_nan": True}
-        self.right = torch.isclose(self.a, self.e, **self.strict) if self.alike else torch.tensor(False)
+        eps = [torch.finfo(t.dtype).eps for t in (actual, expected) if t.is_floating_point()] + [eps]
+        self.eps = max(eps)
+        beyond = ~torch.isclose(self.a, self.e, **self.strict) if self.alike else torch.tensor(True)
+        self.slack = _slack(self.a, self.e, beyond, self.eps)
+        self.right = ~beyond & _each_near(self.a, self.e, self.slack) if self.alike else ~beyond
         # What was computed in another way differs by more than what was moved.
-        eps = [torch.finfo(t.dtype).eps for t in (actual, expected) if t.is_floating_point()]
-        self.rtol, self.atol = max(rtol, 1e-12, *(2 * x for x in eps)), atol
+        self.rtol, self.atol = max(rtol, 1e-12, 2 * self.eps), atol
         tensors = [(name.strip("`"), t) for name, t in known.items() if issubclass(type(t), Tensor)]
         self.known = [(name, t) for name, t in tensors if t.shape == actual.shape and not t.is_meta]
+        self.all_known = [t for _, t in tensors]
+        # A small number is soon the size of something, and one that several things have is no name for any.
         sizes = [(n, f"`{name}.shape[{d}]`") for name, t in tensors for d, n in enumerate(t.shape)]
-        numels = [(t.numel(), f"`{name}.numel()`") for name, t in tensors]
-        named = [*((n, label) for label, n in factors.items()), *sizes, *numels]
-        self.named = [(n, label) for n, label in named if 1 < n < math.inf]
+        numels = [(t.numel(), f"`{name}.numel()`") for name, t in tensors if t.dim() > 1]
+        found = [*sizes, *numels, *((n, label) for label, n in numbers.items())]
+        often = Counter(n for n, _ in found)
+        self.found = [(n, label) for n, label in found if n >= 5 and often[n] == 1]
+        self.factors = [(n, label) for label, n in factors.items() if 1 < n < math.inf]
         # How large the finite expected elements are; the largest of them, and what came there.
-        self.size = torch.where(self.e.isfinite(), self.e.abs(), 0.0)
+        self.size = _size(self.e)
         self.top, at = self.size.max().item(), self.size.argmax()
         self.came, self.wanted = (t.flatten()[at].item() if self.alike else 0.0 for t in (self.a, self.e))
 
     def same(self, a: Tensor, b: Tensor) -> bool:
-        """Equal by the tolerance of the comparison that failed."""
-        return (a.shape, a.dtype) == (b.shape, b.dtype) and bool(torch.isclose(a, b, **self.strict).all())
+        """Equal by the tolerance of the comparison that failed, and much more closely than that failed."""
+        if (a.shape, a.dtype) != (b.shape, b.dtype) or not torch.isclose(a, b, **self.strict).all():
+            return False
+        return _near(a, b, self.slack)
+
+    def are_places(self) -> bool:
+        """Whether a tensor of the example is an arithmetic progression, and both hold numbers of it. These
+        tell which places were read: a factor or an offset between them is one between places."""
+        plain = [t for t in self.all_known if type(t) in (Tensor, torch.nn.Parameter)]
+        rows = [row for t in plain if t.layout is torch.strided and not t.is_meta for row in _rows(t)]
+        return any(_are_on(row, self.a) and _are_on(row, self.e) for row in rows)
+
+
+def _is_like(p: _Pair, like: Mapping[str, Tensor]) -> str:
+    others = [(name, t) for name, t in like.items() if issubclass(type(t), Tensor) and not t.is_meta]
+    for name, t in (x for x in others if x[1].shape == p.actual.shape):
+        other, rtol = _values(t).to(p.a.dtype), max(p.strict["rtol"], 1e-5)
+        if torch.allclose(p.a, other, rtol, p.strict["atol"]) and _near(p.a, other, p.slack):
+            return f"{p.The} is {name}."
+    return ""
 
 
 def _not_the_values(p: _Pair) -> str:
@@ -121,18 +181,22 @@ def _constant(p: _Pair) -> str:
 
 def _factor(p: _Pair) -> str:
     # Elements within the tolerance of zero are any multiple of each other.
-    if p.top <= 20 * p.atol or not p.came:
+    if p.top <= 100 * p.atol or not p.came:
         return ""
     c, off = (p.came / p.wanted).real, p.rtol + p.atol / p.top
-    all_near = math.isfinite(c) and _near(p.a, c * p.e, abs(c) * (p.atol + p.rtol * p.e.abs()))
-    if not all_near or math.isclose(c, 1, rel_tol=off) or _brief(c) == "1":
+    if not math.isfinite(c) or math.isclose(c, 1, rel_tol=off) or _brief(c) == "1":
+        return ""
+    within = torch.minimum(p.atol + p.rtol * p.e.abs(), torch.clamp(p.size / CLOSER, min=4 * p.eps * p.top))
+    if not _near(p.a, c * p.e, abs(c) * within):
         return ""
     if math.isclose(c, -1, rel_tol=off):
         return f"{p.The} is the negative of what was expected."
-    # One number is always a multiple of another: there it takes a factor that is known.
-    apart = (p.e - p.wanted)[p.size > 10 * p.atol].abs() > 10 * (p.atol + p.rtol * p.top)
-    plain = bool(apart.any()) or any(math.isclose(c, n, rel_tol=off) for n in (2, 0.5))
-    said = _by_name(c, off, p.named) or (f"{_brief(c)} times what was expected" if plain else "")
+    said = _by_name(c, off, p.factors)
+    if not said and not p.are_places():
+        # One number is always a multiple of another: there it takes a factor that is known.
+        apart = (p.e - p.wanted)[p.size > 10 * p.atol].abs() > 10 * (p.atol + p.rtol * p.top)
+        plain = bool(apart.any()) or any(math.isclose(c, n, rel_tol=off) for n in (2, 0.5))
+        said = _by_name(c, off, p.found) or (f"{_brief(c)} times what was expected" if plain else "")
     return f"{p.Every} is {said}." if said else ""
 
 
@@ -152,7 +216,8 @@ def _offset(p: _Pair) -> str:
     c = p.came - p.wanted
     apart = torch.where(p.e.isfinite(), (p.e - p.wanted).abs(), 0.0).max()
     slack = p.atol + p.rtol * (p.top + abs(c))
-    if c.imag or not 10 * slack < min(abs(c), apart) or not _near(p.a, p.e + c, slack):
+    slack = min(slack, max(abs(c) / CLOSER, 2 * p.eps * (p.top + abs(c))))
+    if c.imag or not 10 * slack < min(abs(c), apart) or not _near(p.a, p.e + c, slack) or p.are_places():
         return ""
     return f"{p.Every} is {_brief(abs(c))} {'more' if c.real > 0 else 'less'} than what was expected."
 
@@ -227,7 +292,7 @@ def _reduced(p: _Pair) -> str:
             for name in ("sum", "mean"):
                 t, slack = (getattr(x, name)(dims).squeeze() for x in (long, p.atol + p.rtol * long.abs()))
                 telling = t.shape == short.squeeze().shape and t.abs().max() > 10 * slack.max()
-                if telling and _near(short.squeeze(), t, slack):
+                if telling and _near(short.squeeze(), t, slack.clamp(max=t.abs().max() / CLOSER)):
                     return told.format(name, over)
     return ""
 
@@ -245,8 +310,37 @@ def _values(t: Tensor) -> Tensor:
     return values
 
 
+def _size(e: Tensor) -> Tensor:
+    return torch.where(e.isfinite(), e.abs(), 0.0)
+
+
+def _rows(t: Tensor) -> Iterator[Tensor]:
+    """The elements in the order of reading, and all that is in the storage behind them."""
+    t = t.detach()
+    if there := t.untyped_storage().nbytes() // t.element_size():
+        yield t.flatten()
+        yield t.as_strided((there,), (1,), 0)
+
+
+def _are_on(row: Tensor, t: Tensor) -> bool:
+    """Whether the row is an arithmetic progression, and all finite elements of the tensor would be in it if
+    it went on."""
+    if row.dtype is torch.bool or row.is_complex() or t.is_complex() or not 4 <= len(row) <= 2**20:
+        return False
+    row = _values(row)
+    steps = row.diff()
+    if not steps[0] or not _near(steps, steps[0].expand_as(steps), abs(steps[0]) / 1000):
+        return False
+    place = (t[t.isfinite()] - row[0]) / steps[0]
+    return _near(place, place.round(), 1e-3)
+
+
 def _near(a: Tensor, b: Tensor, slack: Tensor | float) -> bool:
-    return bool((((a - b).abs() <= slack) & b.isfinite() | (a == b) | (a.isnan() & b.isnan())).all())
+    return bool(_each_near(a, b, slack).all())
+
+
+def _each_near(a: Tensor, b: Tensor, slack: Tensor | float) -> Tensor:
+    return ((a - b).abs() <= slack) & b.isfinite() | (a == b) | (a.isnan() & b.isnan())
 
 
 def _brief(x: float | complex) -> str:

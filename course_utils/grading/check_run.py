@@ -23,7 +23,16 @@ from typing import Any
 import torch
 
 from course_utils.exercise import Check, expect
-from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
+from course_utils.exercise.states import (
+    COULD_NOT_CHECK,
+    DIED,
+    FAILED,
+    PASSED,
+    RAISED,
+    STATES,
+    TIMED_OUT,
+    WRONG,
+)
 from course_utils.grading.clean_room import Room, clean_room
 from course_utils.processes import memory_limit, stacks
 
@@ -114,7 +123,9 @@ def run(
     `clean_room`."""
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
-    with clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
+    inside = contextlib.ExitStack()
+    with inside, clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
+        lost = inside.enter_context(_lost_in_threads())
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if hasattr(answer, "make"):
@@ -139,6 +150,11 @@ def run(
             outcome.state, outcome.error = RAISED, error
             outcome.message = describe_error(error, check, expect.example())
     outcome.seconds = time.perf_counter() - started
+    if outcome.state in FAILED and lost:
+        # What the check itself raised stays what its message ends in.
+        at = max(0, len(outcome.message) - 2) if outcome.state == RAISED else len(outcome.message)
+        told = min(" ".join(describe_error(error, check)[:2]) for error in lost)
+        outcome.message.insert(at, f"raised in another thread: {told}")
     if room.disturbed:
         outcome.state, outcome.message = WRONG, [_put_back(sorted(set(room.disturbed)))]
         outcome.symptom, outcome.disturbed = "", True
@@ -162,6 +178,23 @@ def _by_the_answer(error: BaseException, check: Check) -> bool:
     if files[-1] != ours and assertions.parent not in Path(files[-1]).parents:
         return True
     return assertions in Path(files[last + 1]).parents
+
+
+@contextlib.contextmanager
+def _lost_in_threads() -> Iterator[list[BaseException]]:
+    """What threads raise inside. Nobody catches it: Python would print it above the report."""
+    lost: list[BaseException] = []
+    before = threading.excepthook
+
+    def keep(raised: threading.ExceptHookArgs) -> None:
+        if raised.exc_value is not None and raised.exc_type is not SystemExit:
+            lost.append(raised.exc_value)
+
+    threading.excepthook = keep
+    try:
+        yield lost
+    finally:
+        threading.excepthook = before
 
 
 def _put_back(disturbed: list[str]) -> str:

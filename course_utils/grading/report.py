@@ -4,6 +4,7 @@ What is shown is the same on every run, so that notebooks with reports in them c
 cell: no times, no addresses. A colour is never the only sign; every state has a symbol and a word.
 """
 
+import itertools
 import re
 import textwrap
 from dataclasses import dataclass, field
@@ -186,7 +187,7 @@ def _line(outcome: Outcome) -> str:
 def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
     """Each outcome with what is said of it: in full of the first failure; of the others the example and the
     first difference, or the lines of a prediction. An error at the same line of the reader's is told once."""
-    found, told, failed = [], set(), False
+    found, told, failed, shown = [], set(), False, []
     for outcome in report.outcomes:
         message, error = outcome.message, tuple(outcome.message[-2:])
         if outcome.state == RAISED and error[-1:] and error[-1].startswith("at your line"):
@@ -196,8 +197,34 @@ def _messages(report: Report) -> list[tuple[Outcome, list[str]]]:
         elif failed and outcome.state == WRONG:
             message = message[: 2 if message and message[0].startswith("for") else TOLD + 1]
         failed = failed or outcome.state in FAILED
+        if message and message[0].startswith("for\n"):
+            example = message[0].splitlines()[1:]
+            message = [_beside(example, shown), *message[1:]]
+            shown = example if message[0].startswith("for\n") else shown
         found.append((outcome, message))
     return found
+
+
+# From so many lines on what two examples begin with is shown once.
+_LONG = 4
+_SAME = "for the same example"
+
+
+def _beside(example: list[str], shown: list[str]) -> str:
+    """The lines of an example, below another that is shown in full: without those that both begin with."""
+    pairs = zip(example, shown, strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    while same < len(example) and not re.match(r"(?!else|elif|except|finally)\w", example[same]):
+        same -= 1  # not in the middle of a statement
+    if same < _LONG:
+        return "\n".join(["for", *example])
+    rest, other = example[same:], len(shown) - same
+    # An example ends in the call that it is about: that may be another one here.
+    whole = other == 0 or (other == 1 and rest)
+    told = _SAME if whole else f"for the first {same} lines of the same example"
+    if len(rest) == 1:
+        return f"{told}, with `{rest[0]}`"
+    return "\n".join([f"{told}, then", *rest]) if rest else told
 
 
 def _outcome(outcome: Outcome, message: list[str]) -> str:

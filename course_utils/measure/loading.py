@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from course_utils.words import with_article
+
 FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
 Interval = tuple[float, float]  # seconds, from the start of the recording
 
@@ -85,7 +87,9 @@ def loading(
     `DataLoader`, and `ValueError` where there is no batch.
     """
     if not isinstance(loader, DataLoader):
-        raise TypeError(f"measure.loading: wanted a DataLoader; given was a {type(loader).__name__}")
+        raise TypeError(
+            f"measure.loading: wanted a DataLoader; given was {with_article(type(loader).__name__)}"
+        )
     watched = copy.copy(loader)
     begun = functools.partial(_worker_begins, loader.worker_init_fn)
     vars(watched).update(_iterator=None, worker_init_fn=begun)

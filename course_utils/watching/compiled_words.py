@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from course_utils.words import with_article
+
 DTYPES = {
     "Float": "float32",
     "Double": "float64",
@@ -128,9 +130,8 @@ def _of_guard(kind: str, code: str) -> list[str]:
     if found := _OPEN.match(code):
         return [f"{found[2]} {found[3]} of {quoted(found[1])} is any number from 2 on"]
     if found := re.match(r"___check_type_id\((.+?), \d+\)(?:, type=<class '([\w.]+)'>)?", code):
-        kind_of = (found[2] or "").rpartition(".")[2] or "of the same type"
-        article = "" if not found[2] else "an " if kind_of[0].lower() in "aeiou" else "a "
-        return [f"{quoted(found[1])} is {article}{kind_of}"]
+        kind_of = (found[2] or "").rpartition(".")[2]
+        return [f"{quoted(found[1])} is {with_article(kind_of) if kind_of else 'of the same type'}"]
     if found := re.match(r"len\((.+?)\) == (\d+)$", code):
         return [f"{quoted(found[1])} has {found[2]} element{'s' * (found[2] != '1')}"]
     if found := re.match(r"not math.isnan\((.+)\)$", code):
@@ -156,13 +157,12 @@ def _of_tensor(found: re.Match[str]) -> str:
     shape = f"({shape},)" if len(size) == 1 else f"({shape})"
     where = "the CPU" if found["device"] == "None" or "CPU" in found["keys"] else f"device {found['device']}"
     gradient = "with" if found["grad"] in ("True", "1") else "without"
-    article = "an" if found["dtype"].startswith("int") else "a"
-    words = f"{quoted(found['name'])} is {article} {found['dtype']} {kind} of shape {shape} on {where}"
-    words += f", {gradient} gradient"
+    said = f"{quoted(found['name'])} is {with_article(found['dtype'])} {kind} of shape {shape} on {where}"
+    said += f", {gradient} gradient"
     stride = [part.strip() for part in found["stride"].split(",") if part.strip()]
     if not _contiguous(size, stride):
-        words += f", with strides ({', '.join('any' if part == 'None' else part for part in stride)})"
-    return words
+        said += f", with strides ({', '.join('any' if part == 'None' else part for part in stride)})"
+    return said
 
 
 def _contiguous(size: Sequence[str], stride: Sequence[str]) -> bool:
