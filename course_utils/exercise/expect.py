@@ -64,8 +64,10 @@ def equal(
 ) -> None:
     """`actual` is what is expected: same structure, types, shapes, dtypes, devices and values.
 
-    Tensors of floating point agree within the tolerance that `torch.testing` derives from their dtype
-    (or `rtol` and `atol`); integers, booleans and strings agree exactly. A list is accepted for a tuple.
+    Tensors of floating point agree within the tolerance that `torch.testing` derives from their dtype, which
+    gets smaller where all that is expected is below 1 (or within `rtol` and `atol`); integers, booleans and
+    strings agree exactly. A list is accepted for a tuple, a scalar of NumPy's for a number, any mapping for a
+    dict.
 
     Only for the message where it differs: `like`, other values that it may have, by what they are
     (`{"what this rank alone computed": own}`); `factors`, numbers by which it may be off, by name
