@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.draw.words import Words
+from course_utils.measure.modes import Noting
 
 HEIGHT, BETWEEN, TOP, MARGIN = 25.0, 11.0, 30.0, 8.0
 
@@ -74,15 +74,12 @@ def eager(model: nn.Module, example: Tensor) -> list[Operator]:
     """The input, and every operator that a call runs: no views, and none with an empty result."""
     found = [Operator("input", _shape(example.shape))]
 
-    class Record(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            out = func(*args, **(kwargs or {}))
-            first = out[0] if isinstance(out, (tuple, list)) else out
-            if isinstance(first, Tensor) and first.numel() and not func.is_view:
-                found.append(Operator(_name(func), _shape(first.shape)))
-            return out
+    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        if isinstance(first, Tensor) and first.numel() and not func.is_view:
+            found.append(Operator(_name(func), _shape(first.shape)))
 
-    with torch.no_grad(), Record():
+    with torch.no_grad(), Noting(note):
         model(example)
     return found
 

@@ -9,6 +9,7 @@ more then.
 
 import contextlib
 import gc
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from course_utils.measure.modes import Watch, caller, in_backward, packet, readers_line
+from course_utils.measure.compiler import unseen_by_compiler
+from course_utils.measure.frames import caller, frames, readers_line
+from course_utils.measure.modes import Watch, in_backward, packet
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.processes.stacks import is_readers
 
@@ -183,8 +186,9 @@ class _Ledger(Watch):
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            stack.callback(register_optimizer_step_pre_hook(self._step_begins).remove)
-            stack.callback(register_optimizer_step_post_hook(self._step_ended).remove)
+            begins, ended = map(unseen_by_compiler, (self._step_begins, self._step_ended))
+            stack.callback(register_optimizer_step_pre_hook(begins).remove)
+            stack.callback(register_optimizer_step_post_hook(ended).remove)
             stack.callback(self._leaves.clear)
             with self:
                 yield
@@ -346,9 +350,5 @@ def _called_by_engine() -> bool:
 
 def _is_first_gradient() -> bool:
     """Whether this makes the 1 that a backward starts with: made just before it, but not by the forward."""
-    frame = caller()
-    while frame is not None and frame.f_globals.get("__name__") == "torch.autograd":
-        if frame.f_code.co_name == "_make_grads":
-            return True
-        frame = frame.f_back
-    return False
+    own = itertools.takewhile(lambda frame: frame.f_globals.get("__name__") == "torch.autograd", frames())
+    return any(frame.f_code.co_name == "_make_grads" for frame in own)

@@ -1,37 +1,52 @@
 """What all instruments that watch operators have in common."""
 
-import linecache
-import sys
-from collections.abc import Callable
-from types import FrameType
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch._ops import HigherOrderOperator
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _pop_mode,
+    _push_mode,
+    is_traceable_wrapper_subclass_type,
+)
+from torch.utils._pytree import tree_map
 
+from course_utils.measure.compiler import skip_code, unseen_by_compiler
 from course_utils.measure.storage import tensors_in
-from course_utils.processes.stacks import is_readers
 
-# The compiler's files are there because `disable` wraps the instruments.
-_OWN = ("course_utils.measure", "torch._dynamo.", "torch._compile")
 _composite: dict[tuple[Any, str], bool] = {}
 
 
 class Watch(TorchDispatchMode):
-    """Sees every operator on plain tensors, forward and backward. Subclasses say what is noted in `saw`."""
+    """Sees every operator on plain tensors, forward and backward. Subclasses say what is noted in `saw`, and
+    what else holds meanwhile in `held`. Entered again while it is entered, it still sees each once."""
 
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entered = 0
+        self._holding = contextlib.ExitStack()
+
+    @unseen_by_compiler
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        _hide_from_compiler()
         kwargs = kwargs or {}
         if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
             return NotImplemented  # it unwraps itself first, and what it calls then comes by here
         # The reader's own function modes must not see what is done here.
         with torch._C.DisableTorchFunction():
-            if _is_composite(func, args):
+            if isinstance(func, HigherOrderOperator):
+                args, kwargs = tree_map(self._seen_inside, (args, kwargs))
+                return func(*args, **kwargs)
+            if self.divides(func, args):
                 # In inference mode operators such as `linear` come undivided; everywhere else as their parts.
-                with self:
+                with _under(self):
                     return func.decompose(*args, **kwargs)
             return self.saw(func, args, kwargs, lambda: func(*args, **kwargs))
 
@@ -39,9 +54,40 @@ class Watch(TorchDispatchMode):
         """Called instead of the operator: calls `run()` once and returns what it returns."""
         raise NotImplementedError
 
+    def divides(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether the operators that this one is made of are seen in its place."""
+        return _is_composite(func, args)
+
+    def _seen_inside(self, given: Any) -> Any:
+        """What a control-flow operator (`torch.cond`) is given to call runs where this watch sees it."""
+        if not callable(given) or isinstance(given, type):
+            return given
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with _under(self):
+                return given(*args, **kwargs)
+
+        return call
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Entered and left with the watch: what a subclass replaces, and puts back."""
+        yield
+
     def __enter__(self) -> Self:
-        _hide_from_compiler()
-        return super().__enter__()
+        if not self._entered:
+            super().__enter__()
+            self._holding.enter_context(self.held())
+        self._entered += 1
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered -= 1
+        if not self._entered:
+            try:
+                self._holding.close()
+            finally:
+                super().__exit__(*error)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -57,7 +103,7 @@ class Watch(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # If true, the first operator that is seen imports the compiler, which takes more than a second.
-        # `_hide_from_compiler` does what it is for, where the compiler has been imported.
+        # `unseen_by_compiler` does what it is for.
         return False
 
 
@@ -74,36 +120,58 @@ class Noting(Watch):
         return out
 
 
-def _hide_from_compiler() -> None:
-    """Keeps the compiler from compiling the instruments, once there is a compiler."""
-    if (compiler := sys.modules.get("torch._dynamo")) is None or "disable" not in vars(compiler):
-        return
-    if Watch.__torch_dispatch__ is _seen_dispatch:
-        Watch.__torch_dispatch__ = compiler.disable(_seen_dispatch)
+@contextlib.contextmanager
+def _under(watch: Watch) -> Iterator[None]:
+    """Operators that are called inside come to this watch, which was taken away while it handles another.
+
+    Not `with watch`: that is how its user enters it, and what is opened and closed then stays as it is.
+    """
+    _push_mode(watch)
+    try:
+        yield
+    finally:
+        _pop_mode()
 
 
-_seen_dispatch = Watch.__torch_dispatch__
+class CallWatch(TorchFunctionMode):
+    """Sees every function of torch's that is called from Python. Subclasses say what is noted in `called`.
+    Entered again while it is entered, it still sees each once. What is compiled is not seen, and is compiled
+    as without it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entered = 0
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        """Called instead of the function: calls `run()` once and returns what it returns."""
+        raise NotImplementedError
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if torch.compiler.is_compiling():
+            return func(*args, **(kwargs or {}))
+        return self._called(func, args, kwargs or {})
+
+    @unseen_by_compiler
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.called(func, args, kwargs, lambda: func(*args, **kwargs))
+
+    skip_code(__torch_function__.__code__)
+
+    def __enter__(self) -> Self:
+        self._entered += 1
+        return super().__enter__() if self._entered == 1 else self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered -= 1
+        if not self._entered:
+            super().__exit__(*error)
 
 
 def in_backward() -> bool:
     """Whether autograd's engine is running what runs now."""
     return torch._C._current_graph_task_id() != -1
-
-
-def caller() -> FrameType | None:
-    """The innermost frame outside the instruments; None in a thread of autograd's own."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OWN):
-        frame = frame.f_back
-    return frame
-
-
-def readers_line() -> str:
-    """The text of the reader's innermost line; "" where there is none."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and not is_readers(frame.f_code.co_filename):
-        frame = frame.f_back
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() if frame else ""
 
 
 def packet(func: Any) -> str:
@@ -121,15 +189,15 @@ def _is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     if known is None:
         known = (
             isinstance(func, torch._ops.OpOverload)
-            and func.namespace == "aten"
-            and _has_kernel(func, "CompositeImplicitAutograd")
-            and not _has_kernel(func, "Meta" if device == "meta" else device.upper())
+            and has_kernel(func, "CompositeImplicitAutograd")
+            and not has_kernel(func, "Meta" if device == "meta" else device.upper())
         )
         _composite[func, device] = known
     return known
 
 
-def _has_kernel(func: torch._ops.OpOverload, dispatch_key: str) -> bool:
+def has_kernel(func: torch._ops.OpOverload, dispatch_key: str) -> bool:
+    """Whether an operator has a kernel of its own for this key of the dispatcher."""
     try:
         return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), dispatch_key)
     except RuntimeError:  # a device that has no key of its own

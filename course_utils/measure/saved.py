@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
+from course_utils.measure.compiler import unseen_by_compiler
 from course_utils.measure.storage import key, storages, tensors_in
 
 UNKNOWN = "?"
@@ -71,6 +72,7 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
     """
     held: list[weakref.ref[_Held]] = []
 
+    @unseen_by_compiler
     def pack(t: Tensor) -> _Held:
         with torch._C.DisableTorchFunction():
             # Without its graph: a saved output would hold the node that holds it, for ever. Not by `detach`,
@@ -81,7 +83,7 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
         held.append(weakref.ref(token))
         return token
 
-    with saved_tensors_hooks(pack, lambda token: token.tensor):
+    with saved_tensors_hooks(pack, unseen_by_compiler(lambda token: token.tensor)):
         result = fn(*args, **kwargs)
     with torch._C.DisableTorchFunction():
         nodes = list(nodes_behind(result))

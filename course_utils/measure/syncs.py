@@ -2,20 +2,18 @@
 
 import contextlib
 import linecache
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from course_utils.measure.modes import Watch, packet
+from course_utils.measure.frames import frames
+from course_utils.measure.modes import CallWatch, Watch, packet
 from course_utils.measure.storage import tensors_in
 from course_utils.processes.stacks import is_readers
 
@@ -155,15 +153,13 @@ class _Below(Watch):
             self.note("cpu", source)
 
 
-class _Above(TorchFunctionMode):
+class _Above(CallWatch):
     def __init__(self, below: _Below) -> None:
         super().__init__()
         self.below = below
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        below, kwargs = self.below, kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        below = self.below
         before = below.caller, below.plain_value, below.counted_above
         kind = _METHODS.get(func)
         if func is F.one_hot:
@@ -178,7 +174,7 @@ class _Above(TorchFunctionMode):
                     below.note(kind, args[:1])
             below.counted_above += 1
         try:
-            return func(*args, **kwargs)
+            return run()
         finally:
             below.caller, below.plain_value, below.counted_above = before
 
@@ -189,9 +185,8 @@ def _is_host_number(value: Tensor, device: str) -> bool:
 
 def _place() -> tuple[str, int, str] | None:
     """The reader's innermost line: file, number, text. None where torch reads what the host has anyway."""
-    frame: FrameType | None = sys._getframe()
     place, passed_optimizer = None, False
-    while frame is not None:
+    for frame in frames():
         file = frame.f_code.co_filename
         if file.startswith(_LOADERS):
             return None
@@ -201,5 +196,4 @@ def _place() -> tuple[str, int, str] | None:
             if passed_optimizer:
                 return None
             place = file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip()
-        frame = frame.f_back
     return place or ("", 0, "")

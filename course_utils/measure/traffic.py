@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -113,17 +113,12 @@ class CollectiveWatch(Watch):
     def __init__(self) -> None:
         super().__init__()
         self._works: list[Any] = []  # by number; what is kept here is not made anew under the same address
-        self._entered = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        for kind in (torch._C._distributed_c10d.Work, torch._C.Future):  # the base of `torch.futures.Future`
-            self._entered.enter_context(self._watch_waits(kind))
-        return self
-
-    def __exit__(self, *error: Any) -> Any:
-        self._entered.close()
-        return super().__exit__(*error)
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        # The second is the base of `torch.futures.Future`.
+        with self._watch_waits(torch._C._distributed_c10d.Work), self._watch_waits(torch._C.Future):
+            yield
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         call = _call_of(func, args)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from course_utils.measure.compiler import as_written, uncompiled
 from course_utils.measure.saved import nodes_behind
 from course_utils.measure.storage import tensors_in
 
@@ -107,7 +108,8 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     Layers have the names that they have in the outermost module: the model that was called. Where a run calls
     several models one after another, the layers of all but the first have the class of their model in front.
     Nothing of the recorder is left when it returns or raises. It sees modules that are called (not their
-    `forward` alone), and optimizers of `torch.optim`.
+    `forward` alone), and optimizers of `torch.optim`. What `torch.compile` has compiled runs as it was written:
+    a compiler leaves no layers to be seen.
     """
     if not callable(train):
         raise TypeError(f"record_run wants a function that trains, and its arguments, not {train!r}")
@@ -143,6 +145,7 @@ class _Recorder:
                 plain = getattr(torch.autograd, name)
                 setattr(torch.autograd, name, self.noting(plain, adds=name == "backward"))
                 stack.callback(setattr, torch.autograd, name, plain)
+            stack.enter_context(uncompiled())
             yield
 
     def noting(self, plain: Callable[..., Any], adds: bool) -> Callable[..., Any]:
@@ -155,6 +158,7 @@ class _Recorder:
 
     def entered(self, module: nn.Module, args: Any) -> None:
         call: Forward | Layer | None = None
+        module = as_written(module)
         if not self.open_calls:
             steps = len(self.run.steps)
             call = Forward(module, module.training, steps, _copy(args))

@@ -30,6 +30,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from course_utils.measure.compiler import silence_about_hooks, unseen_by_compiler
 from course_utils.measure.modes import in_backward
 from course_utils.measure.traffic import Call, CollectiveWatch
 
@@ -113,13 +114,17 @@ class LaneWatch(CollectiveWatch):
     # --- what is asked of torch's own hooks -------------------------------------------------------------
 
     def hook(self) -> None:
-        """Looks at every module, parameter and optimizer of this process from now on."""
+        """Looks at every module, parameter and optimizer of this process from now on; inside of what is
+        compiled there are none."""
+        silence_about_hooks()
         modules.register_module_forward_pre_hook(self._enters)
         modules.register_module_forward_hook(self._leaves, always_call=True)
-        register_optimizer_step_pre_hook(lambda *_: self._steps(True))
-        register_optimizer_step_post_hook(lambda *_: self._steps(False))
+        register_optimizer_step_pre_hook(unseen_by_compiler(lambda *_: self._steps(True)))
+        register_optimizer_step_post_hook(unseen_by_compiler(lambda *_: self._steps(False)))
 
     def _enters(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if self.modules == 0:
             self.phase = "forward"
             for name, parameter in module.named_parameters():
@@ -127,6 +132,8 @@ class LaneWatch(CollectiveWatch):
         self.modules += 1
 
     def _leaves(self, module: nn.Module, args: Any, out: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         self.modules -= 1
         if self.modules == 0:
             self.phase = "other"
@@ -135,8 +142,8 @@ class LaneWatch(CollectiveWatch):
         self.stepping = now
 
     def _listen(self, name: str, parameter: nn.Parameter) -> None:
-        if not parameter.requires_grad or parameter in self.known:
-            return
+        if not parameter.requires_grad or parameter in self.known or torch.is_inference_mode_enabled():
+            return  # in inference mode no node is made, and no gradient comes
         # A hook before the gradient is accumulated comes before all that others do after it.
         node = get_gradient_edge(parameter).node
         self.known[parameter] = node  # or it would be made anew for the next graph, without this hook

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from course_utils.exercise import expect
+from course_utils.measure.modes import Watch
 
 _ARITHMETIC = ("add", "sub", "mul", "div", "round", "nextafter", "ldexp")
 
 
-class Floats(TorchDispatchMode):
+class Floats(Watch):
     """`found`: the operators that convert floating-point numbers to another dtype, or calculate with them.
     Reading bits as another dtype, with `view`, is neither."""
 
@@ -22,8 +22,8 @@ class Floats(TorchDispatchMode):
         super().__init__()
         self.found: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **kwargs or {})
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        out = run()
         tensors = [t for t in tree_leaves((args, out)) if isinstance(t, Tensor)]
         dtypes = {t.dtype for t in tensors if t.is_floating_point()}
         name = func.overloadpacket.__name__

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -46,18 +46,16 @@ class Files(CollectiveWatch):
         self._store = dist.PrefixStore(f"files {next(_numbers)}", plain)
         self._folder = contextlib.chdir(common_folder() if folder is None else folder)
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self._folder.__enter__()
-        self._save, self._load = torch.save, torch.load
-        torch.save, torch.load = self._saving, self._loading
-        return self
-
-    def __exit__(self, *error: Any) -> Any:
-        torch.save, torch.load = self._save, self._load
-        self._tell("left")
-        self._folder.__exit__(*error)
-        return super().__exit__(*error)
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with super().held(), self._folder:
+            self._save, self._load = torch.save, torch.load
+            torch.save, torch.load = self._saving, self._loading
+            try:
+                yield
+            finally:
+                torch.save, torch.load = self._save, self._load
+                self._tell("left")
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         self._waits += 1

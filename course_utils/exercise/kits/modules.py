@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from course_utils.exercise import Rows, expect
+from course_utils.measure.modes import CallWatch
 
 # What a line of a program may do; then, by the kind of change that a program is about, what it does besides.
 BUILD = ("parameter", "parameter", "buffer", "temporary", "module", "plain")
@@ -70,16 +70,16 @@ def in_place(tensors: Callable[[], Mapping[str, Tensor]]) -> Iterator[None]:
         expect.true(tensor.is_leaf, f"`{name}` has a `grad_fn` now", "expected: values, and no graph")
 
 
-class Called(TorchFunctionMode):
+class Called(CallWatch):
     """Notes the names of torch's functions that are called inside, also of those that are no operators."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         self.names.append(getattr(func, "__name__", ""))
-        return func(*args, **(kwargs or {}))
+        return run()
 
 
 class Tree:
