@@ -129,6 +129,21 @@ def test_messages_are_recorded_with_their_other_end():
         assert "waiting" in [span.kind for span in lane.spans]
 
 
+def evaluates(rank, world_size):
+    model = net()
+    with torch.inference_mode():
+        dist.all_reduce(model(torch.ones(3, 64)))
+    model(torch.ones(3, 64)).sum().backward()
+
+
+def test_a_forward_in_inference_mode_is_recorded_and_gradients_that_come_later():
+    for lane in run_ranks(evaluates, 2, deadline=LONG, record=True).lanes:
+        assert lane.told == "has returned"
+        assert "forward" in [span.kind for span in lane.spans]
+        assert [flight.name for flight in lane.flights] == ["all_reduce"]
+        assert len(lane.gradients) == 4
+
+
 def waits_for_a_slow_one(rank, world_size, folder):
     """Rank 1 computes until rank 0 waits, and has written that down."""
     x = torch.ones(200, 200)

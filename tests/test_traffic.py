@@ -90,6 +90,23 @@ def test_launches_and_waits_are_told_apart_and_in_order():
         assert (calls, as_before) == (4, True)
 
 
+def in_inference_mode(rank, world_size):
+    """An operator that comes undivided before a call, and between it and its wait."""
+    x, weight = torch.ones(2), torch.ones(3, 2)
+    with torch.inference_mode(), measure.traffic() as t:
+        torch.nn.functional.linear(x, weight)
+        work = dist.all_reduce(x, async_op=True)
+        torch.nn.functional.linear(weight, weight)
+        work.wait()
+        dist.all_reduce(x)
+    return t.order
+
+
+def test_waits_are_seen_in_inference_mode():
+    expected = ["all_reduce 0", "wait 0", "all_reduce 1", "wait 1"]
+    assert run_ranks(in_inference_mode, 2, deadline=LONG) == [expected] * 2
+
+
 class Two(torch.nn.Module):
     def __init__(self):
         super().__init__()

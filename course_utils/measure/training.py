@@ -108,8 +108,8 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     Layers have the names that they have in the outermost module: the model that was called. Where a run calls
     several models one after another, the layers of all but the first have the class of their model in front.
     Nothing of the recorder is left when it returns or raises. It sees modules that are called (not their
-    `forward` alone), and optimizers of `torch.optim`. What `torch.compile` has compiled runs as it was written:
-    a compiler leaves no layers to be seen.
+    `forward` alone), and optimizers of `torch.optim`. What `torch.compile` has compiled runs as it was
+    written: a compiler leaves no layers to be seen.
     """
     if not callable(train):
         raise TypeError(f"record_run wants a function that trains, and its arguments, not {train!r}")
