@@ -9,8 +9,8 @@ Add to `.grad` of every leaf what `root.backward(grad)` would add, without autog
   `root.output_nr` of its node.
 - An `AccumulateGrad` adds to `.grad` when called.
 
-Run each node once. A graph may be 20,000 nodes deep. Gradients have no graph. Nothing broadcasts, changes
-dtype, or is a custom Function.
+Run each node once. A graph may be 20,000 nodes deep. Gradients have no graph. `root` is no leaf. Nothing
+broadcasts, changes dtype, has a hook, or is a custom Function.
 
 `backward_by_hand(x * 3, torch.ones(2))` leaves `[3., 3.]` in `x.grad`.
 """
@@ -87,6 +87,7 @@ def chain(backward_by_hand, device):
         (_X, "root = (x * 2).exp()"),
         (_X, "root = torch.mul(torch.ones_like(x), x).cos()"),
         (_X, "root = x.exp() * 0"),
+        (_X.replace("device=", "dtype=torch.bfloat16, device="), "root = x.exp().sin()"),
         like=lambda t: {"what ones in place of `grad` lead to": _of_ones(t)},
     )
 
@@ -127,7 +128,7 @@ def several_outputs(backward_by_hand, device):
 
     An operation with several results has one node, with an input for the gradient of each. The number in a
     pair says which input is meant; `output_nr` says it for the root. If a result was not used, its gradient
-    is None.
+    is None. With zeros in its place the node computes, and may get NaN.
     """
     _expect_gradients(
         backward_by_hand,
@@ -136,6 +137,7 @@ def several_outputs(backward_by_hand, device):
         (_ROWS, "a, b, c = x.unbind()", "root = a.sin() * a * c"),
         (_ROWS, "a, root, c = x.exp().unbind()"),
         (_ROWS, "spread, mean = torch.std_mean(x.exp(), dim=0)", "root = mean.exp()"),
+        (_ROWS, "spread, mean = torch.std_mean(x[:1].exp(), dim=0)", "root = mean.exp()"),
     )
 
 

@@ -1,8 +1,8 @@
 """The Jacobian, row by row
 
 Return the Jacobian of `function` at `x`: for each element of the result its derivatives with respect to all
-elements of `x`. Its shape is the shape of the result followed by the shape of `x`; both may be any. If a
-result doesn't depend on `x`, its derivatives are zero.
+elements of `x`. Its shape is the shape of the result followed by the shape of `x`; both have at least one
+element, in any number of dimensions. If a result doesn't depend on `x`, its derivatives are zero.
 
 - Call `function` once, and go back at most once for each element of the result.
 - Use `torch.autograd.grad` or `backward`, not `torch.func` or `torch.autograd.functional`.

@@ -3,8 +3,9 @@
 Return a dict with a tensor for each name in `model.named_parameters()`. Its entry `i` is the gradient of the
 loss of sample `i` alone.
 
-`model` is a Sequential of `nn.Linear` layers, with or without bias, and elementwise functions. `x` and `y`
-have an entry for each sample, and `loss(outputs, y)` returns as many losses.
+`model` is a Sequential of `nn.Linear` layers, with or without bias, each of them once, and elementwise
+functions without parameters, none in place. All parameters require grad. `x` and `y` have an entry for each
+sample, and `loss(outputs, y)` returns as many losses.
 
 - Run one forward and one backward. Memory grows with the number of samples, not its square.
 - You may use `torch.func`.
@@ -82,10 +83,11 @@ x, y = torch.randn(4, 3, device=device), torch.randn(4, 2, device=device)
 
 @exercise.check
 def several_layers(per_sample_gradients):
-    """Several layers, one without a bias; a single sample; float64
+    """Several layers, one without a bias, one function twice; a single sample; float64
 
     The loss of a sample depends on its own row in the output of every layer. So one backward of the sum gives
-    gradients of these outputs in which the samples are still apart.
+    gradients of these outputs in which the samples are still apart. A function may stand in a model twice:
+    iterating over a Sequential gives it both times, `children()` and `modules()` only once.
     """
     with Rows() as rows:
         for label, n, dtype in (
@@ -94,8 +96,8 @@ def several_layers(per_sample_gradients):
             ("float64", 2, "double"),
         ):
             setup = f"""torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 5, bias=False), nn.GELU(), nn.Linear(5, 3))
-model.{dtype}()
+act = nn.Tanh()
+model = nn.Sequential(nn.Linear(3, 4), act, nn.Linear(4, 5, bias=False), act, nn.Linear(5, 3)).{dtype}()
 x, y = torch.randn({n}, 3).{dtype}(), torch.arange({n}) % 3
 {_LABELS}"""
             with rows.of(label):

@@ -56,6 +56,7 @@ _LAYOUTS = {
     "contiguous tensors": "",
     "a transposed `x`": "\nx = x.detach().t().contiguous().t().requires_grad_()",
     "an expanded `x`": "\nx = x.detach()[:1].expand(4, 3).requires_grad_()",
+    "float64": "\nx, weight, bias = (t.detach().cpu().double() for t in (x, weight, bias))",
     "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
     "an `x` without a gradient": "\nx = x.detach()",
 }
@@ -108,7 +109,8 @@ def _parts(t, wanted):
 def right_values(repair_inplace_gate, device):
     """The values stay those of a gated `x`
 
-    The values were right before: a repair changes when memory is written to, not what is computed.
+    The values were right before: a repair changes when memory is written to, not what is computed,
+    and in which dtype.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():

@@ -55,6 +55,7 @@ _LAYOUTS = {
     "twelve steps": "\nx = x.detach().repeat(3, 1, 1).requires_grad_()",
     "an `x` with steps in the second place": "\nx = x.detach().transpose(0, 1).contiguous().transpose(0, 1)",
     "an `x` with transposed rows": "\nx = x.detach().mT.contiguous().mT.requires_grad_()",
+    "float64": "\nx, weight = (t.detach().cpu().double() for t in (x, weight))",
     "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
 }
 
@@ -105,7 +106,8 @@ def gradients(repair_inplace_history, device):
 def right_values(repair_inplace_history, device):
     """The states of the recurrence, in their rows
 
-    The values were right before: a repair changes when memory is written to, not what is computed.
+    The values were right before: a repair changes when memory is written to, not what is computed,
+    and in which dtype.
     """
     with Rows() as rows:
         for label, more in _LAYOUTS.items():

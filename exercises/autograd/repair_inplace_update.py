@@ -9,7 +9,7 @@ inplace operation*. Repair it.
 - Run the generator once, and the critic as often as you need.
 - Run the critic on the fakes, `real` and its parameters, not copies.
 
-You may use `.grad`. Two calls take two steps.
+You may use `.grad`, which is None before the first call. Two calls take two steps.
 """
 
 import copy

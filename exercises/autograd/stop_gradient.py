@@ -83,7 +83,8 @@ def right_values(stop_gradient, device):
     """The value is the mean cross-entropy of the rows
 
     The classes of a sample are in a row: add up its terms, then take the mean over the rows. `log_softmax`
-    computes the logarithm without the probability, which may be too small for its dtype.
+    computes the logarithm without the probability, which may be too small for its dtype. The loss has the
+    dtype of the two.
     """
     for setup in (
         "logits = torch.linspace(-2, 2, 20, device=device).reshape(5, 4)\n"
@@ -91,6 +92,7 @@ def right_values(stop_gradient, device):
         "logits = torch.zeros(1, 2, device=device)\ntarget = torch.tensor([[0.25, 0.75]], device=device)",
         "logits = torch.tensor([[0., 300.]], device=device)\n"
         "target = torch.tensor([[0.5, 0.5]], device=device)",
+        "logits, target = torch.eye(2, dtype=torch.float64), torch.full((2, 2), 0.5, dtype=torch.float64)",
     ):
         t = expect.given(setup, stop_gradient=stop_gradient, device=device)
         factors = {"the number of rows": len(t.logits), "the number of elements": t.logits.numel()}

@@ -1,7 +1,8 @@
 """Warm up: a tensor made to order
 
 Return a new tensor of the given `shape` and `dtype`, on the given `device`, that holds 0, 1, 2, … in
-row-major order: the last index changes fastest. `shape` is a tuple of any length.
+row-major order: the last index changes fastest. `shape` is a tuple of any length, and its sizes may be 0.
+`dtype` is `uint8`, a signed integer type, or a floating point type of 16 bits or more.
 
 Make it once, with this dtype and on this device from the start. A tensor that is made and then converted,
 moved or copied has been made twice.
@@ -47,20 +48,24 @@ def right_values(warm_up):
     """It counts from 0 in the order of reading
 
     A tensor is read along its last dimension first: of shape `(2, 3)` the first row is `[0, 1, 2]`, the
-    second `[3, 4, 5]`. `shape` says how large it is, not what it holds.
+    second `[3, 4, 5]`. `shape` says how large it is, not what it holds. Each call makes a tensor of its own,
+    since somebody may write to it.
     """
     _expect_counting(warm_up, (2, 3))
+    t = expect.given("", warm_up=warm_up)
+    t.run('first, second = [warm_up((2, 3), torch.int64, "cpu") for _ in range(2)]')
+    expect.own_storage(t.second, t.first, what="`second`", of="`first`")
 
 
 @exercise.check
 def any_shape(warm_up):
-    """Any number of dimensions, none too
+    """Any number of dimensions, none too, and any sizes
 
     A tensor has as many elements as all its sizes multiplied. The product of no sizes is 1: a tensor of shape
-    `()` has no dimension and one element.
+    `()` has no dimension and one element. With a size of 0 there is none, and `-1` can't stand for a size.
     """
     with Rows() as rows:
-        for shape in [(4,), (2, 1, 3), (), (2, 1, 3, 2)]:
+        for shape in [(4,), (2, 1, 3), (), (2, 1, 3, 2), (0, 3), (3, 0)]:
             with rows.of(f"`{shape}`"):
                 _expect_counting(warm_up, shape)
 

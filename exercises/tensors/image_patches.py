@@ -2,10 +2,11 @@
 
 Cut an image of shape (C, H, W) into patches of p × p pixels, side by side. Return a tensor of shape
 (rows, columns, C, p, p): `result[r, c]` is the patch in row `r` and column `c` of the grid, a small image of
-shape (C, p, p). Leave out pixels at the bottom and at the right that don't fill a patch.
+shape (C, p, p). Leave out pixels at the bottom and at the right that don't fill a patch. At least one patch
+fits.
 
 The patches **share storage** with the image, whatever its strides: it may be a crop, transposed, or have its
-channels last in memory. Gradients of the patches must reach the image.
+channels last in memory. The image stays as it is, and gradients of the patches must reach it.
 
 `image_patches(torch.arange(12).reshape(1, 2, 6), 2)` has shape (1, 3, 1, 2, 2), and at `[0, 1]` is
 `[[[2, 3], [8, 9]]]`
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import strides
 
 exercise = Exercise(
     minutes=20,
@@ -56,9 +58,10 @@ def right_pixels(image_patches):
     """
     with Rows() as rows:
         for image, p in [
-            ("torch.arange(48.).reshape(2, 4, 6)", 2),
-            ("torch.arange(12.).reshape(1, 2, 6)", 2),
-            ("torch.arange(108.).reshape(2, 9, 6)", 3),
+            (strides.squares(2, 4, 6), 2),
+            (strides.squares(1, 2, 6), 2),
+            (strides.squares(2, 9, 6), 3),
+            (strides.squares(3, 2, 4), 1),
         ]:
             with rows.of(f"`{image}`"):
                 _expect_patches(image_patches, image, p)
@@ -74,17 +77,17 @@ def pixels_left_over(image_patches):
     with Rows() as rows:
         for h, w, p in [(5, 7, 2), (8, 11, 3), (5, 6, 2), (6, 5, 2)]:
             with rows.of(f"`p = {p}` on {h} × {w} pixels"):
-                _expect_patches(image_patches, f"torch.arange({2 * h * w}.).reshape(2, {h}, {w})", p)
+                _expect_patches(image_patches, strides.squares(2, h, w), p)
 
 
 # Images that are views of something else.
 _VIEWS = {
-    "transposed": "torch.arange(72.).reshape(3, 4, 6).transpose(1, 2)",
-    "with its channels last": "torch.arange(72.).reshape(4, 6, 3).permute(2, 0, 1)",
-    "grey as colour": "torch.arange(24.).reshape(1, 4, 6).expand(3, 4, 6)",
-    "a crop": "torch.arange(120.).reshape(2, 6, 10)[:, 1:5, 3:9]",
-    "every second channel": "torch.arange(96.).reshape(4, 4, 6)[1::2]",
-    "every second pixel": "torch.arange(160.).reshape(2, 8, 10)[:, 1::2, 1::2]",
+    "transposed": f"{strides.squares(3, 4, 6)}.transpose(1, 2)",
+    "with its channels last": f"{strides.squares(4, 6, 3)}.permute(2, 0, 1)",
+    "grey as colour": f"{strides.squares(1, 4, 6)}.expand(3, 4, 6)",
+    "a crop": f"{strides.squares(2, 6, 10)}[:, 1:5, 3:9]",
+    "every second channel": f"{strides.squares(4, 4, 6)}[1::2]",
+    "every second pixel": f"{strides.squares(2, 8, 10)}[:, 1::2, 1::2]",
 }
 
 
@@ -104,18 +107,20 @@ def any_strides(image_patches):
 
 @exercise.check
 def shares_storage(image_patches):
-    """Nothing is copied: the patches share storage with the image
+    """Nothing is copied: the patches share storage with the image, which stays as it is
 
     Splitting and reordering dimensions need no copy, whatever the strides. Merging may copy, as in `reshape`
     and `flatten`. `stack`, `cat`, indexing with a tensor and `F.unfold` copy, and so does `contiguous` if the
-    tensor isn't contiguous.
+    tensor isn't contiguous. `as_strided_`, with an underscore, changes the image itself.
     """
     with Rows() as rows:
-        for kind, image in {"contiguous": "torch.arange(70.).reshape(2, 5, 7)", **_VIEWS}.items():
+        for kind, image in {"contiguous": strides.squares(2, 5, 7), **_VIEWS}.items():
             with rows.of(kind):
                 t = expect.given(f"x = {image}", image_patches=image_patches)
                 witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
-                expect.same_storage(t.call("image_patches(x, 2)"), witness, of="the image")
+                with expect.left_alone(t.x, what="the image"):
+                    patches = t.call("image_patches(x, 2)")
+                expect.same_storage(patches, witness, of="the image")
 
 
 @exercise.check

@@ -4,10 +4,10 @@ One function for three products:
 
 - `matmul_by_strides(a)` is the trace of a matrix of shape (m, n), of shape (). It's the sum of the diagonal,
   which is as long as the shorter side.
-- `matmul_by_strides(a, b)` with `b` of shape (n,) is the matrix times the vector, of shape (m,).
+- `matmul_by_strides(a, b)` with `b` of shape (n,) is matrix times vector, of shape (m,).
 - `matmul_by_strides(a, b)` with `b` of shape (n, k) is the product of the two matrices, of shape (m, k).
 
-Both may be views, with any strides and offset.
+Both are floating point, and may be views with any strides and offset.
 
 Use only `as_strided`, as often as you like, one `*` (none for the trace) and one `sum`. `@`, `t()`, `expand`
 and `a[:, None]` run other operators; `shape` and `stride()` run none.
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import strides
 
 exercise = Exercise(
     minutes=30,
@@ -51,10 +52,6 @@ def _expect_product(matmul_by_strides, a, b=None):
     expect.equal(t.call("matmul_by_strides(a)" if b is None else "matmul_by_strides(a, b)"), wanted)
 
 
-def _matrix(m, n):
-    return f"torch.arange({m * n}.).reshape({m}, {n}) + 1"
-
-
 @exercise.check
 def trace(matmul_by_strides):
     """The trace, of square, wide and tall matrices
@@ -65,7 +62,7 @@ def trace(matmul_by_strides):
     with Rows() as rows:
         for m, n in ((3, 3), (4, 2), (2, 5), (1, 3)):
             with rows.of(f"({m}, {n})"):
-                _expect_product(matmul_by_strides, _matrix(m, n))
+                _expect_product(matmul_by_strides, strides.squares(m, n))
 
 
 @exercise.check
@@ -78,7 +75,7 @@ def matrix_and_vector(matmul_by_strides):
     with Rows() as rows:
         for m, n in ((2, 3), (4, 2), (3, 3), (1, 4)):
             with rows.of(f"({m}, {n}) times ({n},)"):
-                _expect_product(matmul_by_strides, _matrix(m, n), f"torch.arange({n}.) + 2")
+                _expect_product(matmul_by_strides, strides.squares(m, n), f"torch.arange({n}.) + 2")
 
 
 @exercise.check
@@ -91,24 +88,25 @@ def two_matrices(matmul_by_strides):
     with Rows() as rows:
         for m, n, k in ((2, 3, 4), (4, 2, 3), (3, 3, 3), (3, 2, 1)):
             with rows.of(f"({m}, {n}) times ({n}, {k})"):
-                _expect_product(matmul_by_strides, _matrix(m, n), _matrix(n, k))
+                _expect_product(matmul_by_strides, strides.squares(m, n), strides.squares(n, k))
 
 
 # The factors as views of something else.
 _VIEWS = {
-    "a transposed": ("torch.arange(12.).reshape(4, 3).t()", _matrix(4, 2)),
-    "b transposed": (_matrix(3, 4), "torch.arange(8.).reshape(2, 4).t()"),
-    "steps in a": ("torch.arange(48.).reshape(6, 8)[::2, ::2]", _matrix(4, 2)),
-    "steps in b": (_matrix(3, 4), "torch.arange(48.).reshape(8, 6)[::2, ::3]"),
-    "a expanded": ("torch.arange(4.).expand(3, 4)", _matrix(4, 2)),
-    "a block of a": ("torch.arange(42.).reshape(6, 7)[1:4, 2:6]", _matrix(4, 2)),
-    "a block of b": (_matrix(3, 4), "torch.arange(30.).reshape(6, 5)[1:5, 2:4]"),
+    "a transposed": (f"{strides.squares(4, 3)}.t()", strides.squares(4, 2)),
+    "b transposed": (strides.squares(3, 4), f"{strides.squares(2, 4)}.t()"),
+    "steps in a": (f"{strides.squares(6, 8)}[::2, ::2]", strides.squares(4, 2)),
+    "steps in b": (strides.squares(3, 4), f"{strides.squares(8, 6)}[::2, ::3]"),
+    "a expanded": ("torch.arange(4.).expand(3, 4)", strides.squares(4, 2)),
+    "a block of a": (f"{strides.squares(6, 7)}[1:4, 2:6]", strides.squares(4, 2)),
+    "float64": (f"{strides.squares(3, 4)}.double()", f"{strides.squares(4, 2)}.double()"),
+    "a block of b": (strides.squares(3, 4), f"{strides.squares(6, 5)}[1:5, 2:4]"),
 }
 
 
 @exercise.check
 def of_views(matmul_by_strides):
-    """`a` and `b` may be views of something else
+    """`a` and `b` may be views of something else, or float64
 
     Take the strides from `a.stride()` and `b.stride()`: they follow from the sizes only if the tensor is
     contiguous. `as_strided` begins where the tensor begins if you give no offset.
@@ -118,7 +116,7 @@ def of_views(matmul_by_strides):
             with rows.of(label):
                 if "b" not in label.split():
                     _expect_product(matmul_by_strides, a)
-                _expect_product(matmul_by_strides, a, f"({b})[:, 0]")
+                _expect_product(matmul_by_strides, a, f"{b}[:, 0]")
                 _expect_product(matmul_by_strides, a, b)
 
 

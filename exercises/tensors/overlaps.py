@@ -101,10 +101,12 @@ def other_widths(overlaps):
     An address counts bytes and a stride counts elements: a step is `element_size()` times as many bytes, and
     each tensor has its own. An element takes that many bytes, and one of another dtype may begin inside it.
     """
-    setup = "x = torch.arange(4, dtype=torch.int32)\ny, z = x.view(torch.int16), x.view(torch.uint8)"
+    setup = """x = torch.arange(4, dtype=torch.int32)
+w, y, z = x.view(torch.int64), x.view(torch.int16), x.view(torch.uint8)"""
     pairs = [("z[:4]", "z[3:6]"), ("z[:4]", "z[4:8]"), ("y[:4]", "y[4:]"), ("x[:2]", "y[3:]")]
     pairs += [("x[:2]", "y[4:]"), ("y[2:4]", "x[2:]"), ("y[5]", "x[2]"), ("x[1]", "z[6]")]
     pairs += [("x[::2]", "y[2:4]"), ("z[7::8]", "x[::2]"), ("y[1::2]", "z[::4]"), ("y[1::2]", "z[3::4]")]
+    pairs += [("w[1]", "x[3]"), ("w[1]", "y[3]"), ("w", "z[-1]"), ("w[0]", "z[8]")]
     _compare(overlaps, setup, *pairs)
 
 

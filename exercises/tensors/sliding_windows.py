@@ -1,10 +1,11 @@
 """Sliding windows without a copy
 
 Return a matrix whose rows are windows of a 1-D tensor: each is a run of `size` neighbouring elements, and the
-next one starts `step` elements later. Leave out windows that would reach beyond the end of `x`.
+next one starts `step` elements later. Leave out windows that would reach beyond the end of `x`; `size` is at
+most `len(x)`.
 
-The matrix **shares storage** with `x`, which may be a view itself. torch has `unfold` for this; here, find
-the strides yourself.
+The matrix **shares storage** with `x`, which may be a view itself and stays as it is. Gradients of the
+windows must reach `x`. (`unfold` does all this; the exercise is to find its strides.)
 
 `sliding_windows(torch.arange(6), 3, 2)` → `[[0, 1, 2], [2, 3, 4]]`
 """
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import strides
 
 exercise = Exercise(
     minutes=10,
@@ -51,8 +53,8 @@ def right_values(sliding_windows, device):
     to the right by 1.
     """
     _expect_windows(sliding_windows, "x = torch.arange(6, device=device)", 3, 2, device=device)
-    _expect_windows(sliding_windows, "x = torch.arange(10, device=device)", 4, device=device)
-    _expect_windows(sliding_windows, "x = torch.arange(10, device=device)", 2, 5, device=device)
+    _expect_windows(sliding_windows, "x = torch.arange(1, 11, device=device) ** 2", 4, device=device)
+    _expect_windows(sliding_windows, "x = torch.arange(1, 11, device=device) ** 2", 2, 5, device=device)
 
 
 @exercise.check
@@ -65,7 +67,7 @@ def every_size(sliding_windows):
     for n in range(1, 7):
         for size in range(1, n + 1):
             for step in (1, 2, 3):
-                _expect_windows(sliding_windows, f"x = torch.arange({n})", size, step)
+                _expect_windows(sliding_windows, f"x = {strides.squares(n)}", size, step)
 
 
 @exercise.check
@@ -78,11 +80,11 @@ def of_a_view(sliding_windows):
     """
     with Rows() as rows:
         for view, size in [
-            ("torch.arange(12)[::2]", 3),
-            ("torch.arange(28).reshape(7, 4)[:, 1]", 3),
+            (f"{strides.squares(12)}[::2]", 3),
+            (f"{strides.squares(7, 4)}[:, 1]", 3),
             ("torch.tensor([7]).expand(5)", 2),
-            ("torch.arange(12)[3:10]", 3),
-            ("torch.arange(12)[1::2]", 3),
+            (f"{strides.squares(12)}[3:10]", 3),
+            (f"{strides.squares(12)}[1::2]", 3),
         ]:
             with rows.of(f"`{view}`"):
                 _expect_windows(sliding_windows, f"x = {view}", size, 2)
@@ -90,15 +92,17 @@ def of_a_view(sliding_windows):
 
 @exercise.check
 def shares_storage(sliding_windows):
-    """The windows share storage with `x`
+    """The windows share storage with `x`, which stays as it is
 
     `stack`, `cat` and indexing with a tensor copy, and a write to `x` doesn't show in the copy. `as_strided`,
-    `unfold` and slices make views.
+    `unfold` and slices make views. `as_strided_`, with an underscore, changes `x` itself.
     """
     for view in ("torch.arange(8.)", "torch.arange(16.)[::2]", "torch.arange(16.)[6:]"):
         t = expect.given(f"x = {view}", sliding_windows=sliding_windows)
         witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
-        expect.same_storage(t.call("sliding_windows(x, 3, 2)"), witness, of="`x`")
+        with expect.left_alone(t.x, what="`x`"):
+            windows = t.call("sliding_windows(x, 3, 2)")
+        expect.same_storage(windows, witness, of="`x`")
 
 
 @exercise.check

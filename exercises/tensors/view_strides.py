@@ -156,14 +156,16 @@ def size_one(view_strides):
     """Dimensions of size 1, before and after, whatever their stride
 
     No step is made along them. In the tensor they don't separate their neighbours, whatever their stride. In
-    the new shape they take no elements.
+    the new shape they take no elements. A tensor of size `()` has one element, and no dimensions.
     """
     _compare(
         view_strides,
         ((3, 1, 4), (4, 7, 1), [(12,), (3, 4), (3, 1, 4), (1, 12), (6, 1, 2)]),
         ((1, 4), (9, 2), [(4,), (2, 2), (4, 1), (1, 1, 4), (2, 1, 2)]),
         ((4, 1), (2, 5), [(4,), (2, 2), (1, 4)]),
-        ((1, 1), (3, 5), [(1,), (1, 1, 1)]),
+        ((1, 1), (3, 5), [(1,), (1, 1, 1), ()]),
+        ((), (), [(), (1,), (1, 1)]),
+        ((2, 1, 3, 2, 2), (48, 5, 8, 2, 1), [(2, 3, 1, 4), (2, 3, 2, 1, 2, 1), (6, 4)]),
     )
 
 

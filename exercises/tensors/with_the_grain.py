@@ -1,7 +1,8 @@
 """Scans with the grain
 
 `scans` is a list of functions. Each takes a tensor with the shape of `x` and reads it in lines along
-dimension `dim`, which isn't negative. Call each once, and return the list of their results.
+dimension `dim`, which isn't negative. A line has at least two elements. Call each function once, and return
+the list of their results.
 
 A line is read fast if its elements lie side by side. So give each scan the elements of `x` in a tensor with
 **stride 1 along `dim`**.
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import strides
 
 exercise = Exercise(
     minutes=15,
@@ -46,23 +48,23 @@ def with_the_grain(
 
 # Tensors and a dimension of each that runs against the grain.
 _AGAINST = {
-    "columns": ("torch.arange(20).reshape(4, 5)", 0),
-    "rows of a transpose": ("torch.arange(20).reshape(4, 5).t()", 1),
-    "the first of three dimensions": ("torch.arange(24).reshape(2, 3, 4)", 0),
-    "the second of three": ("torch.arange(24).reshape(2, 3, 4)", 1),
-    "columns of a block": ("torch.arange(30).reshape(5, 6)[1:4, 2:]", 0),
-    "rows with gaps": ("torch.arange(24).reshape(3, 8)[:, ::2]", 1),
-    "columns of an expanded row": ("torch.arange(4).expand(3, 4)", 0),
-    "a vector with gaps": ("torch.arange(12)[::2]", 0),
+    "columns": (strides.squares(4, 5), 0),
+    "rows of a transpose": (f"{strides.squares(4, 5)}.t()", 1),
+    "the first of three dimensions": (f"{strides.squares(2, 3, 4)}.double()", 0),
+    "the second of three": (strides.squares(2, 3, 4), 1),
+    "columns of a block": (f"{strides.squares(5, 6)}.bfloat16()[1:4, 2:]", 0),
+    "rows with gaps": (f"{strides.squares(3, 8)}.long()[:, ::2]", 1),
+    "columns of an expanded row": (f"{strides.squares(4)}.expand(3, 4)", 0),
+    "a vector with gaps": (f"{strides.squares(12)}[::2]", 0),
 }
 # And with it: dense, with gaps between the lines, beginning somewhere else than their storage.
 _WITH = {
-    "rows": ("torch.arange(20).reshape(4, 5)", 1),
-    "columns of a transpose": ("torch.arange(20).reshape(4, 5).t()", 0),
-    "rows of a block": ("torch.arange(24).reshape(4, 6)[1:, 1:]", 1),
-    "columns of a transposed block": ("torch.arange(24).reshape(4, 6)[:, 2:].t()", 0),
-    "the second of three permuted": ("torch.arange(24).reshape(2, 3, 4).permute(1, 2, 0)", 1),
-    "the end of a vector": ("torch.arange(12)[4:]", 0),
+    "rows": (strides.squares(4, 5), 1),
+    "columns of a transpose": (f"{strides.squares(4, 5)}.t()", 0),
+    "rows of a block": (f"{strides.squares(4, 6)}[1:, 1:]", 1),
+    "columns of a transposed block": (f"{strides.squares(4, 6)}[:, 2:].t()", 0),
+    "the second of three permuted": (f"{strides.squares(2, 3, 4)}.permute(1, 2, 0)", 1),
+    "the end of a vector": (f"{strides.squares(12)}[4:]", 0),
 }
 
 
@@ -196,7 +198,7 @@ def kept_nothing(with_the_grain):
     may write, and a new tensor may get the address that `x` had. A kept copy also takes memory. So each call
     makes its own copy and keeps nothing.
     """
-    one = _Example(with_the_grain, "torch.arange(20).reshape(4, 5)", 0)
+    one = _Example(with_the_grain, strides.squares(4, 5), 0)
     first, _ = one.call()
     expect.own_storage(first[0], one.t.x, what="`given[0]`", of="`x`")
     second, _ = one.call()

@@ -96,6 +96,7 @@ mistakes = [
     Edit("no way back", "lambda t: t)", "lambda t: None)", told_by="as_in_training"),
     Edit("the graph holds itself", "return t.detach()", "return t", told_by="leaves_nothing_behind"),
 ]
+not_tried = {"hard numbers": "no element is read"}
 
 _SAME = "Torch has one object for a storage, as long as somebody holds it, and here the dictionary does."
 equivalent = {"line 16: `storage.data_ptr()` -> `storage`": _SAME}

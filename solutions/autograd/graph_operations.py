@@ -115,3 +115,4 @@ mistakes = [
         told_by="only_read",
     ),
 ]
+not_tried = {"hard numbers": "nothing is computed", "dtypes": "no element is read"}

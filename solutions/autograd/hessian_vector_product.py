@@ -93,5 +93,6 @@ mistakes = [
     ),
     Wrong(_row_by_row, told_by="work"),
 ]
+not_tried = {"hard numbers": "torch computes the derivatives"}
 
 equivalent = {"the result of `hessian_vector_product` made contiguous": "No strides are asked for."}

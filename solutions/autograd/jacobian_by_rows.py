@@ -81,3 +81,4 @@ mistakes = [
     Edit("a graph of the Jacobian", "retain_graph=True", "create_graph=True", told_by="left_alone"),
     Wrong(_ready_made, told_by="work"),
 ]
+not_tried = {"hard numbers": "torch computes the derivatives"}

@@ -20,10 +20,11 @@ def per_sample_gradients(
 ) -> dict[str, Tensor]:
     """(n, d), (n, ...) -> for each parameter a tensor of shape (n, *its shape)"""
     layers, outputs, h = [], [], x
-    for name, layer in model.named_children():
+    names = {layer: name for name, layer in model.named_children()}
+    for layer in model:  # a function that stands here twice has one name
         before, h = h.detach(), layer(h)
         if isinstance(layer, nn.Linear):
-            layers.append((name, layer, before))
+            layers.append((names[layer], layer, before))
             outputs.append(h)
     found = {}
     for i, g in enumerate(torch.autograd.grad(loss(h, y).sum(), outputs)):
@@ -53,7 +54,9 @@ def _mapped(model, loss, x, y):
 def _a_copy_for_each_sample(model, loss, x, y):
     copies = {k: p.detach().expand(len(x), *p.shape).requires_grad_() for k, p in model.named_parameters()}
     h = x.detach()
-    for name, layer in model.named_children():
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if layer is model:
+            continue
         if isinstance(layer, nn.Linear):
             h = torch.bmm(copies[f"{name}.weight"], h[:, :, None])[:, :, 0]
             if layer.bias is not None:
@@ -86,8 +89,8 @@ def _a_batch_of_backwards(model, loss, x, y):
 _OUTER = "g[:, :, None] * before[:, None, :]"
 
 mistakes = [
+    Edit("a function once", "for layer in model:", "for layer in model.children():", "several_layers"),
     Edit("of the batch", _OUTER, "g.t() @ before", told_by="one_layer"),
-    Edit("transposed", _OUTER, "before[:, :, None] * g[:, None, :]", told_by="one_layer"),
     Edit("the mean of the losses", "loss(h, y).sum()", "loss(h, y).mean()", told_by="one_layer"),
     Edit("a bias for every layer", "if layer.bias is not None:", "if True:", told_by="several_layers"),
     Edit("keeps the graph", "h.detach(), layer(h)", "h, layer(h)", told_by="left_alone"),
@@ -95,3 +98,4 @@ mistakes = [
     Wrong(_sample_by_sample, told_by="work"),
     Wrong(_a_batch_of_backwards, told_by="work"),
 ]
+not_tried = {"hard numbers": "products of what torch computes"}

@@ -68,3 +68,4 @@ mistakes = [
     Edit("clones the result", "gate * x", "(gate * x).clone()", told_by="no_copies"),
     Wrong(_contiguous_first, told_by="no_copies"),
 ]
+not_tried = {"hard numbers": "the formula is given"}

@@ -90,3 +90,4 @@ mistakes = [
         told_by="bytes_kept",
     ),
 ]
+not_tried = {"hard numbers": "the formula is given"}

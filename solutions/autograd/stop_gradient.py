@@ -61,3 +61,4 @@ mistakes = [
     Edit("contiguous first", "target.detach()", "target.detach().contiguous()", told_by="no_copy"),
     Wrong(_by_numpy, told_by="no_copy"),
 ]
+not_tried = {"hard numbers": "a logit of 300 is: its exponential is infinite"}

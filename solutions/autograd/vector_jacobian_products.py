@@ -93,3 +93,4 @@ mistakes = [
     ),
     Wrong(_the_whole_jacobian, told_by="work"),
 ]
+not_tried = {"hard numbers": "torch computes the derivatives"}

@@ -60,6 +60,11 @@ def _holds_the_shape(shape, dtype, device):
     return torch.tensor(shape, dtype=dtype, device=device)
 
 
+def _infers_a_size(shape, dtype, device):
+    first, *rest = shape or (1,)
+    return torch.arange(math.prod(shape), dtype=dtype, device=device).reshape(-1, *rest)[:first].view(shape)
+
+
 _MADE = "torch.arange(math.prod(shape), dtype=dtype, device=device).reshape(shape)"
 
 mistakes = [
@@ -68,6 +73,7 @@ mistakes = [
         "starts at one", "arange(math.prod(shape)", "arange(1, math.prod(shape) + 1", told_by="right_values"
     ),
     Wrong(_rows_and_columns, told_by="any_shape"),
+    Wrong(_infers_a_size, told_by="any_shape"),
     Edit("ignores the dtype", "dtype=dtype, ", "", told_by="any_dtype"),
     Edit("ignores the device", ", device=device", "", told_by="any_device"),
     Edit(
@@ -83,3 +89,4 @@ mistakes = [
         told_by="made_on_its_device",
     ),
 ]
+not_tried = {"hard numbers": "nothing is computed", "left alone": "no tensor is given"}

@@ -100,3 +100,8 @@ mistakes = [
     Edit("drops dimensions", "new < 0", "False", told_by="impossible"),
     Wrong(_asks_numpy, told_by="from_the_numbers"),
 ]
+not_tried = {
+    "hard numbers": "whole numbers only",
+    "dtypes": "no tensor is given",
+    "left alone": "tuples stay as they are",
+}

@@ -80,3 +80,4 @@ mistakes = [
     ),
     Edit("leaves the graph", _STRIDED, _STRIDED.replace("x.", "x.detach()."), told_by="gradients"),
 ]
+not_tried = {"hard numbers": "nothing is computed", "dtypes": "a view has the dtype of its base"}

@@ -47,6 +47,7 @@ def _stacks(x, size, step=1):
 
 mistakes = [
     Wrong(_stacks, told_by="shares_storage"),
+    Edit("changes x", "x.as_strided", "x.as_strided_", told_by="shares_storage"),
     Edit("forgets the step", "step * s", "s", told_by="right_values"),
     Edit("one window too few", " // step + 1", " // step", told_by="right_values"),
     Edit("rounds up", "(len(x) - size) // step", "-(-(len(x) - size) // step)", told_by="right_values"),
@@ -54,3 +55,4 @@ mistakes = [
     Edit("begins at 0", "(step * s, s))", "(step * s, s), 0)", told_by="of_a_view"),
     Edit("leaves the graph", "x.as_strided", "x.detach().as_strided", told_by="gradients"),
 ]
+not_tried = {"hard numbers": "nothing is computed", "dtypes": "a view has the dtype of its base"}

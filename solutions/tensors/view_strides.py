@@ -106,6 +106,11 @@ mistakes = [
     Edit("0 merges with all", "== n * step", "in (0, n * step)", told_by="expanded"),
     Wrong(_asks_torch, told_by="from_the_numbers"),
 ]
+not_tried = {
+    "hard numbers": "whole numbers only",
+    "dtypes": "no tensor is given",
+    "left alone": "tuples stay as they are",
+}
 
 equivalent = {
     "line 16: `1` -> `2` (2)": "only a dimension of size 1 gets this stride, and no step is made along it",

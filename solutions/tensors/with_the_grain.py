@@ -90,3 +90,4 @@ mistakes = [
     Wrong(_copies_for_every_scan, told_by="one_copy"),
     Wrong(_renews_by_version, told_by="kept_nothing"),
 ]
+not_tried = {"hard numbers": "nothing is computed"}
