@@ -26,7 +26,7 @@ def used(exercise: Exercise) -> set[str]:
     """The kinds that the checks of an exercise try, themselves or by the functions of kits that they name."""
     text = "\n".join(_code(exercise.path.read_text(encoding="utf-8")))
     found = {kind for kind, pattern in KINDS.items() if re.search(pattern, text)}
-    if not re.search(r"rand|shuffle|dropout|Dropout", text):
+    if not re.search(r"(?<![a-z])rand|shuffle|dropout|Dropout", text):
         found.add("seeds")  # nothing is drawn
     return found
 

@@ -80,7 +80,7 @@ def each_storage_once(bytes_saved):
     share one storage; tell storages apart by their own address, not by that of a first element.
     """
     with Rows() as rows:
-        for code in ("x * x", "(h := x * 2) @ h.t()", "(h := x * 2)[1].expand(4, 4).sin().sum() + h.sin().sum()"):
+        for code in ("x * x", "(h := x * 2) @ h.t()", "(h := x * 2)[1].expand(4, 4).sin() + h.sin()"):
             with rows.of(f"`{code}`"):
                 _expect_bytes(bytes_saved, _X, code)
 

@@ -1,9 +1,9 @@
 """The Hessian times a vector, without the Hessian
 
-`loss_of()` computes a loss from `parameters`, which require grad. Its Hessian has a row and a column for each element of all of
-them. Return the product of this Hessian with a vector. The vector comes in parts: `vectors` has one tensor
-for each parameter, in its shape. So does the list that you return. If no gradient depends on a parameter, its
-part is zero.
+`loss_of()` computes a loss from `parameters`, which require grad. Its Hessian has a row and a column for each
+element of all of them. Return the product of this Hessian with a vector. The vector comes in parts: `vectors`
+has one tensor for each parameter, in its shape. So does the list that you return. If no gradient depends on a
+parameter, its part is zero.
 
 - Call `loss_of` once and go back twice, for any number of elements.
 - Don't modify parameters and vectors, and don't touch `.grad`.

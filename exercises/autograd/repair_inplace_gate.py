@@ -153,7 +153,7 @@ def no_copies(repair_inplace_gate, device):
                 expect.true(not copied, said, "expected: no operator that only moves numbers elsewhere")
 
 
-@exercise.check
+@exercise.check(deadline=30.0)
 def bytes_kept(repair_inplace_gate, device):
     """Beside `x` and the parameters, one tensor of its size is kept
 

@@ -149,7 +149,7 @@ def copies(repair_inplace_history, device):
                 expect.at_most(total, limit, f"copied ({said})", unit="bytes")
 
 
-@exercise.check
+@exercise.check(deadline=30.0)
 def bytes_kept(repair_inplace_history, device):
     """Beside the inputs, every state is kept once
 

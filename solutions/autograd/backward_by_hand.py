@@ -103,4 +103,4 @@ mistakes = [
     Edit("adds in place", "arrived[pair] + gradients[i]", "arrived[pair].add_(gradients[i])", "of_their_own"),
     Edit("records a graph", "with torch.no_grad():", "if True:", told_by="of_their_own"),
 ]
-not_tried = {"hard numbers": "the nodes compute"}
+not_tried = {"hard numbers": "the nodes compute", "seeds": "any numbers will do"}

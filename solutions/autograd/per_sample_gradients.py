@@ -98,4 +98,4 @@ mistakes = [
     Wrong(_sample_by_sample, told_by="work"),
     Wrong(_a_batch_of_backwards, told_by="work"),
 ]
-not_tried = {"hard numbers": "products of what torch computes"}
+not_tried = {"hard numbers": "products of what torch computes", "seeds": "any numbers tell samples apart"}

@@ -97,4 +97,8 @@ mistakes = [
     Edit("places in the storage", "x.data_ptr()", "x.storage_offset() * x.element_size()", told_by="parts"),
     Wrong(_writes_and_puts_back, told_by="from_the_numbers"),
 ]
-not_tried = {"hard numbers": "no element is read", "dtypes": "whole numbers of 1 to 8 bytes", "left alone": "no operator may run"}
+not_tried = {
+    "hard numbers": "no element is read",
+    "dtypes": "whole numbers of 1 to 8 bytes",
+    "left alone": "no operator may run",
+}
