@@ -79,7 +79,7 @@ def shapes(number: int, dims: int) -> list[Shape]:
 
 
 def squares(*size: int) -> str:
-    """Code for a tensor in which every place shows: what is read from other places, shifted or wider apart, is
+    """Code for a tensor in which every place shows: what is read elsewhere, shifted or wider apart, is
     neither a multiple of what was meant nor a constant away from it."""
     shape = f".reshape({', '.join(map(str, size))})" if len(size) > 1 else ""
     return f"torch.arange(1., {math.prod(size) + 1}.).square(){shape}"
