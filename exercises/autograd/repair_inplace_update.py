@@ -6,10 +6,10 @@ the gradient of the mean score that the **updated** critic gives the same fakes.
 inplace operation*. Repair it.
 
 - Write to the parameters in place, so that a graph from before the step raises.
-- Run the generator once, and the critic as often as you need.
+- Run the generator once, the critic as often as you need.
 - Run the critic on the fakes, `real` and its parameters, not copies.
 
-You may use `.grad`, which is None before the first call. Two calls take two steps.
+You may use `.grad`, which is None at first. Two calls take two steps.
 """
 
 import copy

@@ -92,7 +92,7 @@ def right_values(stop_gradient, device):
         "logits = torch.zeros(1, 2, device=device)\ntarget = torch.tensor([[0.25, 0.75]], device=device)",
         "logits = torch.tensor([[0., 300.]], device=device)\n"
         "target = torch.tensor([[0.5, 0.5]], device=device)",
-        "logits, target = torch.eye(2, dtype=torch.float64), torch.full((2, 2), 0.5, dtype=torch.float64)",
+        "logits, target = torch.arange(4.).double().reshape(2, 2), torch.eye(2).double()",
     ):
         t = expect.given(setup, stop_gradient=stop_gradient, device=device)
         factors = {"the number of rows": len(t.logits), "the number of elements": t.logits.numel()}
