@@ -7,7 +7,7 @@ inplace operation*. Repair it.
 
 - Write to the parameters in place, so that a graph from before the step raises.
 - Run the generator once, the critic as often as you need.
-- Run the critic on the fakes, `real` and its parameters, not copies.
+- Run the critic on fakes, `real` and its parameters, not copies.
 
 You may use `.grad`, which is None at first. Two calls take two steps.
 """
