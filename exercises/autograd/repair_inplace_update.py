@@ -5,9 +5,9 @@ The critic goes down the gradient of its mean score of the fakes minus that of `
 the gradient of the mean score that the **updated** critic gives the same fakes. This raises: *modified by an
 inplace operation*. Repair it.
 
-- Write to the parameters in place, so that a graph from before the step raises.
+- Write to parameters in place, so that a graph from before the step raises.
 - Run the generator once, the critic as often as you need.
-- Run the critic on fakes, `real` and its parameters, not copies.
+- Run the critic on the fakes, `real` and its parameters, not copies.
 
 You may use `.grad`, which is None at first. Two calls take two steps.
 """
