@@ -114,10 +114,11 @@ def elements(with_the_grain):
     `movedim` or `transpose`. `reshape` puts the elements into other places. Other strides over the same
     storage read other elements.
     """
+    alive = []  # no `x` takes the place of one before it: what is kept for a later call is asked elsewhere
     with Rows() as rows:
         for label, (x, dim) in {**_AGAINST, **_WITH}.items():
             with rows.of(label):
-                one = _Example(with_the_grain, x, dim)
+                alive.append(one := _Example(with_the_grain, x, dim))
                 for i, tensor in enumerate(one.call()[0]):
                     expect.equal(tensor, one.x, what=f"`given[{i}]`")
 
