@@ -1,9 +1,11 @@
 """A quarter of the bytes, and no error that adds up
 
-Write a communication hook. Each rank rounds each gradient to whole numbers from -127 to 127, in units of
-a *scale*, a 127th of its largest magnitude. The result is the average of what was sent.
+Write a communication hook for float32. Each rank rounds its gradients to whole numbers from -127 to 127, in
+units of a *scale*, a 127th of the largest magnitude, of the bucket or of each parameter. The result is the
+average of what was sent.
 
-- A rank sends one byte for each element, and 8 for each parameter.
+- It doesn't wait.
+- A rank sends one byte for each element, and at most 8 for each parameter.
 - What rounding takes away is added to the same elements in the next backward, before scale and rounding.
   `state`, a dict, keeps it. Parameters change their order.
 - A gradient with a NaN on some rank has one on all.
@@ -98,6 +100,21 @@ def _expect_close(t, inputs):
 
 
 @exercise.check(ranks=2)
+def returns_at_once(compress_hook):
+    """The hook returns before other ranks have sent anything
+
+    DDP calls it in the middle of backward, and what comes after it is still to be computed. Without
+    `async_op=True` a collective waits for all ranks, and so does `wait()`. What `then` gets runs when
+    everything has arrived.
+    """
+    hook = ranks.BeforeOthers(compress_hook)
+    t = _given(hook.called, _ONE, [[[127.0, 0.6]], [[0.0, -254.0]]])
+    t.run(_BACKWARDS)
+    told = "rank 0 waits inside the hook for what the other ranks send"
+    expect.true(not hook.waited, told, "expected: it returns a future at once")
+
+
+@exercise.check(ranks=2)
 def bytes_sent(compress_hook, world_size):
     """One byte for each element
 
@@ -114,25 +131,32 @@ def bytes_sent(compress_hook, world_size):
     expect.at_most(brought, 500 + 16, "for 500 elements and 2 parameters this rank brings", unit="bytes")
 
 
-@exercise.check(ranks=2)
+@exercise.check(ranks=3)
 def one_backward(compress_hook, rank):
-    """The average of what both ranks sent, each in its own unit
+    """The average of what three ranks sent, each in its own unit
 
     A whole number means nothing without its unit, so every rank's scale travels with its numbers. `round`
     goes to the nearest one, `to(torch.int8)` cuts the fraction off, and what is beyond 127 comes back as
     -128. With a hook of your own the model doesn't divide by the number of ranks: it takes what the future
     brings.
     """
-    t = _given(compress_hook, _ONE, [[[127.0, 0.6]], [[0.0, -254.0]]])
-    t.run(_BACKWARDS)
-    of_own_scale = torch.tensor([63.5, -63.0]) * (rank + 1)
-    expect.equal(
-        t.sums[0].flatten(),
-        torch.tensor([63.5, -126.5]),
-        what="the gradient of `weight`",
-        like={"what this rank's own scale makes of the numbers of both": of_own_scale},
-        factors={"the number of ranks": 2},
-    )
+    with Rows() as rows:
+        for label, unit in (("gradients of size 100", 1.0), ("gradients of size 1e-10", 2.0**-40)):
+            with rows.of(label):
+                of_all = [[127.0, 0.6], [0.0, -254.0], [381.0, 0.0]]
+                t = _given(compress_hook, _ONE, [[[n * unit for n in row]] for row in of_all])
+                t.run(_BACKWARDS)
+                expect.equal(
+                    t.sums[0].flatten() / unit,
+                    torch.tensor([508.0, -253.0]) / 3,
+                    what=f"the gradient of `weight`{f', divided by {unit},' * (unit < 1)}",
+                    like={"what this rank's own scale makes of all numbers": _of_own_scale(rank)},
+                    factors={"the number of ranks": 3},
+                )
+
+
+def _of_own_scale(rank):
+    return torch.tensor([254.0, -126.0]) * (rank + 1) / 3
 
 
 @exercise.check(ranks=2)

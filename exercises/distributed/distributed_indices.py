@@ -15,6 +15,7 @@ Use no `DistributedSampler`.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 from unittest import mock
 
@@ -87,7 +88,7 @@ def _expect_shares(distributed_indices, sizes, *option_sets, traits=()):
 
 
 def _judge(came, wanted):
-    if not isinstance(came, (list, tuple)) or any(type(index) is not int for index in came):
+    if not isinstance(came, (list, tuple)) or not all(isinstance(index, Integral) for index in came):
         return "you give no list of ints"
     if list(came) == wanted:
         return ""

@@ -1,7 +1,7 @@
 """Right to the last example
 
 All ranks evaluate a classifier together. Return accuracy and mean `F.cross_entropy` over the whole data set:
-two floats, the same everywhere. `model` is in eval mode.
+two floats, the same everywhere. `model` is in eval mode and stays as it is.
 
 The `DistributedSampler` of `loader` deals out one list: all examples in some order, then the first ones
 again, up to a multiple of the number of ranks. `loader.sampler.rank` is `r`, `loader.sampler.num_replicas` is
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import ranks
+from course_utils.exercise.kits import numbers, ranks
 
 exercise = Exercise(
     minutes=20,
@@ -46,19 +46,19 @@ def evaluate_exactly(model: nn.Module, loader: DataLoader) -> tuple[float, float
 _CALL = "evaluate_exactly(model, loader)"
 _SETUP = """from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 torch.manual_seed({n})
-data = TensorDataset(torch.randn({n}, 3), torch.randint(3, ({n},)))
+data = TensorDataset({x}, torch.randint(3, ({n},)))
 loader = DataLoader(data, {batch}, sampler=DistributedSampler(data, shuffle={shuffle}))
-model = nn.Identity()"""
+model = {model}"""
 
 
-def _given(evaluate_exactly, n, batch, shuffle=False):
-    setup = _SETUP.format(n=n, batch=batch, shuffle=shuffle)
+def _given(evaluate_exactly, n, batch, shuffle=False, x="torch.randn({n}, 3)", model="nn.Identity()"):
+    setup = _SETUP.format(n=n, batch=batch, shuffle=shuffle, x=x.format(n=n), model=model)
     return ranks.given(setup, evaluate_exactly=evaluate_exactly)
 
 
-def _expect_right(evaluate_exactly, n, batch, shuffle=False):
+def _expect_right(evaluate_exactly, n, batch, **options):
     """The whole data set in one process is right. Other numbers that people come to are known by name."""
-    t = _given(evaluate_exactly, n, batch, shuffle)
+    t = _given(evaluate_exactly, n, batch, **options)
     found = t.call(_CALL)
     two = isinstance(found, (tuple, list)) and [type(number) for number in found] == [float, float]
     expect.true(two, f"the result is {expect.show(found)}", "expected: two floats, accuracy and mean loss")
@@ -70,6 +70,7 @@ def _expect_right(evaluate_exactly, n, batch, shuffle=False):
     like = {
         "what counting the repeated examples twice gives": torch.cat(shares).mean(0),
         "the sum over all that was read, by the length of the data set": torch.cat(shares).sum(0) / n,
+        "that without the last example of each rank": torch.cat([share[:-1] for share in shares]).mean(0),
         "the mean of the means of the batches": _mean_of_means([b for s in shares for b in s.split(batch)]),
         "the mean of the means of the ranks": _mean_of_means(counted),
         "what this rank alone has": shares[t.loader.sampler.rank].mean(0),
@@ -113,7 +114,7 @@ def repeated(evaluate_exactly):
     with Rows() as rows:
         for n, batch, shuffle in ((12, 4, False), (11, 4, False), (13, 3, False), (10, 4, True)):
             with rows.of(f"{n} examples{' (shuffled)' * shuffle}"):
-                _expect_right(evaluate_exactly, n, batch, shuffle)
+                _expect_right(evaluate_exactly, n, batch, shuffle=shuffle)
 
 
 @exercise.check(ranks=3, deadline=6)
@@ -130,14 +131,27 @@ def nothing_to_count(evaluate_exactly):
 
 
 @exercise.check(ranks=2, deadline=6)
+def large_logits(evaluate_exactly):
+    """The loss of large logits is finite
+
+    `exp` of 100 is inf in float32. `F.cross_entropy` and `log_softmax` subtract the largest logit first, in
+    `reduction="sum"` too.
+    """
+    _expect_right(evaluate_exactly, 10, 3, x=numbers.hard("10, 3", "large numbers")["large numbers"])
+
+
+@exercise.check(ranks=2, deadline=6)
 def its_own_share(evaluate_exactly):
-    """The model runs on the share of its rank only
+    """The model runs on the share of its rank only, and its modules keep their modes
 
     If every rank evaluates the whole data set, nothing has to be sent, and more ranks don't make it faster.
+    `eval()` and `train()` set the mode of all modules inside. Who evaluates doesn't know which are frozen:
+    a `train()` at the end makes dropout and batch norm train in the next evaluation.
     """
-    t, sizes = _given(evaluate_exactly, 8, 2), []
+    t, sizes = _given(evaluate_exactly, 8, 2, model="nn.Sequential(nn.Linear(3, 3), nn.Dropout()).eval()"), []
     t.model.register_forward_hook(lambda model, given, logits: sizes.append(len(logits)))
-    t.call(_CALL)
+    with expect.left_alone(t.model, what="`model`"):
+        t.call(_CALL)
     expect.at_most(sum(sizes), 4, "examples on which this rank runs the model, of 8")
 
 

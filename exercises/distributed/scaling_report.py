@@ -6,8 +6,10 @@ step.** Return a dict for each number:
 
 - `"samples_per_second"`: of all ranks, from the first `begin` to the last `end`;
 - `"efficiency"`: that per process, over the same of the run with the fewest;
-- `"compute"`, `"late"`, `"exchange"`: the parts of all ranks' time before `wait`, until the last rank
-  calls, and after.
+- `"compute"`, `"late"`, `"exchange"`: the seconds before `wait`, until the last rank calls, and after, added
+  up, as parts of all ranks' time: their number times the seconds of the run.
+
+`runs` stays as it is.
 
 Steps `(8, 1, 2, 4)`, `(8, 1, 3.5, 4)` → `16 / 3` per second; parts `3.5 / 6, 1.5 / 6, 1 / 6`
 """
@@ -41,8 +43,11 @@ _WARM_UP = "warm_up = [(4, 0.0, 9.0, 10.0)]\n"
 
 def _expect_entries(scaling_report, setup, expression, wanted):
     """The entries that are `wanted` of each number of processes."""
-    t = expect.given(_WARM_UP + setup, scaling_report=scaling_report)
-    found = t.call(f"scaling_report({expression})")
+    t = expect.given(f"{_WARM_UP}{setup}\nruns = {expression}", scaling_report=scaling_report)
+    before = repr(t.runs)
+    found = t.call("scaling_report(runs)")
+    told = "`runs` was changed: the caller's lists are not what they were before the call"
+    expect.true(repr(t.runs) == before, told, "expected: they are left as they are")
     if not isinstance(found, dict) or any(not isinstance(row, dict) for row in found.values()):
         expect.equal(found, wanted)
     expect.equal(sorted(found, key=str), sorted(wanted), what="the list of the numbers of processes")

@@ -142,12 +142,6 @@ def real_job(survive_a_lost_worker):
     The agent sees that a worker has ended, ends the other one, and starts both again. The killed worker
     doesn't raise anything.
     """
-    t = _given(survive_a_lost_worker, lost_in=2)
-    t.run(_START.format(4))
-    t.run(_START.format(4))
-    expect.equal(t.job.ran, [2, 3], what="the list of steps in the second start")
-    _expect_it_goes_on(t.job, 2)
-    # As it does in one process; now in those of an agent.
     dist.destroy_process_group()
     with expect.situation():
         for rank, note in enumerate(groups.killed_in_torchrun(survive_a_lost_worker, steps=4, lost_in=2)):

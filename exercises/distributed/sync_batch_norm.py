@@ -1,13 +1,13 @@
 """Batch norm over the batches of all ranks
 
-Each rank has a part `x` of one batch, `n` rows of its own. Return this rank's part of what
+Each rank has a part `x` of one batch, at least one row. Return this rank's part of what
 `F.batch_norm(..., training=True)` gives for all parts together: each channel is normalised by its mean and
-biased variance over **all** rows.
+biased variance over **all** rows. A large mean costs no digits. All tensors are float32.
 
 - Update `running_mean` and `running_var` in place, the latter by the unbiased variance.
 - Each rank has its own loss. The gradient of `x` is that of the **sum of all ranks' losses**; those of
   `weight` and `bias` are of its own loss.
-- Forward takes two collectives at most, whose size doesn't grow with `n`.
+- Forward takes two collectives at most. Nothing that is sent grows with the rows.
 
 `[[1.], [3.]]` on rank 0, `[[8.]]` on rank 1 → mean 4, variance `26 / 3`
 """
@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import ranks
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import numbers, ranks
 
 exercise = Exercise(
     minutes=30,
@@ -50,19 +50,21 @@ def sync_batch_norm(
 
 
 _SETUP = """rank, sizes = dist.get_rank(), {sizes}
-torch.manual_seed(0)
-batch = (torch.randn({n}, 2) + torch.arange({n}.)[:, None]) * {unit}
+torch.manual_seed({seed})
+batch = {batch}
 x = batch.split(sizes)[rank].clone().requires_grad_()
 weight = torch.tensor([1., 2.], requires_grad=True)
 bias = torch.tensor([3., 4.], requires_grad=True)
 running_mean, running_var = torch.full((2,), 5.), torch.full((2,), 2.)"""
+_BATCH = "(torch.randn({n}, 2) + torch.arange({n}.)[:, None]) * {unit}"
 _CALL = "sync_batch_norm(x, running_mean, running_var, weight, bias{})"
 _BACKWARD = "({} * factors.split(sizes)[rank]).sum().backward()".format(_CALL.format(""))
 _NEAR = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def _given(answer, *sizes, unit=1, more=""):
-    setup = _SETUP.format(n=sum(sizes), sizes=list(sizes), unit=unit)
+def _given(answer, *sizes, unit=1, more="", batch=_BATCH, seed=0):
+    batch = batch.format(n=sum(sizes), unit=unit)
+    setup = _SETUP.format(sizes=list(sizes), batch=batch, seed=seed)
     return ranks.given(setup + more, sync_batch_norm=answer)
 
 
@@ -81,7 +83,8 @@ def _expect_result(t, eps=1e-5):
     options = "" if eps == 1e-5 else f", eps={eps}"
     result, _ = ranks.all_through(t, _CALL.format(options))
     with torch.no_grad():
-        whole = F.batch_norm(t.batch, None, None, t.weight, t.bias, training=True, eps=eps)
+        weight, bias = t.weight.double(), t.bias.double()
+        whole = F.batch_norm(t.batch.double(), None, None, weight, bias, training=True, eps=eps).float()
         parts = t.batch.split(t.sizes)
         means = torch.stack([part.mean(0) for part in parts])
         var, mean = torch.var_mean(t.batch, 0, correction=0)
@@ -95,7 +98,9 @@ def _expect_result(t, eps=1e-5):
                 t, means.mean(0), (t.batch - means.mean(0)).square().mean(0), eps
             ),
         }
-    expect.equal(expect.a_tensor(result).detach(), whole.split(t.sizes)[t.rank], like=like, **_NEAR)
+    # What float32 can know of a deviation from a large mean.
+    near = {"rtol": 1e-4, "atol": 1e-5 + 1e-6 * (t.batch.abs().amax(0) / (var + eps).sqrt()).max().item()}
+    expect.equal(expect.a_tensor(result).detach(), whole.split(t.sizes)[t.rank], like=like, **near)
 
 
 @exercise.check(ranks=2)
@@ -120,6 +125,21 @@ def unequal_parts(sync_batch_norm):
 
 
 @exercise.check(ranks=2)
+def large_mean(sync_batch_norm):
+    """At a mean of 10,000 the digits are still there
+
+    The mean of the squares less the square of the mean is a difference of two large numbers. float32 has
+    seven digits, and both begin with the same ones: what is left may be noise, or negative. Subtract the mean
+    before you square.
+    """
+    with Rows() as rows:
+        for seed in numbers.SEEDS:
+            (batch,) = numbers.hard("8, 2", "a large mean").values()
+            with rows.of(f"seed {seed}"):
+                _expect_result(_given(sync_batch_norm, 3, 5, batch=batch, seed=seed))
+
+
+@exercise.check(ranks=2)
 def running_statistics(sync_batch_norm):
     """The running mean and variance, after two calls, without a graph
 
@@ -132,8 +152,9 @@ def running_statistics(sync_batch_norm):
     mean, var = before.clone()
     for momentum in (0.3, 0.1):
         F.batch_norm(t.batch, mean, var, training=True, momentum=momentum)
-    t.run(_CALL.format(", momentum=0.3"))
-    t.run(_CALL.format(""))
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
+        t.run(_CALL.format(", momentum=0.3, eps=0.5"))
+        t.run(_CALL.format(""))
     found = torch.stack((t.running_mean, t.running_var))
     what = "the matrix of `running_mean` and `running_var` after the two calls"
     like = {"what it was before": before}
@@ -191,8 +212,8 @@ def gradients_of_parameters(sync_batch_norm):
 def what_travels(sync_batch_norm):
     """Two collectives in forward at most, and nothing that grows with the rows
 
-    For each channel a sum, a sum of squares and a count are enough, however many rows there are. Ranks wait
-    in each collective; what is known at the same time can travel in one tensor.
+    For each channel a count, a sum and a sum of squared deviations are enough, however many rows there are.
+    Ranks wait in each collective; what is known at the same time can travel in one tensor.
     """
     traffic = {}
     for sizes in ((2, 1), (40, 20)):

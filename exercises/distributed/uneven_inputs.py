@@ -4,9 +4,10 @@ Train `model` when one rank may have more batches than another. In every step ea
 takes its next one. The gradient is the **mean over these ranks** of those of `loss(model(x), y)`. A rank that
 has run out takes the same steps. Return their number.
 
-All ranks begin alike. `batches` is an iterator of pairs `(x, y)`; it may be empty on some ranks, or all.
+All ranks begin alike. `batches`, an iterator of pairs `(x, y)`, doesn't fit into memory; it may be empty on
+some ranks, or all. Frozen parameters keep None; every batch uses the others.
 
-A step takes two collectives at most; two more may go to finding out that all are done.
+A step takes two collectives at most; two more may find out that all are done.
 
 Two batches on rank 0, one on rank 1 → two steps on both, the second by rank 0's gradient alone.
 """
@@ -50,14 +51,28 @@ _CALL = "uneven_inputs(model, loss, optimizer, batches)"
 # Batch i of rank r: r + 1 rows of (i + 1) * 10**r. The gradient of a batch is minus the mean of its rows.
 _SETUP = """rank, lengths = dist.get_rank(), {lengths}
 model = nn.Linear(2, 1)
-model.load_state_dict({{'weight': torch.zeros(1, 2), 'bias': torch.zeros(1)}})
-optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+model.load_state_dict({{'weight': torch.zeros(1, 2), 'bias': torch.ones(1)}})
+model.bias.requires_grad_({bias})
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5, weight_decay=0.25)
 loss = lambda output, y: (y - output).mean()
 shares = [
     [(torch.full((r + 1, 2), (i + 1.) * 10**r), torch.zeros(r + 1, 1)) for i in range(length)]
     for r, length in enumerate(lengths)
 ]
 batches = iter(shares[rank])"""
+
+# `held`: how many of the earlier batches are still there when the next one is asked for.
+_COUNTED = """
+import weakref
+made, held = [], []
+def one_by_one():
+    for pair in shares[0]:
+        held.append(sum(x() is not None for x in made))
+        batch = [part.clone() for part in pair]
+        made.append(weakref.ref(batch[0]))
+        yield batch
+        del batch
+batches = one_by_one()"""
 
 
 def _watched(t):
@@ -71,10 +86,10 @@ def _watched(t):
     return rows
 
 
-def _in_one_process(lengths, counted=len):
+def _in_one_process(setup, lengths, counted=len):
     """The oracle: one process takes the batches of all ranks, step by step."""
     with expect.situation():
-        t = ranks.given(_SETUP.format(lengths=list(lengths)))
+        t = ranks.given(setup)
         rows = _watched(t)
         for step in range(max(lengths)):
             pairs = [share[step] for share in t.shares if step < len(share)]
@@ -84,17 +99,18 @@ def _in_one_process(lengths, counted=len):
     return rows
 
 
-def _expect_like_one_process(uneven_inputs, world_size, *lengths):
-    t = ranks.given(_SETUP.format(lengths=list(lengths)), uneven_inputs=uneven_inputs)
+def _expect_like_one_process(uneven_inputs, world_size, *lengths, bias=True):
+    setup = _SETUP.format(lengths=list(lengths), bias=bias)
+    t = ranks.given(setup, uneven_inputs=uneven_inputs)
     found = _watched(t)
     result = t.call(_CALL)
     expect.equal(len(found), max(lengths), what="the number of steps that the optimizer made")
     expect.equal(result, max(lengths), what="the number of steps that is returned")
     if found:
-        by_all = torch.stack(_in_one_process(lengths, counted=lambda pairs: world_size))
+        by_all = torch.stack(_in_one_process(setup, lengths, counted=lambda pairs: world_size))
         expect.equal(
             torch.stack(found),
-            torch.stack(_in_one_process(lengths)),
+            torch.stack(_in_one_process(setup, lengths)),
             what="the matrix of the parameters after each step",
             like={"what comes out where every step is divided by the number of all ranks": by_all},
             factors={"the number of ranks": world_size},
@@ -137,14 +153,35 @@ def none_at_all(uneven_inputs, world_size):
 
 
 @exercise.check(ranks=2)
+def frozen(uneven_inputs, world_size):
+    """A frozen parameter isn't moved
+
+    Its `.grad` is None, and an optimizer leaves such a parameter alone. To zeros it adds weight decay.
+    """
+    _expect_like_one_process(uneven_inputs, world_size, 1, 2, bias=False)
+
+
+@exercise.check(ranks=1)
+def few_held(uneven_inputs):
+    """No more than a batch or two is held
+
+    `list(batches)` reads everything before the first step. An iterator may come from a `DataLoader`: what is
+    left can be more than memory holds, and nobody has to know how much it is.
+    """
+    t = ranks.given(_SETUP.format(lengths=[8], bias=True) + _COUNTED, uneven_inputs=uneven_inputs)
+    t.call(_CALL)
+    expect.at_most(max(t.held), 3, "batches that are still held when the next one is asked for, of 8")
+
+
+@exercise.check(ranks=2)
 def collectives(uneven_inputs):
     """Two collectives a step at most
 
     Ranks wait in each collective, whatever its size. All gradients travel in one tensor if you concatenate
     them.
     """
-    setup = _SETUP.format(lengths=[1, 3]).splitlines()
-    setup[1:3] = ["model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))"]
+    setup = _SETUP.format(lengths=[1, 3], bias=True).splitlines()
+    setup[1:4] = ["model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))"]
     t = ranks.given("\n".join(["torch.manual_seed(0)", *setup]), uneven_inputs=uneven_inputs)
     with measure.traffic() as seen:
         t.call(_CALL)

@@ -20,7 +20,8 @@ def evaluate_exactly(model: nn.Module, loader: DataLoader) -> tuple[float, float
     left = len(range(loader.sampler.rank, length, loader.sampler.num_replicas))
     sums = 0
     for x, y in loader:
-        logits, y = model(x)[:left], y[:left]
+        with torch.no_grad():
+            logits, y = model(x)[:left], y[:left]
         left -= len(y)
         right = (logits.argmax(1) == y).sum()
         sums += torch.stack((right, F.cross_entropy(logits, y, reduction="sum")))
@@ -69,6 +70,10 @@ also_right = [_own_loader, _with_weights]
 
 # Mistakes
 
+not_tried = {"seeds": "each size of the data set has its own"}
+equivalent = {
+    "line 14: `with torch.no_grad():` -> `if True:`": "the numbers are the same; a graph would be kept"
+}
 _CUT = "model(x)[:left], y[:left]"
 _SUM = 'torch.stack((right, F.cross_entropy(logits, y, reduction="sum")))'
 _ONCE = f"sums += {_SUM}\n    dist.all_reduce(sums)"

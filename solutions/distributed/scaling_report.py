@@ -82,6 +82,7 @@ also_right = [_with_tensors, _by_counting_down]
 
 # Mistakes
 
+_FIRST = "samples_per_second"
 _BEGINS = "min(steps[0][1] for steps in run)"
 _OF_BASE = ' / (report[base]["samples_per_second"] / base)'
 _WHOLE = "    whole = len(run) * seconds\n"
@@ -98,6 +99,7 @@ mistakes = [
     Edit("the first is the base", "min(runs)", "next(iter(runs))", told_by="efficiency"),
     Edit("as if the base had one", _OF_BASE, ' / report[base]["samples_per_second"]', told_by="efficiency"),
     Edit("all is exchange", "exchange += end - last", "exchange += end - wait", "where_the_time_goes"),
+    Edit("takes it out", "steps[1:] for steps in run", "steps for steps in run if steps.pop(0)", _FIRST),
     Edit(
         "rank 0 is the last",
         "last = max(wait for _, _, wait, _ in step)",
@@ -106,4 +108,9 @@ mistakes = [
     ),
 ]
 
+not_tried = {
+    "hard numbers": "seconds and samples are plain numbers",
+    "dtypes": "there is no tensor",
+    "left alone": "the lists are compared as text",
+}
 equivalent = {"line 15: `0` -> `-1`": "all ranks of a run have equally many steps"}

@@ -43,6 +43,8 @@ def survive_a_lost_worker(
 
 # Other right answers
 
+import io
+
 from course_utils.exercise import Edit
 
 
@@ -76,22 +78,23 @@ def _a_file_for_each_step(folder, model, optimizer, step, steps):
 
 
 def _rank_0_reads(folder, model, optimizer, step, steps):
-    """One rank reads, and sends to each of the others what is its own."""
+    """One rank reads, and sends to each of the others what is its own: bytes, as it came."""
     file, me = folder / "state", dist.get_rank()
     kept = torch.load(file) if me == 0 and file.is_file() else [None] * dist.get_world_size()
     box = [None]
     dist.scatter_object_list(box, kept if me == 0 else None)
     begin = 0
     if box[0]:
-        begin, weights, memory, random = box[0]
+        begin, weights, memory, random = torch.load(io.BytesIO(box[0]))
         model.load_state_dict(weights)
         optimizer.load_state_dict(memory)
         torch.random.set_rng_state(random)
     for number in range(begin, steps):
         step(number)
         mine = [number + 1, model.state_dict(), optimizer.state_dict(), torch.random.get_rng_state()]
-        everyones = [None] * dist.get_world_size()
-        dist.all_gather_object(everyones, mine)
+        everyones, buffer = [None] * dist.get_world_size(), io.BytesIO()
+        torch.save(mine, buffer)
+        dist.all_gather_object(everyones, buffer.getvalue())
         if me == 0:
             torch.save(everyones, f"{file}~")
             Path(f"{file}~").rename(file)

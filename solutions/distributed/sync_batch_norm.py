@@ -93,7 +93,11 @@ def _derivative_by_hand(x, running_mean, running_var, weight, bias, momentum=0.1
 
 
 def _two_moments(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
-    """One collective: sums, sums of squares, and counts. It loses digits where the mean is large."""
+    """One collective: sums, sums of squares, and counts. In float64 a large mean leaves digits enough."""
+    return _of_moments(x.double(), running_mean, running_var, weight, bias, momentum, eps).float()
+
+
+def _of_moments(x, running_mean, running_var, weight, bias, momentum=0.1, eps=1e-5):
     total, squares, count = SumOverRanks.apply(torch.stack((x, x * x, torch.ones_like(x)), 1).sum(0))
     mean, var = total / count, squares / count - (total / count) ** 2
     running_mean.mul_(1 - momentum).add_(momentum * mean.detach())
@@ -141,7 +145,7 @@ mistakes = [
     Edit("the mean of the variances", _OWN, "(x.var(0, correction=0) * len(x))", told_by="equal_parts"),
     Wrong(_mean_of_means, told_by="unequal_parts"),
     Edit("biased in the running variance", "var * count / (count - 1)", "var", told_by="running_statistics"),
-    Edit("a graph behind it", "with torch.no_grad():", "if True:", told_by="running_statistics"),
+    Wrong(_of_moments, told_by="large_mean"),
     Edit("backward of one rank", _BACKWARD, "        return grad\n\n", told_by="gradient_of_x"),
     Edit("constant statistics", "centred = x - mean", "centred = x - mean.detach()", told_by="gradient_of_x"),
     Edit("sums once more", "* weight +", f"* {_MEAN_OVER_RANKS('weight')} +", "gradients_of_parameters"),

@@ -28,7 +28,7 @@ def uneven_inputs(
     batches: Iterator[tuple[Tensor, Tensor]],
 ) -> int:
     """-> the number of steps"""
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     steps = 0
     while True:
         batch = next(batches, None)
@@ -56,7 +56,7 @@ from course_utils.exercise import Edit, Wrong
 
 def _asks_first(model, loss, optimizer, batches):
     """Two collectives: who has a batch, then the gradients, into the places where they are."""
-    parameters, steps = list(model.parameters()), 0
+    parameters, steps = [p for p in model.parameters() if p.requires_grad], 0
     while True:
         batch = next(batches, None)
         taking_part = torch.tensor(batch is not None).int()
@@ -76,26 +76,27 @@ def _asks_first(model, loss, optimizer, batches):
         steps += 1
 
 
-def _counts_first(model, loss, optimizer, batches):
-    """How many steps there will be is known before the first."""
-    batches, parameters = list(batches), list(model.parameters())
-    lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, torch.tensor([len(batches)]))
-    steps = int(max(lengths))
-    for step in range(steps):
+def _looks_ahead(model, loss, optimizer, batches):
+    """One batch ahead: whether another step follows is known in the step before."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    batch, steps, working = next(batches, None), 0, torch.zeros(())
+    dist.all_reduce(working.fill_(batch is not None))
+    while working:
         grads = [torch.zeros_like(p) for p in parameters]
-        if step < len(batches):
-            x, y = batches[step]
-            grads = torch.autograd.grad(loss(model(x), y), parameters)
-        flat = nn.utils.parameters_to_vector(grads) / sum(step < n for n in lengths)
+        if batch is not None:
+            grads = torch.autograd.grad(loss(model(batch[0]), batch[1]), parameters)
+        batch = next(batches, None)
+        more = torch.tensor([float(batch is not None)])
+        flat = torch.cat((nn.utils.parameters_to_vector(grads) / working, more))
         dist.all_reduce(flat)
-        for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        for p, part in zip(parameters, flat[:-1].split([p.numel() for p in parameters]), strict=True):
             p.grad = part.view(p.shape)
         optimizer.step()
+        steps, working = steps + 1, flat[-1]
     return steps
 
 
-also_right = [_asks_first, _counts_first]
+also_right = [_asks_first, _looks_ahead]
 
 
 # Mistakes
@@ -123,10 +124,16 @@ _EACH = """        for part in flat.split([p.numel() for p in parameters] + [1])
             dist.all_reduce(part)
 """
 
+not_tried = {
+    "hard numbers": "gradients are only added up",
+    "dtypes": "all are float32",
+    "left alone": "the model is to be trained",
+}
 mistakes = [
     Edit("sums", "(sums[i] / count)", "sums[i]", told_by="equally_many"),
     Edit("leaves", _CLEAR, _LEAVES + _CLEAR, told_by="one_runs_out"),
-    Edit("divides by all", "sums[i] / count", "sums[i] / dist.get_world_size()", told_by="one_runs_out"),
+    Edit("zeros for frozen ones", " if p.requires_grad]", "]", told_by="frozen"),
+    Edit("reads all at once", "    steps = 0\n", "    steps, batches = 0, iter(list(batches))\n", "few_held"),
     Edit("hands in the last mean", _CLEAR + _ASK, f"{_ASK}    {_CLEAR}", told_by="one_runs_out"),
     Edit("takes no step", _STEP, f"{_ASK}    {_STEP}", told_by="one_runs_out"),
     Wrong(_joins, told_by="one_runs_out"),

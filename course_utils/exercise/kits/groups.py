@@ -66,7 +66,8 @@ class Files(CollectiveWatch):
         if not isinstance(thing, _STORAGES):  # so tensors are pickled
             if self._rank == 0 and not self._slow_readers:
                 self._until_others(left=0, read=self.saves)
-            self.saves += 1
+            # What another rank puts into memory, to send it, is no file.
+            self.saves += self._rank == 0 or not isinstance(f, io.BytesIO)
         self._save(thing, f, *args, **kwargs)
 
     def _loading(self, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -247,7 +248,11 @@ class _JobOfAgent(Job):
 def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) -> list[dict[str, Any]]:
     """Runs the answer in two workers of an agent as `torchrun` starts it. Rank 1 is killed in a step, and the
     agent starts both anew. What each rank has to say of its second start: `ran`, and what it `had` and `has`
-    when its first step begins; or `raised`, as lines; nothing where nothing came."""
+    when its first step begins; or `raised`, as lines; nothing where nothing came.
+
+    The workers are forks of this process, in which no backward may have run: a build of torch for a GPU may
+    start autograd's threads for it, and then backward raises in every fork.
+    """
     # Here: most processes that use this kit start no job, and this is a long import.
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

@@ -2,6 +2,7 @@
 process."""
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from course_utils import measure
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
-from course_utils.measure.traffic import Call
+from course_utils.measure.traffic import Call, CollectiveWatch
 
 
 def given(setup: str, **names: Any) -> expect.Given:
@@ -54,6 +55,39 @@ def expect_messages_only(calls: list[Call]) -> None:
     names = sorted({call.name for call in calls} - {"send", "recv"})
     told = f"these were called: {', '.join(f'`{name}`' for name in names)}"
     expect.true(not names, told, "expected: `send`, `recv`, `isend` and `irecv` alone")
+
+
+class BeforeOthers(CollectiveWatch):
+    """A hook of the reader's for `DistributedDataParallel`, called on rank 0 before the others call theirs:
+    these are held until it has returned, or waits for them. `waited`: it did."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        super().__init__()
+        self.waited, self._calls, self._thread = False, 0, threading.get_ident()
+        self._store = dist.PrefixStore("before others", dist.distributed_c10d._get_default_store())
+
+        @functools.wraps(hook)
+        def called(state: Any, bucket: Any) -> Any:
+            self._calls += 1
+            if dist.get_rank() > 0:
+                self._store.wait([f"{self._calls}"])
+                return hook(state, bucket)
+            try:
+                with self:
+                    return hook(state, bucket)
+            finally:
+                self._let_others_go()
+
+        self.called = called
+
+    def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
+        if threading.get_ident() == self._thread:  # not of a thread that the hook leaves behind
+            self.waited = True
+            self._let_others_go()
+        return wait()
+
+    def _let_others_go(self) -> None:
+        self._store.set(f"{self._calls}", "")
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor | None]:
