@@ -70,7 +70,7 @@ class _Run:
         self.after, self.switched_off = [], []
         self.t.model.module.register_forward_hook(self._forward)
         self.t.optimizer.register_step_post_hook(self._stepped)
-        with measure.traffic() as self.seen:
+        with expect.left_alone(self.t.batches, what="`batches`"), measure.traffic() as self.seen:
             self.t.call(f"accumulate_without_sync(model, optimizer, loss, batches, {every})")
         self.order = list(self.seen.order)
 

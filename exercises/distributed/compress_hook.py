@@ -1,10 +1,10 @@
 """A quarter of the bytes, and no error that adds up
 
 Write a communication hook for float32. Each rank rounds its gradients to whole numbers from -127 to 127, in
-units of a *scale*, a 127th of the largest magnitude, of the bucket or of each parameter. The result is the
-average of what was sent.
+units of a *scale*, a 127th of the largest magnitude, of the bucket or of each parameter. The result averages
+what was sent.
 
-- It doesn't wait.
+- The hook doesn't wait.
 - A rank sends one byte for each element, and at most 8 for each parameter.
 - What rounding takes away is added to the same elements in the next backward, before scale and rounding.
   `state`, a dict, keeps it. Parameters change their order.

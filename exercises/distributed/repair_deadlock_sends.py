@@ -58,18 +58,19 @@ def _mixed(table):
     return (table.roll(1, 0) + 2 * table + table.roll(-1, 0)) / 4
 
 
-def _given(repair_deadlock_sends, rows):
+def _given(repair_deadlock_sends, rows, more=""):
     """A row is 4, 40, 400 and so on: after a step the digits of a row say which rows it is mixed of."""
-    table = f"table = (4 * 10. ** torch.arange({sum(rows)})).repeat(2, 1).t()"
+    table = f"table = (4 * 10. ** torch.arange({sum(rows)})).repeat(2, 1).t(){more}"
     setup = f"{table}\nx = table.split({rows})[dist.get_rank()]"
     return ranks.given(setup, repair_deadlock_sends=repair_deadlock_sends)
 
 
-def _expect_rows(repair_deadlock_sends, rank, rows, steps):
+def _expect_rows(repair_deadlock_sends, rank, rows, steps, more=""):
     """The rows of this rank are those of the whole table in one process."""
-    t = _given(repair_deadlock_sends, rows)
+    t = _given(repair_deadlock_sends, rows, more)
     call = "repair_deadlock_sends(x)" if steps == 1 else f"repair_deadlock_sends(x, {steps})"
-    found, _ = ranks.all_through(t, call)
+    with expect.left_alone(t.x, what="`x`"):
+        found, _ = ranks.all_through(t, call)
     table, alone = t.table, t.x
     for _ in range(steps):
         table, alone = _mixed(table), _mixed(alone)
@@ -100,11 +101,12 @@ def above_and_below(repair_deadlock_sends, rank):
 
 @exercise.check(ranks=2, deadline=6)
 def every_step(repair_deadlock_sends, rank):
-    """Three steps, each with the rows of the step before
+    """Three steps in float64, each with the rows of the step before
 
-    A step changes the neighbours' rows, and the next step needs the new ones.
+    A step changes the neighbours' rows, and the next step needs the new ones. A message is bytes without a
+    dtype: receive into a tensor of the dtype that was sent.
     """
-    _expect_rows(repair_deadlock_sends, rank, [2, 2], 3)
+    _expect_rows(repair_deadlock_sends, rank, [2, 2], 3, ".double()")
 
 
 @exercise.check(ranks=3, deadline=6)

@@ -172,7 +172,7 @@ def where_it_is_wanted(save_on_rank_zero):
     the GPU of rank 0. `map_location` names another place, for all tensors in the file.
     """
     t, _ = _given(save_on_rank_zero, "nn.parallel.DistributedDataParallel(nn.Linear(2, 1))")
-    with groups.Files():
+    with groups.Files(), expect.left_alone(t.model, what="`model`"):
         # A device that every machine has.
         t.run(f"read = {_call(1, 'meta')}")
     places = {f"read['model']['{key}']": value for key, value in t.read["model"].items()}

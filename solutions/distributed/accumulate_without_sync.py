@@ -130,3 +130,4 @@ mistakes = [
     Wrong(_averages_by_hand, told_by="collectives"),
     Wrong(_one_backward, told_by="one_at_a_time"),
 ]
+not_tried = {"hard numbers": "the loss is the caller's"}

@@ -119,3 +119,4 @@ mistakes = [
         told_by="in_one_order",
     ),
 ]
+not_tried = {"hard numbers": "gradients are only averaged", "left alone": "every `.grad` is to change"}

@@ -124,10 +124,6 @@ def _waits(state, bucket):
 
 _SCALE = "(wanted.abs().max() / 127).clamp(min=torch.finfo(wanted.dtype).tiny)"
 
-not_tried = {
-    "hard numbers": "zeros, NaN and a tiny scale stand in checks, where what comes out is exact",
-    "left alone": "the bucket belongs to the hook",
-}
 mistakes = [
     Edit("own scale for all", "* all_scales[r]", "* scale", told_by="one_backward"),
     Edit("does not divide", " for r in ranks) / len(ranks)", " for r in ranks)", told_by="one_backward"),
@@ -138,3 +134,7 @@ mistakes = [
     Wrong(_one_residual, told_by="by_parameter"),
     Edit("hides NaN", _SCALE, "torch.tensor(max(1e-30, wanted.abs().max().item() / 127))", "not_a_number"),
 ]
+not_tried = {
+    "hard numbers": "zeros, NaN and a tiny scale stand in checks, where what comes out is exact",
+    "left alone": "the bucket belongs to the hook",
+}

@@ -70,7 +70,6 @@ also_right = [_own_loader, _with_weights]
 
 # Mistakes
 
-not_tried = {"seeds": "each size of the data set has its own"}
 equivalent = {
     "line 14: `with torch.no_grad():` -> `if True:`": "the numbers are the same; a graph would be kept"
 }
@@ -110,3 +109,4 @@ mistakes = [
     Wrong(_evaluates_everything, told_by="its_own_share"),
     Edit("reduces every batch", _ONCE, _EVERY_BATCH, told_by="few_numbers"),
 ]
+not_tried = {"seeds": "each size of the data set has its own"}

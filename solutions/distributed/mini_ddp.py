@@ -102,6 +102,12 @@ mistakes = [
     Edit("changes a gradient on its way", _HOOK, _IN_PLACE, told_by="on_its_way"),
     Edit("sends tied weights twice", _ALL, _TIED_TOO, told_by="sent_once"),
 ]
+not_tried = {
+    "hard numbers": "gradients are only averaged",
+    "dtypes": "a buffer of whole numbers is tried",
+    "left alone": "every tensor is to change",
+    "seeds": "nothing drawn decides",
+}
 
 equivalent = {
     "line 12: `tensor.detach()` -> `tensor`": "A collective writes into a leaf as well, unseen by autograd.",

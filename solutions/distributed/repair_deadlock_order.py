@@ -93,3 +93,8 @@ mistakes = [
         told_by="none_is_not_zero",
     ),
 ]
+not_tried = {
+    "hard numbers": "gradients are only averaged",
+    "dtypes": "all are float32",
+    "left alone": "every `.grad` is to change",
+}

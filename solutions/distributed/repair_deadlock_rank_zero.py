@@ -87,7 +87,6 @@ _MEANS = """mean = total[0] / total[1].clamp(min=1)
         dist.all_reduce(mean)
         return mean / dist.get_world_size()"""
 
-not_tried = {"hard numbers": "the loss is the starter's"}
 mistakes = [
     Edit("a barrier around it", _LOSS, _BARRIER, told_by="comes_to_an_end"),
     Edit(
@@ -108,3 +107,4 @@ mistakes = [
         told_by="unequal_numbers",
     ),
 ]
+not_tried = {"hard numbers": "the loss is the starter's"}

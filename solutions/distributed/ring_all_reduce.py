@@ -105,3 +105,4 @@ mistakes = [
     Wrong(_gathers, told_by="to_the_next_rank"),
     Wrong(_whole_tensor_around, told_by="pieces_not_tensors"),
 ]
+not_tried = {"hard numbers": "whole numbers show every summand", "dtypes": "int32 is tried"}

@@ -102,3 +102,4 @@ mistakes = [
     Edit("asks for the attribute", _BARE, 'getattr(model, "module", model)', told_by="wrapped_and_bare"),
     Edit("where they were", ", map_location=device", "", told_by="where_it_is_wanted"),
 ]
+not_tried = {"hard numbers": "a file holds any number", "dtypes": "a file holds any dtype"}

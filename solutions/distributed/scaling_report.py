@@ -107,10 +107,10 @@ mistakes = [
         "where_the_time_goes",
     ),
 ]
-
 not_tried = {
     "hard numbers": "seconds and samples are plain numbers",
     "dtypes": "there is no tensor",
     "left alone": "the lists are compared as text",
 }
+
 equivalent = {"line 15: `0` -> `-1`": "all ranks of a run have equally many steps"}

@@ -119,6 +119,12 @@ mistakes = [
     Edit("leaves when nothing is left", _LOADS, _LEAVES, told_by="at_any_moment"),
     Edit("writes in place", '"checkpoint.unfinished"', '"checkpoint.pt"', told_by="at_any_moment"),
 ]
+not_tried = {
+    "hard numbers": "a file holds any number",
+    "dtypes": "a file holds any dtype",
+    "left alone": "the job is to be trained",
+    "seeds": "each rank has its own",
+}
 
 _A_NAME = "any two names do, as long as they are two"
 equivalent = {

@@ -124,11 +124,6 @@ _EACH = """        for part in flat.split([p.numel() for p in parameters] + [1])
             dist.all_reduce(part)
 """
 
-not_tried = {
-    "hard numbers": "gradients are only added up",
-    "dtypes": "all are float32",
-    "left alone": "the model is to be trained",
-}
 mistakes = [
     Edit("sums", "(sums[i] / count)", "sums[i]", told_by="equally_many"),
     Edit("leaves", _CLEAR, _LEAVES + _CLEAR, told_by="one_runs_out"),
@@ -139,3 +134,8 @@ mistakes = [
     Wrong(_joins, told_by="one_runs_out"),
     Edit("a collective for each", _REDUCE, _EACH, told_by="collectives"),
 ]
+not_tried = {
+    "hard numbers": "gradients are only added up",
+    "dtypes": "all are float32",
+    "left alone": "the model is to be trained",
+}
