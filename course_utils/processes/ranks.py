@@ -191,8 +191,8 @@ class _Stillness:
         if any(worker.begun is None for worker in waiting.values()):
             return None
         # The cheap question first, and no question asked of a process that runs. Also those that are done
-        # count: gloo may still be sending from them.
-        living = [worker.pid for worker in workers if worker.alive]
+        # count: gloo may still be sending from them. So do processes that a rank has started and waits for.
+        living = [pid for worker in workers if worker.alive for pid in tree.tree(worker.pid)]
         spent, self._spent = self._spent, tree.seconds_spent(living)
         if any(map(tree.is_running, living)) or self._spent - spent > SPENT_ON_A_LOOK:
             return None

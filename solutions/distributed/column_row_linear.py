@@ -148,11 +148,7 @@ mistakes = [
     Edit("no sum in backward", "_Shared.apply(x)", "x", told_by="gradient_of_x"),
     Edit("a hook on x", f"{_HIDDEN}_Shared.apply(x)", f"{_HOOK}{_HIDDEN}x", told_by="gradient_of_x"),
 ]
-not_tried = {
-    "hard numbers": "two products, as in one process",
-    "dtypes": "the pair is float32",
-    "seeds": "nothing drawn decides",
-}
+not_tried = {"hard numbers": "two products", "dtypes": "the pair is float32", "seeds": "none decides"}
 
 equivalent = {
     "line 18: `grad.clone()` -> `grad`": "what comes back from the first product was made for this sum alone",

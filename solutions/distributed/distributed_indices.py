@@ -79,8 +79,5 @@ mistakes = [
     Edit("fills up before it shuffles", _DRAWN, _FILLED, told_by="shuffled_first"),
     Edit("seeds the program", _OWN, "torch.manual_seed(seed + epoch)", told_by="on_its_own"),
 ]
-not_tried = {
-    "hard numbers": "there are only whole numbers",
-    "dtypes": "there are only whole numbers",
-    "left alone": "there are only whole numbers",
-}
+_WHOLE = "there are only whole numbers"
+not_tried = {"hard numbers": _WHOLE, "dtypes": _WHOLE, "left alone": _WHOLE}

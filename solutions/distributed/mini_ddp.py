@@ -106,7 +106,7 @@ not_tried = {
     "hard numbers": "gradients are only averaged",
     "dtypes": "a buffer of whole numbers is tried",
     "left alone": "every tensor is to change",
-    "seeds": "nothing drawn decides",
+    "seeds": "what is drawn decides nothing",
 }
 
 equivalent = {

@@ -93,8 +93,4 @@ mistakes = [
         told_by="none_is_not_zero",
     ),
 ]
-not_tried = {
-    "hard numbers": "gradients are only averaged",
-    "dtypes": "all are float32",
-    "left alone": "every `.grad` is to change",
-}
+not_tried = {"hard numbers": "only averages", "dtypes": "all are float32", "left alone": "`.grad` changes"}
