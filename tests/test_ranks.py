@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -248,6 +249,20 @@ def test_ranks_that_all_wait_at_the_deadline_are_looked_at_to_the_end(monkeypatc
     assert first.how == STUCK
     assert first.position.describe() == f"waits in wait at {place(first.position.frame)}"
     assert first.position.frame.source == "work.wait()"
+
+
+def waits_for_a_child(rank, world_size):
+    """As torchrun's agent waits for its workers, in a part of torch that waits for others."""
+    from torch.distributed.elastic.utils import store as meeting
+
+    busy = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
+    child, store = subprocess.Popen([sys.executable, "-c", busy]), dist.HashStore()
+    threading.Thread(target=lambda: (child.wait(), store.set("x0", "there"))).start()
+    return meeting.get_all(store, 0, "x", 1)
+
+
+def test_a_rank_whose_child_still_runs_is_not_stuck():
+    assert run_ranks(waits_for_a_child, 1, deadline=LONG) == [[b"there"]]
 
 
 def prints_and_raises(rank, world_size):

@@ -109,6 +109,23 @@ def every_step(repair_deadlock_sends, rank):
     _expect_rows(repair_deadlock_sends, rank, [2, 2], 3, ".double()")
 
 
+@exercise.check(ranks=2, deadline=6)
+def two_rows_a_step(repair_deadlock_sends):
+    """Two rows leave a rank in a step and two arrive, as messages
+
+    A collective brings the rows of all ranks to all: what a rank receives grows with their number, and it
+    needs two rows. A `recv` without a rank takes what comes first, and a neighbour may be a step ahead.
+    """
+    t = _given(repair_deadlock_sends, [4, 4])
+    _, calls = ranks.all_through(t, "repair_deadlock_sends(x, 3)")
+    ranks.expect_messages_only(calls)
+    anybody = sum(call.peer is None for call in calls)
+    expect.equal(anybody, 0, what="the number of receives that name no rank")
+    for name, says in (("send", "sends"), ("recv", "receives")):
+        number = sum(call.bytes for call in calls if call.name == name) // t.x[0].nbytes
+        expect.equal(number, 6, what=f"the number of rows that this rank {says} in three steps")
+
+
 @exercise.check(ranks=3, deadline=6)
 def three_ranks(repair_deadlock_sends, rank):
     """Three ranks in a ring, one of them with a single row
@@ -118,20 +135,3 @@ def three_ranks(repair_deadlock_sends, rank):
     done separately.
     """
     _expect_rows(repair_deadlock_sends, rank, [2, 1, 2], 1)
-
-
-@exercise.check(ranks=3, deadline=6)
-def two_rows_a_step(repair_deadlock_sends):
-    """Two rows leave a rank in a step and two arrive, as messages
-
-    A collective brings the rows of all ranks to all: what a rank receives grows with their number, and it
-    needs two rows. A `recv` without a rank takes what comes first, and a neighbour may be a step ahead.
-    """
-    t = _given(repair_deadlock_sends, [4, 4, 4])
-    _, calls = ranks.all_through(t, "repair_deadlock_sends(x, 3)")
-    ranks.expect_messages_only(calls)
-    anybody = sum(call.peer is None for call in calls)
-    expect.equal(anybody, 0, what="the number of receives that name no rank")
-    for name, says in (("send", "sends"), ("recv", "receives")):
-        number = sum(call.bytes for call in calls if call.name == name) // t.x[0].nbytes
-        expect.equal(number, 6, what=f"the number of rows that this rank {says} in three steps")
