@@ -110,7 +110,7 @@ def returns_at_once(compress_hook):
     hook = ranks.BeforeOthers(compress_hook)
     t = _given(hook.called, _ONE, [[[127.0, 0.6]], [[0.0, -254.0]]])
     t.run(_BACKWARDS)
-    told = "rank 0 waits inside the hook for what the other ranks send"
+    told = "it waits inside the hook for what the other ranks send"
     expect.true(not hook.waited, told, "expected: it returns a future at once")
 
 
@@ -137,19 +137,19 @@ def one_backward(compress_hook, rank):
 
     A whole number means nothing without its unit, so every rank's scale travels with its numbers. `round`
     goes to the nearest one, `to(torch.int8)` cuts the fraction off, and what is beyond 127 comes back as
-    -128. With a hook of your own the model doesn't divide by the number of ranks: it takes what the future
-    brings.
+    -128. What is added to a scale, or bounds it, is large beside tiny gradients. With a hook of your own the
+    model doesn't divide by the number of ranks: it takes what the future brings.
     """
     with Rows() as rows:
-        for label, unit in (("gradients of size 100", 1.0), ("gradients of size 1e-10", 2.0**-40)):
+        for label, per in (("gradients of size 100", 1), ("gradients of size 1e-11", 1e13)):
             with rows.of(label):
                 of_all = [[127.0, 0.6], [0.0, -254.0], [381.0, 0.0]]
-                t = _given(compress_hook, _ONE, [[[n * unit for n in row]] for row in of_all])
+                t = _given(compress_hook, _ONE, [[[n / per for n in row]] for row in of_all])
                 t.run(_BACKWARDS)
                 expect.equal(
-                    t.sums[0].flatten() / unit,
+                    t.sums[0].flatten() * per,
                     torch.tensor([508.0, -253.0]) / 3,
-                    what=f"the gradient of `weight`{f', divided by {unit},' * (unit < 1)}",
+                    what=f"the gradient of `weight`{f', times {per:g},' * (per > 1)}",
                     like={"what this rank's own scale makes of all numbers": _of_own_scale(rank)},
                     factors={"the number of ranks": 3},
                 )

@@ -163,7 +163,7 @@ def frozen(uneven_inputs, world_size):
 
 @exercise.check(ranks=1)
 def few_held(uneven_inputs):
-    """No more than a batch or two is held
+    """No more than a few batches are held
 
     `list(batches)` reads everything before the first step. An iterator may come from a `DataLoader`: what is
     left can be more than memory holds, and nobody has to know how much it is.
