@@ -34,6 +34,7 @@ from course_utils.exercise.kits.graphs import copies
 from course_utils.exercise.kits.graphs_compiled import Counting
 from course_utils.exercise.kits.groups import Files
 from course_utils.exercise.kits.modules import Called
+from course_utils.exercise.kits.ranks import BeforeOthers
 from course_utils.measure.roofline import place
 from course_utils.watching.compiled import watch_compile
 from course_utils.watching.lane_watch import LaneWatch
@@ -177,6 +178,12 @@ def files(run):
     return found.saves, found.loads, found._waits
 
 
+def waits(run):
+    hook = BeforeOthers(lambda state, bucket: run())
+    hook.called(None, None)
+    return hook.waited
+
+
 def lanes(run):
     with tempfile.TemporaryFile() as file:
         with LaneWatch(file.fileno()):
@@ -207,7 +214,7 @@ INSTRUMENTS = {
     for function in (
         *(operators, peak_bytes, step_timeline, saved_bytes, live_bytes, flops, syncs, traffic, record_run),
         *(time_ratio, loading, of_place, storages),
-        *(floats, called, copied, files, lanes, outside, drawn),
+        *(floats, called, copied, files, waits, lanes, outside, drawn),
     )
 }
 
@@ -372,6 +379,7 @@ def test_no_instrument_is_forgotten():
     modes = {"Watch": "", "CallWatch": "", "Noting": "operators", "CollectiveWatch": "traffic"}
     modes |= {"_Ledger": "peak_bytes", "_Clock": "step_timeline", "_Flops": "flops", "_Recorder": "traffic"}
     modes |= {"_Above": "syncs", "_Below": "syncs", "LaneWatch": "lanes", "Files": "files"}
+    modes |= {"BeforeOthers": "waits"}
     modes |= {"Floats": "floats", "Called": "called"}
     text = "\n".join(
         path.read_text(encoding="utf-8") for path in Path(course_utils.__path__[0]).rglob("*.py")
