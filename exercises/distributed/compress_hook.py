@@ -56,7 +56,7 @@ _BACKWARDS = """for x in inputs:
     for p, total in zip(model.parameters(), sums): total += p.grad"""
 # The gradient of its weight is the input.
 _ONE = "nn.Linear(2, 1, bias=False)"
-_FOUR = "nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5))"
+_FOUR = "nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))"
 
 
 def _given(compress_hook, net, inputs):
