@@ -6,7 +6,8 @@ the density, `φ(x) = exp(-x² / 2) / √(2π)`, which is the derivative of `Φ`
 
 - Value and gradient are exact up to rounding, in float32 and in float64. The approximation with `tanh` that
   many models use is off by up to 0.0005.
-- It can be differentiated twice. Don't write to `x` or to what arrives.
+- It can be differentiated twice. Backward raises if `x` was changed in between. Don't write to `x` or to what
+  arrives.
 
 Don't use torch's own `gelu`; everything else is allowed.
 
@@ -87,22 +88,14 @@ def values(Gelu, device):
 
 @exercise.check
 def gradient(Gelu, device):
-    """The gradient
+    """The gradient, for whatever arrives
 
-    By the product rule the slope of `x Φ(x)` is `Φ(x) + x φ(x)`: both factors depend on `x`.
+    By the product rule the slope of `x Φ(x)` is `Φ(x) + x φ(x)`: both factors depend on `x`. What arrives
+    multiplies both terms, element by element. It may be the caller's tensor, or other nodes may get it too:
+    an operator in place changes it for all of them.
     """
     for setup in (_NEAR, _MATRIX):
         _expect(Gelu, setup, device, 1)
-
-
-@exercise.check
-def whatever_arrives(Gelu, device):
-    """The gradient for whatever arrives
-
-    What arrives multiplies both terms of the slope, element by element. It may be the caller's tensor, or
-    other nodes may get it too: an operator in place changes it for all of them.
-    """
-    for setup in (_NEAR, _MATRIX):
         _expect(Gelu, setup, device, 1, _OTHERS)
 
 
@@ -115,18 +108,6 @@ def all_digits(Gelu):
     """
     for order in (0, 1):
         _expect(Gelu, _DOUBLE, None, order)
-
-
-@exercise.check
-def far_out(Gelu, device):
-    """Far out there is no `nan`: value, gradient and second derivative
-
-    Far to the left `erf` is -1 and `φ` is 0. `exp` of a large number is `inf`, and 0 times `inf` is `nan`.
-    """
-    for order in (0, 1):
-        _expect(Gelu, _FAR, device, order)
-    x, bend = derivatives.second(Gelu, _CALL, _FAR, device)
-    expect.equal(bend, torch.zeros_like(x), what="the second derivative")
 
 
 @exercise.check
@@ -143,6 +124,28 @@ def second_derivative(Gelu, device):
             with rows.of(label):
                 x, bend = derivatives.second(Gelu, _CALL, setup, device)
                 derivatives.agrees(bend, derivatives.exact(F.gelu, x)[2], x, what="the second derivative")
+
+
+@exercise.check
+def far_out(Gelu, device):
+    """Far out there is no `nan`: value, gradient and second derivative
+
+    Far to the left `erf` is -1 and `φ` is 0. `exp` of a large number is `inf`, and 0 times `inf` is `nan`.
+    """
+    for order in (0, 1):
+        _expect(Gelu, _FAR, device, order)
+    x, bend = derivatives.second(Gelu, _CALL, _FAR, device)
+    expect.equal(bend, torch.zeros_like(x), what="the second derivative")
+
+
+@exercise.check
+def changed_in_between(Gelu, device):
+    """Backward raises if `x` was changed in between
+
+    `ctx.save_for_backward` stores the version of a tensor, and autograd compares it when backward asks for
+    the tensor. It doesn't compare that of an attribute of `ctx`, and `x.data` has a version of its own.
+    """
+    derivatives.never_stale(Gelu, _CALL, _NEAR, device, "x")
 
 
 @exercise.check

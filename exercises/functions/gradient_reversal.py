@@ -171,6 +171,6 @@ def nothing_kept(GradientReversal, device):
     with Rows() as rows:
         for label, view in {"a matrix": "", "a transposed one": ".t()"}.items():
             with rows.of(label):
-                setup = f"x = torch.rand(100, 200, device=device){view}.requires_grad_()"
+                setup = f"x = torch.ones(100, 200, device=device){view}.requires_grad_()"
                 call = "GradientReversal.apply(x * 1, 0.5)"
                 derivatives.keeps(GradientReversal, call, setup, device, limit=8)

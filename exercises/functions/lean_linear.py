@@ -1,15 +1,15 @@
 """A linear layer that computes what is asked for
 
 `torch.nn.functional.linear(x, weight, bias)` as an `autograd.Function`: `x @ weight.t() + bias`. `x` has any
-layout and any number of dimensions; the last one has `weight.size(1)` elements. `bias` may be `None`, or left
-out.
+layout and any number of dimensions; the last one has `weight.size(1)` elements, which isn't 0, nor is
+`weight.size(0)`. `bias` may be `None`, or left out.
 
 - Don't compute a gradient that nobody asked for: `backward` returns `None` in its place.
 - Every other gradient has the shape of its input when `backward` returns it.
 - Keep `x` for backward if the gradient of `weight` needs it, `weight` if that of `x` needs it, and nothing
   else: the tensors themselves, not copies.
 
-You may use whatever torch offers for the forward and for products.
+Backward raises if a tensor that it needs was changed. Use whatever torch offers for forward and products.
 
 `LeanLinear.apply(torch.ones(4, 3), torch.ones(2, 3))` → a matrix of 3s, of shape `(4, 2)`
 """
@@ -51,11 +51,14 @@ class LeanLinear(torch.autograd.Function):
 
 
 _NAMES = "x", "weight", "bias"
+_NEAR = {"rtol": 1e-12, "atol": 0.0}  # whole numbers, but for those in float64
 _SHAPES = {
     "a matrix": "torch.arange(12., device=device).view(4, 3)",
     "a vector": "torch.arange(3., device=device)",
     "four dimensions": "torch.arange(60., device=device).view(5, 1, 4, 3)",
     "a transposed `x`": "torch.arange(60., device=device).view(3, 4, 5).permute(2, 1, 0)",
+    "no rows": "torch.ones(0, 3, device=device)",
+    "float64": "torch.arange(12., dtype=torch.float64).view(4, 3) / 7",
 }
 _CALL = "LeanLinear.apply(x, weight, bias)"
 _WITHOUT_BIAS = "LeanLinear.apply(x, weight, None)", "LeanLinear.apply(x, weight)"
@@ -63,15 +66,19 @@ _WITHOUT_BIAS = "LeanLinear.apply(x, weight, None)", "LeanLinear.apply(x, weight
 _PRODUCTS = (*MATMULS, "aten.mul", "aten.convolution", "aten.convolution_backward")
 
 
-def _given(LeanLinear, x, device, *lines, asked=_NAMES):
+def _inputs(x, asked=_NAMES):
     """`x` made by this code, a weight and a bias; of these require a gradient those that are `asked` for."""
     made = {
         "x": x,
-        "weight": "torch.arange(-2., 4., device=device).view(2, 3)",
-        "bias": "torch.arange(7., 9., device=device)",
+        "weight": "torch.arange(-2., 4.).view(2, 3).to(x)",
+        "bias": "torch.arange(7., 9.).to(x)",
     }
-    setup = [f"{name} = {code}" + ".requires_grad_()" * (name in asked) for name, code in made.items()]
-    return expect.given("\n".join([*setup, *lines]), LeanLinear=LeanLinear, device=device)
+    setup = [f"{name} = {code}" for name, code in made.items()]
+    return "\n".join([*setup, *(f"{name}.requires_grad_()" for name in asked)])
+
+
+def _given(LeanLinear, x, device, *lines, asked=_NAMES):
+    return expect.given("\n".join([_inputs(x, asked), *lines]), LeanLinear=LeanLinear, device=device)
 
 
 def _wanted(t, call):
@@ -96,7 +103,7 @@ def values(LeanLinear, device):
                     _, wanted = _wanted(t, call)
                     with derivatives.untouched():
                         found = t.call(call)
-                    expect.equal(found, wanted.detach().to(t.x))
+                    expect.equal(found, wanted.detach().to(t.x), **_NEAR)
 
 
 def _expect_gradients(LeanLinear, x, device, call, layout="view_as(y)"):
@@ -110,7 +117,7 @@ def _expect_gradients(LeanLinear, x, device, call, layout="view_as(y)"):
     with derivatives.untouched():
         found = t.call(f"torch.autograd.grad(y, ({', '.join(names)}), g, allow_unused=True)")
     for name, one, true in zip(names, found, wanted, strict=True):
-        expect.equal(one, true.to(t.x), what=f"the gradient of `{name}`")
+        expect.equal(one, true.to(t.x), what=f"the gradient of `{name}`", **_NEAR)
 
 
 @exercise.check
@@ -204,9 +211,9 @@ def only_what_is_needed(LeanLinear, device):
     example. `reshape` and `flatten` copy if the layout doesn't allow a view.
     """
     made = {
-        "x": "torch.rand(100, 20, 10, device=device).permute(2, 1, 0)",
-        "weight": "torch.rand(100, 50, device=device).t()",
-        "bias": "torch.rand(50, device=device)",
+        "x": "torch.ones(100, 20, 10, device=device).permute(2, 1, 0)",
+        "weight": "torch.ones(100, 50, device=device).t()",
+        "bias": "torch.ones(50, device=device)",
     }
     for asked, kept in {"x": "weight", "weight": "x", "bias": "", "weight bias": "x"}.items():
         setup = [f"{n} = {code}" + ".requires_grad_()" * (n in asked.split()) for n, code in made.items()]
@@ -214,3 +221,13 @@ def only_what_is_needed(LeanLinear, device):
             if name != kept:  # what is made by `* 1` is there for this call alone
                 call = _CALL.replace(name, f"{name} * 1")
                 derivatives.keeps(LeanLinear, call, "\n".join(setup), device)
+
+
+@exercise.check
+def changed_in_between(LeanLinear, device):
+    """Backward raises if a tensor that it needs was changed in between
+
+    `ctx.save_for_backward` stores the version of a tensor, and autograd compares it when backward asks for
+    the tensor. It doesn't compare that of an attribute of `ctx`, and `x.data` has a version of its own.
+    """
+    derivatives.never_stale(LeanLinear, _CALL, _inputs(_SHAPES["a matrix"]), device, *_NAMES)

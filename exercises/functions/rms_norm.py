@@ -5,7 +5,7 @@ RMSNorm divides each row of `x` by the root of its mean square, and multiplies b
 leading dimensions, or none. Write it as an `autograd.Function` with gradients for `x` and `weight`.
 
 - For backward keep `x`, `weight` and at most one number for each row.
-- It can be differentiated twice.
+- It can be differentiated twice. Backward raises if an input was changed in between.
 - Don't write to the inputs or to what arrives.
 
 `RmsNorm.apply(torch.tensor([3., 4.]), torch.ones(2))` → `[0.8485, 1.1314]`; where `[1., 0.]` arrives, the
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import derivatives
+from course_utils.exercise.kits import derivatives, numbers
 
 exercise = Exercise(
     minutes=20,
@@ -55,13 +55,16 @@ _SHAPES = {
     "four dimensions": "(2 * torch.arange(60., device=device).cos()).view(5, 1, 4, 3)",
     "a transposed `x`": "(2 * torch.arange(60., device=device).cos()).view(3, 4, 5).permute(2, 1, 0)",
     "a row of zeros and a small one": "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]], device=device)",
+    **numbers.hard("4, 3"),
+    "float64": "torch.tensor([[30., -10., 25.]], dtype=torch.float64)",
 }
 
 
 def _given(RmsNorm, x, device, more=""):
     """The example; its inputs in double precision, and the value there."""
-    setup = f"x = {x}.requires_grad_()\nweight = torch.tensor([2., -1., 0.5], device=device).requires_grad_()"
-    t = expect.given(setup + more, RmsNorm=RmsNorm, device=device)
+    seed = "torch.manual_seed(0)\n" * ("rand" in x)
+    setup = f"x = ({x}).requires_grad_()\nweight = torch.tensor([2., -1., 0.5]).to(x).requires_grad_()"
+    t = expect.given(seed + setup + more, RmsNorm=RmsNorm, device=device)
     exact = [one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight)]
     return t, exact, F.rms_norm(exact[0], (3,), exact[1], 1e-6)
 
@@ -75,12 +78,12 @@ def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)"):
     expect.in_graph(t.call(_CALL), of="the inputs")
     with derivatives.untouched():
         found = t.call(f"torch.autograd.grad({_CALL}, {name}, g)[0]")
-    derivatives.agrees(found, wanted, t.x, what=f"the gradient of `{name}`", like=like)
+    derivatives.agrees(found, wanted, t.x, least=0.0, what=f"the gradient of `{name}`", like=like)
 
 
 @exercise.check
 def values(RmsNorm, device):
-    """The values, for every number of dimensions and for small rows
+    """The values, for every number of dimensions, for small rows and large ones
 
     With `mean(-1, keepdim=True)` the last dimension stays, with size 1, and broadcasts against `x`; without
     `keepdim` a square matrix would be divided along the wrong dimension. `1e-6` is added below the root: a
@@ -92,7 +95,7 @@ def values(RmsNorm, device):
                 t, _, value = _given(RmsNorm, x, device)
                 with derivatives.untouched():
                     found = t.call(_CALL)
-                derivatives.agrees(found, value.detach(), t.x)
+                derivatives.agrees(found, value.detach(), t.x, least=0.0)
 
 
 @exercise.check
@@ -131,7 +134,7 @@ def one_number_a_row(RmsNorm, device):
     `x` and `weight` are there already; saving them costs no copy. The normalised rows are as large as `x`,
     and they can be had again from `x` and one number for each row.
     """
-    for x in ("torch.rand(2000, 3, device=device)", "torch.rand(3, 2000, device=device).t()"):
+    for x in ("torch.ones(2000, 3, device=device)", "torch.ones(3, 2000, device=device).t()"):
         setup = f"x = {x}.requires_grad_()\nweight = torch.ones(3, device=device).requires_grad_()"
         derivatives.keeps(RmsNorm, _CALL, setup, device, limit=4 * 2000)
 
@@ -153,3 +156,14 @@ def twice(RmsNorm, device):
     found = t.call("torch.autograd.grad(total, (x, weight))")
     for name, one, true in zip(("x", "weight"), found, wanted, strict=True):
         derivatives.agrees(one, true, t.x, what=f"the gradient of `total` for `{name}`")
+
+
+@exercise.check
+def changed_in_between(RmsNorm, device):
+    """Backward raises if `x` or `weight` was changed in between
+
+    `ctx.save_for_backward` stores the version of a tensor, and autograd compares it when backward asks for
+    the tensor. It doesn't compare that of an attribute of `ctx`, and `x.data` has a version of its own.
+    """
+    setup = f"x = {_MATRIX}.requires_grad_()\nweight = torch.ones(3, device=device).requires_grad_()"
+    derivatives.never_stale(RmsNorm, _CALL, setup, device, "x", "weight")

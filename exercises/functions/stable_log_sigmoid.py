@@ -6,7 +6,7 @@ like this, `exp` overflows. Write an `autograd.Function` in which nothing does, 
 - Result and gradient are finite for every finite `x`, and right to the last digits **relative to their own
   size**: at `x = 20` the result is `-2.06e-09`, not `0`.
 - The second derivative is finite and right too; its small values may lose digits.
-- Don't write to `x` or to what arrives.
+- Backward raises if a tensor that it needs was changed. Don't write to `x` or to what arrives.
 
 Don't use torch's own `logsigmoid` and `softplus`, or what contains them (`mish`, losses of logits).
 Everything else is allowed, `torch.sigmoid` too.
@@ -163,18 +163,19 @@ def digits_of_the_gradient(StableLogSigmoid, device):
 
 @exercise.check
 def second_derivative(StableLogSigmoid, device):
-    """The second derivative: near 0, at 0 itself and at ±1000
+    """The second derivative is right, and a tensor that was changed is noticed
 
-    With `create_graph=True` autograd records what backward does with the saved tensors. A tensor that was
-    made in forward has no history: it counts as a constant. In backward `detach`, `no_grad`,
-    `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph. Each operator has its own
-    derivative: that of `abs` at 0 is 0, and that of a branch that overflows is `nan`.
+    Autograd records what backward does with the saved tensors. What `ctx.save_for_backward` keeps has a
+    history and a version, which is compared. An attribute of `ctx` isn't compared, and a tensor that was made
+    in forward, or detached, counts as a constant. `no_grad` and `once_differentiable` cut the graph. Each
+    operator has its own derivative: that of `abs` at 0 is 0, and that of a branch that overflows is `nan`.
     """
     with Rows() as rows:
         for numbers in (_NEAR.replace("0., ", ""), "[0.]", *_FAR):
             with rows.of(f"`{numbers}`"):
                 x, bend = derivatives.second(StableLogSigmoid, _CALL, _x(numbers), device)
                 _expect(bend, derivatives.exact(F.logsigmoid, x)[2], x, "the second derivative")
+    derivatives.never_stale(StableLogSigmoid, _CALL, _x(_NEAR), device, "x")
 
 
 @exercise.check

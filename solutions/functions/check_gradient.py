@@ -111,3 +111,5 @@ equivalent = {
     "line 24: `0.0001` -> `0.0002`": "more than rounding, less than any error that counts",
     "line 24: `slopes.abs()` -> `slopes.abs_()`": "nobody looks at them afterwards",
 }
+
+not_tried = {"hard numbers": "`any_size` has small and large ones"}

@@ -86,12 +86,12 @@ mistakes = [
         told_by="values",
     ),
     Edit("no density", "share_below(x) + x * density", "share_below(x)", told_by="gradient"),
-    Edit("drops what arrives", "grad * (share", "(share", told_by="whatever_arrives"),
+    Edit("drops what arrives", "grad * (share", "(share", told_by="gradient"),
     Edit(
         "writes to what arrives",
         "return grad * (share",
         "return (grad.mul if torch.is_grad_enabled() else grad.mul_)(share",
-        told_by="whatever_arrives",
+        told_by="gradient",
     ),
     Edit("√2 in float32", "math.sqrt(2)", "torch.tensor(2.0).sqrt()", told_by="all_digits"),
     Edit(
@@ -105,3 +105,5 @@ equivalent = {
     "the result of `forward` made contiguous": "any layout will do for the result",
     "the result of `backward` made contiguous": "any layout will do for a gradient",
 }
+
+not_tried = {"hard numbers": "`far_out` has those of this function"}

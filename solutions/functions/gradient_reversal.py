@@ -86,3 +86,5 @@ equivalent = {
     "line 11: `x.view_as(x)` -> `x`": "torch makes a view of an input that is returned as it came",
     "the result of `backward` made contiguous": "any layout will do for a gradient",
 }
+
+not_tried = {"hard numbers": "one product"}

@@ -106,3 +106,5 @@ mistakes = [
 equivalent = {
     "the result of `backward` detached": "a second derivative is not asked for",
 }
+
+not_tried = {"hard numbers": "a sum of products, by torch's own operators"}

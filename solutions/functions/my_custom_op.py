@@ -68,11 +68,12 @@ def _piece_by_piece(name):
     torch.library.register_fake(name, torch.sigmoid)
 
     def backward(ctx, upstream):
-        s = 1 / (1 + torch.exp(-ctx.x))
-        return upstream * (s + ctx.x * s * (1 - s))
+        (x,) = ctx.saved_tensors
+        s = 1 / (1 + torch.exp(-x))
+        return upstream * (s + x * s * (1 - s))
 
     def setup_context(ctx, inputs, output):
-        (ctx.x,) = inputs
+        ctx.save_for_backward(*inputs)
 
     torch.library.register_autograd(name, backward, setup_context=setup_context)
     namespace, operator = name.split("::")
@@ -94,3 +95,5 @@ mistakes = [
     ),
     Edit("hides it", "return silu\n", "return torch.compiler.disable(silu)\n", told_by="compiles"),
 ]
+
+not_tried = {"hard numbers": "`values` has those of this function"}

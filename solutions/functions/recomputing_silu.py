@@ -108,3 +108,5 @@ equivalent = {
     "the result of `forward` made contiguous": "any layout will do for the result",
     "the result of `backward` made contiguous": "any layout will do for a gradient",
 }
+
+not_tried = {"hard numbers": "`values` has those of this function"}

@@ -96,3 +96,5 @@ mistakes = [
 ]
 
 equivalent = {"the result of `forward` made contiguous": "any layout will do for the result"}
+
+not_tried = {"hard numbers": "`values` and `digits_of_values` have those of this function"}

@@ -84,7 +84,7 @@ mistakes = [
     Wrong(_DerivativeOfRound, told_by="passes"),
     Edit("drops what arrives", "return grad,", "return torch.ones_like(grad),", told_by="whatever_arrives"),
     Edit("clamps what arrives", "return grad,", "return grad.clamp(-1, 1),", told_by="whatever_arrives"),
-    Edit("writes to the input", "x * steps", "x.mul_(steps)", told_by="trains"),
+    Edit("writes to the input", "x * steps", "x.mul_(steps)", told_by="values"),
     Edit("keeps the input", "steps = levels", "ctx.x = x\n        steps = levels", told_by="nothing_kept"),
     Edit("copies what arrives", "return grad,", "return grad.clone(),", told_by="not_copied"),
 ]
@@ -92,3 +92,5 @@ mistakes = [
 equivalent = {
     "line 10: `levels - 1` -> `1 - levels`": "both scalings change their sign, and rounding is symmetric",
 }
+
+not_tried = {"hard numbers": "they are from 0 to 1"}

@@ -5,6 +5,7 @@ that makes `x`, in which `device` may stand. What the answer itself raises goes 
 """
 
 import contextlib
+import re
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,11 +30,12 @@ def exact(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tens
     return y.detach(), slope.detach(), bend
 
 
-def agrees(actual: Tensor, wanted: Tensor, x: Tensor, **more: Any) -> None:
+def agrees(actual: Tensor, wanted: Tensor, x: Tensor, *, least: float = 1.0, **more: Any) -> None:
     """`actual` is `wanted` in the dtype of `x`, up to some units in the last place of the largest element, or
-    of 1. `more`: see `expect.equal`."""
-    near = 32 * torch.finfo(x.dtype).eps
-    largest = max(1.0, wanted.abs().max().item())
+    of `least`. `more`: see `expect.equal`."""
+    eps = torch.finfo(x.dtype).eps
+    near = (32 if eps < 1e-4 else 4) * eps  # in 16 bits a unit is a percent
+    largest = max(least, wanted.abs().max().item())
     expect.equal(actual, wanted.to(x), rtol=near, atol=near * largest, **more)
 
 
@@ -49,6 +51,25 @@ def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor,
     told = "the gradient has a graph, and none of it leads to `x`"
     expect.true(bend is not None, told, "expected: one that leads through what backward computes, to `x`")
     return x, bend
+
+
+def never_stale(answer: Any, call: str, setup: str, device: Device, *names: str) -> None:
+    """Where one of these inputs was written to after `call`, backward raises; or what it computes is what it
+    was. `{}` in the call is another number for each."""
+    for number, name in enumerate(names):
+        t = _given(answer, call.format(number), f"{setup}\ny = {call.format(number)}", device)
+        expect.in_graph(t.y, of=f"`{names[0]}`")
+        backward = f"torch.autograd.grad(y.sum(), ({', '.join(names)},), retain_graph=True)"
+        before = t.call(backward)
+        t.run(f"with torch.no_grad():\n    {name}.mul_(-5)")
+        try:
+            after = t.call(backward)
+        except RuntimeError:
+            expect.looked()
+            continue
+        same = all(map(torch.equal, before, after))
+        told = f"`{name}` was changed after the call, and backward computes from the new numbers"
+        expect.true(same, told, "expected: it raises, or returns the gradient that it returned before")
 
 
 @contextlib.contextmanager
@@ -124,4 +145,4 @@ def _in_python(function: Callable[[], object]) -> int:
 
 
 def _given(answer: type, call: str, setup: str, device: Device) -> expect.Given:
-    return expect.given(setup, **{call.partition(".")[0]: answer}, device=device)
+    return expect.given(setup, **{re.match(r"\w+", call)[0]: answer}, device=device)
