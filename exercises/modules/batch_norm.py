@@ -1,6 +1,7 @@
 """Batch norm, by hand
 
-`BatchNorm(features)` is `nn.BatchNorm1d(features)` for inputs of shape `(n, features)`.
+`BatchNorm(features)` is `nn.BatchNorm1d(features)` for inputs of shape `(n, features)`, with `n` of 2 or more
+in training. A large mean costs it no more digits than torch's.
 
 - In training it normalises each feature by the mean and the biased variance of the batch, and moves the
   running statistics towards the mean and the **unbiased** variance: `momentum` is the weight of the new
@@ -14,10 +15,11 @@ For `[[1.], [3.]]` a new `BatchNorm(1)` returns nearly `[[-1.], [1.]]`; then `ru
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import modules
+from course_utils.exercise.kits import modules, numbers
 
 exercise = Exercise(
     minutes=12,
@@ -61,10 +63,10 @@ x, y = ((torch.randn(n, 3) + 1) * torch.tensor([1., 10., 0.01]) for n in (4, 7))
 {more}"""
 
 
-def _expect_statistics(t):
+def _expect_statistics(t, near=_NEAR):
     for name in ("running_mean", "running_var"):
         found, wanted = t.call(f"norm.{name}"), getattr(t.torchs, name)
-        expect.equal(found.detach(), wanted, what=f"`norm.{name}`", **_NEAR)
+        expect.equal(found.detach(), wanted, what=f"`norm.{name}`", **near)
 
 
 @exercise.check
@@ -77,7 +79,7 @@ def training(BatchNorm):
     for options in ("", ", eps=0.5"):
         t = expect.given(_setup(options), BatchNorm=BatchNorm)
         unbiased = (t.x - t.x.mean(0)) / (t.x.var(0) + t.torchs.eps).sqrt() * -2 + 3
-        with measure.operators() as ran:
+        with measure.operators() as ran, expect.left_alone(t.x, what="`x`"):
             result = t.call("norm(x)")
         own = [name for name in ran.names if "batch_norm" in name]
         expect.true(not own, f"torch's `{''.join(own[:1])}` ran", "expected: operators of your own")
@@ -90,14 +92,32 @@ def running(BatchNorm):
     """The running statistics follow the batches, by the unbiased variance
 
     A batch is a sample: its variance divided by `n` is too small on average, so what shall speak for all data
-    is divided by `n - 1`. In torch `momentum` is the weight of the new batch. The mode of the module decides
-    whether they move; grad mode has no say in it.
+    is divided by `n - 1`; `eps` has no part in it. In torch `momentum` is the weight of the new batch. The
+    mode of the module decides whether they move; grad mode has no say in it.
     """
     for mode in ("enable_grad()", "no_grad()"):
-        t = expect.given(_setup(", momentum=0.75"), BatchNorm=BatchNorm)
+        t = expect.given(_setup(", eps=0.5, momentum=0.75"), BatchNorm=BatchNorm)
         t.run(f"with torch.{mode}:\n    norm(x), norm(y)")
         t.torchs(t.x), t.torchs(t.y)
         _expect_statistics(t)
+
+
+@exercise.check
+def large_mean(BatchNorm):
+    """A large mean leaves digits for the variance
+
+    `mean(x²) - mean(x)²` is a difference of two large numbers: at a mean of 10,000 in float32 both are
+    rounded to multiples of 8. Subtract the mean first, then square, as `var` does.
+    """
+    near = {"rtol": 0.01, "atol": 0.05}
+    for seed in numbers.SEEDS:
+        more = f"torch.manual_seed({seed})\nx = {numbers.hard('8, 3')['a large mean']}"
+        t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
+        scale, shift = t.torchs.weight.double(), t.torchs.bias.double()
+        wanted = F.batch_norm(t.x.double(), None, None, scale, shift, training=True)
+        expect.equal(expect.a_tensor(t.call("norm(x)")).detach(), wanted.detach().float(), **near)
+        t.torchs(t.x)
+        _expect_statistics(t, near)
 
 
 @exercise.check
@@ -108,7 +128,8 @@ def evaluation(BatchNorm):
     sets `self.training` to False, in the module and in all modules below it.
     """
     t = expect.given(_setup(more="norm(x), torchs(x)\nnorm.eval(), torchs.eval()"), BatchNorm=BatchNorm)
-    result, wanted = t.call("norm(y[:1])"), t.torchs(t.y[:1])
+    with expect.left_alone(t.norm, what="`norm`"):
+        result, wanted = t.call("norm(y[:1])"), t.torchs(t.y[:1])
     expect.equal(expect.a_tensor(result).detach(), wanted.detach(), **_NEAR)
     _expect_statistics(t)
 
@@ -129,6 +150,8 @@ def saved(BatchNorm):
     counted = t.call("norm.num_batches_tracked.item()")
     expect.true(counted == 2, f"the count of batches is {counted}", "expected: 2, of which one was loaded")
     expect.equal(dict(t.call("norm.state_dict()")), dict(t.torchs.state_dict()), **_NEAR)
+    t = expect.given(_setup(more="norm, x = norm.double(), x.double()"), BatchNorm=BatchNorm)
+    expect.equal(t.call("norm(x)").detach(), t.torchs.double()(t.x).detach(), rtol=1e-12, atol=1e-12)
 
 
 @exercise.check

@@ -6,14 +6,15 @@ that layer returned inside the `with`, one tensor for each call, in order. A nam
 
 - An entry holds the values of that moment: without a graph, in a storage of its own.
 - Outputs and gradients of the model are what they are without you.
-- However the `with` is left, none of your hooks stays; those of others do, also the ones that are set inside.
-  An exception goes through. A name that the model lacks raises `AttributeError`.
+- However the `with` is left, none of your hooks stays; those of others, which change no output, are as they
+  would be. An exception goes through. A name that the model lacks raises `AttributeError`.
 
 After `with capture_activations(model, ["0"]) as seen: model(x)` the list `seen["0"]` has one tensor.
 """
 
 import functools
 
+import torch
 from torch import nn
 
 from course_utils.exercise import Exercise, Rows, expect
@@ -64,7 +65,8 @@ def right_values(capture_activations, device):
     t = expect.given(setup, capture_activations=capture_activations, device=device)
     first = t.model[0](t.x)
     inner = t.model[2][0](first.tanh())
-    t.run('with capture_activations(model, ["2.0", "0", "2"]) as seen:\n    model(x)')
+    with expect.left_alone(t.model, what="`model`"):
+        t.run('with capture_activations(model, ["2.0", "0", "2"]) as seen:\n    model(x)')
     _expect_seen(t.seen, {"2.0": [inner], "0": [first], "2": [inner.tanh()]})
 
 
@@ -77,9 +79,9 @@ def every_call(capture_activations):
     """
     setup = """
         torch.manual_seed(0)
-        layer = nn.Linear(3, 3)
+        layer = nn.Linear(3, 3).double()
         model = nn.Sequential(layer, layer, nn.Linear(3, 3))
-        x, y = torch.randn(2, 3), torch.randn(4, 3)
+        x, y = torch.randn(2, 3).double(), torch.randn(4, 3).double()
     """
     t = expect.given(setup, capture_activations=capture_activations)
     calls = [t.layer(t.x), t.layer(t.layer(t.x)), t.layer(t.y)]
@@ -121,10 +123,17 @@ def same_model(capture_activations):
     """The model trains inside the `with` as it does without
 
     What a forward hook returns, unless it is `None`, replaces the output: a detached tensor cuts the graph.
-    `detach_` changes the output itself, and `torch.no_grad()` around the `yield` holds for the whole block.
+    `detach_` changes the output itself. `torch.no_grad()` around the `yield` holds for the whole block, and
+    so does `model.eval()`, which turns dropout off.
     """
-    t = expect.given(_MODEL, capture_activations=capture_activations)
-    block = 'with capture_activations(model, ["0", "1"]) as seen:\n    y = model(x)\n    loss = y.sum()'
+    t = expect.given(f"{_MODEL}model.append(nn.Dropout())", capture_activations=capture_activations)
+    block = """
+        torch.manual_seed(1)
+        with capture_activations(model, ["0", "1"]) as seen:
+            y = model(x)
+            loss = y.sum()
+    """
+    torch.manual_seed(1)
     wanted = t.model(t.x)
     modules.expect_gradients(t, block, wanted.sum(), "model[0].weight", "model[2][0].weight")
     expect.equal(t.y.detach(), wanted.detach(), what="the output of the model")
@@ -138,6 +147,7 @@ def _hooks(model):
 
 _BLOCKS = {
     "another's hook set in the block": (None, "model[0].register_forward_hook(second)\n    model(x)"),
+    "another's hook removed in the block": (None, "handle.remove()\n    model(x)"),
     "an exception in the block": (KeyError, 'model(x)\n    raise KeyError("stop")'),
     "a name that the model lacks": (AttributeError, "model(x)"),
 }
@@ -151,13 +161,16 @@ def hooks_removed(capture_activations):
     or put back as it was, it loses others. An exception leaves the block at once: what has to happen all the
     same stands in a `finally`, and the `try` begins before the first hook, as a name may be missing.
     """
-    setup = f"{_MODEL}first, second = lambda *_: None, lambda *_: None\nmodel[0].register_forward_hook(first)"
+    setup = f"""{_MODEL}
+first, second = lambda *_: None, lambda *_: None
+handle = model[0].register_forward_hook(first)"""
     with Rows() as rows:
         for label, (error, lines) in _BLOCKS.items():
             with rows.of(label):
                 t = expect.given(setup, capture_activations=capture_activations)
                 others = _hooks(t.model)
-                others["layer '0'"] += [t.second] * ("second" in lines)
+                removed = "remove" in lines
+                others["layer '0'"] = [t.first] * (not removed) + [t.second] * ("second" in lines)
                 names = ["0", "2.1", *["missing"] * (error is AttributeError)]
                 block = f"with capture_activations(model, {names}) as seen:\n    {lines}"
                 run = functools.partial(t.run, block)
@@ -165,5 +178,5 @@ def hooks_removed(capture_activations):
                 for whose, hooks in _hooks(t.model).items():
                     stays = any(hook not in others[whose] for hook in hooks)
                     expect.true(not stays, f"a hook of yours stays on {whose}", "expected: none")
-                    told = f"a hook of somebody else's is gone from {whose}"
+                    told = f"a hook of somebody else's is gone from {whose}, or has another place"
                     expect.true(hooks == others[whose], told, "expected: it stays")

@@ -14,6 +14,8 @@ equal runs. `x` may be a view of something else.
 - A gradient reaches `x`, `weight` and `bias`.
 """
 
+import contextlib
+
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -60,12 +62,14 @@ weight, bias = torch.randn{weight}.double(), torch.randn(6).double()
 
 def _expect_convolution(t, arguments, like=None):
     """What torch's convolution returns for these arguments, in double precision."""
-    inputs = {name: getattr(t, name).double().cpu().clone() for name in ("x", "weight", "bias")}
+    inputs = {name: getattr(t, name).double().cpu() for name in ("x", "weight", "bias")}
     wanted = eval(f"F.conv1d({arguments})", {"F": F}, inputs).to(t.x)
     like = {label: eval(code, {"F": F}, inputs) for label, code in (like or {}).items()}
-    expect.equal(t.call(f"conv1d({arguments})"), wanted, like=like)
-    for name, before in inputs.items():
-        expect.equal(getattr(t, name).double().cpu(), before, what=f"`{name}` afterwards")
+    with contextlib.ExitStack() as alone:
+        for name in inputs:
+            alone.enter_context(expect.left_alone(getattr(t, name), what=f"`{name}`"))
+        found = t.call(f"conv1d({arguments})")
+    expect.equal(found, wanted, like=like)
 
 
 def _expect_each(conv1d, *calls, **shapes):

@@ -18,6 +18,7 @@ import math
 from torch import nn
 
 from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
     minutes=12,
@@ -146,12 +147,14 @@ def half_precision(gradient_norms):
 def left_alone(gradient_norms):
     """The gradients stay as they are
 
-    The optimizer reads the same tensors afterwards. A method that ends in `_` writes, and so does
-    `clip_grad_norm_`, where the norm is larger than the limit.
+    The optimizer reads the same tensors afterwards, and a GradScaler looks for `inf` and NaN in them. A
+    method that ends in `_` writes, and so does `clip_grad_norm_`, where the norm is larger than the limit.
     """
-    setup = "model = nn.Linear(2, 3)\n(100 * model(torch.ones(5, 2))).sum().backward()"
-    t = expect.given(setup, gradient_norms=gradient_norms)
-    grad = t.model.weight.grad
-    with expect.left_alone(grad, what="`model.weight.grad`"):
-        t.call("gradient_norms(model)")
-    expect.true(t.model.weight.grad is grad, "`model.weight.grad` is another object than before")
+    for dtype in ("float32", "float16"):
+        setup = f"""
+            model = nn.Sequential(nn.Linear(2, 4)).to(torch.{dtype})
+            model[0].weight.grad = {numbers.ODD}.to(torch.{dtype}).view(4, 2)
+        """
+        t = expect.given(setup, gradient_norms=gradient_norms)
+        with expect.left_alone(t.model, what="`model`", gradients=True):
+            t.call("gradient_norms(model)")

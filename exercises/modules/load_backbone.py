@@ -2,10 +2,9 @@
 
 `state` comes from a model with the same backbone, under other names perhaps, and another head. `renamed` maps
 beginnings of its keys: with `{"net.": "backbone."}` the key `net.0.bias` is meant for `backbone.0.bias`. At
-most one beginning fits a key; where none does, the name is the key.
+most one beginning fits a key; where none does, the name is the key. No two keys share a name.
 
-Copy every tensor into the entry of `model` that it is meant for, in place, and return what did not go well,
-as a dict of three lists:
+Copy every tensor into its entry of `model`, in place, and return what did not go well, a dict of three lists:
 
 - `"missing"`: names in `model.state_dict()` that no key is meant for;
 - `"unexpected"`: keys of `state` that are meant for no such name;
@@ -49,6 +48,7 @@ torch.manual_seed(0)
 def network(**parts):
     backbone = nn.Sequential(nn.Linear(2, 3))
     backbone.register_buffer("level", torch.randn(3))
+    backbone.register_buffer("step", torch.randn(()))
     backbone.register_buffer("table", torch.randn(2), persistent=False)
     return nn.ModuleDict({name: part or backbone for name, part in parts.items()})
 
@@ -78,15 +78,19 @@ def loaded(load_backbone):
     """What is meant for an entry of the model is copied into it
 
     A `state_dict` has buffers too: without its running statistics a batch norm is another function. The
-    values are copied into the storage that is there: an optimizer holds the model's Parameters, and what
-    happens to `state` later does not reach them.
+    values are copied into the storage that is there, and to its dtype: an optimizer holds the model's
+    Parameters, and what happens to `state` later does not reach them.
     """
-    t = expect.given(_SETUP, load_backbone=load_backbone)
-    wanted = copy.deepcopy(t.model.state_dict())
-    wanted |= {key.replace("net.", "backbone."): value for key, value in t.state.items() if "net" in key}
-    with modules.in_place(lambda: t.model.state_dict(keep_vars=True)):
-        t.run(_RENAMED)
-    expect.equal(dict(t.model.state_dict()), dict(wanted), what="model.state_dict()")
+    wider = "\nstate = {key: tensor.double() for key, tensor in state.items()}"
+    for more in ("", wider):
+        t = expect.given(_SETUP + more, load_backbone=load_backbone)
+        wanted = copy.deepcopy(t.model.state_dict())
+        for key in (key for key in t.state if "net" in key):
+            wanted[key.replace("net.", "backbone.")] = t.state[key].float()
+        place = modules.in_place(lambda t=t: t.model.state_dict(keep_vars=True))
+        with place, expect.left_alone(t.state, what="`state`"):
+            t.run(_RENAMED)
+        expect.equal(dict(t.model.state_dict()), dict(wanted), what="model.state_dict()")
 
 
 @exercise.check
@@ -148,7 +152,6 @@ def nothing_copied(load_backbone):
             with rows.of(f"`{shape}`"):
                 setup = f"{_SETUP}state['net.0.bias'] = torch.ones({shape})"
                 t = expect.given(setup, load_backbone=load_backbone)
-                before = copy.deepcopy(t.model.state_dict())
-                t.run(_RENAMED)
-                expect.equal(dict(t.model.state_dict()), dict(before), what="model.state_dict()")
+                with expect.left_alone(t.model, what="`model`"):
+                    t.run(_RENAMED)
                 _expect_heads(t, mismatched=["backbone.0.bias"])

@@ -47,11 +47,11 @@ def lstm_forward(
     raise NotImplementedError
 
 
-def _given(lstm_forward, more="", steps=5, both=False, device="cpu"):
+def _given(lstm_forward, more="", steps=5, batch=2, hidden=5, both=False, device="cpu"):
     setup = f"""
 torch.manual_seed(0)
-lstm = nn.LSTM(3, 5, bidirectional={both}, device=device)
-x = torch.randn({steps}, 2, 3, device=device)
+lstm = nn.LSTM(3, {hidden}, bidirectional={both}, device=device)
+x = torch.randn({steps}, {batch}, 3, device=device)
 weights = dict(lstm.named_parameters())
 {more}"""
     return expect.given(setup, lstm_forward=lstm_forward, device=device)
@@ -61,7 +61,9 @@ def _expect(t, *names, like=None):
     """Of `output`, `h_n` and `c_n` those that are named are what `lstm` returns."""
     output, (h, c) = t.lstm(t.x)
     wanted = {"output": output.detach(), "h_n": h.detach(), "c_n": c.detach()}
-    found = t.call("lstm_forward(x, weights)")
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weights, what="`weights`"):
+        found = t.call("lstm_forward(x, weights)")
+    near = {"atol": 1e-5} if t.x.dtype is torch.float32 else {"rtol": 0.0, "atol": 1e-12}
     try:
         output, (h, c) = found
     except (TypeError, ValueError):
@@ -69,7 +71,7 @@ def _expect(t, *names, like=None):
     found = {"output": output, "h_n": h, "c_n": c}
     for name in names:
         others = {f"what `{other}` is": wanted[other] for other in ("h_n", "c_n") if other != name}
-        expect.equal(found[name], wanted[name], what=f"`{name}`", like={**others, **(like or {})}, atol=1e-5)
+        expect.equal(found[name], wanted[name], what=f"`{name}`", like={**others, **(like or {})}, **near)
 
 
 def _output(t, change):
@@ -99,13 +101,15 @@ def gates(lstm_forward, device):
 
 @exercise.check
 def states(lstm_forward):
-    """The states after the last step, for one step and for many
+    """The states after the last step, for one step and for many, in any dtype
 
     `h` is a product of numbers between -1 and 1. `c` is a sum over the steps, and grows beyond 1 where gates
-    stay open. Each comes with a dimension for the directions, of size 1 if there is one.
+    stay open. Each comes with a dimension for the directions, of size 1 if there is one. They start from
+    zeros that have the batch of `x`, the width of `weight_hh`, and the dtype of both.
     """
-    for steps in (1, 30):
-        _expect(_given(lstm_forward, "nn.init.ones_(lstm.bias_ih_l0)", steps), "output", "h_n", "c_n")
+    for steps, batch, hidden in ((1, 1, 4), (30, 3, 6)):
+        more = "nn.init.ones_(lstm.bias_ih_l0)\nlstm, x = lstm.double(), x.double()"
+        _expect(_given(lstm_forward, more, steps, batch, hidden), "output", "h_n", "c_n")
 
 
 @exercise.check

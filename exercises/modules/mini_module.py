@@ -1,15 +1,15 @@
 """A module, by hand
 
-Build `MiniModule`, a small `nn.Module`. A `Parameter` or a `MiniModule` that is assigned to an attribute
-becomes a part of the module, and so does a tensor given to `register_buffer`. Other tensors stay outside, and
-what lists hold.
+Build `MiniModule`, a small `nn.Module`. A `Parameter` or `MiniModule` assigned to an attribute becomes a part
+of it, as does a tensor given to `register_buffer`. Other tensors stay outside, and what lists hold.
 
-- `named_parameters()` yields pairs: the module's own, then those of its modules, in the order of their first
-  assignment. A shared parameter comes once, under its first name.
+- `named_parameters()` yields pairs: its own, then those of its modules, in the order of first assignment. A
+  shared parameter comes once, under its first name.
 - `state_dict()` has all parameters and persistent buffers under each of their names, detached, not copied.
 - `load_state_dict(state)` copies the values in place; a missing or unexpected key raises a `RuntimeError`.
 
-Attributes can be assigned anew, set to None and deleted as torch allows it. Don't use `nn.Module`.
+Attributes can be assigned anew, set to None and deleted as in torch; a plain tensor on a parameter's name
+raises `TypeError`. Don't use `nn.Module`.
 
 `m.a = MiniModule(); m.a.w = nn.Parameter(torch.ones(1))` → `list(m.state_dict())` is `["a.w"]`
 """
@@ -152,8 +152,10 @@ def loaded(MiniModule):
     """
     code = f"""{_TREE}{_BUFFERS}
 root.left.again = root.right
+root.bias = nn.Parameter(torch.tensor([4.]).double())
 state = {{name: torch.full_like(t, 7.) for name, t in root.state_dict().items()}}
 state["left.weight"] = nn.Parameter(torch.tensor([0.5, 0.25]))
+state["bias"] = torch.tensor([1.]).double() / 3
 """
     t = modules.compare(code, [], MiniModule)
     names = ("root.bias", "root.left.weight", "root.left.mean", "root.left.mask", "root.right.inner.weight")
@@ -161,7 +163,7 @@ state["left.weight"] = nn.Parameter(torch.tensor([0.5, 0.25]))
         t.run("root.load_state_dict(state)")
     wanted = {"root.left.mask": torch.ones(2)} | {f"root.{name}": given for name, given in t.state.items()}
     for name in names:
-        expect.equal(t.call(name).detach(), wanted[name].detach(), what=f"`{name}`")
+        expect.equal(t.call(name).detach(), wanted[name].detach(), what=f"`{name}`", rtol=0.0, atol=0.0)
     for change in ("del state['left.mean']", "state['right.mean_too'] = torch.ones(3)"):
         t = modules.compare(f"{code}{change}", [], MiniModule)
         expect.raises(RuntimeError, lambda t=t: t.call("root.load_state_dict(state)"))
@@ -172,7 +174,8 @@ def changed(MiniModule):
     """After any changes the tree has the names and tensors that torch's has
 
     What is assigned to a name replaces what was there, of whatever kind. A tensor on the name of a buffer is
-    the buffer from then on. After None the name keeps its kind and its place in the order; after `del` not.
+    the buffer from then on; `register_buffer` decides anew whether it is saved. After None the name keeps its
+    kind and its place in the order; after `del` not. A tensor would not train in the place of a parameter.
     """
     with Rows() as rows:
         with rows.of("the order after None"):
@@ -183,3 +186,7 @@ def changed(MiniModule):
                     modules.compare_simplest(lines, [_PARAMETERS, _STATE], MiniModule)
     t = expect.given("root = MiniModule()", MiniModule=MiniModule)
     expect.raises(AttributeError, lambda: t.run("del root.weight"), what="deleting what is not there")
+    t = expect.given("root = MiniModule()\nroot.weight = nn.Parameter(torch.ones(1))", MiniModule=MiniModule)
+    expect.raises(TypeError, lambda: t.run("root.weight = torch.ones(1)"), what="the assignment")
+    kept = isinstance(t.root.weight, nn.Parameter)
+    expect.true(kept, "`root.weight` is no Parameter after it", "expected: the one that it was")

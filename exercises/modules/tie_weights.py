@@ -3,7 +3,7 @@
 Language models often use one matrix twice: to embed the words, and to score them at the end. Write
 `tie_weights(model, source, *targets)`: from then on the parameters called `targets` **are** the one called
 `source`. Names are those of `named_parameters()`, at any depth. The source stays the Parameter that it was,
-and keeps its values.
+and keeps its values, its gradient and its `requires_grad`.
 
 - The tie lasts: through training, `.double()`, `copy.deepcopy(model)` and `load_state_dict`.
 - Where a target has another shape, raise a `ValueError` and leave the whole model as it was.
@@ -88,12 +88,14 @@ def one_parameter(tie_weights):
 def values(tie_weights):
     """The source keeps its values, and all other parameters theirs
 
-    Whoever ties has chosen which of the two is right: often the source was trained, or loaded. The target's
-    values are given up.
+    Whoever ties has chosen which of the two is right: often the source was trained, or loaded. It keeps its
+    gradient too, and stays frozen if it was. The target's values are given up.
     """
-    t = expect.given(_SETUP, tie_weights=tie_weights)
+    setup = f"{_SETUP}model.embed.weight.requires_grad_(False).grad = torch.ones(4, 2)"
+    t = expect.given(setup, tie_weights=tie_weights)
     before = copy.deepcopy(t.model.state_dict())
-    t.run(_TIE)
+    with expect.left_alone(t.model.embed, what="`model.embed`", gradients=True):
+        t.run(_TIE)
     before["head.weight"] = before["embed.weight"]
     expect.equal(dict(t.model.state_dict()), dict(before), what="model.state_dict()")
 
@@ -117,13 +119,13 @@ def refuses(tie_weights):
     Assignment takes any Parameter: a wrong shape would raise in the next forward, far from its cause, or
     broadcast. What refuses looks at everything first, and changes something afterwards.
     """
-    setup = f"{_SETUP}model.wide, model.flat = nn.Parameter(torch.ones(2, 4)), nn.Parameter(torch.ones(8))"
     with Rows() as rows:
-        for target in ("body.0.weight", "wide", "flat"):
-            with rows.of(f"`{target}`"):
+        for target in ("(2, 2)", "(2, 4)", "(8,)", "(4, 1)", "(1, 4, 2)"):
+            with rows.of(f"a target of `{target}`"):
+                setup = f"{_SETUP}model.other = nn.Parameter(torch.ones{target})"
                 t = expect.given(setup, tie_weights=tie_weights)
                 before = copy.deepcopy(t.model.state_dict())
-                call = f"tie_weights(model, 'embed.weight', 'head.weight', '{target}')"
+                call = "tie_weights(model, 'embed.weight', 'head.weight', 'other')"
                 with modules.in_place(lambda t=t: t.model.state_dict(keep_vars=True)):
                     expect.raises(ValueError, lambda t=t, call=call: t.call(call))
                 expect.equal(dict(t.model.state_dict()), dict(before), what="model.state_dict()")

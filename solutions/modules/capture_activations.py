@@ -119,3 +119,5 @@ mistakes = [
     Wrong(_no_finally, told_by="hooks_removed"),
     Edit("hooks left behind", "hooks.callback(handle.remove)", "handle", told_by="hooks_removed"),
 ]
+
+not_tried = {"hard numbers": "the model's outputs, as they are", "seeds": "no draw decides"}

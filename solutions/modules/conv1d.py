@@ -98,3 +98,5 @@ mistakes = [
 ]
 
 equivalent = {"the result of `conv1d` made contiguous": "any layout will do"}
+
+not_tried = {"hard numbers": "a sum of products, by torch's own operators", "seeds": "no draw decides"}

@@ -97,3 +97,5 @@ mistakes = [
         told_by="one_product",
     ),
 ]
+
+not_tried = {"seeds": "no draw decides"}

@@ -105,3 +105,5 @@ equivalent = {
     f"line 13: `{_NORM}` -> `{_NORM.removesuffix('.item()')}`": "`math.hypot` makes a number of it",
     "line 13: `torch.float32` -> `torch.float64`": "wide enough as well",
 }
+
+not_tried = {"hard numbers": "`half_precision` has those of float16", "seeds": "no draw decides"}

@@ -92,3 +92,9 @@ mistakes = [
 ]
 
 equivalent = {"line 7: `0` -> `-1`": "the last output has as many inputs as the first"}
+
+not_tried = {
+    "hard numbers": "nothing is computed from inputs",
+    "dtypes": "weights are drawn in the dtype they have",
+    "seeds": "no draw decides",
+}

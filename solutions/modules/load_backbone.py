@@ -137,3 +137,5 @@ mistakes = [
         told_by="nothing_copied",
     ),
 ]
+
+not_tried = {"hard numbers": "nothing is computed", "seeds": "no draw decides"}

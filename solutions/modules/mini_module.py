@@ -33,6 +33,8 @@ class MiniModule:
             place = self._modules
         else:
             place = next((known for known in places if name in known), vars(self))
+            if place is self._parameters and value is not None:
+                raise TypeError(f"{name} is a parameter")
         if name not in place and hasattr(self, name):
             delattr(self, name)
         place[name] = value
@@ -45,6 +47,7 @@ class MiniModule:
 
     def register_buffer(self, name: str, tensor: Tensor, persistent: bool = True) -> None:
         self._buffers[name] = tensor
+        self._temporary.discard(name)
         if not persistent:
             self._temporary.add(name)
 
@@ -91,6 +94,11 @@ class _AsksItsAttributes:
 
     def __init__(self):
         self._saved = {}
+
+    def __setattr__(self, name, value):
+        if isinstance(vars(self).get(name), nn.Parameter) and type(value) is Tensor:
+            raise TypeError(f"a tensor for the parameter {name}")
+        super().__setattr__(name, value)
 
     def register_buffer(self, name, tensor, persistent=True):
         setattr(self, name, tensor)
@@ -172,4 +180,9 @@ mistakes = [
 
 equivalent = {
     "line 12: `{}` removed": "makes a difference where a module is copied or unpickled, which is not asked",
+}
+
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "left alone": "in_place looks at storage and objects",
 }

@@ -103,3 +103,5 @@ mistakes = [
         told_by="refuses",
     ),
 ]
+
+not_tried = {"hard numbers": "nothing is computed", "seeds": "no draw decides"}

@@ -20,10 +20,13 @@ BUILD = ("parameter", "parameter", "buffer", "temporary", "module", "plain")
 KINDS = {
     "built": (),
     "shared": ("share",),
-    "assigned anew": ("parameter again", "buffer again", "module again", "of another kind"),
+    "assigned anew": ("parameter again", "buffer again", "module again", "register anew", "of another kind"),
     "set to None": ("none", "none, then again"),
     "deleted": ("delete", "delete", "again", "rename"),
-    "all of it": ("share", "parameter again", "buffer again", "module again", "none", "delete", "again"),
+    "all of it": (
+        *("share", "parameter again", "buffer again", "module again", "register anew"),
+        *("none", "delete", "again"),
+    ),
 }
 
 _PARAMETERS = ("weight", "bias", "scale")
@@ -139,6 +142,8 @@ class Tree:
             name = pick(_MODULES)
             if name not in module._modules:
                 yield f"{path}.{name} = MiniModule()"
+        elif deed == "register anew" and own["buffer"]:
+            yield f"{path}.{made[pick(('buffer', 'temporary'))].format(pick(own['buffer']))}"
         elif deed == "share":
             yield from self._share(path, module)
         elif deed == "rename" and own["module"]:
