@@ -128,7 +128,7 @@ def beginnings(load_backbone):
             ({"a_": "b_", "b_": "a_"}, {"a_w": "b_w", "b_w": "a_w"}),
             ({"a_": "b_", "b_": "c_"}, {"a_w": "b_w", "b_w": "c_w"}),
         ):
-            with rows.of(f"`{renamed}`"):
+            with rows.of(f"`{renamed}` for `{[*meant]}`"):
                 setup = f"""
                     model = nn.ParameterDict({{name: torch.zeros(1) for name in {[*meant.values()]}}})
                     state = {{key: torch.rand(1) for key in {[*meant]}}}
