@@ -1,14 +1,14 @@
 """Find the loss that compares all with all
 
-A loss of predictions `(N, 1)` and targets `(N,)` may be broadcast to `(N, N)`: it compares every prediction
-with every target. Such a loss does not know which target belongs to which example: dealt out in another order
-along dimension 0, the targets give the same loss, whatever the predictions are.
+A loss of predictions `(N, 1)` and targets `(N,)` may be broadcast to `(N, N)`: every prediction meets every
+target. Such a loss is the same, but for rounding, with the targets in another order along dimension 0,
+whatever the predictions are.
 
 Return `["(8, 1) against (8,)"]`, with the shapes of `model(x)` and `y`, if `loss_fn` is such a loss for these
-shapes, and `[]` if the order matters.
+shapes, and `[]` if the order matters. A loss may be as small as 1e-24.
 
-- Judge the loss, not the values that this model happens to predict. `loss_fn` takes every prediction between
-  the least and the greatest target.
+- Judge the loss, not this model's predictions. `loss_fn` takes every prediction between
+  the least and the greatest target, and these two differ.
 - Model, batch `(x, y)` and random state stay as they were.
 
 `((out - y) ** 2).mean()` with those shapes is such a loss.
@@ -17,7 +17,8 @@ shapes, and `[]` if the order matters.
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import patients
+from course_utils.exercise.kits import numbers, patients
+from course_utils.exercise.kits.numbers import SEEDS
 
 exercise = Exercise(
     minutes=12,
@@ -25,8 +26,8 @@ exercise = Exercise(
         "Shapes alone do not tell, since a loss may squeeze. Try it with the targets in another order.",
         "Which order is another one for certain? And which predictions would hide a difference? Equal ones, "
         "or all of them below all targets, do so for some good losses.",
-        "Draw predictions of that shape, spread evenly from `y.min()` to `y.max()`, in "
-        "`torch.random.fork_rng()`. Do `y` and `y.roll(1, 0)` give the same loss, but for rounding?",
+        "In `torch.random.fork_rng()`, draw predictions of that shape, uniformly between `y.min()` and "
+        "`y.max()`. Are the losses for `y` and `y.roll(1, 0)` closer than 1e-5 times their size?",
     ],
 )
 
@@ -58,13 +59,14 @@ def broadcast(find_broadcast_loss):
         "a sum, and a penalty": _loss("lambda out, y: (out - y).abs().sum() + out.pow(2).sum()"),
         "classes as numbers": _loss(y="torch.arange(6) % 3"),
     }
+    plain["large targets"] = _loss(y=numbers.hard("6", "large numbers")["large numbers"])
     three = _loss(y="torch.randn(6, 3)", out="x[:, None, :3]")
     models = {label: (code, ["(6, 1) against (6,)"]) for label, code in plain.items()} | {
         "a flat prediction": (_loss(y=_COLUMN, out="self.head(x)[:, 0]"), ["(6,) against (6, 1)"]),
         "three numbers each": (three, ["(6, 1, 3) against (6, 3)"]),
         "one prediction for all": (_loss(out="self.head(x).mean()"), ["() against (6,)"]),
     }
-    patients.examine(_NAME, find_broadcast_loss, models)
+    patients.examine(_NAME, find_broadcast_loss, models, SEEDS)
 
 
 @exercise.check
@@ -80,7 +82,7 @@ def shapes(find_broadcast_loss):
         "cross-entropy with weights": _loss(weighted, "torch.arange(6) % 3", "x[:, :3]"),
         "a loss that squeezes": _loss("lambda out, y: F.mse_loss(out.squeeze(1), y)"),
     }
-    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check
@@ -88,7 +90,8 @@ def values(find_broadcast_loss):
     """It keeps quiet where these predictions or this order happen to hide the difference
 
     Equal predictions, or all below the targets, hide the order: draw them from where the targets lie. An
-    order that leaves the targets as they are hides it too, as `flip` of 0, 1, 1, 0.
+    order that leaves the targets as they are hides it too: `flip` of 0, 1, 1, 0, or a random one with luck. So can
+    predictions on an even grid.
     """
     soft, chances = "torch.linspace(0.4, 0.9, 6)[:, None]", "self.head(x).sigmoid()"
     far = "lambda out, y: (out[:, 0] - y).abs().mean()"
@@ -99,8 +102,26 @@ def values(find_broadcast_loss):
         "the same from both ends": _loss(_OWN, "torch.tensor([0., 1., 2., 2., 1., 0.])"),
         "zeros and ones by turns": _loss(_OWN, "torch.arange(6.) % 2"),
         "one target that differs": _loss(_OWN, "torch.tensor([0., 0., 0., 0., 0., 1.])"),
+        "two examples": _loss(_OWN, "torch.tensor([0., 1.])", "self.head(x)[:2]"),
+        "a large offset": _loss(f"{_OWN} + 100"),
     }
-    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
+
+
+@exercise.check
+def any_size(find_broadcast_loss):
+    """It keeps quiet where a good loss is tiny, or the targets lie close together
+
+    `torch.allclose` allows 1e-8 beside 1e-5 times the size: losses of 1e-12 are all the same to it. Rounding
+    is relative to what is rounded: ask with `atol=0`. Predictions have the dtype that the model gives them.
+    """
+    double = "1 + 1e-12 * torch.arange(6).double()\nmodel.double()\nbatch = batch[0].double(), batch[1]"
+    hard = numbers.hard("6", "a tiny scale", "a large mean", "one giant")
+    codes = {label: _loss(_OWN, code) for label, code in hard.items()} | {
+        "a loss scaled down": _loss("lambda out, y: 1e-12 * F.mse_loss(out, y)", _COLUMN),
+        "float64, targets 1e-12 apart": _loss(_OWN, double),
+    }
+    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check
@@ -115,7 +136,7 @@ def on_purpose(find_broadcast_loss):
         "a contrastive loss": _loss(contrast, "torch.randn(6, 4)", "x @ self.head.weight.T * x"),
         "differences of all pairs": _loss("lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()"),
     }
-    patients.examine(_NAME, find_broadcast_loss, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check

@@ -5,7 +5,7 @@ training mode (`model.train()`), in each of three steps of `torch.optim.SGD` on 
 `None` or has no element but zeros.
 
 - A loss `loss_fn(model(x), y)` that requires no gradient, and a model without parameters, are no errors.
-- A gradient is one, however small. What an earlier backward left in `.grad` does not count.
+- A gradient is one, however small, and if it is NaN. What an earlier backward left in `.grad` does not count.
 - Model, batch `(x, y)` and random state stay as they were.
 
 `self.head(self.body(x).detach())` in the forward → `["body.weight", "body.bias"]`
@@ -14,7 +14,7 @@ training mode (`model.train()`), in each of three steps of `torch.optim.SGD` on 
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import patients
+from course_utils.exercise.kits import numbers, patients
 from course_utils.exercise.kits.patients import net
 
 exercise = Exercise(
@@ -104,24 +104,47 @@ def healthy(find_frozen_parameters):
 
     In LoRA the second matrix begins with zeros: in the first step the first one gets zeros, and later it
     learns. Layers may take turns, or run in training mode only: one step with a gradient is enough, after
-    `model.train()`. A gradient of 1e-12 is not zero: a loss scaled up makes a large one of it.
+    `model.train()`, which a model may have written anew.
     """
     lora = "self.head = nn.Linear(4, 1).requires_grad_(False)\nself.a = nn.Linear(4, 2, bias=False)\n"
     lora += "self.b = nn.Linear(2, 1, bias=False)\nnn.init.zeros_(self.b.weight)"
     gate = "self.gate = nn.Parameter(torch.zeros(4))\nnn.init.zeros_(self.head.weight)"
-    turns = "self.calls += 1\nif self.calls % 2: return self.body(x).mean()"
+    turns = "self.calls += 1\nif self.calls % 3: return self.body(x).mean()"
     trains = "h = self.body(x) if self.training else x"
     both = "lambda out, y: F.mse_loss(out[0], y) + out[1].mean()"
+    pauses = "self.calls += 1\nif self.calls % 2: return x[:, :1]\nh = self.body(x)"
+    own = "def train(self, mode=True):\n    super().train(mode)\n    self.drop.eval()\n    return self"
+    waits = "h = x if self.drop.training else self.body(x)"
     codes = {
         "LoRA": net(lora, "return self.head(x) + self.b(self.a(x))"),
         "a gate and a head of zeros": _two("h = x + self.gate * self.body(x)", gate),
         "layers that take turns": _two(turns, "self.calls = 0", "self.head(x)"),
+        "no graph in the first step": _two(pauses, "self.calls = 0"),
+        "a `train()` of its own": _two(waits, "self.drop = nn.Dropout()", methods=own),
         "an embedding": net("self.embed = nn.Embedding(9, 1)", "return self.embed(x)", x="torch.arange(6)"),
         "a layer used in training only": _two(trains, after="model.eval()"),
-        "tiny gradients": _two(loss="lambda out, y: 1e-12 * F.mse_loss(out, y)"),
         "two outputs": _two(out="self.head(x), h", loss=both),
     }
-    patients.examine(_NAME, find_frozen_parameters, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_frozen_parameters, codes)
+
+
+@exercise.check
+def any_gradient(find_frozen_parameters):
+    """It keeps quiet where gradients are tiny, add up to zero, or are NaN
+
+    A loss scaled up makes a large gradient of one of 1e-30, whose square is 0 in float32: so are its norm and
+    a sum of squares. Elements of both signs can have a sum of 0. NaN is neither zero nor larger than zero.
+    """
+    tiny = numbers.hard("6, 4", "numbers whose squares are 0", "subnormal numbers")
+    plain = "self.head = nn.Linear(4, 1, bias=False)"
+    apart = "self.both = nn.Parameter(torch.zeros(2))"
+    codes = {label: net(plain, "return self.head(x)", x=x) for label, x in tiny.items()} | {
+        "a loss scaled down": _two(loss="lambda out, y: 1e-30 * F.mse_loss(out, y)"),
+        "gradients that add up to 0": _two(init=apart, out="self.head(h) + self.both[0] - self.both[1]"),
+        "NaN": _two("h = (0 * self.body(x)).sqrt()"),
+        "float64": _two(after="model.double()\nbatch = [t.double() for t in batch]"),
+    }
+    patients.quiet(_NAME, find_frozen_parameters, codes)
 
 
 @exercise.check

@@ -1,9 +1,9 @@
 """Find what keeps old graphs alive
 
-Some models hold on to results of earlier calls, with the graphs behind them. Return the names of the
-attributes and buffers whose graph grows: call the model on `x` four times, in the mode in which it is given,
-without a backward. After each call count the different nodes of the graph that can be reached from the
-tensors in the attribute, also in lists, tuples and dicts, however nested. Name it if each call adds some.
+Some models keep results of earlier calls, with the graphs behind them. Return the names of the attributes
+and buffers whose graph grows: call the model on `x` four times, in the mode in which it is given, without a
+backward. After each call count the different nodes that can be reached from the tensors in the attribute,
+also in lists, tuples and dicts, however nested. Name it if the count grows from each call to the next.
 
 - Look at all registered modules; a name is `attribute`, or `module.attribute` with the module's name in
   `named_modules()`.
@@ -59,10 +59,12 @@ def hoarded(find_graph_leaks):
     A tensor keeps the node that made it, and each node those before it, back to the parameters. `eval()` ends
     no graph: call the model in the mode in which it came. Containers may hold containers.
     """
+    trains = _keeps("self.kept = []", "if self.training: self.kept.append(out)")
     log = "self.log['out'].append((len(self.log['out']), out))"
     kept = _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()")
     models = {
-        "a list of outputs": (_keeps("self.history = []", "self.history.append(out)"), ["history"]),
+        "a list of outputs": (_keeps("self._all = []", "self._all.append(out)"), ["_all"]),
+        "outputs of training": (trains, ["kept"]),
         "a sum": (_keeps("self.total = 0.", "self.total = self.total + out.mean()"), ["total"]),
         "tuples in a list in a dict": (_keeps("self.log = {'out': []}", log), ["log"]),
         "predictions, in evaluation mode": (kept, ["kept"]),
@@ -79,11 +81,13 @@ def carried(find_graph_leaks):
     """
     step = "self.state = h = torch.tanh(self.cell(x) + h)"
     late = f"h = torch.zeros_like(x) if self.state is None else self.state\n{step}"
+    second = "h = self.cell(x)\nself.state = x if self.state is None else self.state + h"
     both = "h, c = self.state\nself.state = torch.tanh(self.cell(x) + h), c * 0.9"
     paths = f"h = self.state\nfor _ in range(30): h = (h + h) / 2\n{step}"
     bank = _keeps("self.bank = torch.zeros(0, 1)", "self.bank = torch.cat([self.bank, out])")
     models = {
         "a state that begins as None": (_carries("None", late), ["state"]),
+        "from the second call on": (_carries("None", second), ["state"]),
         "a pair of states": (_carries(f"{_ZEROS}, {_ZEROS}", both), ["state"]),
         "a graph with many paths": (_carries(_ZEROS, paths), ["state"]),
         "a bank of features": (bank, ["bank"]),
@@ -99,10 +103,12 @@ def in_modules(find_graph_leaks):
     Buffers have names of their own, in the entry `_buffers` of `vars(module)`.
     """
     inner = "self.body = nn.Sequential(nn.Identity())\nself.body[0].seen = []"
+    seen = "self.same.seen += [out]"
     moves = "self.head.mean = 0.9 * self.head.mean + 0.1 * out.mean(0)"
     models = {
         "a running mean": (_keeps(_MEAN, moves), ["head.mean"]),
         "a list, two modules down": (_keeps(inner, "self.body[0].seen.append(out)"), ["body.0.seen"]),
+        "a module with two names": (_keeps(f"{inner}\nself.same = self.body[0]", seen), ["body.0.seen"]),
     }
     patients.examine(_NAME, find_graph_leaks, models)
 
@@ -111,14 +117,18 @@ def in_modules(find_graph_leaks):
 def healthy(find_graph_leaks):
     """It keeps quiet where what is kept has no graph, or does not grow
 
-    The last three outputs grow until there are three: compare each call with the one before. Tensors may pile
-    up that have no graph, or that share one: a node that is reached twice counts once.
+    The last three outputs grow until there are three, and a list that is emptied grows now and then: compare
+    each call with the one before. Tensors may pile up that have no graph, or that share one: a node that is
+    reached twice counts once.
     """
     state = "self.state = h = torch.tanh(self.cell(x) + self.state.detach())"
     mean = "self.head.mean = 0.9 * self.head.mean + 0.1 * out.detach().mean(0)"
+    empties = "if len(self.some) > 2: self.some.clear()"
     codes = {
         "the last output": _keeps("self.last = None", "self.last = out"),
         "the last three outputs": _keeps("self.last = []", "self.last = [*self.last, out][-3:]"),
+        "a list that is emptied": _keeps("self.some = []", f"self.some += [out]\n{empties}"),
+        "the same, one call later": _keeps("self.some = [0]", f"self.some += [out]\n{empties}"),
         "a cache by shape": _keeps("self.cache = {}", "self.cache[x.shape] = (out, out.sum())"),
         "detached outputs": _keeps("self.history = []", "self.history.append(out.detach())"),
         "one graph, many tensors": _keeps("self.views = []", "self.views = [out[0], out[1], out[2]]"),
@@ -127,7 +137,7 @@ def healthy(find_graph_leaks):
         "outputs without a graph": net("self.kept = []", "self.kept.append(x * 2)\nreturn x"),
         "the first output, each time": _keeps("self.same = []", "self.same.append([*self.same, out][0])"),
     }
-    patients.examine(_NAME, find_graph_leaks, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_graph_leaks, codes)
 
 
 @exercise.check

@@ -5,10 +5,11 @@ Return those of these words that hold for the model:
 - `"differs"`: after `model.eval()`, two calls on `x` give different outputs.
 - `"mixes"`: it does not differ, and after `model.eval()` the output for some example depends on the other
   examples in `x`. Examples lie along dimension 0, of `x` and of the output.
-- `"thawed"`: in the modes in which the model is given, a call changes a buffer of a module that has
-  parameters of its own (`recurse=False`), all of them frozen.
+- `"thawed"`: in the modes in which the model is given, a call changes a buffer, however little, of a module
+  that has parameters of its own (`recurse=False`), all of them frozen.
 
-Call it and compare; rounding is no difference. Model, batch `(x, y)` and random state stay as they were.
+Outputs may be tiny or large: rounding is relative to the largest, and no difference. All numbers are finite.
+Model, batch `(x, y)` and random state stay as they were.
 
 `F.dropout(x)` in the forward → `["differs"]`
 """
@@ -16,7 +17,7 @@ Call it and compare; rounding is no difference. Model, batch `(x, y)` and random
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import patients
+from course_utils.exercise.kits import numbers, patients
 from course_utils.exercise.kits.patients import net
 
 exercise = Exercise(
@@ -41,6 +42,8 @@ def find_mode_mistakes(model: nn.Module, batch, loss_fn) -> list[str]:
 
 _NAME, _STEPS = "find_mode_mistakes", "torch.randn(6, 3, 4)"
 _NORM, _FROZEN = "self.norm = nn.BatchNorm1d(4)", "self.norm.requires_grad_(False)"
+_MC = "def train(self, mode=True):\n    super().train(mode)\n    self.drop.train()\n    return self"
+_TINY = numbers.hard("6, 4", "a tiny scale")["a tiny scale"]
 _OWN = "self.gain = nn.Parameter(torch.ones(4))\nself.register_buffer('mean', torch.zeros(4))"
 
 
@@ -69,7 +72,7 @@ def healthy(find_mode_mistakes):
     gain = "self.gain = nn.Parameter(torch.ones(4), requires_grad=False)"
     rnn = "self.rnn = nn.LSTM(4, 4, batch_first=True)"
     wide = "self.body = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))"
-    softmax = "h = self.body(x)\nh = (h - h.max()).exp()\nreturn h / h.sum(1, keepdim=True)"
+    softmax = "h = self.body(x)\nh = (h - h.max()).exp()\nreturn h / h.sum(1, keepdim=True) * "
     codes = {
         "dropout and batch norm": _head("F.dropout(self.norm(x), 0.5, self.training)", _NORM),
         "a frozen batch norm in evaluation mode": _head("self.norm(x)", _NORM, f"{_FROZEN}.eval()"),
@@ -81,9 +84,13 @@ def healthy(find_mode_mistakes):
         "layer norm and attention": net(attends, "h = self.norm(x)\nreturn self.mix(h, h, h)[0]", x=_STEPS),
         "an LSTM with `batch_first`": _head("self.rnn(x)[0].mean(1)", rnn, x=_STEPS),
         "no parameters": net("self.drop = nn.Dropout(0.5)", "return self.drop(x)"),
-        "a softmax, less the largest of all": net(wide, softmax, x="torch.randn(6, 64)"),
+        "a softmax, less the largest of all": net(wide, f"{softmax}1", x="torch.randn(6, 64)"),
+        "the same, times 1e6": net(wide, f"{softmax}1e6", x="torch.randn(6, 64)"),
+        "one example": _head("x", x="torch.randn(1, 4)", y="torch.randn(1, 1)"),
+        "float64": _head("self.norm(x)", _NORM, after="model.double()\nbatch = [t.double() for t in batch]"),
+        **{label: _head("x", x=code) for label, code in numbers.hard("6, 4").items()},
     }
-    patients.examine(_NAME, find_mode_mistakes, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_mode_mistakes, codes)
 
 
 @exercise.check
@@ -101,6 +108,8 @@ def differs(find_mode_mistakes):
         "dropout in a list": _head("self.own[0](x)", "self.own = [nn.Dropout(0.5)]"),
         "a little noise, in evaluation mode": _head("x + 0.01 * torch.randn_like(x)", after="model.eval()"),
         "a running mean that moves in every mode": _own_norm("True"),
+        "dropout on tiny numbers": net("self.act = nn.ReLU()", "return F.dropout(x)", x=_TINY),
+        "a `train()` that leaves dropout on": _head("self.drop(x)", "self.drop = nn.Dropout()", methods=_MC),
     }
     patients.examine(_NAME, find_mode_mistakes, {label: (code, ["differs"]) for label, code in codes.items()})
 
@@ -123,6 +132,7 @@ def mixes(find_mode_mistakes):
         "a softmax over dimension 0": _head("x.softmax(0)"),
         "an LSTM without `batch_first`": _head("self.rnn(x)[0].mean(1)", lstm, x=_STEPS),
         "words, less their mean": net(embed, words, x="torch.arange(9).view(3, 3)"),
+        "tiny numbers, less their mean": net("self.act = nn.ReLU()", "return x - x.mean(0)", x=_TINY),
     }
     patients.examine(_NAME, find_mode_mistakes, {label: (code, ["mixes"]) for label, code in codes.items()})
 
@@ -134,13 +144,20 @@ def thawed(find_mode_mistakes):
     `requires_grad_(False)` stops gradients. A running mean is a buffer, and moves in every call in training
     mode. Compare buffers, whatever the class; what a module's children hold is not its own.
     """
-    learns, drops = (_head(h, _NORM, _FROZEN) for h in ("self.norm(x)", "F.dropout(self.norm(x))"))
+    other = "self.other = nn.BatchNorm1d(4).requires_grad_(False).eval()"
+    learns, drops = (_head(h, _NORM, _FROZEN, other) for h in ("self.norm(x)", "F.dropout(self.norm(x))"))
     own = _own_norm("self.training", "model.gain.requires_grad_(False)")
+    more = f"{_FROZEN}.eval()\nself.norm.register_buffer("
+    counts = f"{more}'calls', torch.tensor(0))"
+    adds = "self.norm.little = self.norm.little + 1e-12 * self.training"
+    little = f"{more}'little', torch.zeros(()), persistent=False)"
     models = {
         "a frozen batch norm in training mode": (learns, ["thawed"]),
         "the same in a model in evaluation mode": (f"{learns}\nmodel.eval()\nmodel.norm.train()", ["thawed"]),
         "a frozen norm of one's own": (own, ["thawed"]),
         "with dropout that stays on": (drops, ["thawed", "differs"]),
+        "a counter": (_head("x", _NORM, counts, first="self.norm.calls += self.training"), ["thawed"]),
+        "what isn't saved, by 1e-12": (_head("x", _NORM, little, first=adds), ["thawed"]),
     }
     patients.examine(_NAME, find_mode_mistakes, models)
 

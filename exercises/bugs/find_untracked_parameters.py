@@ -62,7 +62,7 @@ def in_containers(find_untracked_parameters):
     deep = "self.a = [nn.Identity()]\nself.a[0].b = [nn.Linear(4, 4)]"
     models = {
         "a list": (_net("self.layers = [nn.Linear(4, 4)]"), _layer("layers.0")),
-        "a dict of tuples": (_net("self.own = {'a': (nn.ReLU(), nn.Linear(4, 1))}"), _layer("own.a.1")),
+        "a dict of tuples": (_net("self.own = {7: (nn.ReLU(), nn.Linear(4, 1))}"), _layer("own.7.1")),
         "a list of `nn.Sequential`": (_net(blocks), _layer("_blocks.0.1")),
         "a list inside a registered module": (_net(inside), _layer("body.0.more.1.0")),
         "a list in a layer that stands in a list": (_net(deep), _layer("a.0.b.0")),
@@ -77,11 +77,13 @@ def without_a_module(find_untracked_parameters):
     Autograd fills the `.grad` of every leaf that requires a gradient, whether anybody updates it or not. Only
     an `nn.Parameter` is registered as one; a buffer that requires a gradient gets it, and is no parameter.
     """
+    own = "def parameters(self, recurse=True):\n    return self.head.parameters()"
     buffer = "register_buffer('gain', torch.ones(1, requires_grad=True))"
     models = {
         "a plain tensor": (_net("self.scale = torch.ones(1, requires_grad=True)"), ["scale"]),
         "a parameter in a dict": (_net("self.own = {'w': nn.Parameter(torch.ones(4)), 'n': 3}"), ["own.w"]),
         "a buffer": (_net(f"self.head.{buffer}"), ["head.gain"]),
+        "a `parameters()` of its own": (_net("self.more = nn.Linear(4, 4)", methods=own), _layer("more")),
         "a buffer in a list": (_net(f"self.a = [nn.Identity()]\nself.a[0].{buffer}"), ["a.0.gain"]),
     }
     patients.examine(_NAME, find_untracked_parameters, models)
@@ -130,7 +132,7 @@ def healthy(find_untracked_parameters):
         "a result kept by the forward": _net("self.last = None", forward=last, after="model(batch[0])"),
         "no parameters": patients.net("self.layers = [nn.ReLU()]", "return x"),
     }
-    patients.examine(_NAME, find_untracked_parameters, {label: (code, []) for label, code in codes.items()})
+    patients.quiet(_NAME, find_untracked_parameters, codes)
 
 
 @exercise.check

@@ -44,7 +44,7 @@ def _asks_autograd(model, batch, loss_fn):
     for _ in range(3):
         loss = loss_fn(twin(x.detach().clone()), y)
         if not named or loss.grad_fn is None:
-            break
+            continue
         grads = torch.autograd.grad(loss, [p for _, p in named], allow_unused=True)
         for (name, p), grad in zip(named, grads, strict=True):
             if grad is not None and torch.count_nonzero(grad) > 0:
@@ -63,10 +63,10 @@ def _catches_the_error(model, batch, loss_fn):
             try:
                 loss_fn(model(x), y).backward()
             except RuntimeError:
-                break
+                continue
             for name, p in model.named_parameters():
                 if p.grad is not None:
-                    reached |= {name} if p.grad.abs().max() > 0 else set()
+                    reached |= {name} if (p.grad != 0).any() else set()
                     p.data.add_(p.grad, alpha=-0.1)
     return [name for name, p in model.named_parameters() if p.requires_grad and name not in reached]
 
@@ -84,7 +84,6 @@ def _asks_the_flag(model, batch, loss_fn):
 mistakes = [
     Wrong(_asks_the_flag, told_by="cut_off"),
     Edit("backward all the same", "if loss.requires_grad:", "if True:", told_by="nothing_left"),
-    Edit("an empty optimizer", "if not waiting:", "if False:", told_by="nothing_left"),
     Edit("zeros will do", "p.grad is None or not p.grad.any()", "p.grad is None", told_by="zeros"),
     Edit(
         "the last step alone",
@@ -92,7 +91,8 @@ mistakes = [
         "model.named_parameters() if p.requires_grad and p.grad is None or p.requires_grad and",
         told_by="healthy",
     ),
-    Edit("a tolerance", "not p.grad.any()", "p.grad.abs().max() < 1e-8", told_by="healthy"),
+    Edit("a norm", "not p.grad.any()", "p.grad.norm() == 0", told_by="any_gradient"),
+    Edit("larger than zero", "not p.grad.any()", "not p.grad.abs().sum() > 0", told_by="any_gradient"),
     Edit("in the mode it is in", "    model.train()\n", "", told_by="healthy"),
     Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
 ]

@@ -121,6 +121,7 @@ mistakes = [
     Edit("in training mode", "            model(x)\n", "            model.train()(x)\n", told_by="hoarded"),
     Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
 ]
+not_tried = {"hard numbers": "graphs are counted", "dtypes": "a graph has none"}
 
 equivalent = {
     "line 14: `4` -> `5`": "with a fifth call, what differs is a bound of four results",

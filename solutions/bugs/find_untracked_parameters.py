@@ -111,3 +111,4 @@ mistakes = [
     Edit("results too", "value.is_leaf and value.requires_grad", "value.requires_grad", told_by="healthy"),
     Edit("unfreezes", "found = []", "found = []\n    model.requires_grad_(True)", told_by="left_alone"),
 ]
+not_tried = {"hard numbers": "no element is read", "dtypes": "no element is read"}

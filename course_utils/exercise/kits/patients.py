@@ -8,7 +8,7 @@ changed. `SICK` holds the sick models of the lesson, and `table` runs detectors 
 import random
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,16 +42,24 @@ def _inside(code: str) -> list[str]:
 # --- what a detector finds -------------------------------------------------------------------------
 
 
-def examine(name: str, find: Detector, models: Mapping[str, tuple[str, Collection[str]]]) -> None:
-    """The detector finds in each model (its label, its code) what is there, in any order. Where one of
-    several names will do, they stand in one text: "head.weight or body.weight"."""
+def examine(
+    name: str, find: Detector, models: Mapping[str, tuple[str, Collection[str]]], seeds: Iterable[int] = (0,)
+) -> None:
+    """The detector finds in each model (its label, its code) what is there, in any order, with each seed.
+    Where one of several names will do, they stand in one text: "head.weight or body.weight"."""
     with Rows() as rows:
         for label, (code, there) in models.items():
             with rows.of(f"“{label}”"):
-                t = expect.given(code, **{name: find})
-                with warnings.catch_warnings(action="ignore"):  # of torch's, that some faults come with
-                    came = t.call(f"{name}(model, batch, loss_fn)")
-                _expect_found(came, there, label)
+                for seed in seeds:
+                    t = expect.given(code.replace("manual_seed(0)", f"manual_seed({seed})"), **{name: find})
+                    with warnings.catch_warnings(action="ignore"):  # of torch's, that some faults come with
+                        came = t.call(f"{name}(model, batch, loss_fn)")
+                    _expect_found(came, there, label)
+
+
+def quiet(name: str, find: Detector, codes: Mapping[str, str], seeds: Iterable[int] = (0,)) -> None:
+    """The detector finds nothing in these models."""
+    examine(name, find, {label: (code, []) for label, code in codes.items()}, seeds)
 
 
 def _expect_found(came: Any, there: Collection[str], label: str) -> None:
@@ -131,7 +139,7 @@ def _state(t: expect.Given) -> dict[str, Any]:
         for path, value in walk(getattr(t, root), root):
             if isinstance(value, Tensor):
                 found[path] = value.detach().clone()
-                found[f"{path}.requires_grad"] = value.requires_grad
+                found |= {f"{path}.requires_grad": value.requires_grad, f"{path}.dtype": value.dtype}
                 grad = value.grad if value.is_leaf else None
                 found[f"{path}.grad"] = None if grad is None else grad.detach().clone()
                 if isinstance(value, nn.Parameter):  # an optimizer may hold it
@@ -143,13 +151,17 @@ def _state(t: expect.Given) -> dict[str, Any]:
     return found
 
 
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.reshape(-1).view(torch.uint8)
+
+
 def _expect_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
     for path, was in before.items():
         now, place = after.get(path, "gone"), path
         if path.startswith("id("):
             same, shown, place = now is was, "is another tensor", path[3:-1]
         elif isinstance(was, Tensor) and isinstance(now, Tensor):
-            same, shown = torch.equal(was, now), "has other elements"
+            same, shown = torch.equal(_bits(was), _bits(now)), "has other elements"
         else:
             same = type(now) is type(was) and now == was
             shown = f"was {expect.show(was)} and is {expect.show(now)}"
