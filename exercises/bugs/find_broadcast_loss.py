@@ -90,8 +90,8 @@ def values(find_broadcast_loss):
     """It keeps quiet where these predictions or this order happen to hide the difference
 
     Equal predictions, or all below the targets, hide the order: draw them from where the targets lie. An
-    order that leaves the targets as they are hides it too: `flip` of 0, 1, 1, 0, or a random one with luck. So can
-    predictions on an even grid.
+    order that leaves the targets as they are hides it too: `flip` of 0, 1, 1, 0, or a random one with luck.
+    So can predictions on an even grid.
     """
     soft, chances = "torch.linspace(0.4, 0.9, 6)[:, None]", "self.head(x).sigmoid()"
     far = "lambda out, y: (out[:, 0] - y).abs().mean()"

@@ -120,7 +120,7 @@ def what_stays(repair_padded_loss):
 
     A higher rate makes up for a divided gradient at one share of zeros, and is too high at another.
     """
-    _CASE.stays(repair_padded_loss)
+    _CASE.stays(repair_padded_loss, loss=False)
 
 
 _CASE.learns(

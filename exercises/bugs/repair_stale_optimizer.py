@@ -77,7 +77,9 @@ def what_stays(repair_stale_optimizer):
     Each group has settings of its own; here all parameters train with the same. The network is the one that
     came, with its body's weights, and a head with three rows: `out_features` is a label, and changes none.
     """
-    first = _CASE.stays(repair_stale_optimizer, seeded=False).run.trained[0]
+    t = _CASE.stays(repair_stale_optimizer, seeded=False)
+    t.own_losses()
+    first = t.run.trained[0]
     began = _CASE.given(None).model[:3](first.input).detach()
     expect.equal(first.layers[2].output, began, what="what the body returns at step 0")
 

@@ -85,6 +85,7 @@ mistakes = [
     Wrong(_means_first, told_by="pairs"),
     Edit("a larger network", "nn.Tanh(),", "nn.Tanh(), nn.Linear(16, 16),", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 17: `model(x[batch]).squeeze(1) - y[batch]` -> `y[batch] - model(x[batch]).squeeze(1)`": (

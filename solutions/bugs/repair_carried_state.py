@@ -138,6 +138,7 @@ mistakes = [
     Edit("longer chunks", "split(4)", "split(8)", told_by="what_stays"),
     Edit("a smaller rate", "lr=0.05", "lr=0.02", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 28: `state.detach()` -> `state.detach_()`": "nothing else refers to this tensor",

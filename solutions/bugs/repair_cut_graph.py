@@ -102,6 +102,7 @@ mistakes = [
     Wrong(_no_helper, told_by="what_stays"),
     Edit("a higher rate", "lr=0.05", "lr=0.1", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 10: `F.normalize(features, dim=1)` -> `F.normalize(features)`": "1 is the default of `dim`",

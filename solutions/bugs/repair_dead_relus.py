@@ -130,6 +130,7 @@ mistakes = [
     ),
     Wrong(_large_weights, told_by="first_scores"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 12: `if isinstance(layer, nn.Linear):` -> `if False:`": "the default start of the body is healthy",

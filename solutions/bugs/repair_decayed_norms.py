@@ -116,3 +116,4 @@ mistakes = [
     Edit("no layer norm", "        nn.LayerNorm(32),\n", "", told_by="what_stays"),
     Wrong(_adam, told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -90,3 +90,4 @@ mistakes = [
     Edit("a higher rate", "lr=0.1", "lr=0.3", told_by="what_stays"),
     Edit("more epochs", "range(8)", "range(12)", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -122,3 +122,4 @@ mistakes = [
     Edit("no dropout", ", nn.Dropout(0.5)]", "]", told_by="what_stays"),
     Edit("gradients in validation", "torch.no_grad()", "torch.enable_grad()", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -118,6 +118,7 @@ mistakes = [
     Wrong(_a_sum_of_losses, told_by="graphs_gone"),
     Edit("no validation", "model(x_val), y_val", "model(x), y", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 26: `with torch.no_grad():` -> `if True:`": "the graph goes when the number has been taken",

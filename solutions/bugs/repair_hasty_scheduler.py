@@ -107,3 +107,4 @@ mistakes = [
     Edit("no shuffling", "torch.randperm(len(x))", "torch.arange(len(x))", told_by="what_stays"),
     Edit("more epochs", "range(8)", "range(16)", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

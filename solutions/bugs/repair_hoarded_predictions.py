@@ -113,3 +113,4 @@ mistakes = [
     ),
     Edit("no evaluation mode", "model.eval()", "model.train()", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -127,3 +127,4 @@ mistakes = [
     Wrong(_each_pixel, told_by="same_numbers"),
     Edit("validates on the training images", "model(x_val), y_val", "model(x), y", told_by="same_numbers"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -136,3 +136,4 @@ mistakes = [
     ),
     Edit("fewer blocks", "range(4)", "range(2)", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -111,3 +111,4 @@ mistakes = [
         told_by="what_stays",
     ),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -131,6 +131,7 @@ mistakes = [
     Edit("no ReLU at all", "nn.ReLU(), ", "", told_by="one_code_for_two"),
     Edit("a larger share", "+ 5 *", "+ 20 *", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 28: `F.mse_loss(drawn, x[batch].flatten(1))` -> `F.mse_loss(x[batch].flatten(1), drawn)`": (

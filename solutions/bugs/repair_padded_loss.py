@@ -111,3 +111,4 @@ mistakes = [
     Edit("a padding index too", "Embedding(9, 16)", "Embedding(9, 16, padding_idx=0)", told_by="what_stays"),
     Edit("a higher rate", "lr=0.1", "lr=0.3", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -89,3 +89,4 @@ mistakes = [
     Wrong(_with_replacement, told_by="random_order"),
     Edit("a lower rate", "lr=0.1", "lr=0.02", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

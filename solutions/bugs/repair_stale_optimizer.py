@@ -115,3 +115,4 @@ mistakes = [
     ),
     Wrong(_begins_again, told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -131,6 +131,7 @@ mistakes = [
     Wrong(_a_copy_that_moves, told_by="modes"),
     Edit("no dropout", ", nn.Dropout(0.5)]", "]", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
     "line 12: `model.train()` removed": "the new layers are in training mode, the backbone is not",

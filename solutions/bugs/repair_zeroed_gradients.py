@@ -100,3 +100,4 @@ mistakes = [
     Edit("no weight decay", "weight_decay=0.1", "weight_decay=0.0", told_by="what_stays"),
     Edit("a higher rate too", "lr=0.01", "lr=0.03", told_by="what_stays"),
 ]
+not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

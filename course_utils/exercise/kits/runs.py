@@ -139,6 +139,12 @@ class Treated:
         for forward, loss in zip(self.run.trained, self.run.losses, strict=False):
             yield forward, rows_of(forward, self.x), loss
 
+    def own_losses(self, loss_fn: LossFn = F.cross_entropy) -> None:
+        """Each loss that backward is called on is that of the model's output and its rows' own targets."""
+        for forward, rows, loss in self.batches():
+            wanted, what = loss_fn(forward.output, self.y[rows]).item(), f"the loss of step {forward.step}"
+            expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6)
+
     def own_gradients(self) -> None:
         """Each step finds a gradient of every parameter of the model, and it is that of its own batch."""
         names = names_of(self.model)
@@ -272,14 +278,21 @@ class Case:
             return float(self.held(model))
 
     def stays(
-        self, answer: Any, *, but: Iterable[str] = (), free: Iterable[str] = (), seeded: bool = True
+        self,
+        answer: Any,
+        *,
+        but: Iterable[str] = (),
+        free: Iterable[str] = (),
+        seeded: bool = True,
+        loss: bool = True,
     ) -> Treated:
         """What the repair is not about is as in the starter: the layers that train, what is trained of them,
         the batches, the number of steps, the optimizer and its settings; the seed decides all; `losses` are
         those of the steps. Returns the run.
 
         `but`: classes of layers that a repair may add or drop. `free`: settings of the optimizer that it may
-        change (`"lr"`). `seeded`: whether the first batch and the first weights are the starter's too.
+        change (`"lr"`). `seeded`: whether the first batch and the first weights are the starter's too, and,
+        with `loss`, the loss of that batch.
         """
         t, sick = self.treated(answer), self.sick()
         same_layers(t.run, t.model, sick, but)
@@ -287,12 +300,15 @@ class Case:
         expect.equal(len(t.run.steps), len(sick.steps), what="the number of optimizer steps")
         for number, (came, wanted) in enumerate(zip(*batches, strict=False)):
             expect.equal(came, wanted, what=f"the shape of training batch {number}")
+        same_batches(t.run, sick)
         for number, (came, wanted) in enumerate(zip(t.run.steps, sick.steps, strict=True)):
             same_settings(came, wanted, number, free)
         same_parameters(t.run, sick, but)
         if seeded:
             same_start(t.run.trained[0], sick.trained[0], but)
-        numbers = isinstance(t.losses, list) and all(type(loss) is float for loss in t.losses)
+        if seeded and loss:
+            expect.equal(t.run.losses[0], sick.losses[0], what="the loss of the first batch", rtol=1e-4)
+        numbers = isinstance(t.losses, list) and all(isinstance(loss, float) for loss in t.losses)
         told = f"`losses` is {expect.show(t.losses)}"
         expect.true(numbers, told, "expected: a list of Python numbers, the loss of each step")
         expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
@@ -335,6 +351,19 @@ def same_parameters(run: Run, sick: Run, but: Iterable[str] = ()) -> None:
                 expect.true(trains, told, "expected: it is, as in the code to mend")
 
 
+def same_batches(run: Run, sick: Run) -> None:
+    """As many different batches come as in the starter, and each row as often."""
+    batches = [[forward.input.flatten(1) for forward in r.trained] for r in (run, sick)]
+    came, wanted = (len({tuple(batch.flatten().tolist()) for batch in part}) for part in batches)
+    told = f"of {len(run.trained)} training batches {came} are different ones"
+    expect.true(came == wanted, told, f"expected: {wanted}, as in the code to mend")
+    came, wanted = (torch.cat(part).unique(dim=0, return_counts=True)[1].tolist() for part in batches)
+    told = f"the model trains with {len(came)} different rows, the rarest {min(came)} times"
+    expect.true(
+        sorted(came) == sorted(wanted), told, f"expected: {len(wanted)} rows, the rarest {min(wanted)} times"
+    )
+
+
 def same_start(came: Forward, wanted: Forward, but: Iterable[str] = ()) -> None:
     """What the seed decides is as in the starter: the first batch, and what these layers make of it."""
     same = came.input is not None and wanted.input is not None and came.input.equal(wanted.input)
@@ -354,7 +383,9 @@ def said(layer: nn.Module | str) -> str:
 
 
 def _layers(forward: Forward, but: Iterable[str]) -> list[Layer]:
-    return [x for x in forward.layers if type(x.module).__name__ not in set(but)]
+    """Without `but`, and without a class of the reader's that holds nothing: a function in other words."""
+    kept = [x for x in forward.layers if type(x.module).__name__ not in set(but)]
+    return [x for x in kept if type(x.module).__module__.startswith("torch.") or x.module.state_dict()]
 
 
 def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = ()) -> None:
