@@ -119,6 +119,8 @@ def test_what_stays_and_the_band():
     one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed), seeded=False)
     with expect.situation(), pytest.raises(expect.Mismatch, match="other rows"):
         one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed))
+    with expect.situation(), pytest.raises(expect.Mismatch, match="different rows"):
+        one.stays(lambda x, y, seed: train(x[:16].repeat(2, 1), y[:16].repeat(2), seed), seeded=False)
     with expect.situation(), pytest.raises(expect.Mismatch, match="has used already"):
         one.treated(sick).own_gradients()
     with pytest.raises(expect.Mismatch, match="on held data"):
