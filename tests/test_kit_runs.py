@@ -9,7 +9,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import kept, runs
 
 ORIGINAL = torch.autograd.backward
 
@@ -51,8 +51,8 @@ def test_a_run_is_recorded():
         nn.utils.get_total_norm([p.grad for p in model[3].parameters()])
     )
     assert [f.step for f in run.trained] == list(range(6)) and not run.evaluated
-    assert runs.modes(run.forwards[0]) == {"`Dropout(p=0.5)`": True}
-    assert torch.equal(runs.scores(run.forwards[0]), run.forwards[0].output)
+    assert kept.modes(run.forwards[0]) == {"`Dropout(p=0.5)`": True}
+    assert torch.equal(kept.scores(run.forwards[0]), run.forwards[0].output)
     assert "6 steps" in str(run) and clean()
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import kept, runs
 
 exercise = Exercise(
     minutes=4,
@@ -62,7 +62,7 @@ def repair_double_softmax(
 _X, _Y = runs.shapes(300, seed=100)
 _CASE = runs.Case(
     exercise,
-    held=lambda model: F.cross_entropy(runs.scores(measure.record_run(model, _X).forwards[-1]), _Y),
+    held=lambda model: F.cross_entropy(kept.scores(measure.record_run(model, _X).forwards[-1]), _Y),
 )
 
 
@@ -76,7 +76,7 @@ def one_softmax(repair_double_softmax):
     """
     t = _CASE.treated(repair_double_softmax)
     for forward, rows, loss in t.batches():
-        scores, output, like = runs.scores(forward), forward.output, {}
+        scores, output, like = kept.scores(forward), forward.output, {}
         if output.shape == scores.shape:
             for loss_of in (F.cross_entropy, F.nll_loss):
                 like[f"`{loss_of.__name__}` of what the model returns"] = loss_of(output, t.y[rows]).item()

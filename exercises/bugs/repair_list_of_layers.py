@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import kept, runs
 
 exercise = Exercise(
     minutes=4,
@@ -84,10 +84,10 @@ def registered(repair_list_of_layers):
     `parameters()` and `state_dict()` miss it. An optimizer keeps what it was given when it was made.
     """
     t = _CASE.treated(repair_list_of_layers)
-    names, saved = runs.names_of(t.model), {v.data_ptr() for v in t.model.state_dict().values()}
+    names, saved = kept.names_of(t.model), {v.data_ptr() for v in t.model.state_dict().values()}
     for number, layer in enumerate(t.run.trained[0].layers if t.run.trained else ()):
         for name, p in layer.module.named_parameters():
-            which = f"the {name} of layer {number}, {runs.said(layer.module)}"
+            which = f"the {name} of layer {number}, {kept.said(layer.module)}"
             for place, there in (("parameters", id(p) in names), ("state_dict", p.data_ptr() in saved)):
                 told = f"{which}, is not in `model.{place}()`"
                 expect.true(there, told, "expected: all layers that run are registered")
@@ -102,7 +102,7 @@ def what_stays(repair_list_of_layers):
 
     Without the blocks, or with one four times, it is another network. Layers draw weights as they are made.
     """
-    names = runs.names_of(_CASE.treated(repair_list_of_layers).model)
+    names = kept.names_of(_CASE.treated(repair_list_of_layers).model)
     expect.equal(len(names), 12, what="the number of parameters")
     _CASE.stays(repair_list_of_layers, but=("Flatten",))
 

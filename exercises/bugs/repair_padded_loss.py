@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import kept, runs
 
 exercise = Exercise(
     minutes=4,
@@ -88,7 +88,7 @@ def mean_over_words(repair_padded_loss):
     t = _CASE.treated(repair_padded_loss)
     words, following = t.rows[:, :-1], t.rows[:, 1:]
     for forward, loss in zip(t.run.trained, t.run.losses, strict=False):
-        targets = following[runs.rows_of(forward, words, "rows[:, :-1]")]
+        targets = following[kept.rows_of(forward, words, "rows[:, :-1]")]
         wanted = _of_words(forward.output, targets).item()
         each, is_word = F.cross_entropy(forward.output.mT, targets, reduction="none"), targets > 0
         like = {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import kept, runs
 
 exercise = Exercise(
     minutes=4,
@@ -96,7 +96,7 @@ def modes(repair_thawed_batch_norm):
     """
     t = _CASE.treated(repair_thawed_batch_norm)
     for forward in t.run.trained:
-        for layer, training in runs.modes(forward).items():
+        for layer, training in kept.modes(forward).items():
             whose, mode = ("backbone", "evaluation") if "(32)" in layer else ("head", "training")
             told = f"at step {forward.step}, {layer} of the {whose} isn't in {mode} mode"
             expect.true(training == (whose == "head"), told, f"expected: in {mode} mode")
