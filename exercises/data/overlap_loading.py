@@ -3,11 +3,11 @@
 `overlap_loading(batches, ahead=2)` is a generator. It yields the items of any iterable, the same objects in
 the same order, while one thread of its own loads the next ones. `ahead` is at least 1.
 
-- While the consumer holds item i, the items up to i + `ahead` get loaded, and no more. Before the first
+- While the consumer holds an item, the `ahead` items after it get loaded, and no more. Before the first
   `next`, no thread starts.
-- What the source raises is raised in the consumer, in its place: after all the items before it.
-- When the consumer stops early (`break`, `close()`), the source isn't read any further. When `close()`
-  returns, the thread has ended.
+- What the source raises, of any kind, is raised in the consumer, in its place: after the items before it.
+- When the consumer stops early (`break`, `close()`), the source isn't read any further. However the generator
+  ends, the thread has ended then.
 
 `list(overlap_loading("abc"))` → `["a", "b", "c"]`
 """
@@ -56,6 +56,10 @@ class Source:
             yield i
         if self.error: raise self.error
 """
+_BROKEN = """
+class Broken(Source):
+    def __iter__(self): raise self.error
+"""
 
 
 def _given(overlap_loading, more):
@@ -63,8 +67,9 @@ def _given(overlap_loading, more):
 
 
 def _new(before):
-    """The threads that have started since, and still live."""
-    return [thread for thread in threading.enumerate() if thread not in before]
+    """The threads that have started since, and still live, beside the one that asks."""
+    known = [*before, threading.current_thread()]
+    return [thread for thread in threading.enumerate() if thread not in known]
 
 
 def _let_run(source, number, before):
@@ -83,6 +88,27 @@ def _let_run(source, number, before):
             if stat.rpartition(")")[2].split()[0] != "R":
                 break
             time.sleep(0.001)
+
+
+def _consumed(items, after_each):
+    """The items that came, and what was raised. A consumer that nobody tells of an error waits for ever, so
+    it has a thread of its own."""
+    came, raised = [], []
+
+    def consume():
+        try:
+            for item in items:
+                came.append(item)
+                after_each()
+        except BaseException as error:
+            raised.append(error)
+
+    consumer = threading.Thread(target=consume, daemon=True)
+    consumer.start()
+    consumer.join(_LIMIT)
+    said = f"after the items {came} the consumer waits for one more, and nobody tells it of the exception"
+    expect.true(not consumer.is_alive(), said, "expected: `source.error` is raised")
+    return came, raised[0] if raised else None
 
 
 @exercise.check(isolated=True, deadline=5)
@@ -161,25 +187,28 @@ def ahead(overlap_loading):
                 expect.equal(t.call("source.loaded"), list(range(count)), what=what)
 
 
-@exercise.check(isolated=True, deadline=8)
+@exercise.check(isolated=True, deadline=15)
 def raises_in_place(overlap_loading):
     """An exception arrives after the items before it, and as it was raised
 
-    An exception in a thread ends that thread and nothing else: the consumer must be told. The items before it
-    were loaded and are good, so they come first.
+    An exception in a thread ends that thread and nothing else: the consumer must be told, or it waits for
+    ever. `iter(source)` may raise too, and `KeyboardInterrupt` is no `Exception`. The items before it were
+    loaded and are good, so they come first.
     """
+    threading.excepthook = lambda arguments: None  # what is wrong is told below
     with Rows() as rows:
-        for n in (0, 2):
-            with rows.of(f"the source fails after {n} items"):
-                before, came, error = threading.enumerate(), [], None
-                setup = f"source = Source({n}, OSError('no more'))\nitems = overlap_loading(source, 4)"
-                t = _given(overlap_loading, setup)
-                try:
-                    for item in t.items:
-                        came.append(item)
-                        _let_run(t.source, n, before)
-                except OSError as raised:
-                    error = raised
+        for label, make, n in (
+            ("the source fails after 0 items", "Source(0, OSError('no more'))", 0),
+            ("the source fails after 2 items", "Source(2, OSError('no more'))", 2),
+            ("`iter(source)` fails", "Broken(0, OSError('no file'))", 0),
+            ("a `KeyboardInterrupt` after 2 items", "Source(2, KeyboardInterrupt())", 2),
+        ):
+            with rows.of(label):
+                before = threading.enumerate()
+                t = _given(overlap_loading, f"{_BROKEN}source = {make}\nitems = overlap_loading(source, 4)")
+                came, error = _consumed(
+                    t.items, lambda t=t, n=n, before=before: _let_run(t.source, n, before)
+                )
                 expect.equal(came, list(range(n)), what="the list of items before the exception")
                 said = "the items end, and nothing is raised" if error is None else "another error is raised"
                 expect.true(error is t.source.error, said, "expected: `source.error` is raised")
@@ -194,11 +223,13 @@ def ends(overlap_loading):
     """
     closes = "items = overlap_loading(source, 2)\nnext(items), next(items)\ntime.sleep(0.2)\nitems.close()"
     breaks = "for item in overlap_loading(source, 2):\n    time.sleep(0.1)\n    if item == 1: break"
+    fails = "source.error = OSError()\ntry: list(overlap_loading(source, 2))\nexcept OSError: pass"
     with Rows() as rows:
         for label, n, how in (
             ("`close()`", 20, closes),
             ("`break`", 20, breaks),
             ("the end of the source", 3, "items = list(overlap_loading(source, 2))"),
+            ("an exception", 3, fails),
         ):
             with rows.of(label):
                 before, interval = threading.enumerate(), sys.getswitchinterval()

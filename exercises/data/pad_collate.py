@@ -34,9 +34,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def pad_collate(
-    samples: Sequence[tuple[Tensor, int]], pad: int = 0
-) -> dict[str, Tensor]:
+def pad_collate(samples: Sequence[tuple[Tensor, int]], pad: int = 0) -> dict[str, Tensor]:
     """n pairs of (length,) and a label -> (n, longest) twice, (n,) twice"""
     raise NotImplementedError
 
@@ -116,14 +114,16 @@ def longest_of_this_batch(pad_collate):
 def dtypes(pad_collate):
     """The tokens keep their dtype; lengths and labels are int64
 
-    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. Losses that
-    take class numbers want them as int64.
+    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. Large numbers
+    don't survive a way through float32. Losses that take class numbers want them as int64.
     """
     with Rows() as rows:
-        for dtype in ("torch.int32", "torch.uint8", "torch.float64"):
-            with rows.of(dtype):
-                t = _given(pad_collate, ([1, 2], 1), ([3], 0), dtype=f", dtype={dtype}")
+        for dtype, token in (("int32", 2**31 - 1), ("uint8", 255), ("int64", 2**62 + 1), ("float64", 0.1)):
+            with rows.of(dtype := f"torch.{dtype}"):
+                t = _given(pad_collate, ([1, token], 1), ([3], 0), dtype=f", dtype={dtype}")
                 batch = _batch(t)
+                told = f"{batch['tokens'][0, 1].item()!r} stands for the token {token!r}"
+                expect.true(batch["tokens"][0, 1].item() == token, told, "expected: the same number")
                 int64 = {"labels": "torch.int64", "lengths": "torch.int64"}
                 for name, wanted in (int64 | {"mask": "torch.bool", "tokens": dtype}).items():
                     expect.equal(str(batch[name].dtype), wanted, what=f'the dtype of `["{name}"]`')
@@ -139,8 +139,8 @@ def memory_of_its_own(pad_collate):
     """
     for samples in ((([1, 2], 0),), (([1, 2], 0), ([3, 4], 1)), (([1, 2, 3], 0), ([4], 1))):
         t = _given(pad_collate, *samples)
-        wanted = [torch.tensor(tokens) for tokens, _ in samples]
-        t.run("batch = pad_collate(samples)")
-        expect.equal([tokens for tokens, _ in t.samples], wanted, what="the tokens in `samples`")
-        t.run('batch["tokens"].fill_(-1)')
-        expect.equal([tokens for tokens, _ in t.samples], wanted, what="the tokens in `samples`")
+        t.run("tokens = [tokens for tokens, _ in samples]")
+        with expect.left_alone(t.tokens, what="`tokens`"):
+            batch = _batch(t)
+        for i, (tokens, _) in enumerate(t.samples):
+            expect.own_storage(batch["tokens"], tokens, what='`["tokens"]`', of=f"`samples[{i}][0]`")

@@ -153,7 +153,8 @@ def left_alone(PinnableBatch):
             with rows.of(label):
                 t = _given(PinnableBatch, more)
                 inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
-                t.run(run)
+                with expect.left_alone(*before.values(), what="`[tokens, mask, target]`"):
+                    t.run(run)
                 _tensors(PinnableBatch, came := t.came)
                 expect.true(came is not t.batch, "the result is the batch itself", "expected: a new one")
                 expect.true(t.batch.inputs is inputs, "it has another dictionary now", "expected: its own")

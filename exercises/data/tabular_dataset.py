@@ -1,6 +1,7 @@
 """A table without a copy
 
-Write a map-style dataset over two NumPy arrays: `features` (rows, columns) and `labels` (rows,).
+Write a map-style dataset over two NumPy arrays, `features` (rows, columns) and `labels` (rows,), without
+negative strides.
 
 - Item `i` is a pair: row `i` of the features as a float32 tensor, and its label as a 0-d int64 tensor. -1 is
   the last item. An index past either end raises `IndexError`.
@@ -57,6 +58,10 @@ features = np.arange(12, dtype={!r}).reshape(4, 3)
 labels = np.array([7, 5, 3, 1], dtype={!r})
 data = TabularDataset(features, labels)"""
 
+_EVERY_SECOND = """import numpy as np
+features, labels = np.ones((8, 3), dtype="float32")[::2], np.arange(8)[::2]
+data = TabularDataset(features, labels)"""
+
 
 def _table(TabularDataset, features="float32", labels="int64"):
     return expect.given(_TABLE.format(features, labels), TabularDataset=TabularDataset)
@@ -95,12 +100,19 @@ def has_an_end(TabularDataset):
 def shows_writes(TabularDataset):
     """What is written to an array later shows in the items
 
-    `torch.tensor(array)` and `astype` copy. `torch.from_numpy` makes a tensor over the memory of the array,
-    however large that is.
+    `torch.tensor(array)` and `astype` copy, `ascontiguousarray` where there are gaps. `torch.from_numpy` makes
+    a tensor over the memory of the array, however large that is.
     """
-    t = _table(TabularDataset, "float64", "int32")
-    t.run("features[2], labels[2] = 50, 60")
-    expect.equal(t.call("data[2]"), (torch.full((3,), 50.0), torch.tensor(60)), what="`data[2]`")
+    with Rows() as rows:
+        for label, table, number in (
+            ("float64 and int32", _TABLE.format("float64", "int32"), 60),
+            ("every second row of a table", _EVERY_SECOND, 2**40 + 1),
+        ):
+            with rows.of(label):
+                t = expect.given(table, TabularDataset=TabularDataset)
+                t.run(f"features[2], labels[2] = 50, {number}")
+                wanted = torch.full((3,), 50.0), torch.tensor(number)
+                expect.equal(t.call("data[2]"), wanted, what="`data[2]`")
 
 
 @exercise.check
@@ -108,10 +120,13 @@ def is_a_view(TabularDataset):
     """A float32 row is a view of the array
 
     Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
-    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time.
+    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time. What is written
+    to a view is written to the array.
     """
     t = _table(TabularDataset)
-    t.run("x, y = data[1]")
+    t.run("features[1, 0] = np.nan")
+    with expect.left_alone(torch.from_numpy(t.features), what="`features`"):
+        t.run("x, y = data[1]")
     expect.same_storage(t.x, torch.from_numpy(t.features), what="`x`", of="`features`")
 
 

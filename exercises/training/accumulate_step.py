@@ -8,7 +8,7 @@ Return it, as a 0-d tensor of its own dtype, without a graph.
 - The step uses the gradient of that loss, and no older ones.
 - Memory holds the graph of one micro-batch at a time.
 
-A micro-batch may have no token that counts. Parameters may be frozen, also with an old gradient.
+A micro-batch may have no token that counts. Frozen parameters don't move, also with an old gradient.
 
 `accumulate_step(model, [(x[:2], y[:2]), (x[2:], y[2:])], optimizer)` → `tensor(1.0986)`
 """
@@ -50,7 +50,7 @@ torch.manual_seed(0)
 x, y = torch.randn(7, 5, 4, device=device), torch.randint(3, (7, 5), device=device)
 y[0, 2:], y[2, 1:], y[3, 4:] = -100, -100, -100
 model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).to(device)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
 parts = [(x[i:j], y[i:j]) for i, j in {cuts}]
 """
 _UNEQUAL = [(0, 1), (1, 3), (3, 7)]
@@ -115,7 +115,8 @@ def old(accumulate_step, device):
     """Older gradients don't count
 
     `backward` adds to `.grad`, whoever filled it. Before the first `backward` of a step it has to be cleared,
-    and between the micro-batches it must not be. An optimizer moves what has a `.grad`, frozen or not.
+    and between the micro-batches it must not be. An optimizer moves what has a `.grad`, frozen or not: with
+    weight decay also where that is 0.
     """
     frozen = _OLD + "model[0].weight.requires_grad_(False)"
     cases = {"gradients from elsewhere": _OLD, "a second call": _CALL, "one of a frozen weight": frozen}
@@ -130,12 +131,19 @@ def result(accumulate_step, device):
     """The result is the mean loss over the tokens that count, without a graph
 
     It is the loss that one large batch would have had. `cross_entropy` gives NaN for a micro-batch without
-    a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0.
+    a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0. The dtype is that
+    of the loss; `total += loss` keeps the one that `total` began with.
     """
     with Rows() as rows:
-        for label, more in {"tokens in each": "", "no token in one": "parts[1][1].fill_(-100)"}.items():
+        for label, more in {
+            "tokens in each": "",
+            "no token in one": "parts[1][1].fill_(-100)",
+            "large logits": "with torch.no_grad():\n    model[2].weight *= 1e3",
+            "a float64 model": "model.double()\nparts = [(x.double(), y) for x, y in parts]",
+        }.items():
             with rows.of(label):
-                t = _given(accumulate_step, device, more)
+                where = "cpu" if "float64" in label else device  # MPS has no float64
+                t = _given(accumulate_step, where, more)
                 with torch.no_grad():
                     wanted, last = _loss(t.model, t.parts), _loss(t.model, t.parts[-1:])
                     n = [(y != -100).sum() for _, y in t.parts]

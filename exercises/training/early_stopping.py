@@ -25,8 +25,8 @@ exercise = Exercise(
     minutes=10,
     hints=[
         "What does `state_dict()` hold: values, or the living tensors?",
-        "Comparing with infinity makes the first value an improvement, and NaN none. Which value do you "
-        "compare with after a step that was too small to count?",
+        "`value < math.inf` is true of numbers, not of NaN, and not of infinity, which may come first. Which "
+        "value do you compare with after a step that was too small to count?",
         "Keep `best`, a count, and `{name: t.clone()}` of the `state_dict()`. An improvement sets all, "
         "anything else adds 1 to the count. `load_state_dict` copies into the tensors that are there.",
     ],
@@ -51,10 +51,12 @@ def fill(number):
 """
 _SERIES = {
     "it falls": (2, 0.0, [5.0, 4.0, 3.0, 2.0, 1.0]),
-    "it rises": (2, 0.0, [1.0, 2.0, 3.0]),
+    "it rises": (2, 0.0, [1.0, 2.0, 3.0, 4.0]),
     "up, down to a new best, up": (2, 0.0, [3.0, 4.0, 2.0, 5.0, 5.0]),
     "the same value again": (3, 0.0, [1.0, 1.0, 1.0, 1.0]),
     "below 0": (1, 0.0, [-1.0, -2.0, -1.5]),
+    "0, then above it": (2, 0.0, [1.0, 0.0, 0.5, 0.25]),
+    "infinity first": (2, 0.0, [float("inf"), float("inf"), float("inf")]),
 }
 _SMALL = {
     "two small steps make a large one": (3, 0.5, [3.0, 2.75, 2.25, 2.0, 1.875]),
@@ -113,7 +115,9 @@ def copies(EarlyStopping, device):
     """
     t = _given(EarlyStopping, device)
     fields = dict(t.model.state_dict())
-    t.run("fill(1)\nstopping.step(1.0, model)")
+    t.run("fill(1)")
+    with expect.left_alone(t.model, what="`model`"):
+        t.run("stopping.step(1.0, model)")
     for number in (20, 30):
         t.run(f"fill({number})\nstopping.restore(model)")
         for name, tensor in t.model.state_dict().items():

@@ -4,8 +4,9 @@ Return the mean cross-entropy and the accuracy of `model` over all examples of `
 `model(x)` gives a row of logits for each example, `y` holds the right classes. Batches differ in size.
 
 - The model runs in evaluation mode, without a graph.
-- Afterwards each part of the model is in the mode that it had, also when the model raises or is interrupted.
-- Python waits for the device at most twice, whatever the number of batches.
+- Afterwards the model is as it was: its tensors and gradients, and the mode of each part. Recording is on or
+  off as before. So it is when the model or the loader raises, or the run is interrupted.
+- Python waits for the device at most twice, whatever the number of batches (at least one).
 
 `evaluate(model, loader)` → `(0.6931, 0.5)`
 """
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
     minutes=7,
@@ -42,20 +44,14 @@ def evaluate(
 
 _SETUP = """
 torch.manual_seed(0)
-x, y = torch.randn(10, 3, device=device), torch.tensor([0, 1, 2, 1, 0, 2, 1, 1, 0, 2], device=device)
-loader = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
+x, y = torch.randn(11, 3).to(device), torch.tensor([0, 1, 2, 1, 0, 2, 1, 1, 0, 2, 1]).to(device)
+loader = [(x[:4], y[:4]), (x[4:10], y[4:10]), (x[10:], y[10:])]
 body = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout(0.9))
 model = nn.Sequential(nn.Linear(3, 3), body, nn.Linear(3, 3)).to(device)
 """
 
 
-def _modes(model):
-    return {name: module.training for name, module in model.named_modules()}
-
-
-def _as_before(model, before, when):
-    for name, now in _modes(model).items():
-        expect.equal(now, before[name], what=f"`training` of `{name or 'model'}` {when}")
+_LARGE = f"x.copy_({numbers.hard('11, 3', 'large numbers')['large numbers']})\n"
 
 
 @exercise.check
@@ -63,53 +59,62 @@ def values(evaluate, device):
     """Both numbers are means over examples, in evaluation mode
 
     In training mode dropout takes part, and batch norm normalizes each batch by itself. A mean of batch means
-    gives the last, smaller batch the weight of a full one.
+    gives the last, smaller batch the weight of a full one. The exponential of a large logit is infinite, so
+    `cross_entropy` takes off the largest first.
     """
-    t = expect.given(_SETUP, evaluate=evaluate, device=device)
-    twin = expect.given(_SETUP, device=device)
-    with torch.no_grad():
-        logits = twin.model.eval()(twin.x)
-        loss = F.cross_entropy(logits, twin.y, reduction="none")
-        right = (logits.argmax(1) == twin.y).double()
-    t.run("loss, accuracy = evaluate(model, iter(loader))")
-    for name, each in {"loss": loss.double(), "accuracy": right}.items():
-        found = getattr(t, name)
-        expect.true(isinstance(found, float), f"`{name}` is {expect.show(found)}, expected a float")
-        means = torch.stack([part.mean() for part in each.split(4)]).mean()
-        like = {"the mean of the batch means": means, "that of the last batch": each[8:].mean()}
-        came, wanted = torch.tensor(found, dtype=torch.float64), each.mean().cpu()
-        expect.equal(came, wanted, what=f"`{name}`", rtol=1e-5, like=like)
+    with Rows() as rows:
+        for label, more in {"usual logits": "", "large logits": _LARGE}.items():
+            with rows.of(label):
+                t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
+                twin = expect.given(_SETUP + more, device=device)
+                with torch.no_grad():
+                    logits = twin.model.eval()(twin.x).cpu()
+                    loss = F.cross_entropy(logits, twin.y.cpu(), reduction="none").double()
+                    right = (logits.argmax(1) == twin.y.cpu()).double()
+                t.run("loss, accuracy = evaluate(model, iter(loader))")
+                for name, each in {"loss": loss, "accuracy": right}.items():
+                    found = getattr(t, name)
+                    told = f"`{name}` is {expect.show(found)}, expected a float"
+                    expect.true(isinstance(found, float), told)
+                    *parts, last = (part.mean() for part in each.split((4, 6, 1)))
+                    like = {"the mean of the batch means": (sum(parts) + last) / 3}
+                    came = torch.tensor(found, dtype=torch.float64)
+                    like["that of the last batch"] = last
+                    expect.equal(came, each.mean(), what=f"`{name}`", rtol=1e-5, like=like)
 
 
 @exercise.check
 def modes(evaluate, device):
-    """Each part is in the mode that it had before
+    """The model is as it was, each part in its own mode
 
     `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
     learn again. `module.training = mode` sets it for that module alone.
     """
-    for more in ("", "model.eval()", "model.eval()\nbody.train()"):
+    for more in ("", "model.eval()", "model.eval()\nbody.train()", "model(x).sum().backward()"):
         t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
-        before = _modes(t.model)
-        t.run("evaluate(model, loader)")
-        _as_before(t.model, before, "after the call")
+        with expect.left_alone(t.model, what="`model`", gradients=True):
+            t.run("evaluate(model, loader)")
 
 
 @exercise.check
 def raises(evaluate, device):
-    """The modes are put back when the model raises
+    """All is put back when something raises
 
     What stands after the loop doesn't run when the loop raises. `finally` does. Stopping a cell raises
-    `KeyboardInterrupt`, which is no `Exception`.
+    `KeyboardInterrupt`, which is no `Exception`. A loader raises inside the `for` too.
     """
+    in_model = "def end(m, args):\n    raise {}\n\nbody.register_forward_pre_hook(end)"
+    in_loader = "def batches():\n    yield x[:4], y[:4]\n    raise {}\n\nloader = batches()"
     with Rows() as rows:
-        for error in (RuntimeError, KeyboardInterrupt):
-            with rows.of(f"`{error.__name__}`"):
-                end = f"def end(m, args):\n    raise {error.__name__}\n\nbody.register_forward_pre_hook(end)"
-                t = expect.given(_SETUP + end, evaluate=evaluate, device=device)
-                before = _modes(t.model)
-                expect.raises(error, lambda t=t: t.run("evaluate(model, loader)"))
-                _as_before(t.model, before, f"after the `{error.__name__}`")
+        for who, end in {"the model": in_model, "the loader": in_loader}.items():
+            for error in (RuntimeError, KeyboardInterrupt):
+                with rows.of(f"`{error.__name__}` in {who}"):
+                    code = _SETUP + end.format(error.__name__)
+                    t = expect.given(code, evaluate=evaluate, device=device)
+                    with expect.left_alone(t.model, what="`model`"):
+                        expect.raises(error, lambda t=t: t.run("evaluate(model, loader)"))
+                    told = f"recording is off after the `{error.__name__}`"
+                    expect.true(torch.is_grad_enabled(), told, "expected: on, as before")
 
 
 @exercise.check

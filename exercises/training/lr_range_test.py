@@ -1,10 +1,11 @@
 """The learning-rate range test
 
-Train `model` on `batches`, a list of pairs `(x, y)`, with a rate for each: `low` for the first, `high` for
-the last, each the same multiple of the one before, in all groups of `optimizer`. Return two lists of floats:
-the rates, and the losses `loss_fn(model(x), y)` before each step, in training mode.
+Train `model` on `batches`, two or more pairs `(x, y)`, with a rate for each: `low` for the first, `high` for
+the last, each the same multiple of the one before, in all groups of `optimizer`. Return two lists of floats,
+rates and losses: `loss_fn(model(x), y)` before each step, in training mode.
 
-- A loss that is not finite, or above 4 times the lowest before it, is the last: the test ends there.
+- The test ends after a loss that is not finite, or above 4 times the lowest before it. Finite ones are
+  positive.
 - Afterwards, also when something raises, `model` has its parameters, all buffers and modes back, `optimizer`
   its state and settings, and each `grad` is `None`. Older gradients don't count.
 
@@ -27,9 +28,9 @@ exercise = Exercise(
         "batch `i` of `n`?",
         "`state_dict()` holds the living tensors, of the model and of the optimizer. How do you keep what is "
         "there now?",
-        "Keep clones of all parameters and buffers, each module's `training`, and a `copy.deepcopy` of the "
-        "optimizer's `state_dict()`. Put them back in a `finally`: `copy_` into the tensors under "
-        "`torch.no_grad()`, and `load_state_dict` for the optimizer.",
+        "Keep clones of all parameters and buffers by name, each module's `training`, and a `copy.deepcopy` "
+        "of the optimizer's `state_dict()`. Put them back in a `finally`: `copy_` into the tensors that have "
+        "the names now, under `torch.no_grad()`, and `load_state_dict` for the optimizer.",
     ],
 )
 
@@ -57,7 +58,28 @@ groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1:].par
 optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 loss_fn = F.mse_loss
 """
-_TRAINED = "F.mse_loss(model(x), y).backward()\noptimizer.step()\nmodel.eval()\n"
+_TRAINED = """
+F.mse_loss(model(x), y).backward()
+optimizer.step()
+model[0].weight.requires_grad_(False)
+model.eval()
+"""
+_SUMS = """
+class Sums(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(3, device=device))
+    def forward(self, x):
+        self.sums = self.sums + x.detach().sum(0)
+        return x
+model.insert(0, Sums())
+"""
+_INTERRUPT = """
+def loss_fn(out, y, calls=[]):
+    calls.append(y)
+    if len(calls) == 5: raise KeyboardInterrupt
+    return F.mse_loss(out, y)
+"""
 _BUFFER = 'model[1].register_buffer("running_mean", torch.zeros(4, device=device), persistent=False)'
 _LEVELS = """
 loss_fn = lambda out, y: (out - out.detach() + y).mean()  # the mean of y
@@ -94,14 +116,22 @@ def _state(t):
     tensors = [*t.model.named_parameters(), *t.model.named_buffers()]
     found = {f"`{name}`": tensor.detach().clone() for name, tensor in tensors}
     found |= {f"`training` of module `{name}`": module.training for name, module in t.model.named_modules()}
-    groups = [{k: v for k, v in group.items() if k != "params"} for group in t.optimizer.param_groups]
-    state = copy.deepcopy(t.optimizer.state_dict()["state"])
-    return found | {"the optimizer's settings": groups, '`optimizer.state_dict()["state"]`': state}
+    state = copy.deepcopy(t.optimizer.state_dict())
+    for i, group in enumerate(state["param_groups"]):
+        found |= {f"`{k}` of the optimizer's group {i}": v for k, v in group.items()}
+    for i, entry in state["state"].items():
+        found |= {f"the optimizer's `{k}` for parameter {i}": v for k, v in entry.items()}
+    return found
+
+
+def _held(t):
+    return [p for group in t.optimizer.param_groups for p in group["params"]]
 
 
 def _compare(t):
     rates, losses = _truth(t)
-    came = t.call(_CALL)
+    with expect.left_alone(t.x, what="`x`"):
+        came = t.call(_CALL)
     expect.equal(len(came), 2, what="the number of things returned")
     for what, found, wanted in (("rates", came[0], rates), ("losses", came[1], losses)):
         expect.equal(len(found), len(wanted), what=f"the number of {what}")
@@ -151,30 +181,40 @@ def restored(lr_range_test, device):
     """Model and optimizer are as they were, also when something raises
 
     A step changes parameters and the optimizer's state, a forward in training mode the buffers of batch norm;
-    `state_dict` leaves out buffers that aren't persistent. Each module has a mode of its own. The optimizer
-    holds the parameters themselves, so they have to stay the same tensors. What stands after a loop that
-    raises doesn't run; `finally` does.
+    `state_dict` leaves out buffers that aren't persistent. `self.sums = self.sums + 1` makes another tensor
+    the buffer. Each module has a mode of its own. The optimizer holds the parameters themselves, so they have
+    to stay the same tensors, and it clears no others. What stands after a loop that raises doesn't run;
+    `finally` does.
     """
     with Rows() as rows:
         for label, more in {
             "new": "",
             "trained before, a part in training mode": _TRAINED + "model[1].train()",
             "a buffer that isn't persistent": _BUFFER,
+            "a buffer that `forward` binds anew": _SUMS,
+            "layers without an optimizer": "optimizer = torch.optim.SGD(model[3:].parameters(), 0.1)",
             "a test that ends early": "batches[2] = x[:3], 100 * y[:3]",
             "a batch of the wrong shape, which raises": _TRAINED + "batches[5] = x[:3, :2], y[:3]",
+            "an interrupt": _TRAINED + _INTERRUPT,
         }.items():
             with rows.of(label):
                 t = _given(lr_range_test, device, more)
-                before, parameters = _state(t), list(t.model.parameters())
-                if "raises" in label:
-                    expect.raises(RuntimeError, lambda t=t: t.call(_CALL))
+                before, parameters, held = _state(t), list(t.model.parameters()), _held(t)
+                kind = {"an i": KeyboardInterrupt, "a ba": RuntimeError}.get(label[:4])
+                if kind:
+                    expect.raises(kind, lambda t=t: t.call(_CALL))
                 else:
                     t.call(_CALL)
-                for what, now in _state(t).items():
-                    expect.equal(now, before[what], what=f"{what} afterwards", rtol=0, atol=0)
-                held = [p for group in t.optimizer.param_groups for p in group["params"]]
-                for where, found in (("the model", list(t.model.parameters())), ("the optimizer", held)):
-                    same = [*map(id, found)] == [*map(id, parameters)]
-                    expect.true(same, f"the parameters of {where} are other tensors", "expected: the same")
-                grads = [p.grad for p in held]
-                expect.equal(grads, [None] * len(held), what="`[p.grad for p in model.parameters()]`")
+                after = _state(t)
+                for what in before | after:
+                    told = f"{what} is {'there' if what in after else 'gone'} afterwards"
+                    expect.true(what in before and what in after, told, "expected: as before the call")
+                    expect.equal(after[what], before[what], what=f"{what} afterwards", rtol=0, atol=0)
+                pairs = {"model": (list(t.model.parameters()), parameters), "optimizer": (_held(t), held)}
+                for where, (now, old) in pairs.items():
+                    same = [*map(id, now)] == [*map(id, old)]
+                    expect.true(
+                        same, f"the parameters of the {where} are other tensors", "expected: the same"
+                    )
+                grads = [p.grad for p in parameters]
+                expect.equal(grads, [None] * len(grads), what="`[p.grad for p in model.parameters()]`")

@@ -2,7 +2,7 @@
 
 Build `MiniAdamW`, which does what `torch.optim.AdamW` does. Don't use torch's optimizers.
 
-- `params` is an iterable of tensors, or of groups as torch's: dicts with `"params"` and their own settings.
+- `params` is an iterable of tensors, or of dicts as torch's groups: `"params"`, a list, and own settings.
 - `step` writes to the parameters in place. It skips those whose `.grad` is `None`, their step count too.
 - `state_dict()` can be exchanged with torch's, both ways. A dict that was loaded isn't written to later.
 
@@ -55,7 +55,7 @@ class MiniAdamW:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-_GROUPS = "[dict(params=iter(ps[:1]), lr=0.1, weight_decay=0.5, betas=(0.5, 0.6)), dict(params=ps[1:])]"
+_GROUPS = "[dict(params=ps[:1], lr=0.1, weight_decay=0.5, betas=(0.5, 0.6)), dict(params=ps[1:])]"
 _SETUP = """
 torch.manual_seed(0)
 ps = [nn.Parameter(torch.randn(n, 2, device=device)) for n in (1, 2, 3)]
@@ -87,7 +87,8 @@ def _same(t, twin, lines):
         each.run(lines)
     for i, (p, old, wanted) in enumerate(zip(t.ps, before, twin.ps, strict=True)):
         expect.same_storage(p.detach(), old, what=f"`ps[{i}]` after the steps", of=f"`ps[{i}]` before")
-        expect.equal(p.detach(), wanted.detach(), what=f"`ps[{i}]`", rtol=1e-5, atol=1e-6)
+        # A step count in float32 makes the corrections as coarse as this.
+        expect.equal(p.detach(), wanted.detach(), what=f"`ps[{i}]`", rtol=3e-5, atol=3e-5)
 
 
 @exercise.check
@@ -115,8 +116,11 @@ def decay(MiniAdamW, device):
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.2")
     _same(t, twin, "for p in ps:\n    p.grad = torch.zeros_like(p)\noptimizer.step()")
-    _same(*_given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.3"), "train(optimizer, ps, 1, 20)")
-    expect.equal([p.grad for p in t.ps], [p.grad for p in twin.ps], what="`[p.grad for p in ps]`")
+    t, twin = _given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.3")
+    _same(t, twin, "train(optimizer, ps, 1, 20)")
+    t.run("grads = [p.grad for p in ps]")
+    with expect.left_alone(t.grads, what="`grads`"):
+        t.run("optimizer.step()")
 
 
 @exercise.check
@@ -148,14 +152,25 @@ def exchanged(MiniAdamW, device):
     """Torch's state loads here, and yours there
 
     The state is found by the number of the parameter, counted through all groups. The saved settings replace
-    those that the optimizer was made with. A parameter that had no gradient so far has no state.
+    those that the optimizer was made with. A parameter that had no gradient so far has no state. The means
+    have the dtype of their parameter.
     """
-    t, _ = _given(MiniAdamW, device, _GROUPS)
-    t.run(f"train(optimizer, ps, 1, 4, {_SKIPS})\nstate = optimizer.state_dict()")
+    double = "ps = [nn.Parameter(p.detach().double()) for p in ps]\n"
+    t, twin = _both(MiniAdamW, "cpu", f"{double}optimizer = MiniAdamW({_GROUPS})")  # MPS has no float64
+    for each in (twin, t):
+        each.run(f"train(optimizer, ps, 1, 4, {_SKIPS})\nstate = optimizer.state_dict()")
     numbers, names = [g["params"] for g in t.state["param_groups"]], ["step", "exp_avg", "exp_avg_sq"]
     expect.equal(numbers, [[0], [1, 2]], what="`[g['params'] for g in state['param_groups']]`")
     found = {i: [name for name in names if name in entry] for i, entry in t.state["state"].items()}
     expect.equal(found, {1: names, 2: names}, what="torch's names in `state['state']`")
+    for i, group in enumerate(twin.state["param_groups"]):
+        for name in ("lr", "betas", "eps", "weight_decay"):
+            what = f"`state['param_groups'][{i}]['{name}']`"
+            expect.equal(t.state["param_groups"][i].get(name), group[name], what=what)
+    for i, entry in twin.state["state"].items():
+        for name in names[1:]:
+            came, what = t.state["state"][i][name], f"`state['state'][{i}]['{name}']`"
+            expect.equal(came, entry[name], what=what, rtol=1e-6)
     lines = f"train(first, ps, 1, 4, {_SKIPS})\ntrain(second, ps, 2, 1)\n"
     lines += "second.load_state_dict(first.state_dict())\ntrain(second, ps, 3, 4)"
     mine, torchs = f"MiniAdamW({_GROUPS}", f"torch.optim.AdamW({_GROUPS}"

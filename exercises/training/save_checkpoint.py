@@ -8,7 +8,8 @@ Write to `path` what a run needs to go on, as one file that `torch.load(path)` r
              "numpy": np.random.get_state(), with its array as a tensor,
              "python": random.getstate()}}
 
-- A process that is killed at any moment leaves a whole file under `path`: the one from before or the new one.
+- A process that is killed at any moment leaves a whole file under `path`: the one from before (none, if there
+  was none) or the new one.
 - A success leaves no other file of its own in the folder.
 - No generator draws.
 
@@ -68,15 +69,15 @@ def content(save_checkpoint):
     A run that has only its weights back has lost the optimizer's means, and its learning rate starts over.
     `torch.load` reads tensors, numbers, strings and plain containers; whole objects it refuses.
     """
-    for name in ("path", "str(path)"):
-        t = _given(save_checkpoint)
-        t.run(_SAVE.replace("path", name))
-        file = _loaded(t)
+    for more in ("", "path = str(path)", "import os\nos.chdir(folder.name)\npath = 'run.pt'"):
+        t = _given(save_checkpoint, more)
+        t.run(_SAVE)
+        file, run = _loaded(t), t.call("run")
         expect.true(isinstance(file, dict), f"the file holds {expect.show(file)}, expected a dictionary")
         expect.equal(sorted(file), ["parts", "rng", "step"], what="the keys of the file, sorted")
         expect.equal(file["step"], 2, what="the step in the file")
-        expect.equal(list(file["parts"]), list(t.call("run")), what="the parts in the file")
-        for part, thing in t.call("run").items():
+        expect.equal(sorted(file["parts"]), sorted(run), what="the parts in the file, sorted")
+        for part, thing in run.items():
             expect.equal(file["parts"][part], thing.state_dict(), what=f"the state of `{part}`")
 
 
@@ -114,6 +115,9 @@ def killed_while_writing(save_checkpoint):
     runs nothing more: no `except`, no `finally`.
     """
     with Rows() as rows:
+        with rows.of("the first file, killed after 5,000 bytes"):
+            t = _given(save_checkpoint, f"in_process(lambda: {_SAVE}, at_byte=5000)")
+            expect.true(not t.path.exists(), "half a file is left under `path`", "expected: none yet")
         for part in ("0", "size // 2", "size * 9 // 10"):
             with rows.of(f"killed after {part} bytes"):
                 t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)\nsize = path.stat().st_size")

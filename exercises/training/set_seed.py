@@ -14,6 +14,7 @@ one seed then draw the same numbers; two seeds don't.
 """
 
 import contextlib
+import itertools
 
 import torch
 
@@ -80,13 +81,14 @@ def three_generators(set_seed):
 
     Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's.
     """
+    code = "set_seed({a})\nfirst = draw()\nset_seed({a})\nagain = draw()\nset_seed({b})\nother = draw()"
     with _settings_back(), Rows() as rows:
-        for name in ("torch", "NumPy", "Python"):
-            with rows.of(name):
+        for name, (a, b) in itertools.product(("torch", "NumPy", "Python"), ((3, 1003), (0, 2**32 - 1))):
+            with rows.of(f"{name}, seeds {a} and {b}"):
                 t = expect.given(_DRAW, set_seed=set_seed)
-                t.run("set_seed(3)\nfirst = draw()\nset_seed(3)\nagain = draw()\nset_seed(4)\nother = draw()")
+                t.run(code.format(a=a, b=b))
                 expect.equal(t.again[name], t.first[name], what=f"the second draw of {name}")
-                told = f"seeds 3 and 4 draw the same from {name}: {t.first[name]}"
+                told = f"seeds {a} and {b} draw the same from {name}: {t.first[name]}"
                 expect.true(t.first[name] != t.other[name], told, "expected: something else")
 
 
@@ -112,8 +114,11 @@ def a_generator_of_its_own(set_seed):
         expect.true(
             t.call("set_seed(3)") is not t.generator, "two calls return one generator", "expected: two"
         )
-        fresh = t.call("torch.Generator().manual_seed(3)").get_state()
-        expect.equal(t.call("set_seed(3)").get_state(), fresh, what="the generator's state")
+        expect.equal(t.generator.initial_seed(), 3, what="the generator's `initial_seed()`")
+        fresh = torch.equal(t.generator.get_state(), torch.Generator().manual_seed(3).get_state())
+        expect.true(
+            fresh, "the generator has drawn already", "expected: it is at the beginning of its sequence"
+        )
 
 
 @exercise.check

@@ -1,14 +1,15 @@
 """One epoch, and its mean
 
 Train `model` on each batch `(x, y)` of `loader`, once and in order. Return the mean loss over all
-**examples**, a 0-d tensor of the loss's dtype, without a graph. Batches differ in size;
+**examples**, a 0-d tensor of the loss's dtype, without a graph. Batches differ in size, and may in width;
 `loss_fn(model(x), y)` is the mean over one batch.
 
-- Each batch is trained in training mode, whatever the mode was before. Gradients from before don't count.
+- The model trains in training mode, whatever its mode was before. Older gradients don't count, also those of
+  frozen weights.
 - Python never waits for the device, neither in a batch nor for the result.
 - No loss is kept with its graph for longer than its own batch.
 
-`loader` is anything that a `for` loop takes. Its batches are on the model's device.
+`loader` is anything that a `for` loop takes. It has a batch; all are on the model's device.
 
 `train_epoch(model, loader, optimizer, F.mse_loss)` → `tensor(0.4821)`
 """
@@ -54,6 +55,14 @@ loader = [(x[:4], y[:4]), (x[4:8], y[4:8]), (4 * x[8:], y[8:])]
 model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 """
+_OLD = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n"
+_WIDTHS = """
+model = nn.Conv1d(1, 1, 3, padding=1).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sizes = [(4, 1, 2), (4, 1, 5), (2, 1, 9)]
+loader = [(torch.randn(n).to(device), torch.ones(n).to(device)) for n in sizes]
+"""
+_DOUBLE = "model.double()\nloader = [(x.double(), y.double()) for x, y in loader]\n"
 _CALL = "train_epoch(model, iter(loader), optimizer, F.binary_cross_entropy_with_logits)"
 
 
@@ -83,13 +92,15 @@ def trained(train_epoch, device):
     `backward` adds to `.grad`, so old gradients have to go before it. They must not go between `backward` and
     `step`: the optimizer skips parameters whose gradient is `None`.
     """
-    old = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n"
+    cases = {"no gradients before": "", "old gradients": _OLD}
+    cases["a frozen weight with an old gradient"] = f"{_OLD}model[0].weight.requires_grad_(False)"
     with Rows() as rows:
-        for label, setup in {"no gradients before": _SETUP, "old gradients": _SETUP + old}.items():
+        for label, more in cases.items():
             with rows.of(label):
-                _, state = _truth(setup, device)
-                t = expect.given(setup, train_epoch=train_epoch, device=device)
-                t.run(_CALL)
+                _, state = _truth(_SETUP + more, device)
+                t = expect.given(_SETUP + more, train_epoch=train_epoch, device=device)
+                with expect.left_alone(t.x, what="`x`"):
+                    t.run(_CALL)
                 for name, wanted in state.items():
                     expect.equal(t.model.state_dict()[name], wanted, what=f"`{name}` after the epoch")
 
@@ -126,17 +137,25 @@ def waits(train_epoch, device):
 def mean(train_epoch, device):
     """The mean is over examples, of the losses as they were in training
 
-    A mean of batch means gives the last, smaller batch the weight of a full one. And a forward after the step
-    gives the loss of other weights.
+    A mean of batch means gives the last, smaller batch the weight of a full one. A forward after the step
+    gives the loss of other weights. And `total += loss` keeps the dtype that `total` began with.
     """
-    losses, _ = _truth(_SETUP, device)
-    weighted = sum(n * loss for n, loss in zip((4, 4, 2), losses, strict=True))
-    like = {"the mean of the batch means": torch.tensor(sum(losses) / 3)}
-    like["the loss of the last batch"] = torch.tensor(losses[-1])
-    t = expect.given(_SETUP, train_epoch=train_epoch, device=device)
-    came = expect.a_tensor(t.call(_CALL))
-    wanted = torch.tensor(weighted / 10, device=came.device)
-    expect.equal(came.detach(), wanted, rtol=1e-5, like=like, factors={"the examples": 10, "the batches": 3})
+    cases = {"one width": "", "batches of three widths": _WIDTHS, "a float64 model": _DOUBLE}
+    with Rows() as rows:
+        for label, more in cases.items():
+            with rows.of(label):
+                where = "cpu" if more == _DOUBLE else device  # MPS has no float64
+                losses, _ = _truth(_SETUP + more, where)
+                t = expect.given(_SETUP + more, train_epoch=train_epoch, device=where)
+                came, dtype = expect.a_tensor(t.call(_CALL)), next(t.model.parameters()).dtype
+                sizes = [[1] * 3, [y.numel() for _, y in t.loader], [len(y) for _, y in t.loader]]
+                means = [sum(n * x for n, x in zip(s, losses, strict=True)) / sum(s) for s in sizes]
+                *others, wanted = (torch.tensor(x, dtype=dtype, device=came.device) for x in means)
+                names = ("the mean of the batch means", "the mean over the elements")
+                like = dict(zip(names, others, strict=True))
+                like["the loss of the last batch"] = torch.tensor(losses[-1])
+                factors = {"the examples": 10, "the batches": 3}
+                expect.equal(came.detach(), wanted, rtol=1e-5, like=like, factors=factors)
 
 
 @exercise.check

@@ -60,3 +60,8 @@ mistakes = [
     Edit("by the system", "default_rng(info.seed)", "default_rng()", told_by="can_be_repeated"),
     Wrong(seeds_all, told_by="leaves_the_others"),
 ]
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "generators are seeded, no tensor is made",
+    "left alone": "of what the loader has seeded it is checked, by its draws",
+}

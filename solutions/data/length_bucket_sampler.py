@@ -10,9 +10,7 @@ import torch
 
 
 class LengthBucketSampler:
-    def __init__(
-        self, lengths: Sequence[int], batch_size: int, pool: int, seed: int
-    ) -> None:
+    def __init__(self, lengths: Sequence[int], batch_size: int, pool: int, seed: int) -> None:
         self.lengths, self.batch_size = lengths, batch_size
         self.pool, self.seed, self.epoch = pool, seed, 0
 
@@ -99,10 +97,16 @@ mistakes = [
     Edit("no sort", ", key=self.lengths.__getitem__)", ", key=lambda i: 0)", told_by="little_padding"),
     Edit("one pool", "size, batches = self.pool * self.batch_size", "size, batches = 10**9", told_by="pools"),
     Edit("global state", "(len(batches), generator=generator)", "(len(batches))", told_by="repeatable"),
+    Edit("seed 0 never changes", "self.seed + self.epoch", "self.seed * self.epoch", told_by="pools"),
     Edit("same every epoch", "self.seed + self.epoch", "self.seed", told_by="pools"),
 ]
 equivalent = {
     "line 17: `self.seed + self.epoch` -> `self.seed - self.epoch`": "any number of the two will do",
     "line 24: `torch.randperm(len(batches), generator=generator).tolist()` -> "
     "`torch.randperm(len(batches), generator=generator)`": "a tensor of one integer is an index too",
+}
+not_tried = {
+    "hard numbers": "lengths are whole numbers",
+    "dtypes": "lengths are whole numbers",
+    "left alone": "a sorted `lengths` shows in the padding; of the generators it is checked",
 }

@@ -77,7 +77,7 @@ def _asks_for_each(batches, ahead=2):
             source = iter(batches)
             while asked.get():
                 ready.put(("item", next(source)))
-        except Exception as error:
+        except BaseException as error:
             ready.put(("error", error))
 
     thread = threading.Thread(target=load)
@@ -115,10 +115,6 @@ def _none_is_the_end(batches, ahead=2):
         yield item
 
 
-def _no_thread(batches, ahead=2):
-    yield from batches
-
-
 def _starts_at_once(batches, ahead=2):
     items = overlap_loading(batches, ahead)
     return itertools.chain(list(itertools.islice(items, 1)), items)
@@ -127,10 +123,16 @@ def _starts_at_once(batches, ahead=2):
 mistakes = [
     Wrong(_none_is_the_end, told_by="same_objects"),
     Wrong(_starts_at_once, told_by="begins_late"),
-    Wrong(_no_thread, told_by="one_thread"),
+    Edit(
+        "no thread",
+        "    room, ready =",
+        "    yield from batches\n    return\n    room, ready =",
+        told_by="one_thread",
+    ),
     Edit("one more in the thread's hands", "Semaphore(ahead)", "Semaphore(ahead + 1)", told_by="ahead"),
     Edit("no limit", "room.acquire() and ", "", told_by="ahead"),
     Edit("no exception", "raise item", "return", told_by="raises_in_place"),
+    Edit("no interrupt", "except BaseException as", "except Exception as", told_by="raises_in_place"),
     Edit("nobody waits for the thread", "thread.join()", "pass", told_by="ends"),
     Edit(
         "reads one more",
@@ -144,4 +146,9 @@ _DAEMON = "makes a difference where a program ends while it holds the generator,
 equivalent = {
     "line 19: `threading.Thread(target=load, daemon=True)` -> `threading.Thread(target=load)`": _DAEMON,
     "line 19: `True` -> `False`": _DAEMON,
+}
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "items may be anything, and come out as they are",
+    "left alone": "what comes out is the very item",
 }

@@ -107,3 +107,7 @@ mistakes = [
     Wrong(InPlace, told_by="left_alone"),
     Wrong(SameDictionary, told_by="left_alone"),
 ]
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "the three tensors have three dtypes, and keep them",
+}

@@ -105,3 +105,8 @@ equivalent = {
     "line 19: `torch.randperm(self.n, generator=generator).tolist()` -> `torch.randperm(self.n, "
     "generator=generator)`": "a tensor of one number is an index too",
 }
+not_tried = {
+    "hard numbers": "indices are whole numbers",
+    "dtypes": "indices are Python's numbers",
+    "left alone": "of the generators it is checked; a state is loaded twice",
+}

@@ -12,9 +12,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 
-def shard_stream(
-    items: Iterable[Any], rank: int = 0, world_size: int = 1
-) -> Iterator[Any]:
+def shard_stream(items: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
     info = get_worker_info()
     worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
     return islice(items, rank * workers + worker, None, world_size * workers)
@@ -78,3 +76,9 @@ mistakes = [
     Wrong(both_agree, told_by="ranks_share"),
     Edit("lists first", "islice(items", "islice(list(items)", told_by="reads_no_further"),
 ]
+
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "items may be anything, and come out as they are",
+    "left alone": "of a stream one can only read; how much is counted",
+}

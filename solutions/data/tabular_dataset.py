@@ -107,3 +107,4 @@ equivalent = {
     "`zip(rows, self.labels[indices].to(torch.int64))`": "as many rows as labels were indexed",
     "line 20: `True` -> `False`": "as many rows as labels were indexed",
 }
+not_tried = {"hard numbers": "numbers are converted, not computed with"}

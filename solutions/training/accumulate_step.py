@@ -45,7 +45,7 @@ def _divides_the_gradients(model, micro_batches, optimizer):
             p.grad /= count
     optimizer.step()
     optimizer.zero_grad()
-    return torch.tensor(total / count, device=x.device)
+    return torch.tensor(total / count, dtype=loss.dtype, device=x.device)
 
 
 def _selects(model, micro_batches, optimizer):
@@ -104,6 +104,10 @@ mistakes = [
     ),
 ]
 
+not_tried = {
+    "hard numbers": "large logits are tried, by a large weight; the rest is torch's `cross_entropy`",
+    "seeds": "gradient and loss are compared with those of one large batch",
+}
 equivalent = {
     "line 17: `loss.detach()` -> `loss.detach_()`": "backward is over, and nobody needs this graph any more",
 }

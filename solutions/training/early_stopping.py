@@ -1,9 +1,11 @@
-"""The best starts at infinity, so the first number is below it, and NaN is not. What is kept are clones:
-`state_dict()` holds the living tensors, which the next step of training changes.
+"""The first value counts unless it is NaN, also where it is infinite: nothing is kept yet. What is kept are
+clones: `state_dict()` holds the living tensors, which the next step of training changes.
 
 `load_state_dict` copies into the tensors that the model has. The parameters stay the ones that the optimizer
 knows, and the clones stay as they are.
 """
+
+import math
 
 from torch import nn
 
@@ -11,10 +13,11 @@ from torch import nn
 class EarlyStopping:
     def __init__(self, patience: int, min_delta: float = 0.0):
         self.patience, self.min_delta = patience, min_delta
-        self.best, self.count = float("inf"), 0
+        self.best, self.count, self.kept = math.inf, 0, None
 
     def step(self, value: float, model: nn.Module) -> bool:
-        if value < self.best - self.min_delta:
+        first = self.kept is None and not math.isnan(value)
+        if first or value < self.best - self.min_delta:
             self.best, self.count = value, 0
             self.kept = {name: t.clone() for name, t in model.state_dict().items()}
         else:
@@ -59,7 +62,7 @@ class _KeepsAModel:
 
 class _DeepCopies(EarlyStopping):
     def step(self, value, model):
-        if self.best - value > self.min_delta:
+        if self.best - value > self.min_delta or (self.kept is None and value == math.inf):
             self.best, self.kept, self.count = value, copy.deepcopy(model.state_dict()), -1
         self.count += 1
         return not self.count < self.patience
@@ -78,8 +81,8 @@ mistakes = [
     Wrong(_KeepsAll, told_by="memory"),
     Edit(
         "larger is better",
-        "if value < self.best - self",
-        "if self.best == float('inf') or value > self.best + self",
+        "first or value < self.best - self",
+        "first or value > self.best + self",
         told_by="counts",
     ),
     Edit("one too late", "self.count >= self.patience", "self.count > self.patience", told_by="counts"),
@@ -109,3 +112,5 @@ mistakes = [
         told_by="copies",
     ),
 ]
+
+not_tried = {"hard numbers": "values are only compared; infinity and NaN are among them"}

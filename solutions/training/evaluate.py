@@ -100,3 +100,5 @@ mistakes = [
         told_by="values",
     ),
 ]
+
+not_tried = {"seeds": "in evaluation mode nothing is drawn"}

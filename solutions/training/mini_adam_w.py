@@ -96,7 +96,6 @@ also_right = [_CountsInPython, _DeepCopies]
 _DECAY = '                p -= lr * group["weight_decay"] * p\n'
 mistakes = [
     Edit("no bias correction", "(m / (1 - beta1**t))", "m", told_by="steps"),
-    Edit("eps inside the root", ').sqrt() + group["eps"])', ' + group["eps"]).sqrt())', told_by="steps"),
     Edit(
         "decay in the gradient",
         "                m.lerp_(p.grad, 1 - beta1)",
@@ -111,6 +110,12 @@ mistakes = [
         told_by="own_counter",
     ),
     Edit("the saved eps is lost", "**saved, ", '**saved, "eps": group["eps"], ', told_by="exchanged"),
+    Edit(
+        "its own dtype",
+        "m, v = torch.zeros_like(p), torch.zeros_like(p)",
+        "m, v = torch.zeros(2, *p.shape)",
+        told_by="exchanged",
+    ),
     Edit("replaces the data", "p -= lr * group", "p.data = p - lr * group", told_by="steps"),
     Edit("loads the tensors themselves", "v.clone()", "v", told_by="copied"),
 ]
@@ -121,3 +126,4 @@ equivalent = {
     "`zip(self.param_groups, state['param_groups'])`": "there are as many groups",
     "line 48: `True` -> `False`": "there are as many groups",
 }
+not_tried = {"hard numbers": "a large `eps` is tried, which counts in each step, and gradients of 0"}

@@ -82,3 +82,9 @@ mistakes = [
         told_by="parts",
     ),
 ]
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "states are loaded as they are",
+    "left alone": "the parts are to be written to",
+    "seeds": "the run is compared with itself, without the kill",
+}

@@ -96,3 +96,9 @@ mistakes = [
     Edit("whole objects", "part.state_dict()", "part", told_by="content"),
     Wrong(_keeps_the_old_one, told_by="folder_is_clean"),
 ]
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "states are saved as they are",
+    "left alone": "of the generators it is checked; a file is written",
+    "seeds": "the file is compared with the states of the moment",
+}

@@ -85,3 +85,7 @@ mistakes = [
         told_by="settings",
     ),
 ]
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "left alone": "global generators and settings are to be set",
+}

@@ -61,7 +61,7 @@ def _running_mean(model, loader, optimizer, loss_fn):
         seen += len(y)
         mean = mean + (loss.detach().double() - mean) * (len(y) / seen)
     model.train(was)
-    return mean.float()
+    return mean.to(loss.dtype)
 
 
 also_right = [_stacks, _running_mean]
@@ -81,10 +81,21 @@ mistakes = [
         "loss.detach()\n        count += 1",
         told_by="mean",
     ),
+    Edit(
+        "counts elements",
+        "* len(x)\n        count += len(x)",
+        "* y.numel()\n        count += y.numel()",
+        told_by="mean",
+    ),
+    Edit("a float32 sum", "loss.detach() * len(x)", "loss.detach().float() * len(x)", told_by="mean"),
     Edit("reads each loss", "loss.detach() * len(x)", "loss.item() * len(x)", told_by="waits"),
     Edit("keeps the graphs", "loss.detach() * len(x)", "loss * len(x)", told_by="graphs"),
 ]
 
+not_tried = {
+    "hard numbers": "the loss is computed by `loss_fn`",
+    "seeds": "each loss is compared with that of the same run, by five calls",
+}
 equivalent = {
     "line 20: `loss.detach()` -> `loss.detach_()`": "nobody needs this loss any more",
 }

@@ -97,3 +97,8 @@ equivalent = {
     "line 13: `step - warmup` -> `warmup - step`": "the cosine of a number and of its negative are equal",
     "line 13: `total - warmup` -> `warmup - total`": "the cosine of a number and of its negative are equal",
 }
+not_tried = {
+    "hard numbers": "steps are whole numbers",
+    "dtypes": "a Python number is returned",
+    "left alone": "the scheduler is to write to the optimizer",
+}
