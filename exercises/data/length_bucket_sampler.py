@@ -4,12 +4,11 @@ Write a batch sampler: iterating over it gives lists of indices into `lengths`. 
 
 - shuffles all indices and cuts them into pools of `pool * batch_size`,
 - sorts each pool by length and cuts it into batches of `batch_size`,
-- gives the batches of all pools in shuffled order. Every index comes once; the last pool may leave a shorter
-  batch.
+- gives the batches of all pools in shuffled order. Every index comes once; one batch may be shorter.
 
 `set_epoch(epoch)` says which shuffle is next; it starts with epoch 0. The same `seed` and epoch give the
-same batches; another seed or epoch gives others. Global generators play no part and stay as they are.
-`len(sampler)` is the number of batches.
+same batches, others don't. Global generators play no part and stay as they are. `len(sampler)` is the number
+of batches.
 
 `list(LengthBucketSampler([3, 9, 4, 8], batch_size=2, pool=2, seed=0))` → for example `[[1, 3], [0, 2]]`
 """
@@ -39,7 +38,9 @@ exercise = Exercise(
 class LengthBucketSampler:
     """Lists of indices whose lengths are similar"""
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, pool: int, seed: int) -> None:
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, pool: int, seed: int
+    ) -> None:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:

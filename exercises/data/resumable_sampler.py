@@ -6,7 +6,7 @@ No batch crosses the end of an epoch: when all indices are used, the next one be
 
 - Iterating gives what is not used yet of the present epoch, in its order. `len(sampler)` is how many.
 - `state_dict()` is a dictionary of a few numbers, which `torch.load(..., weights_only=True)` accepts.
-- After `load_state_dict(state)` a new sampler of the same `n` and `seed` goes on where the old one was then.
+- After `load_state_dict(state)` a new sampler of the same `n` and `seed` goes on from there.
 
 Global generators play no part and stay as they are.
 """

@@ -1,7 +1,6 @@
 """A table without a copy
 
-Write a map-style dataset over two NumPy arrays, `features` (rows, columns) and `labels` (rows,), without
-negative strides.
+Write a map-style dataset over NumPy arrays of positive strides: `features` (rows, columns), `labels` (rows,).
 
 - Item `i` is a pair: row `i` of the features as a float32 tensor, and its label as a 0-d int64 tensor. -1 is
   the last item. An index past either end raises `IndexError`.
@@ -100,8 +99,8 @@ def has_an_end(TabularDataset):
 def shows_writes(TabularDataset):
     """What is written to an array later shows in the items
 
-    `torch.tensor(array)` and `astype` copy, `ascontiguousarray` where there are gaps. `torch.from_numpy` makes
-    a tensor over the memory of the array, however large that is.
+    `torch.tensor(array)` and `astype` copy; `ascontiguousarray` does where there are gaps. `torch.from_numpy`
+    makes a tensor over the memory of the array, however large that is.
     """
     with Rows() as rows:
         for label, table, number in (
@@ -120,8 +119,8 @@ def is_a_view(TabularDataset):
     """A float32 row is a view of the array
 
     Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
-    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time. What is written
-    to a view is written to the array.
+    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time. What is
+    written to a view is written to the array.
     """
     t = _table(TabularDataset)
     t.run("features[1, 0] = np.nan")

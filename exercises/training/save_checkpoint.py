@@ -139,14 +139,10 @@ def one_step(save_checkpoint):
     t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)")
     for number in range(1, 6):
         ended = t.call(f"in_process(lambda: {_SAVE}, at_name={number})")
-        expect.true(
-            t.path.exists(),
-            f"killed before its change {number} to a name, it leaves no file under `path`",
-            "expected: one",
-        )
-        expect.true(
-            _loaded(t)["step"] in (1, 2), "the file is of neither run", "expected: the old or the new"
-        )
+        told = f"killed before its change {number} to a name, it leaves no file under `path`"
+        expect.true(t.path.exists(), told, "expected: one")
+        either = _loaded(t)["step"] in (1, 2)
+        expect.true(either, "the file is of neither run", "expected: the old or the new")
         if ended != "killed":
             break
     setup = (

@@ -102,18 +102,12 @@ def a_generator_of_its_own(set_seed):
     with _settings_back():
         t = expect.given(_LOAD, set_seed=set_seed)
         t.run("generator = set_seed(3)")
-        kind = type(t.generator).__name__
-        expect.true(
-            isinstance(t.generator, torch.Generator), f"the result is a {kind}", "expected: a generator"
-        )
-        expect.true(
-            t.generator is not torch.default_generator,
-            "it is torch's default generator",
-            "expected: a new one",
-        )
-        expect.true(
-            t.call("set_seed(3)") is not t.generator, "two calls return one generator", "expected: two"
-        )
+        told = f"the result is {expect.show(t.generator)}"
+        expect.true(isinstance(t.generator, torch.Generator), told, "expected: a generator")
+        own = t.generator is not torch.default_generator
+        expect.true(own, "it is torch's default generator", "expected: a new one")
+        two = t.call("set_seed(3)") is not t.generator
+        expect.true(two, "two calls return one generator", "expected: two")
         expect.equal(t.generator.initial_seed(), 3, what="the generator's `initial_seed()`")
         fresh = torch.equal(t.generator.get_state(), torch.Generator().manual_seed(3).get_state())
         expect.true(

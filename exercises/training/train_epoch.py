@@ -1,15 +1,14 @@
 """One epoch, and its mean
 
 Train `model` on each batch `(x, y)` of `loader`, once and in order. Return the mean loss over all
-**examples**, a 0-d tensor of the loss's dtype, without a graph. Batches differ in size, and may in width;
+**examples**, a 0-d tensor of the loss's dtype, without a graph. Batches differ in size and width;
 `loss_fn(model(x), y)` is the mean over one batch.
 
-- The model trains in training mode, whatever its mode was before. Older gradients don't count, also those of
-  frozen weights.
-- Python never waits for the device, neither in a batch nor for the result.
+- The model trains in training mode, whatever its mode was. Older gradients don't count, frozen or not.
+- Python never waits for the device, nor for the result.
 - No loss is kept with its graph for longer than its own batch.
 
-`loader` is anything that a `for` loop takes. It has a batch; all are on the model's device.
+`loader` is anything that a `for` loop takes. Its batches, at least one, are on the model's device.
 
 `train_epoch(model, loader, optimizer, F.mse_loss)` → `tensor(0.4821)`
 """

@@ -130,7 +130,6 @@ mistakes = [
         told_by="one_thread",
     ),
     Edit("one more in the thread's hands", "Semaphore(ahead)", "Semaphore(ahead + 1)", told_by="ahead"),
-    Edit("no limit", "room.acquire() and ", "", told_by="ahead"),
     Edit("no exception", "raise item", "return", told_by="raises_in_place"),
     Edit("no interrupt", "except BaseException as", "except Exception as", told_by="raises_in_place"),
     Edit("nobody waits for the thread", "thread.join()", "pass", told_by="ends"),
