@@ -88,7 +88,7 @@ def modes(evaluate, device):
     """The model is as it was, each part in its own mode
 
     `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
-    learn again. `module.training = mode` sets it for that module alone.
+    learn again. `module.training = mode` sets it for that module alone. What `zero_grad` clears is gone.
     """
     for more in ("", "model.eval()", "model.eval()\nbody.train()", "model(x).sum().backward()"):
         t = expect.given(_SETUP + more, evaluate=evaluate, device=device)

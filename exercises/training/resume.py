@@ -168,5 +168,5 @@ torch.save({"step": 1, "parts": {"model": Trap()}, "rng": {}}, path)""",
         came = expect.show(t.call("resume(path, model=run['model'])"))
     except Exception:
         came = ""
-    expect.true(not t.call("path.with_name('ran').exists()"), "the code in the file ran", "expected: not")
+    expect.true(not t.path.with_name("ran").exists(), "the code in the file ran", "expected: not")
     expect.true(not came, f"no error is raised: the result is {came}", "expected: the error of `torch.load`")

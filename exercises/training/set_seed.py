@@ -97,7 +97,7 @@ def a_generator_of_its_own(set_seed):
     """The generator is a new one, at the beginning of its sequence
 
     `torch.default_generator` is the one that dropout draws from: with it the order of the data would depend
-    on how often the model has drawn.
+    on how often the model has drawn. A new generator that isn't seeded begins at one number, always.
     """
     with _settings_back():
         t = expect.given(_LOAD, set_seed=set_seed)
