@@ -87,7 +87,7 @@ def chain(backward_by_hand, device):
         (_X, "root = (x * 2).exp()"),
         (_X, "root = torch.mul(torch.ones_like(x), x).cos()"),
         (_X, "root = x.exp() * 0"),
-        (_X.replace("device=", "dtype=torch.bfloat16, device="), "root = x.exp().sin()"),
+        (_X.replace("device=", "dtype=torch.bfloat16, device="), "root = x.sin().exp()"),
         like=lambda t: {"what ones in place of `grad` lead to": _of_ones(t)},
     )
 
@@ -137,7 +137,7 @@ def several_outputs(backward_by_hand, device):
         (_ROWS, "a, b, c = x.unbind()", "root = a.sin() * a * c"),
         (_ROWS, "a, root, c = x.exp().unbind()"),
         (_ROWS, "spread, mean = torch.std_mean(x.exp(), dim=0)", "root = mean.exp()"),
-        (_ROWS, "spread, mean = torch.std_mean(x[:1].exp(), dim=0)", "root = mean.exp()"),
+        (_ROWS, "spread, mean = torch.std_mean(x[:1].exp(), dim=0)", "root = mean.sin()"),
     )
 
 
