@@ -78,7 +78,7 @@ def put(tensor, index, value):
         (put(V, 3, 8), V, LAST), (put(M, 0, 8), M, "Only the first row of the result is wrong."),
         (put(M, (slice(None), 2), 8), M, "Only the last column of the result is wrong."),
         (put(CUBE, (slice(None), 1), 8), CUBE, "Only slice `[:, 1]` of the result is wrong."),
-        (tensor([0.0, 2]), tensor([1j, 2]), "Only the first element of the result is wrong."),
+        (tensor([0.0, 2, 3]), tensor([1j, 2, 3]), "Only the first element of the result is wrong."),
         (V.abs(), V, "Only element `[1]` of the result is wrong."),
         (put(X.exp(), 1, X[1]), X, "Only row `[1]` of the result is right."),
         # another shape
@@ -97,7 +97,7 @@ def put(tensor, index, value):
         (tensor([1.0, -1.0]), tensor([-1.0, 1.0]), NEGATIVE),  # and reversed
         (tensor([1.0, 2.0]), tensor([-1.0, -2.0]), NEGATIVE),  # and the absolute value
         (tensor([2.0, 1.0]), tensor([1.0, 2.0]), BUT + "reversed."),  # and rolled
-        (tensor([1.0, 3.0]), tensor([1.0, -3.0]), LAST),
+        (tensor([1.0, 2.0, 3.0]), tensor([1.0, 2.0, -3.0]), LAST),  # and the absolute value
         (torch.full((2,), 2.0), torch.ones(2), EVERY + f"2{TIMES}."),  # and 1 more
         (tensor([0.0, 0.0]), tensor([-1.0, -2.0]), EVERY + "0."),  # and without what is negative
         (tensor([5.0, 5.0]), tensor(5.0), BROADCAST),  # and a mean

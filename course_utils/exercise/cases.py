@@ -30,12 +30,14 @@ class Trait:
 
 
 class Table:
-    """`cases`: (arguments, what torch says). `name`: the answer's, for the example in a message."""
+    """`cases`: (arguments, what torch says); `name`: the answer's, for the example in a message. The same
+    case twice counts once."""
 
     def __init__(
         self, name: str, cases: Sequence[tuple[tuple[Any, ...], Any]], traits: Sequence[Trait] = ()
     ) -> None:
-        self.name, self.cases, self.traits = name, cases, traits
+        self.name, self.traits = name, traits
+        self.cases = list({repr(case): case for case in cases}.values())
 
     def compare(
         self,

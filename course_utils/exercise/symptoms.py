@@ -255,12 +255,12 @@ def _parts(p: _Pair) -> str:
     n = p.right.dim()
     for d, unit in enumerate({1: ["element"], 2: ["row", "column"]}.get(n, ["slice"] * n)):
         rows = p.right.movedim(d, 0).reshape(p.right.shape[d], -1).all(1)
-        for word, those, least in (("wrong", ~rows, 2), ("right", rows, 3)):
+        for word, those in (("wrong", ~rows), ("right", rows)):
             i, index = int(those.int().argmax()), ":, " * d
             one = p.e.select(d, i).flatten()
             # A zero, or one whole number many times, is soon right by chance.
             telling = one.ne(0 if p.expected.is_floating_point() else one[0]).any() or word == "wrong"
-            if int(those.sum()) == 1 and len(rows) >= least and telling:
+            if int(those.sum()) == 1 and len(rows) > 2 and telling:  # of two, one is soon alone
                 ends = {0: f"the first {unit}", len(rows) - 1: f"the last {unit}"} if n < 3 else {}
                 return f"Only {ends.get(i, f'{unit} `[{index}{i}]`')} of {p.what} is {word}."
     return ""
@@ -287,14 +287,21 @@ def _reduced(p: _Pair) -> str:
     its = (p.e, p.a, f"{p.The} is the {{}} of what was expected{{}}.")
     of_it = (p.a, p.e, f"The {{}} of {p.what}{{}} is what was expected.")
     for (long, short, told), k in itertools.product((its, of_it), range(1, 5)):
-        for dims in itertools.combinations(range(long.dim()), k):
-            over = f" over dimension {' and '.join(map(str, dims))}" if k < long.dim() else ""
-            for name in ("sum", "mean"):
-                t, slack = (getattr(x, name)(dims).squeeze() for x in (long, p.atol + p.rtol * long.abs()))
-                telling = t.shape == short.squeeze().shape and t.abs().max() > 10 * slack.max()
-                if telling and _near(short.squeeze(), t, slack.clamp(max=t.abs().max() / CLOSER)):
-                    return told.format(name, over)
+        # A sum over one element is that element.
+        several = [d for d in range(long.dim()) if long.shape[d] > 1]
+        for name in ("sum", "mean"):
+            found = [d for d in itertools.combinations(several, k) if _is_reduction(p, name, long, short, d)]
+            if found:
+                # Of what is symmetric, sums over two dimensions are equal: then neither is named.
+                over = f" over dimension {' and '.join(map(str, found[0]))}"
+                return told.format(name, over if len(found) == 1 and k < long.dim() else "")
     return ""
+
+
+def _is_reduction(p: _Pair, name: str, long: Tensor, short: Tensor, dims: tuple[int, ...]) -> bool:
+    t, slack = (getattr(x, name)(dims).squeeze() for x in (long, p.atol + p.rtol * long.abs()))
+    telling = t.shape == short.squeeze().shape and t.abs().max() > 10 * slack.max()
+    return bool(telling and _near(short.squeeze(), t, slack.clamp(max=t.abs().max() / CLOSER)))
 
 
 # In the order in which they are asked; the first that has something to say is told.
