@@ -6,8 +6,8 @@ anything.
 A guard is `(kind, source, value)`: `eval(source, {}, names)` finds its object among the names of a call, and
 `value` is what was there when the code was compiled. The kinds:
 
-- `"tensor"`: you decide what about it must be the same. No size is a symbol yet.
-- `"constant"`: a number, text, bool or None.
+- `"tensor"`: you decide what about it must be the same. It's dense and real, and no size is a symbol yet.
+- `"constant"`: a number (not NaN), text, bool or None.
 - `"length"`: a list or tuple whose type and length were used; `"type"`: only the type was used.
 - `"grad mode"`: what `torch.is_grad_enabled()` said; no source.
 
@@ -193,6 +193,8 @@ def sources(read_the_guards):
     setup = """guards = [("constant", "layers[1].size", 3), ("constant", "options['deep']['on']", None)]
 from types import SimpleNamespace
 a, b = SimpleNamespace(size=3), SimpleNamespace()
+class Broken:
+    size = property(lambda self: 1 // 0)
 names = """
     deep = "'options': {'deep': {'on': None}}"
     with Rows() as rows:
@@ -200,6 +202,7 @@ names = """
             ("all there", f"{{'layers': [b, a], {deep}}}", True),
             ("list too short", f"{{'layers': [a], {deep}}}", False),
             ("no attribute", f"{{'layers': [a, b], {deep}}}", False),
+            ("a property that raises", f"{{'layers': [a, Broken()], {deep}}}", False),
             ("no key", "{'layers': [a, a], 'options': {'deep': {}}}", False),
             ("None in place of a dict", "{'layers': [a, a], 'options': {'deep': None}}", False),
             ("no name", "{'layers': [a, a]}", False),

@@ -1,12 +1,12 @@
 """Count the operations of a model, node by node
 
-Run `model(*inputs)` through an `fx.Interpreter`. Return what the model returns, and a dict: the
-floating-point operations of each matrix product and each convolution, by the name of its node in
+Run `model(*inputs)` through an `fx.Interpreter`. Return what the model returns, ready for `backward()`, and a
+dict: the floating-point operations of each matrix product and each convolution, by the name of its node in
 `fx.symbolic_trace(model)`. A multiplication and an addition are two operations. Biases don't count.
 
-- Products: `nn.Linear`, `@`, `torch.matmul(a, b)` and `a.matmul(b)`. Their factors have two dimensions or
-  more, and may be broadcast.
-- Convolutions: `nn.Conv1d`, `nn.Conv2d`, `nn.Conv3d`. Other nodes have no entry.
+- Products: `nn.Linear` inside of `model`, `@`, `torch.matmul(a, b)` and `a.matmul(b)`. Their factors have two
+  dimensions or more, and may be broadcast.
+- Convolutions: `nn.Conv1d`, `nn.Conv2d`, `nn.Conv3d` inside of `model`. Other nodes have no entry.
 - Run everything once. The checks compare with torch's `FlopCounterMode`; count without it.
 
 `count_flops(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.zeros(2, 4))` → a tensor and `{"_0": 48}`
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.measure.modes import Watch
 
@@ -187,11 +188,13 @@ def runs_once(count_flops):
         used.append(True)
         return enter(self)
 
-    with mock.patch.object(FlopCounterMode, "__enter__", noted):
+    with mock.patch.object(FlopCounterMode, "__enter__", noted), measure.operators() as ran:
         t.run("result, flops = count_flops(model, x)")
     expect.true(not used, "`FlopCounterMode` was entered, expected numbers of your own")
     calls = int(t.model[0].num_batches_tracked)
     expect.equal(calls, 1, what="`model[0].num_batches_tracked` afterwards")
     expect.in_graph(t.result, what="`result`", of="`model[1].weight`")
+    products = ran.count("aten.addmm") + ran.count("aten.linear")
+    expect.equal(products, 1, what="the number of times that `model[1]` ran")
     torch.manual_seed(2)
     expect.equal(t.result, t.model(t.x), what="`result`")

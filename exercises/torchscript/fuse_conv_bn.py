@@ -6,7 +6,7 @@ that with another weight and bias. Return an `fx.GraphModule` that computes what
 modules may share parameters.
 
 - Don't fold a batch norm in training mode, or where something else reads the convolution's result, or where
-  one of the two modules is also called elsewhere.
+  one of the two modules is also used elsewhere, called or read.
 - A folded batch norm leaves no call and no module. `model` doesn't change.
 
 `fuse_conv_bn(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval())` → a graph with one call, of `0`
@@ -59,20 +59,22 @@ model.eval()
 {then}
 x = torch.randn(2, 3, 7, 6)"""
 _CONV, _BN = {"conv": "nn.Conv2d(3, 3, 3, padding=1)"}, {"bn": "nn.BatchNorm2d(3)"}
+_CHAIN = "self.bn(self.conv(x))"
 _TWO = {"conv2": "nn.Conv2d(3, 3, 1)", "bn2": "nn.BatchNorm2d(3)"}
 
 
-def _fused(fuse_conv_bn, parts, forward, then="", device="cpu"):
-    """(the example with what the answer makes of the model, what the model gave before)"""
+def _given(fuse_conv_bn, parts, forward, then="", to="", device="cpu"):
+    """(the example, what its model gives). `to`: code for a move of the model and its input."""
     lines = "\n".join(f"        self.{name} = {part}" for name, part in parts.items())
     forward = forward if "\n" in forward else f"return {forward}"
-    then = f"{then}\nmodel.to(device)" if str(device) != "cpu" else then
+    then = "\n".join(line for line in (then, f"model{to}" if to else "") if line)
     setup = _MODEL.format(parts=lines, forward=forward.replace("\n", "\n        "), then=then)
-    if str(device) != "cpu":
-        setup += ".to(device)"
-    t = expect.given(setup.replace("\n\nx =", "\nx ="), fuse_conv_bn=fuse_conv_bn, device=device)
+    t = expect.given(setup.replace("\n\nx =", "\nx =") + to, fuse_conv_bn=fuse_conv_bn, device=device)
     with torch.no_grad():  # before the answer has the model: it may change it
-        wanted = copy.deepcopy(t.model).cpu().double().eval()(t.x.cpu().double())
+        return t, copy.deepcopy(t.model).cpu().double().eval()(t.x.cpu().double())
+
+
+def _fuse(t):
     t.run("fused = fuse_conv_bn(model)")
     expect.true(
         isinstance(t.fused, fx.GraphModule),
@@ -82,18 +84,21 @@ def _fused(fuse_conv_bn, parts, forward, then="", device="cpu"):
         t.fused.code == t.fused.graph.python_code("self").src,
         "`fused.code` is not what `fused.recompile()` writes for the nodes in `fused.graph`",
     )
-    return t, wanted
 
 
-def _expect_fused(fuse_conv_bn, parts, forward, left, then="", device="cpu"):
-    """The example: the values are right, and of batch norms only those that are `left` are called."""
-    t, wanted = _fused(fuse_conv_bn, parts, forward, then, device)
+def _expect_fused(fuse_conv_bn, parts, forward, left, then="", to="", device="cpu"):
+    """The values are right, and of batch norms only those that are `left` are called, in their modes."""
+    t, wanted = _given(fuse_conv_bn, parts, forward, then, to, device)
+    modes = {name: t.model.get_submodule(name).training for name in left}
+    _fuse(t)
+    kept = {name: module.training for name, module in t.fused.named_modules() if name in left}
     with torch.no_grad():
         came = expect.a_tensor(t.call("fused.eval()(x)"))
+    expect.equal(came.dtype, t.x.dtype, what="the dtype of `fused.eval()(x)`")
     expect.close(came, wanted, what="`fused.eval()(x)`", factor=64)
     norms = [name for name in _calls(t.fused) if isinstance(t.fused.get_submodule(name), nn.BatchNorm2d)]
     expect.true(norms == left, f"batch norms that are called: {_listed(norms)}", f"expected: {_listed(left)}")
-    return t
+    expect.equal(kept, modes, what="what is in training mode, by name,")
 
 
 def _calls(fused):
@@ -119,7 +124,8 @@ def nothing_left(fuse_conv_bn):
     `erase_node` removes the call from the graph. The graph module runs old code until `recompile`. The module
     stays, also in `state_dict()`, until `delete_all_unused_submodules` or you remove it.
     """
-    t, _ = _fused(fuse_conv_bn, _NESTED, _THROUGH_NESTED)
+    t, _ = _given(fuse_conv_bn, _NESTED, _THROUGH_NESTED)
+    _fuse(t)
     expect.equal(_calls(t.fused), ["first", "body.0.0"], what="the list of modules that the graph calls")
     wanted = ["body.0.0.bias", "body.0.0.weight", "first.bias", "first.weight"]
     expect.equal(sorted(t.fused.state_dict()), wanted, what="`sorted(fused.state_dict())`")
@@ -135,6 +141,7 @@ def values(fuse_conv_bn, device):
     output channel, the first dimension of the weight, with groups too. Without a bias b is 0. Without
     `affine` the batch norm has no weight and no bias. `eps` is inside the root.
     """
+    to = ".to(device)" if str(device) != "cpu" else ""
     with Rows() as rows:
         for conv, bn in (
             ("nn.Conv2d(3, 4, 3)", "nn.BatchNorm2d(4)"),
@@ -143,11 +150,12 @@ def values(fuse_conv_bn, device):
             ("nn.Conv2d(3, 4, 3, padding=2, padding_mode='circular')", "nn.BatchNorm2d(4, affine=False)"),
         ):
             with rows.of(f"`{conv}, {bn}`"):
-                _expect_fused(
-                    fuse_conv_bn, {"conv": conv, "bn": bn}, "self.bn(self.conv(x))", [], device=device
-                )
+                _expect_fused(fuse_conv_bn, {"conv": conv, "bn": bn}, _CHAIN, [], to=to, device=device)
         with rows.of("nested modules"):
-            _expect_fused(fuse_conv_bn, _NESTED, _THROUGH_NESTED, [], device=device)
+            _expect_fused(fuse_conv_bn, _NESTED, _THROUGH_NESTED, [], to=to, device=device)
+        if not to:
+            with rows.of("in float64"):
+                _expect_fused(fuse_conv_bn, {**_CONV, **_BN}, _CHAIN, [], to=".double()")
 
 
 @exercise.check(deadline=60)
@@ -174,16 +182,17 @@ def read_by_others(fuse_conv_bn):
 
 
 @exercise.check(deadline=60)
-def called_twice(fuse_conv_bn):
-    """A batch norm stays where one of the two modules is called in two places
+def used_twice(fuse_conv_bn):
+    """A batch norm stays where one of the two modules is used in two places
 
-    A module that is called twice has one weight for both calls. A later pair in the graph can still be
-    folded.
+    A module that is called twice has one weight for both calls. A `get_attr` node, with the target
+    `conv.weight`, reads that weight too. A later pair in the graph can still be folded.
     """
     with Rows() as rows:
         for label, forward, left in (
             ("the convolution", "self.bn2(self.conv2(self.conv(self.bn(self.conv(x)))))", ["bn"]),
             ("the batch norm", "self.bn2(self.conv2(self.bn(self.conv(x)) + self.bn(x)))", ["bn", "bn"]),
+            ("a weight", "self.bn2(self.conv2(self.bn(self.conv(x)) + self.conv.weight.mean()))", ["bn"]),
         ):
             with rows.of(label):
                 _expect_fused(fuse_conv_bn, {**_CONV, **_BN, **_TWO}, forward, left)
@@ -210,13 +219,12 @@ def model_unchanged(fuse_conv_bn):
     A graph module from `fx.symbolic_trace` calls the model's own modules, not copies. Two modules may also
     share a parameter: a write into it would reach both.
     """
-    parts = {**_CONV, **_BN, "conv2": "nn.Conv2d(3, 3, 3)"}
-    then = "model.conv2.weight, model.conv2.bias = model.conv.weight, model.conv.bias\n"
-    then += "before = {name: values.clone() for name, values in model.state_dict().items()}"
-    t = _expect_fused(fuse_conv_bn, parts, "self.conv2(self.bn(self.conv(x)))", [], then)
-    now = t.model.state_dict()
-    expect.equal(list(now), list(t.before), what="the keys of `model.state_dict()` afterwards")
-    for name, values in t.before.items():
-        expect.unchanged(now[name], values, what=f"`model.{name}`")
+    parts, forward = {**_CONV, **_BN, "conv2": "nn.Conv2d(3, 3, 3)"}, "self.conv2(self.bn(self.conv(x)))"
+    then = "model.conv2.weight, model.conv2.bias = model.conv.weight, model.conv.bias"
+    t, _ = _given(fuse_conv_bn, parts, forward, then)
     names = [name for name, _ in t.model.named_modules()]
-    expect.equal(names, ["", "conv", "bn", "conv2"], what="the names of the modules of `model` afterwards")
+    with expect.left_alone(t.model, what="model"):
+        _fuse(t)
+    now = [name for name, _ in t.model.named_modules()]
+    expect.equal(now, names, what="the names of the modules of `model` afterwards")
+    _expect_fused(fuse_conv_bn, parts, forward, [], then)

@@ -3,8 +3,9 @@
 `make_scriptable(width, limit)` makes a module that works in Python, and that `torch.jit.script` refuses.
 Rewrite it so that the compiler takes it, and the script computes all of it.
 
-- `x` is (batch, time, width). `lengths` is a list of whole numbers: how many steps of each row count. `extra`
-  is a dict of tensors (batch, time). Both can be left out or be `None`, and so can `limit`.
+- `x` is (batch, time, width), finite where it counts. `lengths` is a list of whole numbers: how many steps of
+  each row count, one or more. `extra` is a dict of tensors (batch, time). Both can be left out or be `None`,
+  and so can `limit`.
 - The results are those of the starter: in Python, as a script, and as a script that was saved and loaded.
 - The parameters keep their names.
 
@@ -144,6 +145,9 @@ def in_python(make_scriptable):
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     for call in ("(x)", "(x, [5, 3])", "(x / 10, None, {'last': torch.eye(5)[3:]})"):
         _compare(t, wanted, call, ("model",))
+    t.run("model.double()")
+    wanted.double()
+    _compare(t, wanted, "(x.double(), [5, 3])", ("model",))
 
 
 @exercise.check(deadline=60)
@@ -165,13 +169,15 @@ def options(make_scriptable):
 
     A script has all branches and decides when it runs. `if lengths` asks two things in Python: is it not
     `None`, and is it not empty? For the compiler you write both. `torch.jit.unused` leaves a method out of
-    the script. With `if torch.jit.is_scripting()` the script computes something other than Python.
+    the script. With `if torch.jit.is_scripting()` the script computes something other than Python. Steps that
+    don't count may be infinite, and zero times infinity is NaN.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
     for call in (
         "(x, [5, 3])",
         "(x[:1, :3], [2])",
+        "(torch.cat([x, torch.full((2, 1, 4), torch.inf)], 1), [5, 4])",
         "(x, [])",
         "(x, None, {'last': torch.eye(5)[3:]})",
         "(x, None, {})",

@@ -21,10 +21,10 @@ class Router(nn.Module):
 ```
 
 `migrate(old)` gets what `torch.jit.load` returns. Return a `torch.export.ExportedProgram` that computes the
-same for batches of any size, one row too.
+same for finite batches of any size, one row too.
 
 - One `torch.cond` decides when the program runs. Only one side runs.
-- Weights, buffer, `old.threshold`, `old.steps`, width and dtype come from the file.
+- Weights, buffer, `old.threshold`, `old.steps` (1 or more), width and dtype come from the file.
 - `program.state_dict` has the names of `old.state_dict()`.
 
 `migrate(old).module()(x)` → the result of `old(x)`

@@ -1,14 +1,15 @@
 """Another activation in the place of every ReLU
 
 Return an `fx.GraphModule` that computes what `model` computes, with `activation` in the place of every ReLU.
-`activation` is a function of one tensor. A ReLU is `nn.ReLU()`, `F.relu(x)`, `torch.relu(x)` or `x.relu()`.
+`activation` is a named function of one tensor. A ReLU is `nn.ReLU()`, `F.relu(x)`, `torch.relu(x)` or
+`x.relu()`.
 
 - In place it is `nn.ReLU(inplace=True)`, `F.relu(x, inplace=True)` or `x.relu_()`. What reads that tensor
   later, by either name, now reads the result of `activation`, which writes into nothing. What reads it
-  earlier reads the old values.
+  earlier reads the old values. No other name or view shares its memory.
 - Each ReLU becomes one node that calls `activation` itself. No ReLU is left, in the graph or among the
   modules. All else stays.
-- `model` doesn't change.
+- `model` doesn't change. It may be a graph module itself.
 
 `replace_activation(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), F.gelu)` → a graph that calls `0` and `gelu`
 """
@@ -201,22 +202,25 @@ def model_unchanged(replace_activation):
     """The model doesn't change
 
     A graph module from `fx.symbolic_trace` calls the model's own modules, not copies. If you change one, you
-    change the model.
+    change the model. A model that is a graph module has a graph of its own, so trace that model too.
     """
-    setup = (
-        "torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(inplace=True)))"
-    )
-    t = expect.given(f"{setup}\nmodel[0].eval()", replace_activation=replace_activation)
-    before = _state(t.model)
-    t.run("new = replace_activation(model, F.gelu)")
-    for what, was in before.items():
-        expect.equal(_state(t.model).get(what), was, what=f"afterwards `{what}`")
+    setup = """torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(inplace=True)))
+x = torch.ones(1, 4)"""
+    with Rows() as rows:
+        for label, then in {"a module": "model[0].eval()", "a graph module": "model = {}(model)"}.items():
+            with rows.of(label):
+                then = then.format("torch.fx.symbolic_trace")
+                t = expect.given(f"{setup}\n{then}", replace_activation=replace_activation)
+                before = _shown(t.model)
+                with expect.left_alone(t.model, what="model"):
+                    t.run("new = replace_activation(model, F.gelu)")
+                for what, was in before.items():
+                    expect.equal(_shown(t.model)[what], was, what=f"what `print({what})` shows afterwards")
+                wanted = F.gelu(t.model.get_submodule("0")(t.x))
+                expect.equal(t.call("new(x)"), wanted, what="`new(x)`")
 
 
-def _state(model):
-    found = {"[m.training for m in model.modules()]": [m.training for m in model.modules()]}
-    found["[type(m).__name__ for m in model.modules()]"] = [type(m).__name__ for m in model.modules()]
-    found["[m.inplace for m in model.modules() if isinstance(m, nn.ReLU)]"] = [
-        m.inplace for m in model.modules() if isinstance(m, nn.ReLU)
-    ]
-    return found
+def _shown(model):
+    graph = {"model.graph": str(model.graph)} if isinstance(model, fx.GraphModule) else {}
+    return {"model": str(model), **graph}

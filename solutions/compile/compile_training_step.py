@@ -109,3 +109,9 @@ mistakes = [
 equivalent = {
     "line 26: `loss.detach()` -> `loss.detach_()`": "nobody else holds this tensor",
 }
+
+not_tried = {
+    "hard numbers": "the model computes",
+    "dtypes": "torch updates",
+    "left alone": "a step changes its model",
+}

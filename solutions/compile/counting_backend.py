@@ -112,3 +112,5 @@ mistakes = [
     ),
     Wrong(SharesItsDefaults, told_by="two_backends"),
 ]
+
+not_tried = {"hard numbers": "the graph computes", "left alone": "a graph may write to its inputs"}

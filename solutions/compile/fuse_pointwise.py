@@ -113,3 +113,9 @@ equivalent = {
     "line 24: `25` -> `26`": "one pair more",
     "line 24: `25` -> `24`": "one pair less",
 }
+
+not_tried = {
+    "hard numbers": "the steps compute",
+    "dtypes": "the steps compute",
+    "left alone": "a step may write to its input",
+}

@@ -52,7 +52,7 @@ def _holds(kind, source, was, names):
         return was == torch.is_grad_enabled()
     try:
         now = eval(source, {}, names)
-    except (LookupError, AttributeError, NameError, TypeError):
+    except Exception:
         return False
     part = {"tensor": _of_tensor, "constant": lambda x: x, "length": len, "type": type}[kind]
     return now.__class__ == was.__class__ and part(now) == part(was)
@@ -111,3 +111,5 @@ equivalent = {
     "line 9: `eval(source, {}, names)` -> `eval(source, names, {})`": "the same names are found",
     "line 9: `{}` removed": "the same names are found; `eval` adds `__builtins__` to them",
 }
+
+not_tried = {"hard numbers": "elements are not looked at", "left alone": "there is nothing to write"}

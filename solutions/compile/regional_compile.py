@@ -111,3 +111,9 @@ mistakes = [
     ),
     Wrong(replaces_forward, told_by="results"),
 ]
+
+not_tried = {
+    "hard numbers": "the model computes",
+    "dtypes": "the model computes",
+    "left alone": "it changes the model",
+}

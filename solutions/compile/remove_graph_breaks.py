@@ -85,3 +85,5 @@ mistakes = [
         "prints still", "    return scaled", '    print("norm", norm)\n    return scaled', told_by="one_graph"
     ),
 ]
+
+not_tried = {"seeds": "any numbers will do"}

@@ -112,3 +112,5 @@ mistakes = [
     Wrong(name_goes_in, told_by="names"),
     Wrong(shares_one, told_by="two_backends"),
 ]
+
+not_tried = {"hard numbers": "the formula is given"}

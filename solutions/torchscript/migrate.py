@@ -142,3 +142,5 @@ mistakes = [
         told_by="another_file",
     ),
 ]
+
+not_tried = {"hard numbers": "the layers of the file compute", "left alone": "nobody needs `old` any more"}

@@ -115,6 +115,12 @@ def _writes_it_back(model, activation):
 
 
 mistakes = [
+    Edit(
+        "edits a graph module",
+        "new = fx.symbolic_trace(model)\n    before",
+        "new = model if isinstance(model, fx.GraphModule) else fx.symbolic_trace(model)\n    before",
+        told_by="model_unchanged",
+    ),
     Wrong(_writes_it_back, told_by="read_later"),
     Edit("forgets what was changed", "        if in_place:\n", "        if False:\n", told_by="read_later"),
     Edit("redirects all", "reader not in before", "reader is not instead", told_by="read_before"),
@@ -132,13 +138,9 @@ mistakes = [
         "",
         told_by="every_way_to_write_it",
     ),
-    Edit(
-        "evaluates the model",
-        "new = fx.symbolic_trace(model)\n    before",
-        "new = fx.symbolic_trace(model.eval())\n    before",
-        told_by="model_unchanged",
-    ),
 ]
+
+not_tried = {"hard numbers": "the activation computes", "dtypes": "the activation computes"}
 
 equivalent = {
     "line 37: `node.op == 'call_function' and node.target in (F.relu, torch.relu)` "

@@ -9,6 +9,7 @@ outside of them. They can be used in a cell, too; once one is made, the compiler
 """
 
 import contextlib
+import io
 import logging
 import types
 from collections.abc import Callable, Iterator
@@ -117,6 +118,17 @@ class CountingHalves(Counting):
         from functorch.compile import make_boxed_func
 
         return lambda module, inputs: make_boxed_func(self._counted(module, module.forward, half))
+
+
+@contextlib.contextmanager
+def as_raised() -> Iterator[None]:
+    """What a backend or a graph of it raises inside is raised as it is: not wrapped by the compiler, and
+    nothing is printed about it to the standard error."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        raise error.inner_exception from None
 
 
 def operators_of(module: fx.GraphModule) -> list[str]:
