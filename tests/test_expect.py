@@ -73,6 +73,7 @@ TWO_WRONG = SPARSE.index_put((tensor([1, 0]), tensor([0, 2]), tensor([1, 0])), t
         (tensor(1.0), tensor(2.0), ["the result is 1, expected 2"]),
         (tensor(math.nan), tensor(2.0), ["the result is nan, expected 2"]),
         (torch.empty(0), torch.empty(0, 3), ["the shape of the result is (0,), expected (0, 3)"]),
+        (tensor([1.0, 0.5]), tensor([True, False]), ["the dtype of the result is float32, expected bool"]),
     ],
 )  # fmt: skip
 def test_all_that_is_told(actual, expected, lines):

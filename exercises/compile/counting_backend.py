@@ -104,9 +104,9 @@ def results_of_the_graph(CountingBackend):
             t = _given(CountingBackend, "lambda x: (x.sin(),)", x)
             expect.equal(t.call("counts(graph, [x])(x)"), (t.x.sin(),))
         with rows.of("a write in place"):
-            t = _given(CountingBackend, "lambda x: (x * 2, x.add_(1))[:1]", "x = torch.ones(3)")
-            expect.equal(t.call("counts(graph, [x])(x)"), (torch.full((3,), 2.0),))
-            expect.equal(t.x, torch.full((3,), 2.0), what="`x`, to which the graph adds 1")
+            t = _given(CountingBackend, "lambda x: (x * 2, x.add_(1))[:1]", "x = torch.arange(3.0)")
+            expect.equal(t.call("counts(graph, [x])(x)"), (2 * torch.arange(3.0),))
+            expect.equal(t.x, 1 + torch.arange(3.0), what="`x` afterwards")
 
 
 @exercise.check

@@ -187,8 +187,8 @@ def sources(read_the_guards):
     """A source that raises doesn't hold
 
     A list can be too short; a key, a name or an attribute can be missing; `None` can't be indexed. Python
-    raises `IndexError`, `KeyError`, `NameError`, `AttributeError` or `TypeError`. The code was compiled for a
-    call in which something was there.
+    raises `IndexError`, `KeyError`, `NameError`, `AttributeError` or `TypeError`; a property can raise
+    anything. The code was compiled for a call in which something was there.
     """
     setup = """guards = [("constant", "layers[1].size", 3), ("constant", "options['deep']['on']", None)]
 from types import SimpleNamespace

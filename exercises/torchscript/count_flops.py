@@ -179,6 +179,7 @@ def runs_once(count_flops):
 
     An interpreter returns what the model returns, so you need no second run. With two runs, batch norms see
     each batch twice, and dropout draws other numbers. If you run a copy, the model's batch norms see nothing.
+    Under `no_grad` or in inference mode the result has no graph.
     """
     setup = "torch.manual_seed(0)\nmodel = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Dropout(0.5))"
     t = expect.given(f"{setup}\nx = torch.randn(4, 3)\ntorch.manual_seed(2)", count_flops=count_flops)

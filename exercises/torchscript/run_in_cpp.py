@@ -175,7 +175,7 @@ def left_as_it_was(run_in_cpp):
     A script has its own modes, and shares its parameters with the model. `.eval()` and `.train()` switch all
     modules inside, so they can't restore modes that differed. A shallow copy holds the same modules.
     """
-    t = _given(run_in_cpp, f"{_NET}\nmodel[1].eval()\nmodel[3].bias.requires_grad_(False)")
+    t = _given(run_in_cpp, f"{_NET}\nmodel[2].eval()\nmodel[3].bias.requires_grad_(False)")
     hooks = "[len(m._forward_hooks | m._forward_pre_hooks | m._backward_hooks) for m in model.modules()]"
     before = t.call(hooks)
     with (

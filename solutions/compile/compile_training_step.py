@@ -114,4 +114,5 @@ not_tried = {
     "hard numbers": "the model computes",
     "dtypes": "torch updates",
     "left alone": "a step changes its model",
+    "seeds": "any numbers will do",
 }

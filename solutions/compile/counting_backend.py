@@ -113,4 +113,8 @@ mistakes = [
     Wrong(SharesItsDefaults, told_by="two_backends"),
 ]
 
-not_tried = {"hard numbers": "the graph computes", "left alone": "a graph may write to its inputs"}
+not_tried = {
+    "hard numbers": "the graph computes",
+    "left alone": "a graph may write to its inputs",
+    "seeds": "nothing is drawn",
+}

@@ -80,4 +80,4 @@ mistakes = [
     Wrong(_puts_all_into_training, told_by="left_as_it_was"),
 ]
 
-not_tried = {"hard numbers": "the model computes"}
+not_tried = {"hard numbers": "the model computes", "seeds": "any numbers will do"}
