@@ -7,7 +7,7 @@ returns the changed module.
 - A product of two tensors calls `operator.mul`, `torch.mul` or the method `"mul"`; a sum, with the product on
   either side, calls `add`. Leave calls with an `alpha` or a number; that can be a node too, whose
   `node.meta["example_value"]` is no tensor.
-- Leave a product that is used a second time, and its sum.
+- Leave a product that is used twice, and its sum.
 - Everything else still runs. If a write (`a.sub_(1)`, `a -= 1`, `a[0] = 1`, `out=a`) stands between a product
   and its sum, you may leave both.
 
