@@ -7,8 +7,8 @@ Train `model` for one step, and return the loss, detached.
   is at most `max_norm`.
 - If the gradients have inf or nan, nothing is trained, and the scale falls. Then the next call works again.
 
-`model` may have old gradients: they don't count. `optimizer` has all its parameters; some may be frozen.
-Torch's own functions may do the work.
+Old gradients don't count. `optimizer` has all parameters of `model`; those that are frozen or unused have the
+gradient `None` in the step. Torch's own functions may do the work.
 
 `amp_step(model, F.cross_entropy, optimizer, scaler, x, y, 1.0)` → `tensor(0.6931)`
 """
@@ -94,12 +94,14 @@ def fresh(amp_step, device):
     """Gradients of an earlier step don't count
 
     Backward adds to what is in `.grad`. What other code has left there must go before. The optimizer steps
-    with any gradient that it finds, that of a frozen parameter too.
+    with any gradient that it finds, that of a frozen parameter too. With zeros, momentum and weight decay
+    still move a parameter; with None it is passed over.
     """
-    t = _given(amp_step, device, "for w in model.parameters():\n    w.grad = torch.full_like(w, 50.0)")
+    t = _given(amp_step, device, amp.OLD_GRADIENTS)
     _, wanted = t.model.truth(t.x, t.y)
     t.call(_CALL.format(1000.0))
     t.model.expect_step(wanted)
+    t.model.expect_no_more(wanted)
 
 
 @exercise.check

@@ -47,7 +47,8 @@ _REGIONS = "off", "bfloat16", "float16"
 def _run(autocast_function, call, forward, backward=None, more=""):
     """Forward and backward in the regions of these names; `call`: what follows on `autocast_function`."""
     t = expect.given(_SETUP + more, autocast_function=autocast_function)
-    t.run(f"with {forward}:\n    out = autocast_function{call}")
+    t.run(f"with {forward}:\n    out = autocast_function{call}\n    on = torch.is_autocast_enabled('cpu')")
+    expect.equal(t.on, forward != "off", what="whether autocast is on in the region after the call")
     if backward:
         t.run(f"with {backward}:\n    out.backward(torch.ones_like(out))")
     return t
@@ -72,6 +73,8 @@ def as_forward(autocast_function):
                 t = _run(autocast_function, "(Product).apply(a, b, 2)", one, other)
                 _saw(t, "forward", one, [torch.float32] * 2)
                 _saw(t, "backward", one)
+                wanted = 2 * torch.ones(2, 4) @ t.b.detach().t()
+                expect.equal(t.a.grad, wanted, what="`a.grad`", rtol=0.02, atol=0.1)
 
 
 @exercise.check
@@ -104,6 +107,8 @@ def backward_too(autocast_function):
         _saw(t, "backward", "off", [torch.float32] * 3)
         expect.equal(t.h.grad, (torch.ones(2, 4) @ t.b.detach().t()).bfloat16(), what="`h.grad`")
         expect.equal(t.b.grad, t.h.detach().float().t() @ torch.ones(2, 4), what="`b.grad`")
+        t = _run(autocast_function, "(Product, torch.float32).apply(a, b)", "off", region)
+        _saw(t, "backward", "off", [torch.float32] * 3)
 
 
 @exercise.check

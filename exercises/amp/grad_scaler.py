@@ -1,6 +1,6 @@
 """A gradient scaler, by hand
 
-Build `GradScaler`, which does what `torch.amp.GradScaler("cpu", ...)` does.
+Build `GradScaler`, whose methods do what those of `torch.amp.GradScaler("cpu", ...)` do.
 
 - `unscale_(optimizer)` divides its gradients by the scale, in place, and looks for inf and nan in them.
   Called twice before `update`, it raises a `RuntimeError`.
@@ -8,7 +8,8 @@ Build `GradScaler`, which does what `torch.amp.GradScaler("cpu", ...)` does.
 - `update()` multiplies the scale by `backoff_factor` if any optimizer since the last update found inf or nan,
   and by `growth_factor` after `growth_interval` updates in a row without.
 
-`scale` takes one tensor. State dicts can be exchanged with torch's scaler. Don't use its code.
+`scale` takes one tensor. State dicts can be exchanged with torch's scaler. Don't use its code. Not asked for:
+a scale beyond float32, tensors that aren't dense float32, a second `step`, `update` without `unscale_`.
 
 `GradScaler(init_scale=4.0).scale(torch.tensor(3.0))` → `tensor(12.)`
 """
@@ -94,12 +95,13 @@ def skips(GradScaler, device):
     step = "scaler.scale(loss)\np.grad, q.grad = torch.tensor([{}], device=device)\n"
     step += "scaler.step(both)\nscaler.update()"
     setup = amp.ONE_OPTIMIZER.replace("16.0", "1.0")  # so that a sum overflows after dividing, too
+    odd = "inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"
+    pairs = [pair for numbers in odd for pair in (f"[{numbers}], [1., 1.]", f"[1., 1.], [{numbers}]")]
     with Rows() as rows:
-        for numbers in ("inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"):
-            for pair in (f"[{numbers}], [1., 1.]", f"[1., 1.], [{numbers}]"):
-                with rows.of(f"`p.grad, q.grad = {pair}`"):
-                    lines = [step.format("[1., 2.], [3., 4.]"), step.format(pair)]
-                    amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
+        for pair in (*pairs, "[0., 0.], [0., 0.]"):
+            with rows.of(f"`p.grad, q.grad = {pair}`"):
+                lines = [step.format("[1., 2.], [3., 4.]"), step.format(pair)]
+                amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
 
 
 @exercise.check
@@ -119,6 +121,7 @@ def two_optimizers(GradScaler, device):
     them found inf, and it falls once if all did. An optimizer may also rest.
     """
     script = amp.script("train([{}, {}], [{}, {}])", "train(None, [{}, {}])", "train([{}, {}], None)")
+    script[50] = "train([inf, 1.], [1., nan])"
     amp.follow(GradScaler, script[:100], [*_WEIGHTS, *_STATE], device)
 
 
@@ -126,12 +129,14 @@ def two_optimizers(GradScaler, device):
 def between(GradScaler, device):
     """Between `unscale_` and `step` the gradients may be changed
 
-    What `unscale_` has found counts: clipping by value makes an ordinary number of inf.
+    What `unscale_` has found counts: clipping by value makes an ordinary number of inf. It counts for
+    `update` even if you don't call `step` at all.
     """
     for factor in ("1", "inf"):
-        lines = [f"scaler.scale({factor} * loss).backward()\nscaler.unscale_(both)"]
-        lines += ["nn.utils.clip_grad_value_([p], 0.1)\nscaler.step(both)", "scaler.update()"]
-        amp.follow(GradScaler, lines, [*_WEIGHTS, *_STATE], device, amp.ONE_OPTIMIZER)
+        for step in ("nn.utils.clip_grad_value_([p], 0.1)\nscaler.step(both)", "both.zero_grad()"):
+            lines = [f"scaler.scale({factor} * loss).backward()\nscaler.unscale_(both)", step]
+            lines += ["scaler.update()"]
+            amp.follow(GradScaler, lines, [*_WEIGHTS, *_STATE], device, amp.ONE_OPTIMIZER)
 
 
 @exercise.check

@@ -4,7 +4,7 @@
 
 - `make_optimizer` is called once, with a list of float32 copies of the parameters that require grad: the
   *masters*. It returns the optimizer.
-- `zero_grad()` sets the gradients of the model to `None`.
+- `zero_grad()` sets the gradients of those parameters to `None`.
 - `step()` brings each gradient to its master in float32, steps the optimizer, and writes each master back,
   rounded, into its parameter: the same tensor, in bfloat16. A parameter without a gradient is not updated.
 
@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
 
@@ -55,12 +54,16 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(device, torch.bfloat16)
 x = torch.randn(32, 4, device=device).bfloat16()
 y = x[:, :1] * x[:, 1:2]
-def train():
+def of_all():
+    return F.mse_loss(model(x).float(), y.float())
+def of_one():
+    return 100 * model[2].bias.sum()
+def train(loss):
     weights.zero_grad()
-    F.mse_loss(model(x).float(), y.float()).backward()
+    loss().backward()
     weights.step()
 """
-_SGD = "torch.optim.SGD(masters, lr=0.002, momentum=0.9)"
+_SGD = "torch.optim.SGD(masters, lr=0.002, momentum=0.9, weight_decay=0.5)"
 
 
 def _given(MasterWeights, device, optimizer, more=""):
@@ -68,9 +71,25 @@ def _given(MasterWeights, device, optimizer, more=""):
     return expect.given(setup, MasterWeights=MasterWeights, device=device)
 
 
+def _follow(t, *losses):
+    """After a step with each of these losses the model is what masters of our own are, rounded."""
+    parameters = dict(t.model.named_parameters())
+    ours = {name: p.detach().float() for name, p in parameters.items()}
+    optimizer = eval(_SGD, {"torch": torch, "masters": list(ours.values())})
+    for loss in losses:
+        grads = torch.autograd.grad(t.call(f"{loss}()"), list(parameters.values()), allow_unused=True)
+        for w, grad in zip(ours.values(), grads, strict=True):
+            w.grad = None if grad is None else grad.float()
+        optimizer.step()
+        t.run(f"train({loss})")
+        for name, w in ours.items():
+            what = f"`model.get_parameter({name!r})`"
+            expect.equal(parameters[name].detach(), w.bfloat16(), what=what, rtol=0.0, atol=0.0)
+
+
 @exercise.check
 def cleared(MasterWeights, device):
-    """`zero_grad` sets the gradients of the model to None
+    """`zero_grad` sets the gradients of the parameters to None
 
     Backward adds to the `.grad` of the model's parameters, and knows of no master. Zeros are a gradient, too.
     """
@@ -98,18 +117,7 @@ def follows(MasterWeights, device):
 
     The optimizer works on the masters alone, with the gradients of this step. The model gets a rounded copy.
     """
-    t = _given(MasterWeights, device, _SGD)
-    ours = {name: p.detach().float() for name, p in t.model.named_parameters()}
-    optimizer = eval(_SGD, {"torch": torch, "masters": list(ours.values())})
-    for _ in range(5):
-        loss = F.mse_loss(t.model(t.x).float(), t.y.float())
-        grads = torch.autograd.grad(loss, list(t.model.parameters()))
-        for w, grad in zip(ours.values(), grads, strict=True):
-            w.grad = grad.float()
-        optimizer.step()
-        t.run("train()")
-        wanted = {name: w.bfloat16() for name, w in ours.items()}
-        expect.equal(t.call("model.state_dict()"), wanted, rtol=0.0, atol=0.0)
+    _follow(_given(MasterWeights, device, _SGD), *["of_all"] * 5)
 
 
 @exercise.check
@@ -117,15 +125,16 @@ def masters(MasterWeights, device):
     """The optimizer has the float32 copies, and the model its own tensors
 
     Other code holds the model's parameters, and views of them. So they keep their storage. The state of the
-    optimizer has the dtype of what it is given.
+    optimizer has the dtype of what it is given, and is lost where an optimizer is made anew.
     """
     frozen = "model[0].bias.requires_grad_(False)\ngiven = []"
     t = _given(MasterWeights, device, "given.append([*masters]) or torch.optim.Adam(given[-1])", frozen)
+    expect.equal(len(t.given), 1, what="the number of calls of `make_optimizer`")
     wanted = [(tuple(p.shape), torch.float32) for p in t.model.parameters() if p.requires_grad]
     came = [(tuple(p.shape), p.dtype) for p in t.given[0]]
     expect.equal(came, wanted, what="what `make_optimizer` is given")
     before = [(id(p), p.data_ptr(), p.dtype) for p in t.model.parameters()]
-    t.run("train()\ntrain()")
+    t.run("train(of_all)\ntrain(of_all)")
     after = [(id(p), p.data_ptr(), p.dtype) for p in t.model.parameters()]
     expect.true(before == after, "the model has other tensors after a step", "expected: the same ones")
 
@@ -134,12 +143,7 @@ def masters(MasterWeights, device):
 def without_gradient(MasterWeights, device):
     """A parameter that got no gradient this time stays as it is
 
-    Optimizers pass over a parameter whose `.grad` is None, and momentum with it. With zeros they don't.
+    Optimizers pass over a parameter whose `.grad` is None. With zeros, momentum and weight decay go on. A
+    master that moves unseen shows in the model when it is copied the next time.
     """
-    t = _given(MasterWeights, device, _SGD)
-    t.run("train()\ntrain()\ntrain()")
-    *before, last = [p.detach().clone() for p in t.model.parameters()]
-    t.run("weights.zero_grad()\n(100 * model[2].bias).sum().backward()\nweights.step()")
-    for i, (p, old) in enumerate(zip(t.model.parameters(), before, strict=False)):
-        expect.equal(p.detach(), old, what=f"`list(model.parameters())[{i}]`, which got no gradient")
-    expect.true(not torch.equal(t.model[2].bias, last), "`model[2].bias` stayed", "expected: it moved")
+    _follow(_given(MasterWeights, device, _SGD), *["of_all", "of_one"] * 4, "of_all")

@@ -1,7 +1,7 @@
 """float32 to bfloat16, by the bits
 
-Round a float32 tensor to bfloat16, as `x.bfloat16()` does: to the nearest number, and halfway to the one
-whose last bit is 0.
+Round a float32 tensor of any shape to bfloat16, as `x.bfloat16()` does: to the nearest number, and halfway to
+the one whose last bit is 0.
 
 - Compute with integers. `view` may read the bits of a float32 tensor as int32, and those of an int16 tensor
   as bfloat16. Floating-point numbers may be compared, but not calculated with or converted.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import formats
+from course_utils.exercise.kits import formats, numbers
 
 exercise = Exercise(
     minutes=15,
@@ -102,14 +102,34 @@ def not_a_number(round_to_bfloat16, device):
 
 
 @exercise.check
+def any_shape(round_to_bfloat16, device):
+    """The result has the shape of `x`
+
+    A part of a tensor, or a transposed one, isn't contiguous. `view` may read it as a dtype of the same size
+    all the same. A tensor may have no dimension, or no elements.
+    """
+    with Rows() as rows:
+        for label, made in {
+            "a matrix": "torch.arange(12.0, device=device).view(3, 4)",
+            "a transposed one": "torch.arange(12.0, device=device).view(3, 4).t()",
+            "every second number": "torch.arange(9.0, device=device)[::2]",
+            "no dimension": "torch.tensor(2.5, device=device)",
+            "no elements": "torch.ones(0, 3, device=device)",
+        }.items():
+            with rows.of(label):
+                t = expect.given(f"x = {made}", round_to_bfloat16=round_to_bfloat16, device=device)
+                wanted = t.x.bfloat16()
+                expect.equal(t.call("round_to_bfloat16(x)"), wanted, rtol=0.0, atol=0.0)
+
+
+@exercise.check
 def by_the_bits(round_to_bfloat16):
     """By the bits: nothing is converted, and no floating-point number is calculated with
 
     `x.bfloat16()` is one operator, `_to_copy`, that does it all. `view` with a dtype converts nothing. It
     reads the same storage, so an in-place operator on the bits writes into `x`.
     """
-    setup = "x = torch.tensor([1.005, -257., torch.inf, torch.nan])"
-    t = expect.given(setup, round_to_bfloat16=round_to_bfloat16)
+    t = expect.given(f"x = {numbers.ODD}", round_to_bfloat16=round_to_bfloat16)
     with formats.Floats() as floats, expect.left_alone(t.x, what="`x`"):
         t.call("round_to_bfloat16(x)")
     found = ", ".join(dict.fromkeys(floats.found))

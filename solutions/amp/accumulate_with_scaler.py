@@ -53,11 +53,13 @@ def _shares_afterwards(model, loss_fn, optimizer, scaler, batches, max_norm):
 
 def _gradients_by_hand(model, loss_fn, optimizer, scaler, batches, max_norm):
     weights = [w for w in model.parameters() if w.requires_grad]
-    total, sums = 0, [torch.zeros_like(w) for w in weights]
+    total, sums = 0, [None] * len(weights)
     for x, y in batches:
         with torch.autocast(x.device.type, dtype=torch.float16):
             part = loss_fn(model(x), y) * len(x) / sum(len(other) for other, _ in batches)
-        torch._foreach_add_(sums, torch.autograd.grad(scaler.scale(part), weights))
+        found = torch.autograd.grad(scaler.scale(part), weights, allow_unused=True)
+        pairs = zip(sums, found, strict=True)
+        sums = [old if new is None else new if old is None else old + new for old, new in pairs]
         total = total + part.detach()
     optimizer.zero_grad()
     for w, grad in zip(weights, sums, strict=True):
@@ -88,6 +90,7 @@ _CLIP = "    nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
 _ADD = "total += loss.detach()\n"
 mistakes = [
     Edit("every micro-batch counts the same", "len(x) / examples", "1 / len(batches)", told_by="one_batch"),
+    Edit("zeros for None", "zero_grad()", "zero_grad(set_to_none=False)", told_by="fresh"),
     Edit("updates in the loop", _ADD, f"{_ADD}        scaler.update()\n", told_by="one_batch"),
     Wrong(_all_forwards_first, told_by="in_turn"),
     Edit("clips what is scaled", f"    scaler.unscale_(optimizer)\n{_CLIP}", _CLIP, told_by="clipped"),
@@ -96,4 +99,5 @@ mistakes = [
     Edit("the last loss", "return total", "return loss.detach()", told_by="loss"),
 ]
 
+not_tried = {"hard numbers": "inf and nan are, the rest is torch's"}
 equivalent = {"line 15: `loss.detach()` -> `loss.detach_()`": "backward is over, and nobody else holds it"}

@@ -72,3 +72,5 @@ mistakes = [
     Edit("GELU like ReLU", '== "gelu"', '== "none"', told_by="other_activation"),
     Wrong(_builds_the_model, told_by="from_the_numbers"),
 ]
+
+not_tried = {"hard numbers": "whole numbers only", "left alone": "numbers and texts come in"}

@@ -110,3 +110,5 @@ mistakes = [
     Wrong(_decorates_the_class, told_by="each_call"),
     Wrong(_state_of_the_class, told_by="each_call"),
 ]
+
+not_tried = {"hard numbers": "dtypes count, not numbers", "seeds": "no draw decides"}

@@ -97,3 +97,9 @@ mistakes = [
     Edit("a state that lives on", "return dict(self._state)", "return self._state", told_by="state"),
     Edit("loads the scale alone", _LOADS, 'self._state["scale"] = state["scale"]', told_by="state"),
 ]
+
+not_tried = {
+    "hard numbers": "inf, nan and 3e38 are",
+    "dtypes": "float32 alone, by its text",
+    "seeds": "a script of 200 steps",
+}

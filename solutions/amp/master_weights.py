@@ -115,3 +115,9 @@ mistakes = [
     ),
     Edit("frozen ones too", " if p.requires_grad]", "]", told_by="masters"),
 ]
+
+not_tried = {
+    "hard numbers": "the optimizer's, as they are",
+    "left alone": "`step` writes",
+    "seeds": "no draw decides",
+}

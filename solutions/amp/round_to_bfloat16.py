@@ -72,12 +72,14 @@ mistakes = [
     Edit("halfway goes to the odd one", "0x7FFF + odd", "0x8000 - odd", told_by="ties"),
     Wrong(_saturates, told_by="ends_of_the_range"),
     Edit("forgets NaN", "torch.where(nan, 0x7FC0, rounded)", "rounded", told_by="not_a_number"),
-    Edit("infinity for NaN", "0x7FC0, ", "0x7F80, ", told_by="not_a_number"),
+    Edit("flat", "bits = x", "bits = x.flatten()", told_by="any_shape"),
     Wrong(_in_place, told_by="by_the_bits"),
     Wrong(_converts, told_by="by_the_bits"),
 ]
 
+not_tried = {"hard numbers": "the ends of the range are, bit by bit", "seeds": "100,000 bits at once"}
 equivalent = {
+    "the result of `round_to_bfloat16` made contiguous": "its strides are left open",
     "line 11: `32704` -> `32705`": "another NaN",
     "line 11: `32704` -> `32703`": "another NaN",
 }

@@ -94,10 +94,15 @@ MODEL = """from course_utils.exercise.kits import amp
 torch.manual_seed(0)
 model = amp.Watched(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).to(device)
 model.layers[0].bias.requires_grad_(False)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
 optimizer.register_step_pre_hook(lambda *_: model.note("step"))
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
 x, y = torch.randn(8, 3, device=device), torch.arange(8, device=device) % 3"""
+# What an earlier step has left, also in a parameter that takes no part in this one.
+OLD_GRADIENTS = """model.spare = nn.Parameter(torch.ones(2, device=device))
+optimizer.add_param_group({"params": [model.spare]})
+for w in model.parameters():
+    w.grad = torch.full_like(w, 50.0)"""
 
 
 def region(dtype: torch.dtype | None) -> str:
@@ -134,19 +139,22 @@ class Watched(nn.Module):
 
     def truth(self, x: Tensor, y: Tensor, max_norm: float = math.inf) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss in float32, and its gradients by name, clipped."""
-        trained = {name: w for name, w in self.named_parameters() if w.requires_grad}
+        trained = {name: w for name, w in self.layers.named_parameters("layers") if w.requires_grad}
         loss = F.cross_entropy(self.layers(x), y)
         grads = torch.autograd.grad(loss, list(trained.values()))
         factor = min(1.0, max_norm / torch.stack([grad.norm() for grad in grads]).norm().item())
         return loss.detach(), {name: factor * grad for name, grad in zip(trained, grads, strict=True)}
 
     def expect_step(self, wanted: dict[str, Tensor], factors: dict[str, float] | None = None) -> None:
-        """The optimizer has stepped once, with these gradients and no others, as exact as float16 is."""
+        """The optimizer has stepped once, with these gradients, as exact as float16 is."""
         expect.equal(len(self.steps), 1, what="the number of steps of the optimizer")
         for name, true in wanted.items():
             slack, what = 0.01 * true.abs().max().item(), f"the gradient of `{name}` in the step"
             expect.equal(self.steps[0].get(name), true, what=what, rtol=0.01, atol=slack, factors=factors)
+
+    def expect_no_more(self, wanted: dict[str, Tensor]) -> None:
+        """No other parameter has a gradient in the step."""
         for name, came in self.steps[0].items():
-            if name not in wanted:
-                what = f"the gradient of `{name}`, which is frozen, in the step"
-                expect.equal(came, torch.zeros_like(came), what=what)
+            why = "is not used" if self.get_parameter(name).requires_grad else "is frozen"
+            told = f"the gradient of `{name}`, which {why}, is {expect.show(came)} in the step"
+            expect.true(name in wanted, told, "expected: None")

@@ -11,7 +11,9 @@ from torch.utils._pytree import tree_leaves
 from course_utils.exercise import expect
 from course_utils.measure.modes import Watch
 
-_ARITHMETIC = ("add", "sub", "mul", "div", "round", "nextafter", "ldexp")
+# Operators on each element whose result is an element that was there, or one with another sign.
+_PICKS = ("where", "clone", "masked_fill", "nan_to_num", "relu", "clamp", "clamp_min", "clamp_max")
+_PICKS += ("maximum", "minimum", "abs", "neg", "sign", "copysign")
 
 
 class Floats(Watch):
@@ -24,14 +26,20 @@ class Floats(Watch):
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         out = run()
-        tensors = [t for t in tree_leaves((args, out)) if isinstance(t, Tensor)]
-        dtypes = {t.dtype for t in tensors if t.is_floating_point()}
+        dtypes, made_of = _floats((args, out)), _floats(out)
         name = func.overloadpacket.__name__
         made = name == "view" or name.startswith("new_") or name.endswith("_like")
         converts = len(dtypes) > 1 and not made or name == "lift_fresh" and out.numel() > 1
-        if dtypes and (converts or name.rstrip("_") in _ARITHMETIC):
+        calculates = made_of and torch.Tag.pointwise in func.tags and name.rstrip("_") not in _PICKS
+        if dtypes and (converts or calculates):
             self.found.append("`torch.tensor`" if name == "lift_fresh" else f"`{name}`")
         return out
+
+
+def _floats(tree: Any) -> set[torch.dtype]:
+    """The dtypes of the floating-point tensors in it."""
+    tensors = [t for t in tree_leaves(tree) if isinstance(t, Tensor)]
+    return {t.dtype for t in tensors if t.is_floating_point()}
 
 
 def rounded(round_to_bfloat16: Callable[[Tensor], Tensor], bits: Tensor, device: Any) -> None:
