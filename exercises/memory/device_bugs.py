@@ -124,6 +124,9 @@ def same(DeviceBugs):
     logits = twin(t.tokens)
     loss = twin.loss(logits, t.target)
     expect.equal(t.logits.detach(), logits.detach(), what="`logits`")
+    for shape in ((1, 1), (1, 8)):
+        zeros = torch.zeros(shape, dtype=int)
+        expect.equal(t.call(f"model(torch.zeros({shape}, dtype=int))").detach(), twin(zeros).detach())
     expect.equal(t.loss.detach(), loss.detach(), what="`loss`")
     loss.backward()
     t.run("loss.backward()")

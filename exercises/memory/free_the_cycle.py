@@ -63,13 +63,15 @@ def chain(free_the_cycle):
     Somebody has to hold a block, or it goes at once: its parent does, in `children`. The way back is the weak
     one. `weakref.ref` gives its object when it is called; it is not the object, and neither is a proxy.
     """
-    t = expect.given("first = free_the_cycle([4, 3, 2])", free_the_cycle=free_the_cycle)
+    setup = "first = free_the_cycle([4, 3, 2])\nother = free_the_cycle([1, 1])"
+    t = expect.given(setup, free_the_cycle=free_the_cycle)
     blocks = [t.first]
     while blocks[-1].children:
+        expect.true(isinstance(blocks[-1].children, list), "`children` is no list", "expected: a list")
         expect.equal(len(blocks[-1].children), 1, what="the number of `children`")
         blocks.append(blocks[-1].children[0])
-    sizes = [tuple(block.data.shape) for block in blocks]
-    expect.equal(sizes, [(4,), (3,), (2,)], what="the list of the shapes of `data` along the chain")
+    data = [block.data for block in blocks]
+    expect.equal(data, [torch.zeros(n) for n in (4, 3, 2)], what="the list of `data` along the chain")
     _expect_parent(t.first, None, "`first.parent`")
     for above, below in zip(blocks, blocks[1:], strict=False):
         _expect_parent(below, above, "`block.children[0].parent`")

@@ -1,11 +1,13 @@
 """A batch of any form, moved
 
-Return `batch` with every tensor in it on `device`. A batch is a tensor, a dictionary, a list, a tuple, a
-named tuple, a dataclass, an object with a method `to`, or any of these inside another. Everything else
-(numbers, strings, `None`) stays as it is.
+Return `batch` with every tensor in it on `device`. A batch is a tensor, a `dict` or `OrderedDict`, a list, a
+tuple, a named tuple, a dataclass, an object with a method `to`, or any of these inside another. Everything
+else stays the object that it is.
 
 - Each container keeps its type. `batch` itself isn't changed.
 - A tensor that stands in two places is moved once: it is one tensor afterwards too.
+
+No other subclasses of containers occur, and the fields of a dataclass are the arguments that make it.
 
 `move_to({"x": torch.ones(2), "id": 7}, "meta")` → `{"x": tensor(..., device='meta', size=(2,)), "id": 7}`
 """
@@ -16,6 +18,7 @@ import torch
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
+from course_utils.words import with_article
 
 exercise = Exercise(
     minutes=10,
@@ -39,7 +42,7 @@ _TYPES = {
     "OrderedDict": "from collections import OrderedDict\n",
     "Pair": 'from collections import namedtuple\nPair = namedtuple("Pair", ["x", "y"])\n',
     "Sample": """import dataclasses
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Sample:
     tokens: object
     name: str
@@ -70,21 +73,23 @@ def _parts(value: Any, path: str = "") -> dict[str, Any]:
     return found
 
 
-def _moved(move_to, batch: str):
+def _moved(move_to, batch: str, device="'meta'"):
     t = _given(move_to, f"batch = {batch}")
     before = _parts(t.batch)
-    t.run("moved = move_to(batch, 'meta')")
+    t.run(f"moved = move_to(batch, {device})")
     for path, part in _parts(t.batch).items():
         expect.true(part is before[path], f"`batch{path}` is another object now: `batch` was changed")
     now = _parts(t.moved)
     for path, part in before.items():
         expect.true(path in now, f"there is no `moved{path}`", "expected: all parts of the batch")
-        kinds = type(now[path]).__name__, type(part).__name__
-        expect.true(kinds[0] == kinds[1], f"`moved{path}` is a {kinds[0]}, expected a {kinds[1]}")
+        came, wanted = (with_article(type(one).__name__) for one in (now[path], part))
+        expect.true(came == wanted, f"`moved{path}` is {came}, expected {wanted}")
         if isinstance(part, torch.Tensor):
-            expect.equal(now[path].device.type, "meta", what=f"`moved{path}.device.type`")
-        elif isinstance(part, (int, str)):
-            expect.equal(now[path], part, what=f"`moved{path}`")
+            facts = tuple(part.shape), part.dtype, "meta"
+            came = tuple(now[path].shape), now[path].dtype, now[path].device.type
+            expect.equal(came, facts, what=f"what `moved{path}` has as shape, dtype and type of device")
+        elif part is None or isinstance(part, (int, float, str, set)):
+            expect.true(now[path] is part, f"`moved{path}` is not the object that `batch{path}` is")
     expect.equal(list(now), list(before), what="what stands behind `moved` to get all its parts")
     return t
 
@@ -94,11 +99,12 @@ def containers(move_to):
     """Dictionaries, lists and tuples, one inside another
 
     `.to` is a method of tensors; a dictionary has none. A new container of the same type is made from the
-    moved parts: `{...}` makes a plain dictionary. What is written into the old one, the caller has too.
+    moved parts: `{...}` makes a plain dictionary. What is written into the old one, the caller has too. What
+    holds no tensor needs no copy.
     """
     expect.equal(_moved(move_to, "torch.ones(2)").batch, torch.ones(2), what="`batch` afterwards")
-    _moved(move_to, "{'x': [torch.ones(2), (torch.zeros(3), 4)], 'name': 'a', 'none': None}")
-    _moved(move_to, "OrderedDict(b=torch.ones(1), a=torch.ones(1))")
+    _moved(move_to, "{'x': [torch.ones(2), (torch.zeros(3, 1), 0.5)], 'n': 4, 'none': None, 'empty': []}")
+    _moved(move_to, "OrderedDict(b=torch.ones(3).half(), a=1, c={2})", "torch.device('meta')")
 
 
 @exercise.check
@@ -106,7 +112,7 @@ def named_tuples(move_to):
     """Named tuples and dataclasses stay what they are
 
     A named tuple is a tuple, but its constructor takes one argument for each field. `dataclasses.replace`
-    makes a new object, `setattr` changes the old one, and `asdict` makes dictionaries of all that are inside.
+    makes a new object, also of a frozen one. `asdict` makes dictionaries of all dataclasses that are inside.
     """
     _moved(move_to, "Pair(x=torch.ones(2), y=[torch.ones(1)])")
     _moved(move_to, "Sample(torch.ones(2), 'a')")
@@ -131,10 +137,13 @@ def shared(move_to):
     equal ones are two, and a view begins at the address of its base. What one call has moved is no business
     of the next: a default argument that remembers it is the same in all calls.
     """
-    t = _given(move_to, "t = torch.ones(2)\nbatch = {'a': t, 'b': [t, torch.ones(2), t[:1]]}")
+    batch = "{'a': t, 'b': [t, torch.ones(2), t[:1]], 'c': Pair(t, Sample(t, ''))}"
+    t = _given(move_to, f"t = torch.ones(2)\nbatch = {batch}")
     t.run("moved = move_to(batch, 'meta')")
-    a, (once, *others) = t.moved["a"], t.moved["b"]
-    expect.true(a is once, "`moved['a']` and `moved['b'][0]` are two tensors", "expected: one")
+    a, (_, *others) = t.moved["a"], t.moved["b"]
+    for path in ("['b'][0]", "['c'].x", "['c'].y.tokens"):
+        same = t.call(f"moved{path} is moved['a']")
+        expect.true(same, f"`moved['a']` and `moved{path}` are two tensors", "expected: one")
     for i, other in enumerate(others, 1):
         expect.true(a is not other, f"`moved['a']` and `moved['b'][{i}]` are one tensor", "expected: two")
     t.run("again = move_to({'a': t}, 'cpu')")

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
     minutes=10,
@@ -27,7 +28,7 @@ exercise = Exercise(
         "`logits[keep]` has as many rows as `keep` has `True`s. What holds the same and has the shape of "
         "`logits`? And which function chooses between two tensors without an `if`?",
         "`torch.where` puts zeros into the rows that don't count, before the loss. Sum, and divide by a "
-        "count that is at least 1. `torch.maximum` and `copy_` stand in for the last `if`.",
+        "count that is at least 1. `torch.maximum`, `torch.where` and `copy_` write `best` without an `if`.",
     ],
 )
 
@@ -61,6 +62,8 @@ best = torch.tensor({best}, device=device)
 _CALL = "loss, accuracy = no_hidden_syncs(logits, target, best)"
 SOME, ALL = "[1, -1, 3, 0, -1, 2]", "[0, 1, 2, 3, 0, 1]"
 _BATCHES = (0, SOME, 0.0), (1, SOME, 0.9), (2, ALL, 0.1), (3, "[-1] * 5 + [2]", 0.0)
+_LARGE = numbers.hard("6, 4", "large numbers")["large numbers"]
+_LOGITS = {"float64": "logits.detach().double()", "large": _LARGE, "equal": "torch.zeros(6, 4)"}
 
 
 def _given(no_hidden_syncs, device, target=SOME, best=0.0, seed=0, more=""):
@@ -86,14 +89,14 @@ def _same(t, best_before):
     loss, grad, accuracy = _truth(t)
     with expect.left_alone(t.logits, what="`logits`"), expect.left_alone(t.target, what="`target`"):
         t.run(_CALL)
-    like = t.logits.new_tensor
-    expect.equal(t.loss.detach(), like(loss), what="`loss`", factors={"the rows": 6.0})
-    expect.equal(t.accuracy, like(accuracy), what="`accuracy`", factors={"the rows": 6.0})
-    expect.equal(t.best, like(max(accuracy, best_before)), what="`best`")
+    factors, best = {"the rows": 6.0}, max(accuracy, best_before) if (t.target >= 0).any() else best_before
+    expect.equal(t.loss.detach(), t.logits.new_tensor(loss), what="`loss`", factors=factors)
+    expect.close(t.accuracy, torch.tensor(accuracy, dtype=torch.float64), what="`accuracy`")
+    expect.equal(t.best, t.best.new_tensor(best), what="`best`")
     if t.loss.requires_grad:
         t.run("loss.backward()")
     came = t.logits.grad if t.logits.grad is not None else torch.zeros_like(t.logits)
-    expect.equal(came.cpu(), grad.float(), what="`logits.grad`")
+    expect.equal(came.cpu(), grad.to(t.logits.dtype), what="`logits.grad`")
 
 
 @exercise.check
@@ -130,12 +133,17 @@ def results(no_hidden_syncs, device):
     """Loss, gradients, accuracy and `best` are as before
 
     A row that doesn't count is in no sum and in no count. The mean divides by the rows that count. The caller
-    needs `logits` and `target` later: `best` is all that is written to.
+    needs `logits` and `target` later: `best` is all that is written to. `exp` of a large logit is inf, so
+    `cross_entropy` takes the maximum off first. Of equal logits `argmax` takes the first.
     """
     with Rows() as rows:
         for seed, target, best in _BATCHES:
             with rows.of(f"seed {seed}, targets {target}, best {best}"):
                 _same(_given(no_hidden_syncs, device, target, best, seed), best)
+        for label, code in _LOGITS.items():
+            with rows.of(f"{label} logits"):
+                more = f"logits = ({code}).to(device).requires_grad_()"
+                _same(_given(no_hidden_syncs, device, more=more), 0.0)
 
 
 @exercise.check
@@ -143,16 +151,21 @@ def odd_rows(no_hidden_syncs, device):
     """Rows that don't count may hold inf or nan
 
     Zero times inf is nan, so multiplying by a mask doesn't switch a row off, neither forward nor backward.
-    `torch.where` before the loss does.
+    `torch.where` before the loss does. A nan in a row that counts shows in the loss.
     """
     odd = "with torch.no_grad():\n    logits[1] = float('nan')\n    logits[4, 2] = float('inf')\n"
     _same(_given(no_hidden_syncs, device, more=odd), 0.0)
+    _same(_given(no_hidden_syncs, device, more=f"{odd}    logits[0, 2] = float('nan')"), 0.0)
 
 
 @exercise.check
 def none_counts(no_hidden_syncs, device):
-    """Where no row counts, the results are 0
+    """Where no row counts, the results are 0, and `best` stays
 
-    A mean over nothing is 0 / 0, which is nan. One nan in a sum over batches spoils the whole epoch.
+    A mean over nothing is 0 / 0, which is nan. One nan in a sum over batches spoils the whole epoch. An
+    accuracy of nothing is no accuracy of 0: `best` may begin below it.
     """
-    _same(_given(no_hidden_syncs, device, "[-1] * 6", 0.5), 0.5)
+    with Rows() as rows:
+        for best in (0.5, -1.0):
+            with rows.of(f"best {best}"):
+                _same(_given(no_hidden_syncs, device, "[-1] * 6", best), best)

@@ -1,12 +1,12 @@
 """Bytes before the first batch
 
 Return how many bytes training holds between `optimizer.step()` and the next `zero_grad()`, activations
-apart: a dictionary with the keys `"model"` (parameters and buffers), `"gradients"` and `"optimizer"`. `kind`
-is one of
+apart: a dictionary with the keys `"model"` (parameters and buffers), `"gradients"` (of the parameters) and
+`"optimizer"`. `kind` is one of
 
 - `"sgd"`; `"momentum"`, SGD with momentum; `"adam"`, whose step counts take 4 bytes for each tensor;
 - `"masters"`: Adam on float32 copies of all trained parameters, float32 ones too. Copies and state belong to
-  the optimizer; the model keeps its dtypes.
+  the optimizer, and the copies' gradients are let go in `step`. The model keeps its dtypes.
 
 A parameter with two names is one tensor. A frozen one gets no gradient. Work it out from shapes and dtypes:
 the model may be on `meta`.
@@ -128,7 +128,9 @@ def masters(training_bytes):
     models = {
         "bfloat16": "model = nn.Linear(6, 5).bfloat16()",
         "bfloat16 and float32": "model = nn.Sequential(nn.Linear(3, 4).bfloat16(), nn.LayerNorm(4))",
+        "float64": "model = nn.Linear(3, 4).double()",
         "a frozen layer": f"{_FROZEN}\nmodel.bfloat16()",
+        "a tied weight": f"{_TIED}\nmodel.bfloat16()",
     }
     _compare(training_bytes, models, ["masters"])
 

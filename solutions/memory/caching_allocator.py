@@ -94,7 +94,7 @@ _FITS, _BEST = "min(free, key=lambda one: one[0])", "min((one for one in free if
 _KEEPS = 'any(b["state"] != "inactive" for b in s["blocks"])'
 mistakes = [
     Edit("rounds down", "-(-size // 512) * 512", "max(size // 512, 1) * 512", told_by="rounding"),
-    Edit("one pool", 'segment["large"] == large and ', "", told_by="pools"),
+    Edit("small blocks for large ones", 'segment["large"] == large', 'segment["large"] <= large', "pools"),
     Edit("always splits", "rest > large * MiB", "rest", told_by="splitting"),
     Edit("first fit", _FITS, "free[0]", told_by="best_fit"),
     Edit("best of one segment", _FITS, f"{_BEST}, key=lambda one: one[0])", told_by="best_fit"),
@@ -103,6 +103,7 @@ mistakes = [
     Edit("addresses used twice", '"address": self.end', '"address": self.reserved', told_by="cache"),
 ]
 
+not_tried = {"hard numbers": "whole numbers only", "dtypes": "bytes", "left alone": "sizes come in"}
 equivalent = {
     "line 9: `0` -> `1`": "where the addresses begin is left open",
     "line 9: `0` -> `-1`": "where the addresses begin is left open",

@@ -113,6 +113,11 @@ mistakes = [
     Edit("other weights", "torch.arange(1.0, classes + 1)", "torch.ones(classes)", told_by="same"),
 ]
 
+not_tried = {
+    "hard numbers": "the starter's own",
+    "dtypes": "float32, as the starter",
+    "seeds": "no draw decides",
+}
 equivalent = {
     "line 20: `scores.masked_fill(~self.mask[:time, :time], -1000000000.0)` -> "
     "`scores.masked_fill_(~self.mask[:time, :time], -1000000000.0)`": "nobody needs the scores before",

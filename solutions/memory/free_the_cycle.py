@@ -103,3 +103,9 @@ mistakes = [
     Edit("no parents", "None if parent is None else weakref.ref(parent)", "None", told_by="chain"),
     Wrong(_collects, told_by="no_collector"),
 ]
+
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "dtypes": "zeros, as the starter",
+    "left alone": "sizes come in",
+}

@@ -6,7 +6,6 @@ found there.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ def move_to(batch: Any, device: str | torch.device) -> Any:
             if id(value) not in moved:
                 moved[id(value)] = value.to(device)
             return moved[id(value)]
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return type(value)({key: move(part) for key, part in value.items()})
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(move, value))
@@ -69,7 +68,7 @@ def _by_copy(batch, device, seen=None):
     if hasattr(batch, "__dataclass_fields__"):
         new = copy.copy(batch)
         for name in batch.__dataclass_fields__:
-            setattr(new, name, again(getattr(batch, name)))
+            object.__setattr__(new, name, again(getattr(batch, name)))
         return new
     try:
         return batch.to(device)
@@ -115,8 +114,9 @@ mistakes = [
     Edit("copies", "= value.to(device)", "= value.to(device, copy=True)", told_by="there"),
 ]
 
+not_tried = {"hard numbers": "nothing is computed"}
 equivalent = {
-    "line 19: `isinstance(value, tuple) and hasattr(value, '_fields')` -> `hasattr(value, '_fields')`": (
+    "line 18: `isinstance(value, tuple) and hasattr(value, '_fields')` -> `hasattr(value, '_fields')`": (
         "in a batch only named tuples have `_fields`"
     ),
 }

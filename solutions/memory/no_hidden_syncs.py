@@ -1,6 +1,7 @@
 """Every shape is known before a value is: all rows are computed. Those that don't count are replaced by zeros
 **before** the loss, so that nothing of theirs can reach the result or the gradient. Sums divided by a count
-give the means; `clamp` keeps the count from being zero. `torch.maximum` is the `if`.
+give the means; `clamp` keeps the count from being zero. `torch.maximum` is the last `if`, and another
+`torch.where` the first one.
 """
 
 import torch
@@ -15,7 +16,7 @@ def no_hidden_syncs(logits: Tensor, target: Tensor, best: Tensor) -> tuple[Tenso
     loss = F.cross_entropy(clean, target, ignore_index=-1, reduction="sum") / count
     right = clean.argmax(dim=1) == target  # never in a row with -1
     accuracy = right.sum() / count
-    best.copy_(torch.maximum(best, accuracy))
+    best.copy_(torch.where(keep.any(), torch.maximum(best, accuracy), best))
     return loss, accuracy
 
 
@@ -32,7 +33,7 @@ def _by_hand(logits, target, best):
     each = (clean.logsumexp(1) - picked).masked_fill(~keep, 0.0)
     with torch.no_grad():
         accuracy = (clean.argmax(1).eq(target) & keep).float().sum().div(count)
-        best.clamp_(min=accuracy)
+        best.clamp_(min=accuracy.where(keep.any(), -torch.inf))
     return each.sum() / count, accuracy
 
 
@@ -42,7 +43,7 @@ def _by_weights(logits, target, best):
     filled = torch.where(weights[:, None] > 0, logits, torch.zeros_like(logits))
     losses = F.cross_entropy(filled, target, ignore_index=-1, reduction="none")
     accuracy = (weights * (filled.detach().argmax(-1) == target)).sum()
-    torch.maximum(best, accuracy, out=best)
+    torch.maximum(best, accuracy.where(weights.any(), best), out=best)
     return losses @ weights, accuracy
 
 
@@ -57,23 +58,25 @@ def _masks(logits, target, best):
     return loss, accuracy
 
 
+_BEST = "best.copy_(torch.where(keep.any(), torch.maximum(best, accuracy), best))"
 mistakes = [
     Wrong(_masks, told_by="waits"),
     Edit(
         "reads the accuracy",
-        "best.copy_(torch.maximum(best, accuracy))",
+        _BEST,
         "best.fill_(max(best.item(), accuracy.item()))",
         told_by="waits",
     ),
     Edit("divides by all rows", "keep.sum().clamp(min=1)", "len(target)", told_by="results"),
-    Edit("the last, not the best", "torch.maximum(best, accuracy)", "accuracy", told_by="results"),
+    Edit("the last, not the best", _BEST, "best.copy_(accuracy)", told_by="results"),
+    Edit("best of nothing", _BEST, "best.copy_(torch.maximum(best, accuracy))", told_by="none_counts"),
     Edit(
         "ignored by the loss alone", "torch.where(keep[:, None], logits, 0.0)", "logits", told_by="odd_rows"
     ),
     Edit("mean over nothing", ".clamp(min=1)", "", told_by="none_counts"),
     Edit(
         "a new best",
-        "best.copy_(torch.maximum(best, accuracy))",
+        _BEST,
         "best = torch.maximum(best, accuracy)",
         told_by="same_best",
     ),

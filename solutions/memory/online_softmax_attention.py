@@ -101,6 +101,18 @@ mistakes = [
     ),
     Edit("divides by 0", "torch.clamp(total, min=1)", "total", told_by="nothing_to_see"),
     Edit(
+        "a maximum of hidden keys",
+        "new = torch.maximum(top, scores.amax(",
+        "new = torch.maximum(top, (q @ keys.mT / math.sqrt(q.shape[-1])).amax(",
+        told_by="seen",
+    ),
+    Edit(
+        "blocks of its own",
+        "range(0, k.shape[-2], block)",
+        "range(0, k.shape[-2], block := 2)",
+        told_by="blocks",
+    ),
+    Edit(
         "positions in the block",
         "torch.arange(start, start + keys.shape[-2]",
         "torch.arange(keys.shape[-2]",
@@ -108,6 +120,7 @@ mistakes = [
     ),
 ]
 
+not_tried = {"hard numbers": "scores of 1,000, of -1,000, and hidden ones", "seeds": "no draw decides"}
 CPU = "all is on the CPU here"
 equivalent = {
     "line 12: `torch.arange(q.shape[-2], device=q.device)` -> `torch.arange(q.shape[-2])`": CPU,

@@ -84,3 +84,9 @@ mistakes = [
     Edit("not sorted", "sorted(events, key=lambda e: (e[2], -e[3]))", "events", told_by="any_order"),
     Edit("touching is inside", "stack[-1][1] <= start", "stack[-1][1] < start", told_by="edges"),
 ]
+
+not_tried = {
+    "hard numbers": "differences of Python's numbers",
+    "dtypes": "Python's numbers",
+    "left alone": "a list, which is compared",
+}

@@ -89,3 +89,9 @@ mistakes = [
         told_by="lets_go",
     ),
 ]
+
+not_tried = {
+    "hard numbers": "the real clock is",
+    "dtypes": "Python's numbers",
+    "left alone": "`fn` is called",
+}

@@ -77,3 +77,5 @@ mistakes = [
         told_by="masters",
     ),
 ]
+
+not_tried = {"hard numbers": "sizes count, not numbers"}
