@@ -345,7 +345,7 @@ def test_one_inside_another_like_it(instrument, work):
 
 
 # AOTAutograd runs other operators in a step, so these tell of others: a graph of its own for backward.
-OF_OPERATORS = ("operators", "peak_bytes", "step_timeline", "lanes", "outside", "drawn")
+OF_OPERATORS = ("operators", "peak_bytes", "step_timeline", "lanes", "outside", "drawn", "floats")
 
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS)
