@@ -2,12 +2,13 @@
 
 Write `Checkpoint`: `Checkpoint.apply(fn, *args)` returns what `fn(*args)` returns, a tensor or a tuple of
 tensors. Arguments may be tensors, None or anything else. If a tensor among them requires grad, all gradients
-are those of `fn(*args)`, of parameters inside `fn` too. Don't use `torch.utils.checkpoint`.
+are those of `fn(*args)`, of parameters inside `fn` too (zeros will do for None). There is no autocast, no
+second derivative. Don't use `torch.utils.checkpoint`.
 
 - `fn` runs once in forward, without a graph, and once in each backward. Until then tensor arguments are kept,
   uncopied, and nothing else large. Backward raises a `RuntimeError` if one was changed in between.
-- The second run draws the numbers that the first drew, on the CPU and on GPUs.
-- After forward and backward the generators are as without a checkpoint, also if `fn` raises.
+- The second run draws the numbers of the first, on CPU and GPUs.
+- Afterwards the generators are as without a checkpoint, also if `fn` raises.
 
 `Checkpoint.apply(torch.sin, x)` → `x.sin()`
 """
@@ -58,6 +59,11 @@ y = Checkpoint.apply(lambda a, none, n, i, b: (layer(a)[i] + b[i]) * (none or n)
     "outputs, one of integers": """
 a, i, b = Checkpoint.apply(lambda x: (*x.max(1), layer(x)), x)
 y = a @ b""",
+    "an output that nobody uses": "y, _ = Checkpoint.apply(lambda x: (layer(x), layer(x * 2)), x)",
+    "an argument that is returned": """
+a, b = Checkpoint.apply(lambda x: (x, layer(x)), x)
+y = a * b""",
+    "a tuple of one": "(y,) = Checkpoint.apply(lambda x: (layer(x),), x)",
     "nested": "y = Checkpoint.apply(lambda x: Checkpoint.apply(layer, layer(x)).sin(), x)",
     "two backwards": "y = Checkpoint.apply(layer, x)\ny.sum().backward(retain_graph=True)",
 }

@@ -9,7 +9,7 @@ indices, in order. The starter holds the step.
   `ValueError`.
 - The blocks come without gradients, and leave without.
 
-There are at most four blocks, of different sizes. You may try every choice.
+There are one to four blocks, of different sizes. You may try every choice.
 
 `fit_the_budget(blocks, x, 10**9)` → `[]`
 """
@@ -96,7 +96,7 @@ def _expect_best(fit_the_budget, device, sizes, choice, more=0, tokens=48):
     except ValueError:
         expect.true(not fitting, "a `ValueError` is raised", f"expected: {wanted}")
         return
-    known = type(found) is list and tuple(found) in measured
+    known = isinstance(found, (list, tuple)) and tuple(found) in measured
     expect.true(known, f"the result is {expect.show(found)}", f"expected: {wanted}")
     peak, flops = measured[tuple(found)]
     expect.at_most(peak, budget, f"the peak of a step with {found}", unit="bytes")

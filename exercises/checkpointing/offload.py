@@ -6,7 +6,7 @@ is read back in backward.
 - What shares storage with a tensor in `keep` stays in memory, and nothing else. `keep` may be
   `model.parameters()`, a generator.
 - A storage is written once, however many nodes and views save it. If it was written to in between
-  (`t._version` changed), it counts as another one.
+  (`t._version` changed), it counts as another one. So may a view that is complex or conjugated.
 - A file is deleted once no graph needs it, whether backward ran or not, even while the block goes on.
 
 `folder` exists and may hold other files. Several graphs may use it at a time.
@@ -31,7 +31,8 @@ exercise = Exercise(
         "`torch.save(t.detach(), path)` writes all of a view's storage; `as_strided` makes another view of "
         "what `torch.load` gives. A table of files mustn't hold them: see `weakref.WeakValueDictionary`.",
         "Once a storage is freed, another may get its address. So keep a weak reference to it beside the "
-        "path, and use the file again only if it still gives this storage, and `t._version` is the same.",
+        "path, and use the file again only if it still gives this storage, and `t._version`, `t.dtype` and "
+        "`t.is_conj()` are the same.",
     ],
 )
 
@@ -58,6 +59,7 @@ _GRAPHS = {
     "views": "x[2] * c.t()[0] * ((h := torch.cat([x, x.t()]).view(2, 64, 64).mT) * x[1]).sin()",
     "dropout": "F.dropout(x.sin(), 0.5)",
     "bfloat16": "x.bfloat16().sin().float()",
+    "complex views": "((z := torch.view_as_complex(x.exp().view(64, 32, 2))) * z.conj() * z).real",
     "an address used again": "times(times(times(x, 2), 3), 4)",
     "a write in between": "x * 2",
     "several graphs": "x.sin().exp()",
@@ -77,6 +79,11 @@ _WRITTEN = {
     "parts of a result": ("[part.sin() for part in (x @ a).exp().split(8)]", "[]"),
     "a view of a tensor of which a part is kept": ("(x @ a).exp() @ a[:32].t()", "[a[8:]]"),
     "a generator": ("x @ a @ b", "(t for t in [a, b])"),
+    "after a block that raised": (
+        "x.sin().exp()\ntry:\n    with offload(folder):\n        1 / 0\n"
+        "except ZeroDivisionError:\n    outside = f(x)",
+        "[]",
+    ),
 }
 _DELETED = {
     "no backward": "out = f(x)\n    del out",
@@ -112,9 +119,10 @@ def not_in_memory(offload, device):
 def gradients(offload, device):
     """Gradients are those of a graph in memory, as often as backward is called
 
-    Each backward reads anew, and needs the size, strides and dtype of what was saved. A tensor that is freed
-    leaves its address and the `id` of its Python object to the next. After a write there are new contents at
-    an old address. A name for a file that comes from a counter, or from the number of files, may be in use.
+    Each backward reads anew, and needs the size, strides and dtype of what was saved. A complex view and what
+    it's a view of have one storage, and so have a tensor and its `conj()`. A tensor that is freed leaves its
+    address and the `id` of its Python object to the next. After a write there are new contents at an old
+    address. A name for a file that comes from a counter, or from the number of files, may be in use.
     """
     with Rows() as rows:
         for label, code in _GRAPHS.items():
@@ -133,7 +141,8 @@ def written(offload, device):
     """The folder holds each storage that is saved once, and none of those in `keep`
 
     Each node saves for itself, leaves like `x` too: the input of three products is packed three times. Parts
-    share one storage, and so do `weight` and its `weight.t()`. A generator can be read once.
+    share one storage, and so do `weight` and its `weight.t()`. A generator can be read once. Hooks are taken
+    off by a `with`, or in a `finally`, also where the block raises.
     """
     with Rows() as rows:
         for label, (code, keep) in _WRITTEN.items():

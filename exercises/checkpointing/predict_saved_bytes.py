@@ -100,7 +100,7 @@ def _compare(predict_saved_bytes, whys):
 predict.add_check(exercise)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def plain(predict_saved_bytes):
     """Without a checkpoint
 
@@ -109,7 +109,7 @@ def plain(predict_saved_bytes):
     _compare(predict_saved_bytes, _PLAIN)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def checkpointed(predict_saved_bytes):
     """With checkpoints around all, around each pair, around a half, and nested
 
@@ -118,7 +118,7 @@ def checkpointed(predict_saved_bytes):
     _compare(predict_saved_bytes, _CHECKPOINTED)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def worth_it(predict_saved_bytes):
     """Where a checkpoint saves no bytes
 

@@ -1,12 +1,12 @@
 """Repair: statistics that count each batch twice
 
-The function below runs a block in a checkpoint. The block has batch norms, and after backward each of them
-has counted two batches: `num_batches_tracked` and the running statistics have moved twice. Mend it.
+The function below runs a block in a checkpoint. After backward its batch norms have counted two batches:
+`num_batches_tracked` and the running statistics have moved twice. Mend it.
 
-- After each forward and each backward, in whatever order they come, all buffers of the block are as in a
-  run without a checkpoint.
+- After each forward and its backward, in whatever order, all buffers of the block, other modules' too, are as
+  without a checkpoint. They are written in place.
 - The result and all gradients stay as they are, with batch statistics in the recomputation too.
-- The block stays in one checkpoint, and its modules stay as they are: their modes, settings and hooks.
+- The block stays in one checkpoint, and its modules keep their modes, settings and hooks.
 
 In evaluation a batch norm doesn't count, and nothing is to be mended.
 
@@ -40,8 +40,16 @@ def repair_checkpoint_batch_norm(block: nn.Module, x: Tensor) -> Tensor:
 
 
 _SETUP = """
+class Counted(nn.ReLU):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.tensor(0), persistent=False)
+    def forward(self, x):
+        self.rows += len(x)
+        return super().forward(x)
+
 torch.manual_seed(0)
-inner = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU())
+inner = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16, momentum=None), Counted())
 block = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Tanh(), inner, nn.Linear(16, 4)).to(device)
 x, other = torch.randn(8, 4, device=device), torch.randn(8, 4, device=device)
 """
@@ -58,6 +66,7 @@ _BLOCKS = {
     "in training": "",
     "in evaluation": "\nblock.eval()",
     "one norm in evaluation": "\nblock[1].eval()",
+    "dropout": "\nblock[4] = nn.Sequential(nn.Dropout(0.5), block[4])",
     "a norm without buffers": "\nblock[1] = nn.BatchNorm1d(16, track_running_stats=False).to(device)",
 }
 
@@ -72,8 +81,9 @@ def statistics(repair_checkpoint_batch_norm, device):
     """After each forward and each backward, the buffers are those of a run without a checkpoint
 
     The recomputation is one more run, and must leave the buffers as it found them, with all forwards counted
-    that came before it. It stops as soon as all saved tensors are there, by an exception: a `finally` runs
-    then, other code doesn't. It has to save what the forward saved; a norm in another mode doesn't.
+    that came before it. Modules other than norms have buffers too, and `state_dict` doesn't list all. It stops
+    by an exception as soon as all saved tensors are there: a `finally` runs then, other code doesn't. It has
+    to save what the forward saved; a norm in another mode doesn't.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():
@@ -92,7 +102,7 @@ def statistics(repair_checkpoint_batch_norm, device):
 def gradients(repair_checkpoint_batch_norm, device):
     """The result and the gradients are those of a run without a checkpoint
 
-    The recomputation has the same input, and the statistics of the batch.
+    The recomputation has the same input, draws the same numbers, and has the statistics of the batch.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():

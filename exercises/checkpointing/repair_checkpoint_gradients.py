@@ -3,7 +3,7 @@
 The function below runs each layer in a checkpoint, and then the head. The head trains; the layers have no
 gradients, and nothing raises. Mend it.
 
-- All parameters get the gradients that they get without checkpoints.
+- All parameters get the gradients that they get without checkpoints. Each layer has some that train.
 - Each layer stays in a checkpoint: nothing from inside it is kept.
 - `x` is data, and stays as it is. It may hold integers, as the input of an `nn.Embedding` does.
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits.exported import unlogged
+from course_utils.exercise.kits.exported import expect_open, unlogged
 
 exercise = Exercise(
     minutes=15,
@@ -114,8 +114,8 @@ def at_path(aot_package):
     Without `package_path` it's written into torch's cache.
     """
     t = _given(aot_package, 4)
-    _packaged(t)
-    expect.equal(t.example, eval(_ROWS.format(4)), what="afterwards `example`")
+    with expect.left_alone(t.example, what="`example`"):
+        _packaged(t)
 
 
 @exercise.check(deadline=120)
@@ -132,10 +132,9 @@ def any_batch(aot_package):
                 t = _given(aot_package, count, "model.eval()\n")
                 program = _packaged(t)
                 if isinstance(program, torch.export.ExportedProgram):
+                    expect_open(program)
                     nodes = {node.name: node.meta for node in program.graph.nodes}
                     x = nodes[program.graph_signature.user_inputs[0]]["val"]
-                    said = f"in the compiled program the number of rows is {x.shape[0]}, expected any"
-                    expect.true(isinstance(x.shape[0], torch.SymInt), said)
                     said = f"the strides of the input in the compiled program are {list(x.stride())}"
                     expect.true(x.stride(0) != 0 and x.stride(1) == 1, said, "expected [3, 1]")
                 _compare(t, program, (2, 7, 1000))

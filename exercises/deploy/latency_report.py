@@ -1,8 +1,8 @@
 """The slow calls too
 
-Time functions side by side. In each of `rounds` rounds every function of `calls` runs once, timed by itself,
-so that whatever disturbs the machine disturbs all of them. Before that each runs `warmup` times, and these
-calls don't count.
+Time functions side by side. In each of `rounds` rounds (at least one) every function of `calls` runs once,
+timed by itself, so that whatever disturbs the machine disturbs all of them. Before that each runs `warmup`
+times, and these calls don't count.
 
 - For each name, return the percentiles `"p50"`, `"p90"` and `"p99"`, and the `"slowest"` call.
 - A percentile is the **nearest rank, not interpolated**: the smallest measured time that is at least as long

@@ -44,7 +44,8 @@ path = Path(folder.name) / "{name}"
 
 _STATE = """
 torch.manual_seed(0)
-state = {"weight": torch.randn(2, 3), "steps": torch.tensor(7), "half": torch.ones(3).bfloat16()}
+state = nn.BatchNorm1d(3).state_dict()  # an OrderedDict, with attributes
+state |= {"weight": nn.Parameter(torch.randn(2, 3)), "half": torch.ones(3).bfloat16()}
 """
 
 _TRAP = """

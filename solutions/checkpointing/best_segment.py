@@ -78,3 +78,9 @@ mistakes = [
 ]
 
 equivalent = {"line 8: `1` -> `2` (2)": "a size of n + 1 makes one segment too, and n comes first"}
+not_tried = {
+    "hard numbers": "bytes are counted",
+    "dtypes": "bytes are counted",
+    "left alone": "two lists of numbers are given",
+    "seeds": "bytes hang on sizes alone",
+}

@@ -73,8 +73,8 @@ class _OneByOne(Checkpoint):
             torch.set_rng_state(ctx.cpu)
             torch.cuda.set_rng_state_all(ctx.gpus)
             outputs = ctx.fn(*args)
-        for out, grad in zip([outputs] if len(grads) == 1 else outputs, grads, strict=True):
-            if out.grad_fn is not None:
+        for out, grad in zip([outputs] if torch.is_tensor(outputs) else outputs, grads, strict=True):
+            if out.requires_grad:
                 out.backward(grad, retain_graph=True)
         return (None, *[a.grad if any(a is leaf for leaf in leaves) else None for a in args])
 
@@ -103,6 +103,15 @@ mistakes = [
     ),
 ]
 
+_NODE = "a Function makes its outputs new tensors with its node, whatever they are"
 equivalent = {
+    "the result of `forward` detached": _NODE,
+    "the result of `forward` cloned": _NODE,
     "line 19: `torch.cuda.set_rng_state_all(ctx.gpus)` removed": "makes a difference on a GPU",
+}
+not_tried = {
+    "hard numbers": "`fn` alone computes",
+    "dtypes": "`fn` alone computes",
+    "left alone": "a write would show in the gradients",
+    "seeds": "each run draws anew",
 }

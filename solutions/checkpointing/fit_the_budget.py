@@ -61,7 +61,7 @@ def _from_what_each_adds(blocks, x, budget):
             best = cost, chosen
     if best is None:
         raise ValueError("too small")
-    return best[1]
+    return tuple(best[1])
 
 
 def _on_copies(blocks, x, budget):
@@ -102,4 +102,9 @@ mistakes = [
 
 equivalent = {
     "line 14: `out.square()` -> `out`": "what the loss keeps is little beside the blocks",
+}
+not_tried = {
+    "hard numbers": "bytes and FLOP are counted",
+    "dtypes": "bytes and FLOP are counted",
+    "seeds": "bytes hang on sizes alone",
 }

@@ -3,7 +3,8 @@ file gets an object of its own: once the last graph has let go of it, `weakref.f
 
 A storage is known again by its address and a weak reference. The address alone won't do: the tensor is freed
 once it's in the file, and another may get its place. The version tells whether it has been written to. The
-table is weak as well, or it would hold the files."""
+table is weak as well, or it would hold the files. `as_strided` changes neither the dtype nor whether it's
+conjugated, so a view that differs in these is written for itself."""
 
 import contextlib
 import uuid
@@ -26,12 +27,12 @@ class _File:
 
 @contextlib.contextmanager
 def offload(folder: str, keep: Iterable[Tensor] = ()) -> Iterator[None]:
-    kept = {t.untyped_storage().data_ptr() for t in keep}
+    kept = {t.untyped_storage().data_ptr(): t for t in keep}  # held, so that nobody else gets the address
     files: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
     def pack(t):
         storage = t.untyped_storage()
-        key = storage.data_ptr(), t._version
+        key = storage.data_ptr(), t._version, t.dtype, t.is_conj(), t.is_neg()
         if storage.data_ptr() in kept:
             return t.detach()
         file = files.get(key)
@@ -54,9 +55,13 @@ def offload(folder: str, keep: Iterable[Tensor] = ()) -> Iterator[None]:
 from course_utils.exercise import Edit
 
 
+def _how(t):
+    return t._version, t.dtype, t.is_conj(), t.is_neg()
+
+
 class _Handle:
     def __init__(self, path, t):
-        self.path, self.alive, self.version = path, weakref.ref(t.untyped_storage()), t._version
+        self.path, self.alive, self.how = path, weakref.ref(t.untyped_storage()), _how(t)
         torch.save(t, path)
 
     def __del__(self):
@@ -71,7 +76,7 @@ def _hooks(folder, keep, handles_of):
         if any(storage is one for one in kept):
             return t.detach
         handles = handles_of(storage)
-        same = [one for one in handles if one.alive() is storage and one.version == t._version]
+        same = [one for one in handles if one.alive() is storage and one.how == _how(t)]
         handle = same[0] if same else _Handle(Path(folder, uuid.uuid4().hex), t)
         handles.add(handle)
         return lambda: torch.load(handle.path).detach().as_strided(*where)
@@ -93,6 +98,7 @@ also_right = [_one_set, _on_the_storage]
 mistakes = [
     Edit("takes an address for a storage", " or file.source() is not storage", "", told_by="gradients"),
     Edit("forgets the version", ", t._version", "", told_by="gradients"),
+    Edit("forgets the dtype", ", t.dtype, t.is_conj(), t.is_neg()", "", told_by="gradients"),
     Edit("holds it", "weakref.ref(t.untyped_storage())", "t.untyped_storage", told_by="not_in_memory"),
     Edit("writes for each save", "file is None or", "True or", told_by="written"),
     Edit("holds the files", "weakref.WeakValueDictionary()\n", "{}\n", told_by="deleted"),
@@ -106,4 +112,9 @@ equivalent = {
     "line 17: `True` -> `False`": _LATE,
     "line 15: `t.detach()` -> `t`": "the file holds the values, and whether they require grad, but no graph",
     "line 29: `t.detach()` -> `t`": "parameters are leaves; a computed tensor would hold its own node",
+}
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "left alone": "a write would show in the gradients",
+    "seeds": "nothing hangs on the numbers",
 }

@@ -87,3 +87,4 @@ mistakes = [
     Wrong(_a_copy_that_requires_grad, told_by="gradients"),
     Wrong(_the_first_without, told_by="still_checkpointed"),
 ]
+not_tried = {"hard numbers": "the layers alone compute", "dtypes": "the layers alone compute"}

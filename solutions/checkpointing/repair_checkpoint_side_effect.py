@@ -81,7 +81,22 @@ def _computed_twice(blocks, x, seen):
     return x
 
 
+def _counts_entries(blocks, x, seen):
+    before = len(seen)
+
+    def run(block, x):
+        hidden = block.up(x).relu()
+        if len(seen) < before + len(blocks):
+            seen.append(hidden.detach().max())
+        return block.down(hidden)
+
+    for block in blocks:
+        x = checkpoint(run, block, x, use_reentrant=False)
+    return x
+
+
 mistakes = [
+    Wrong(_counts_entries, told_by="once"),
     Edit(
         "no checkpoint",
         "checkpoint(run, block, x, use_reentrant=False)",
@@ -107,4 +122,9 @@ mistakes = [
 
 equivalent = {
     "line 10: `hidden.detach()` -> `hidden.detach_()`": "`down` has run by then, and has kept what it needs"
+}
+not_tried = {
+    "hard numbers": "the blocks alone compute",
+    "dtypes": "the blocks alone compute",
+    "left alone": "a write would show in the gradients",
 }

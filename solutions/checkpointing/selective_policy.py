@@ -66,3 +66,9 @@ mistakes = [
 equivalent = {
     "line 12: `return CheckpointPolicy.PREFER_RECOMPUTE` -> `return`": "None is recomputed too",
 }
+not_tried = {
+    "hard numbers": "sizes alone count",
+    "dtypes": "sizes alone count",
+    "left alone": "a policy computes nothing",
+    "seeds": "sizes alone count",
+}

@@ -71,6 +71,7 @@ mistakes = [
     Edit("saves the program", _COMPILES, "torch.export.save(program, path)", told_by="at_path"),
     Edit("gives no path", ", package_path=path", "", told_by="at_path"),
     Edit("fixes the batch", _OPEN, "", told_by="any_batch"),
+    Edit("a bound", 'Dim("batch")', 'Dim("batch", max=1024)', told_by="any_batch"),
     Edit("keeps one row", "torch.cat([example, example])", "example", told_by="any_batch"),
     Edit(
         "expands one row",
@@ -81,3 +82,4 @@ mistakes = [
     Wrong(_opens_what_it_can, told_by="any_batch"),
     Edit("stays in training", "model.eval()", "model", told_by="evaluates"),
 ]
+not_tried = {"hard numbers": "the model alone computes", "seeds": "the model is a fixed one"}

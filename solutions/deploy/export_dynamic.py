@@ -47,7 +47,7 @@ def strictly(model, example):
     model.eval()
     try:
         five = tuple(x[:1].expand(5, *x.shape[1:]) for x in example)
-        open_batch = torch.export.Dim("rows", min=2, max=10**6)
+        open_batch = torch.export.Dim("rows", min=2)
         shapes = [{0: open_batch} for _ in five]
         return torch.export.export(model, five, dynamic_shapes=shapes, strict=True)
     finally:
@@ -77,7 +77,7 @@ _SHAPES = ", dynamic_shapes=tuple({0: batch} for _ in twice)"
 
 mistakes = [
     Edit("fixes the batch", _SHAPES, "", told_by="any_batch"),
-    Edit("opens the second", "{0: batch}", "{1: batch}", told_by="any_batch"),
+    Edit("a bound", 'Dim("batch")', 'Dim("batch", max=1024)', told_by="any_batch"),
     Edit("keeps one row", "torch.cat([x, x])", "x", told_by="from_one_row"),
     Edit("makes its rows up", "torch.cat([x, x])", "torch.randn(2, *x.shape[1:])", told_by="any_batch"),
     Edit(
@@ -90,3 +90,4 @@ mistakes = [
     Wrong(_leaves_it_in_evaluation, told_by="left_as_it_was"),
     Wrong(_puts_all_into_training, told_by="left_as_it_was"),
 ]
+not_tried = {"hard numbers": "the model alone computes", "seeds": "the model is a fixed one"}

@@ -104,3 +104,8 @@ mistakes = [
         told_by="apart",
     ),
 ]
+not_tried = {
+    "hard numbers": "measured times, none is added",
+    "dtypes": "no tensor is given",
+    "left alone": "no tensor is given",
+}

@@ -118,3 +118,8 @@ equivalent = {
     "line 16: `torch.load(file, map_location='cpu', weights_only=True)` -> "
     "`torch.load(file, map_location='cpu')`": "it is the default",
 }
+not_tried = {
+    "hard numbers": "nothing is computed",
+    "left alone": "a path is given",
+    "seeds": "nothing hangs on the numbers",
+}

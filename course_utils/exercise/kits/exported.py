@@ -9,14 +9,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import torch
+from torch.export import ExportedProgram
+
 from course_utils.exercise import expect
 
 _STATE = (
     "[m.training for m in model.modules()]",
     "[p.requires_grad for p in model.parameters()]",
     "[p.grad for p in model.parameters()]",
-    "model.state_dict()",
+    "dict(model.named_parameters())",
+    "dict(model.named_buffers())",
 )
+# A bound from here on is none: so many rows of anything fit into no memory.
+_BOUNDLESS = 2**31 - 1
 
 
 @contextlib.contextmanager
@@ -53,11 +59,25 @@ def _tables(made: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return made(*args, **kwargs)
 
 
-def expect_left_alone(t: expect.Given, statement: str, *more: str) -> None:
-    """Running the statement leaves the modes, the numbers and the gradients of `model` as they were, and what
-    `more` says."""
-    before = [copy.deepcopy(t.call(part)) for part in (*_STATE, *more)]
-    with unlogged():
+def expect_open(program: ExportedProgram) -> None:
+    """The program takes any number of rows from 2 up, in each of its inputs."""
+    nodes = {node.name: node.meta for node in program.graph.nodes}
+    for name in program.graph_signature.user_inputs:
+        rows = nodes[name]["val"].shape[0]
+        told = f"in the program the number of rows is {rows}, a constant"
+        expect.true(isinstance(rows, torch.SymInt), told, "expected: any number")
+        # A size that is computed from another has no range of its own.
+        if found := program.range_constraints.get(rows.node.expr):
+            told = f"the program takes {found.lower} to {found.upper} rows (`program.range_constraints`)"
+            everything = found.lower <= 2 and found.upper >= _BOUNDLESS
+            expect.true(everything, told, "expected: 2 or more, without a bound")
+
+
+def expect_left_alone(t: expect.Given, statement: str, inputs: str = "()") -> None:
+    """Running the statement leaves the modes, the numbers and the gradients of `model` as they were, and the
+    `inputs`."""
+    before = [copy.deepcopy(t.call(part)) for part in _STATE]
+    with unlogged(), expect.left_alone(t.call(inputs), what=f"`{inputs}`"):
         t.run(statement)
-    for part, was in zip((*_STATE, *more), before, strict=True):
+    for part, was in zip(_STATE, before, strict=True):
         expect.equal(t.call(part), was, what=f"afterwards `{part}`", rtol=0, atol=0)
