@@ -81,7 +81,7 @@ def _expect_best(best_segment, device, cases):
                 expect.at_most(peaks[t.size], min(peaks.values()), what, unit="bytes")
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def equal_layers(best_segment, device):
     """Equal layers, which keep three times their input, or eleven times
 
@@ -96,7 +96,7 @@ def equal_layers(best_segment, device):
     _expect_best(best_segment, device, cases)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def different_layers(best_segment, device):
     """Layers that differ: neither their mean nor the first or largest of them is enough
 
@@ -107,7 +107,7 @@ def different_layers(best_segment, device):
     _expect_best(best_segment, device, cases)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def shorter_last(best_segment, device):
     """The last segment may be shorter than the others
 
@@ -120,7 +120,7 @@ def shorter_last(best_segment, device):
     _expect_best(best_segment, device, cases)
 
 
-@exercise.check
+@exercise.check(deadline=60)
 def freed_by_then(best_segment, device):
     """The inputs of segments that are done don't count
 

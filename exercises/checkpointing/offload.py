@@ -77,7 +77,7 @@ _GRADS = "grads = [torch.autograd.grad(y.sum(), x, retain_graph=more)[0] for mor
 _WRITTEN = {
     "one input of three products": ("[x @ w for w in (a, b, c)]", "[]"),
     "parts of a result": ("[part.sin() for part in (x @ a).exp().split(8)]", "[]"),
-    "a view of a tensor of which a part is kept": ("(x @ a).exp() @ a[:32].t()", "[a[8:]]"),
+    "a view of a tensor of which a part is kept": ("(x @ a).exp() @ a[32:].t()", "[a[8:16]]"),
     "a generator": ("x @ a @ b", "(t for t in [a, b])"),
     "after a block that raised": (
         "x.sin().exp()\ntry:\n    with offload(folder):\n        1 / 0\n"

@@ -81,9 +81,9 @@ def statistics(repair_checkpoint_batch_norm, device):
     """After each forward and each backward, the buffers are those of a run without a checkpoint
 
     The recomputation is one more run, and must leave the buffers as it found them, with all forwards counted
-    that came before it. Modules other than norms have buffers too, and `state_dict` doesn't list all. It stops
-    by an exception as soon as all saved tensors are there: a `finally` runs then, other code doesn't. It has
-    to save what the forward saved; a norm in another mode doesn't.
+    that came before it. Other modules have buffers too, and `state_dict` doesn't list all. It stops by an
+    exception as soon as all saved tensors are there: a `finally` runs then, other code doesn't. It has to
+    save what the forward saved; a norm in another mode doesn't.
     """
     with Rows() as rows:
         for label, more in _BLOCKS.items():

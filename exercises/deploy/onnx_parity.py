@@ -102,7 +102,7 @@ def every_size(onnx_parity):
     """The file takes any number of rows
 
     Export makes a constant of each size that it isn't told to open, and ONNX Runtime refuses an input of
-    another size. A size of 1 is a constant even if export is told to open it, so an example has two rows.
+    another size. For `torch.export.export` a size of 1 is a constant in any case.
     """
     one = "model.eval()\nbatches = [torch.rand(rows, 3) for rows in (1, 9)]"
     t = _run(onnx_parity, _TRAINED.format(4) + one)
