@@ -95,13 +95,13 @@ def nearest_rank(latency_report):
     """
     with Rows() as rows:
         for costs, rounds in (
-            ("[3.0, 1.0, 4.0, 2.0]", 4),
+            ("[3.25, 1.5, 9.0, 2.0]", 4),
             ("[7.0]", 1),
             ("[2.0, 2.0, 9.0, 2.0, 5.0]", 5),
-            ("[1.0 + i * 7 % 10 for i in range(10)]", 10),
-            ("[1.0 + i * 37 % 100 for i in range(100)]", 100),
-            ("[1.0 + i * 37 % 101 for i in range(101)]", 101),
-            ("[1.0 + i * 37 % 250 for i in range(250)]", 250),
+            ("[1.5 ** (i * 7 % 10) for i in range(10)]", 10),
+            ("[(i * 37 % 100 + 1.5) ** 2 for i in range(100)]", 100),
+            ("[(i * 37 % 101 + 1.5) ** 2 for i in range(101)]", 101),
+            ("[(i * 37 % 250 + 1.5) ** 2 for i in range(250)]", 250),
         ):
             with rows.of(f"`rounds={rounds}`"):
                 t = _machine(latency_report, f"f={costs}")

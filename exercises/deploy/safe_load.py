@@ -118,7 +118,8 @@ def torch_files(safe_load):
     """A torch file is read, whatever its name
 
     A torch file is a zip, and a zip begins with `PK`. The end of a name is for people, but where it is
-    `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending.
+    `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending. A `state_dict` is
+    an OrderedDict, and a Parameter is a tensor.
     """
     _reads(safe_load, "torch.save(state, path)")
 
