@@ -83,6 +83,7 @@ also_right = [_ByHand, _OneByOne]
 
 mistakes = [
     Edit("not detached", "t.detach().requires_grad_(t.requires_grad)", "t", told_by="gradients"),
+    Edit("no zeros", "ctx.fn, ", "ctx.set_materialize_grads(False)\n        ctx.fn, ", told_by="gradients"),
     Edit("all outputs", " if out.requires_grad]", "]", told_by="gradients"),
     Edit("a graph in forward", "return fn(*args)", "return torch.enable_grad()(fn)(*args)", told_by="twice"),
     Edit("no versions", "[a if", "[a.data.requires_grad_(a.requires_grad) if", told_by="keeps_arguments"),
