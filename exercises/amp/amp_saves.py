@@ -98,8 +98,8 @@ def without_autocast(amp_saves):
 def one_layer(amp_saves):
     """One layer under autocast: the input in bfloat16, the loss in float32
 
-    What is saved is the cast input, not `x` itself. `mse_loss` is cast up, so its output and targets are
-    saved in float32. The input needs no gradient, so the weight is not saved at all.
+    What is saved is the cast input, not `x` itself. `mse_loss` is cast up, so the model's output and the
+    targets are saved in float32. The input needs no gradient, so the weight is not saved at all.
     """
     _compare(amp_saves, _ONE_LAYER)
 

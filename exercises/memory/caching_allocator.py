@@ -121,6 +121,8 @@ def splitting(CachingAllocator):
     """
     scripts = """a rest of 1 MiB: a = allocator.malloc(11 * MiB) -> 12288: 12288 used
         --a rest above 1 MiB: a = allocator.malloc(11 * MiB - 512) -> 12288: 11263.5 used, 1024.5 free
+        --a rest of 1 MiB that is freed: a = allocator.malloc(11 * MiB)
+        allocator.free(a) -> 12288: 12288 free
         --small: a, b = map(allocator.malloc, (MiB, MiB - 512)) -> 2048: 1024 used, 1023.5 used, 0.5 free"""
     _follow(CachingAllocator, scripts)
 
@@ -176,6 +178,8 @@ def cache(CachingAllocator):
         allocator.free(a); allocator.empty_cache() -> 14336: 14336 used | 2048: 0.5 used, 2047.5 free
         allocator.free(b); allocator.empty_cache() -> 2048: 0.5 used, 2047.5 free
         allocator.free(c); allocator.empty_cache() -> none
+        --neighbours: a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 16 * MiB))
+        allocator.free(a); allocator.free(b); allocator.free(c); allocator.empty_cache() -> none
         --a part of one: a, b = map(allocator.malloc, (MiB, MiB))
         allocator.free(a); allocator.empty_cache() -> 2048: 1024 free, 1024 used"""
     _follow(CachingAllocator, scripts)

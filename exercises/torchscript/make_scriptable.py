@@ -142,9 +142,13 @@ def in_python(make_scriptable):
     Annotations change nothing in Python. A loop gives the same numbers, in the same dtypes, as one line did.
     A trace isn't a rewrite: it holds the operators of one call, without the arguments that were left out.
     """
-    t, wanted = _made(make_scriptable, "4, 1.0", _X)
+    more = "\nlengths, extra = [5, 3], {'last': torch.eye(5)[3:]}"
+    t, wanted = _made(make_scriptable, "4, 1.0", _X + more)
     for call in ("(x)", "(x, [5, 3])", "(x / 10, None, {'last': torch.eye(5)[3:]})"):
         _compare(t, wanted, call, ("model",))
+    expect.in_graph(t.call("model(x, lengths, extra)")["mean"], what="the mean", of="the layer's weight")
+    expect.equal(t.lengths, [5, 3], what="`lengths` after the call")
+    expect.equal(t.extra, {"last": torch.eye(5)[3:]}, what="`extra` after the call")
     t.run("model.double()")
     wanted.double()
     _compare(t, wanted, "(x.double(), [5, 3])", ("model",))
@@ -197,7 +201,7 @@ def limits(make_scriptable):
     with Rows() as rows:
         for arguments, calls in (
             ("4", ("(x)", "(1000 * x)")),
-            ("4, 1.0", ("(1000 * x)", "(0 * x)", "(x, [1, 2])")),
+            ("4, 1.0", ("(1000 * x)", "(0 * x)", "(x, [1, 2])", "(x, None, {'mean': torch.ones(2, 5)})")),
             ("4, 100.0", ("(x)", "(1000 * x)")),
             ("4, 0.0", ("(x)",)),
         ):

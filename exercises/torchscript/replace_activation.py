@@ -104,7 +104,15 @@ def _replaced(replace_activation, forward, calls, parts=None, gradients=False):
     expect.equal(found, calls, what="the number of nodes that call `swish` itself")
     left = [name for name, module in t.new.named_modules() if isinstance(module, nn.ReLU)]
     expect.equal(left, [], what="the names of the `nn.ReLU` in `new.named_modules()`")
+    others = [name for name in _called(fx.symbolic_trace(t.model)) if not name.startswith("ReLU ")]
+    expect.equal(_called(t.new), others, what="the list of the modules that `new` calls")
     return t
+
+
+def _called(traced):
+    """The modules that the graph calls, in order: their kind and their name."""
+    names = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    return [f"{type(traced.get_submodule(name)).__name__} {name}" for name in names]
 
 
 @exercise.check(deadline=60)
@@ -135,11 +143,13 @@ def others_stay(replace_activation):
     change a tensor that is read later; `eliminate_dead_code` doesn't see that.
     """
     parts = {"six": "nn.ReLU6()", "leaky": "nn.LeakyReLU(0.3)", "relu": "nn.Parameter(torch.ones(4))"}
+    parts |= {"drop": "nn.Dropout(0.0)", "same": "nn.Identity()"}
     with Rows() as rows:
         for forward in (
             "return F.leaky_relu(F.relu6(y), 0.2) + self.relu",
             "return self.leaky(y) + self.six(y)",
             "z = y * 2\nz.mul_(3)\nreturn z",
+            "return self.same(self.drop(y))",
         ):
             with rows.of("`" + forward.replace("\n", "; ") + "`"):
                 _replaced(replace_activation, forward, 0, parts)
@@ -171,6 +181,8 @@ def read_later(replace_activation):
             ("z = self.act(y)\nreturn y + z * 2", _IN_PLACE),
             ("F.relu(y, inplace=True)\nreturn y * 2", {}),
             ("a = y.relu_()\nb = y.relu_()\nreturn a * 2 + b * 3 + y", {}),
+            ("y.relu_()\nreturn torch.cat([y, y * 2])", {}),
+            ("y.relu_()\nreturn torch.clamp(input=y, max=9)", {}),
         ):
             with rows.of("`" + forward.replace("\n", "; ") + "`"):
                 calls = forward.count("relu") + forward.count("self.act")
@@ -199,7 +211,7 @@ def read_before(replace_activation):
 
 @exercise.check(deadline=60)
 def model_unchanged(replace_activation):
-    """The model doesn't change
+    """The model doesn't change, and the result is in its modes
 
     A graph module from `fx.symbolic_trace` calls the model's own modules, not copies. If you change one, you
     change the model. A model that is a graph module has a graph of its own, so trace that model too.
@@ -219,6 +231,9 @@ x = torch.ones(1, 4)"""
                     expect.equal(_shown(t.model)[what], was, what=f"what `print({what})` shows afterwards")
                 wanted = F.gelu(t.model.get_submodule("0")(t.x))
                 expect.equal(t.call("new(x)"), wanted, what="`new(x)`")
+                modes = [t.model.training, t.model.get_submodule("0").training]
+                found = [t.new.training, t.new.get_submodule("0").training]
+                expect.equal(found, modes, what="`training` of `new` and of its first layer")
 
 
 def _shown(model):

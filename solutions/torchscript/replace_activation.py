@@ -140,7 +140,11 @@ mistakes = [
     ),
 ]
 
-not_tried = {"hard numbers": "the activation computes", "dtypes": "the activation computes"}
+not_tried = {
+    "hard numbers": "the activation computes",
+    "dtypes": "the activation computes",
+    "seeds": "the dropout drops nothing",
+}
 
 equivalent = {
     "line 37: `node.op == 'call_function' and node.target in (F.relu, torch.relu)` "
