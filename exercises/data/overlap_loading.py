@@ -12,6 +12,7 @@ the same order, while one thread of its own loads the next ones. `ahead` is at l
 `list(overlap_loading("abc"))` → `["a", "b", "c"]`
 """
 
+import contextlib
 import sys
 import threading
 import time
@@ -60,6 +61,16 @@ _BROKEN = """
 class Broken(Source):
     def __iter__(self): raise self.error
 """
+_INTERRUPTS = """
+import signal
+class Interrupts(Source):
+    def __iter__(self):
+        for i in super().__iter__():
+            if i == 1:
+                time.sleep(0.1)
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # as Ctrl-C does
+            yield i
+"""
 
 
 def _given(overlap_loading, more):
@@ -70,6 +81,32 @@ def _new(before):
     """The threads that have started since, and still live, beside the one that asks."""
     known = [*before, threading.current_thread()]
     return [thread for thread in threading.enumerate() if thread not in known]
+
+
+@contextlib.contextmanager
+def _slow_to_end():
+    """Inside, a new thread ends only when the one that asks joins it, or has gone out. So one that nobody
+    waits for is still there when it is looked for."""
+    asks, over = threading.get_ident(), threading.Event()
+
+    def is_joined():
+        frame = sys._current_frames()[asks]
+        while frame and frame.f_code is not threading.Thread.join.__code__:
+            frame = frame.f_back
+        return bool(frame)
+
+    def end_late(frame, event, _):
+        if event == "return" and frame.f_back and frame.f_back.f_code.co_name == "_bootstrap_inner":
+            end = time.monotonic() + 0.5  # it may be waited for in another way
+            while not (over.is_set() or is_joined()) and time.monotonic() < end:
+                time.sleep(0.001)
+
+    threading.setprofile(end_late)
+    try:
+        yield
+    finally:
+        threading.setprofile(None)
+        over.set()
 
 
 def _let_run(source, number, before):
@@ -214,31 +251,34 @@ def raises_in_place(overlap_loading):
                 expect.true(error is t.source.error, said, "expected: `source.error` is raised")
 
 
-@exercise.check(isolated=True, deadline=5)
+@exercise.check(isolated=True, deadline=10)
 def ends(overlap_loading):
-    """The thread ends with its consumer, and reads nothing more
+    """The thread ends with the generator, and reads nothing more
 
-    `close()`, and a `for` loop that is left, raise `GeneratorExit` at the `yield` where the generator stands,
-    and `finally` runs. A thread that waits for room has to be woken first, and then has to notice.
+    `close()`, and a `for` loop that is left, raise `GeneratorExit` at the `yield` where the generator stands;
+    `throw` raises anything there. An interrupt also comes where it waits for an item. `finally` runs in each
+    case. A thread that waits for room has to be woken first, and then has to notice. Told to end, or at the
+    end of its source, it still lives for a while: `join()` returns when it has ended.
     """
     closes = "items = overlap_loading(source, 2)\nnext(items), next(items)\ntime.sleep(0.2)\nitems.close()"
     breaks = "for item in overlap_loading(source, 2):\n    time.sleep(0.1)\n    if item == 1: break"
-    fails = "source.error = OSError()\ntry: list(overlap_loading(source, 2))\nexcept OSError: pass"
+    throws = "items = overlap_loading(source, 2)\nnext(items)\ntry: items.throw(KeyError())"
+    throws += "\nexcept KeyError: pass"
+    whole = "try: list(overlap_loading(source, 2))\nexcept {}: pass"
     with Rows() as rows:
-        for label, n, how in (
-            ("`close()`", 20, closes),
-            ("`break`", 20, breaks),
-            ("the end of the source", 3, "items = list(overlap_loading(source, 2))"),
-            ("an exception", 3, fails),
+        for label, source, how in (
+            ("`close()`", "Source(20)", closes),
+            ("`break`", "Source(20)", breaks),
+            ("`throw(KeyError())`", "Source(20)", throws),
+            ("an interrupt while it waits", "Interrupts(20)", whole.format("KeyboardInterrupt")),
+            ("the end of the source", "Source(3)", "items = list(overlap_loading(source, 2))"),
+            ("an exception of the source", "Source(3, OSError())", whole.format("OSError")),
         ):
             with rows.of(label):
-                before, interval = threading.enumerate(), sys.getswitchinterval()
-                # So that a thread that nobody waits for is still there when it is looked for.
-                sys.setswitchinterval(5)
-                try:
-                    t = _given(overlap_loading, f"source = Source({n})\n{how}")
+                before = threading.enumerate()
+                more = _INTERRUPTS if "Interrupts" in source else ""
+                with _slow_to_end():
+                    t = _given(overlap_loading, f"{more}source = {source}\n{how}")
                     left = len(_new(before))
-                finally:
-                    sys.setswitchinterval(interval)
-                expect.equal(left, 0, what="the number of threads that are left")
-                expect.at_most(len(t.call("source.loaded")), 4, "the number of items that were loaded")
+                expect.at_most(left, 0, "threads that still live")
+                expect.at_most(len(t.call("source.loaded")), 4, "items that were loaded")

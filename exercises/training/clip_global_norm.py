@@ -55,6 +55,7 @@ _CASES = {
     "one long gradient, two short ones": "parameters[1].grad *= 100\nmax_norm = 2.0",
     "a gradient that is `None`": "parameters[0].grad = None\nmax_norm = 0.5",
     "no gradient at all": "parameters[:] = [nn.Parameter(torch.ones(2, device=device))]\nmax_norm = 1.0",
+    "a frozen parameter's gradient": "parameters[1].requires_grad_(False)\nmax_norm = 0.5",
     "all gradients are 0": "for p in parameters:\n    p.grad.zero_()\nmax_norm = 1.0",
     "a transposed gradient": "parameters[1].grad = torch.randn(3, 4, device=device).t()\nmax_norm = 0.5",
     "float16": "for p in parameters:\n    p.data = p.data.half()\n"

@@ -111,12 +111,14 @@ def copies(EarlyStopping, device):
     """What is kept doesn't change with the model, and `restore` writes into its tensors
 
     `state_dict()` holds the living tensors: training goes on in them, and they are no record of how it was.
-    The optimizer holds the parameters, so `restore` must not replace them, nor hand out what is kept.
+    The optimizer holds the parameters, so `restore` must not replace them, nor hand out what is kept. `step`
+    only reads.
     """
     t = _given(EarlyStopping, device)
     fields = dict(t.model.state_dict())
-    t.run("fill(1)")
-    with expect.left_alone(t.model, what="`model`"):
+    t.run("fill(1)\nmodel[0].weight.requires_grad_(False)\nmodel[1].eval()")
+    t.run("model[1].weight.grad = torch.ones(3, device=device)")
+    with expect.left_alone(t.model, what="`model`", gradients=True):
         t.run("stopping.step(1.0, model)")
     for number in (20, 30):
         t.run(f"fill({number})\nstopping.restore(model)")

@@ -49,9 +49,8 @@ loader = [(x[:4], y[:4]), (x[4:10], y[4:10]), (x[10:], y[10:])]
 body = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout(0.9))
 model = nn.Sequential(nn.Linear(3, 3), body, nn.Linear(3, 3)).to(device)
 """
-
-
 _LARGE = f"x.copy_({numbers.hard('11, 3', 'large numbers')['large numbers']})\n"
+_USED = "model(x).sum().backward()\nmodel[0].weight.requires_grad_(False)\n"
 
 
 @exercise.check
@@ -88,12 +87,20 @@ def modes(evaluate, device):
     """The model is as it was, each part in its own mode
 
     `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
-    learn again. `module.training = mode` sets it for that module alone. What `zero_grad` clears is gone.
+    learn again. `module.training = mode` sets it for that module alone. `requires_grad_` sets all parameters,
+    those too that were frozen. What `zero_grad` clears is gone.
     """
-    for more in ("", "model.eval()", "model.eval()\nbody.train()", "model(x).sum().backward()"):
-        t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
-        with expect.left_alone(t.model, what="`model`", gradients=True):
-            t.run("evaluate(model, loader)")
+    with Rows() as rows:
+        for label, more in {
+            "a part in evaluation mode": "",
+            "a model in evaluation mode": "model.eval()",
+            "a part in training mode": "model.eval()\nbody.train()",
+            "gradients and a frozen weight": _USED,
+        }.items():
+            with rows.of(label):
+                t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
+                with expect.left_alone(t.model, what="`model`", gradients=True):
+                    t.run("evaluate(model, loader)")
 
 
 @exercise.check
@@ -109,9 +116,9 @@ def raises(evaluate, device):
         for who, end in {"the model": in_model, "the loader": in_loader}.items():
             for error in (RuntimeError, KeyboardInterrupt):
                 with rows.of(f"`{error.__name__}` in {who}"):
-                    code = _SETUP + end.format(error.__name__)
+                    code = _SETUP + _USED + end.format(error.__name__)
                     t = expect.given(code, evaluate=evaluate, device=device)
-                    with expect.left_alone(t.model, what="`model`"):
+                    with expect.left_alone(t.model, what="`model`", gradients=True):
                         expect.raises(error, lambda t=t: t.run("evaluate(model, loader)"))
                     told = f"recording is off after the `{error.__name__}`"
                     expect.true(torch.is_grad_enabled(), told, "expected: on, as before")
@@ -129,7 +136,8 @@ def graph(evaluate, device):
     t.model[2].register_forward_hook(lambda module, args, out: recorded.append(out.requires_grad))
     t.run("evaluate(model, loader)")
     expect.equal(len(recorded), 3, what="the number of forwards")
-    expect.true(not any(recorded), "the logits have a graph", "expected: none")
+    told = "what `model(x)` returned has a graph: recording was on while the model ran"
+    expect.true(not any(recorded), told, "expected: no graph")
     expect.true(torch.is_grad_enabled(), "recording is off after the call", "expected: on, as before")
     t.run("with torch.no_grad():\n    evaluate(model, loader)\n    on = torch.is_grad_enabled()")
     expect.true(not t.on, "recording is on after a call inside `torch.no_grad()`", "expected: off, as before")

@@ -115,6 +115,7 @@ def _state(t):
     """All that has to be as it was."""
     tensors = [*t.model.named_parameters(), *t.model.named_buffers()]
     found = {f"`{name}`": tensor.detach().clone() for name, tensor in tensors}
+    found |= {f"`{name}.requires_grad`": p.requires_grad for name, p in t.model.named_parameters()}
     found |= {f"`training` of module `{name}`": module.training for name, module in t.model.named_modules()}
     state = copy.deepcopy(t.optimizer.state_dict())
     for i, group in enumerate(state["param_groups"]):
@@ -132,7 +133,8 @@ def _compare(t):
     rates, losses = _truth(t)
     with expect.left_alone(t.x, what="`x`"):
         came = t.call(_CALL)
-    expect.equal(len(came), 2, what="the number of things returned")
+    told = f"the result is {expect.show(came)}", "expected: two lists, rates and losses"
+    expect.true(isinstance(came, (tuple, list)) and len(came) == 2, *told)
     for what, found, wanted in (("rates", came[0], rates), ("losses", came[1], losses)):
         expect.equal(len(found), len(wanted), what=f"the number of {what}")
         for i in (-1, *range(len(wanted))):

@@ -16,6 +16,7 @@ Read a file that `save_checkpoint` wrote, put everything back, and return the st
 `resume("run.pt", model=model, optimizer=optimizer)` → `7`
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,20 @@ def _given(resume, more):
 def no_file(resume):
     """Without a file the run begins at 0, as it is
 
-    The first start of a job has no file, and its script is the same as that of the tenth.
+    The first start of a job has no file, and its script is the same as that of the tenth. What that has set
+    up and seeded stays: there is nothing to put back.
     """
-    t = _given(resume, "run = begin()\nbefore = {k: str(part.state_dict()) for k, part in run.items()}")
-    generators = saved_runs.states()
+    t = _given(resume, "run = begin()\ntrain(run, 1)\nmodel = run['model']")
+    t.run("model[0].weight.requires_grad_(False)\nmodel[1].eval()")
+    run = t.call("run")
+    before = {name: copy.deepcopy(part.state_dict()) for name, part in run.items()}
+    generators = saved_runs.stir()
     for name in ("path", "str(path)"):
-        expect.equal(t.call(f"resume({name}, **run)"), 0, what="the result without a file")
-    after = t.call("{k: str(part.state_dict()) for k, part in run.items()}")
-    expect.equal(after, t.before, what="the states afterwards")
+        with expect.left_alone(t.model, what="`model`", gradients=True):
+            t.run(f"step = resume({name}, **run)")
+        expect.equal(t.step, 0, what="the result without a file")
+    for name, part in run.items():
+        expect.equal(part.state_dict(), before[name], what=f"the state of `{name}` afterwards")
     moved = saved_runs.moved(generators)
     expect.equal(moved, [], what="the list of generators that have drawn or were seeded")
 
@@ -66,7 +73,8 @@ def parts(resume):
 
     Parts are found by their names: the order may be another one, and a run may ask for some of them. One that
     the file lacks would begin anew, and nobody would know: hence the error. The saved step is the number of
-    steps that are done, and so the index of the next.
+    steps that are done, and so the index of the next. `load_state_dict` copies into the tensors that a model
+    has, which the optimizer holds; with `assign=True` the model gets others. A state has no mode: that stays.
     """
     t = _given(resume, "old = begin()\ntrain(old, 3)\nwrite(path, 3, **old)\nnew = begin(1)")
     t.run(
@@ -76,10 +84,19 @@ def parts(resume):
     expect.equal(t.step, 3, what="the step")
     for name, part in t.old.items():
         expect.equal(t.new[name].state_dict(), part.state_dict(), what=f"the state of `{name}`")
+    held = [p for group in t.new["optimizer"].param_groups for p in group["params"]]
+    same = [*map(id, held)] == [*map(id, t.new["model"].parameters())]
+    told = "the optimizer holds parameters that the model has no more: its steps don't move the model"
+    expect.true(same, told, "expected: it holds those of the model")
+    modes = [part.training for part in t.new["model"].modules()]
+    expect.true(
+        all(modes), "parts of the model are in evaluation mode now", "expected: in training mode, as before"
+    )
     t.run("some = begin(2)\nresume(str(path), model=some['model'])")
     expect.equal(t.some["model"].state_dict(), t.old["model"].state_dict(), what="the state of `model` alone")
     t = _given(resume, "old = begin()\nwrite(path, 1, model=old['model'])")
-    expect.raises(KeyError, lambda: t.call("resume(path, **old)"), what="a part that the file doesn't have")
+    what = "the call with parts that the file doesn't have"
+    expect.raises(KeyError, lambda: t.call("resume(path, **old)"), what=what)
 
 
 @exercise.check(isolated=True)
@@ -118,8 +135,8 @@ draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()"""
 def goes_on(resume):
     """A run that was killed goes on bit for bit
 
-    Each loss depends on all that came before: weights, means, rate, batch and dropout. One that was forgotten
-    shows in the first loss or in a later one.
+    Each loss depends on all that came before: weights, means, rate, batch and dropout. What is missing, or
+    has been changed beside the states, shows in the first loss or in a later one.
     """
     with Rows() as rows:
         for step in (1, 3, 5):

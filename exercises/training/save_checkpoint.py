@@ -67,12 +67,16 @@ def content(save_checkpoint):
     """The file holds the step and the state dict of each part
 
     A run that has only its weights back has lost the optimizer's means, and its learning rate starts over.
-    `torch.load` reads tensors, numbers, strings and plain containers; whole objects it refuses.
+    `torch.load` reads tensors, numbers, strings and plain containers; whole objects it refuses. The run goes
+    on afterwards, so its modes and gradients stay.
     """
-    for more in ("", "path = str(path)", "import os\nos.chdir(folder.name)\npath = 'run.pt'"):
+    moves = "import os\nos.chdir(folder.name)\npath = 'run.pt'"
+    for more in ("run['model'][1].eval()", "path = str(path)", moves):
         t = _given(save_checkpoint, more)
-        t.run(_SAVE)
-        file, run = _loaded(t), t.call("run")
+        run = t.call("run")
+        with expect.left_alone(run["model"], what="`run['model']`", gradients=True):
+            t.run(_SAVE)
+        file = _loaded(t)
         expect.true(isinstance(file, dict), f"the file holds {expect.show(file)}, expected a dictionary")
         expect.equal(sorted(file), ["parts", "rng", "step"], what="the keys of the file, sorted")
         expect.equal(file["step"], 2, what="the step in the file")
@@ -98,7 +102,7 @@ def generators(save_checkpoint):
     expect.equal(rng["python"], before["Python"], what="Python's state in the file")
     told = f"NumPy's state is {expect.show(rng['numpy'])} in the file"
     five = isinstance(rng["numpy"], (tuple, list)) and len(rng["numpy"]) == 5
-    expect.true(five, told, "expected: a tuple of five, as `np.random.get_state()` has them")
+    expect.true(five, told, "expected: a tuple or list of five, as `np.random.get_state()` has them")
     _, keys, *rest = rng["numpy"]
     told = f"NumPy's array is {expect.show(keys)} in the file, expected a tensor"
     expect.true(isinstance(keys, torch.Tensor), told)

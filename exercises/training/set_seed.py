@@ -108,11 +108,13 @@ def a_generator_of_its_own(set_seed):
         expect.true(own, "it is torch's default generator", "expected: a new one")
         two = t.call("set_seed(3)") is not t.generator
         expect.true(two, "two calls return one generator", "expected: two")
-        expect.equal(t.generator.initial_seed(), 3, what="the generator's `initial_seed()`")
-        fresh = torch.equal(t.generator.get_state(), torch.Generator().manual_seed(3).get_state())
-        expect.true(
-            fresh, "the generator has drawn already", "expected: it is at the beginning of its sequence"
-        )
+        for seed in (3, 0, 2**32 - 1):
+            t.run(f"generator = set_seed({seed})")
+            expect.equal(t.generator.initial_seed(), seed, what="the generator's `initial_seed()`")
+            fresh = torch.equal(t.generator.get_state(), torch.Generator().manual_seed(seed).get_state())
+            expect.true(
+                fresh, "the generator has drawn already", "expected: it is at the beginning of its sequence"
+            )
 
 
 @exercise.check

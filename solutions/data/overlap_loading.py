@@ -132,7 +132,7 @@ mistakes = [
     Edit("one more in the thread's hands", "Semaphore(ahead)", "Semaphore(ahead + 1)", told_by="ahead"),
     Edit("no exception", "raise item", "return", told_by="raises_in_place"),
     Edit("no interrupt", "except BaseException as", "except Exception as", told_by="raises_in_place"),
-    Edit("nobody waits for the thread", "thread.join()", "pass", told_by="ends"),
+    Edit("ends with `close` alone", "    finally:\n", "    except GeneratorExit:\n", told_by="ends"),
     Edit(
         "reads one more",
         "            while room.acquire() and not left.is_set():\n",

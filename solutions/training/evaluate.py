@@ -92,6 +92,12 @@ mistakes = [
         "    except Exception:\n        pass\n    if True:\n",
         told_by="raises",
     ),
+    Edit(
+        "thaws what was frozen",
+        "            module.training = training\n",
+        "            module.training = training\n        model.requires_grad_(True)\n",
+        told_by="modes",
+    ),
     Edit("records", "torch.no_grad()", "torch.enable_grad()", told_by="graph"),
     Edit(
         "reads each sum",

@@ -74,6 +74,12 @@ mistakes = [
     Edit("no Python", 'random.setstate(saved["rng"]["python"])', "pass", told_by="generators"),
     Edit("no leftover", '(saved["rng"]["numpy"])', '(saved["rng"]["numpy"][:3])', told_by="generators"),
     Edit("one step further", 'return saved["step"]', 'return saved["step"] + 1', told_by="parts"),
+    Edit(
+        "other parameters than the optimizer's",
+        'load_state_dict(saved["parts"][name])',
+        'load_state_dict(saved["parts"][name], **{"assign": True} if name == "model" else {})',
+        told_by="parts",
+    ),
     Edit("runs code", "torch.load(path)", "torch.load(path, weights_only=False)", told_by="nothing_runs"),
     Edit(
         "leaves out what is missing",
@@ -85,6 +91,4 @@ mistakes = [
 not_tried = {
     "hard numbers": "nothing is computed",
     "dtypes": "states are loaded as they are",
-    "left alone": "the parts are to be written to",
-    "seeds": "the run is compared with itself, without the kill",
 }

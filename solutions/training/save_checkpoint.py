@@ -99,6 +99,5 @@ mistakes = [
 not_tried = {
     "hard numbers": "nothing is computed",
     "dtypes": "states are saved as they are",
-    "left alone": "of the generators it is checked; a file is written",
     "seeds": "the file is compared with the states of the moment",
 }
