@@ -40,7 +40,7 @@ def test_all_right():
         (lambda n: n in (4, 6), "only where `n` is even (2 of 10 such cases)"),
         (lambda n: n % 2 == 0 and n >= 10, "only where `n` is even (5 of 10 such cases)"),
         (lambda n: n % 2 == 0 or n >= 10, "wherever `n` is even, or `n` is at least 10, and nowhere else"),
-        (lambda n: n == 0, "wherever `n` is 0, and nowhere else (1 cases)"),
+        (lambda n: n == 0, "wherever `n` is 0, and nowhere else (1 case)"),
         (lambda n: n in (1, 2, 13), "in 3 of 20 cases"),
     ],
 )

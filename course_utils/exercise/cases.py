@@ -87,7 +87,8 @@ class Table:
     def _symptom(self, wrong: dict[int, tuple[Any, str]]) -> str:
         """Where the wrong cases are: inside the smallest trait, or pair of traits, that holds in all."""
         hows = {how for _, how in wrong.values()}
-        how = f"; in all of them {hows.pop()}" if len(hows) == 1 else ""
+        there = "in all of them" if len(wrong) > 1 else "there"
+        how = f"; {there} {hows.pop()}" if len(hows) == 1 else ""
         differ = frozenset(wrong)
         best = self._smallest(differ)
         if best is None:
@@ -97,7 +98,8 @@ class Table:
         says = word.join(trait.says for trait in traits)
         everywhere = inside == differ
         where = f"wherever {says}, and nowhere else" if everywhere else f"only where {says}"
-        count = f"{len(differ):,} cases" if everywhere else f"{len(differ):,} of {len(inside):,} such cases"
+        cases = f"{'' if everywhere else 'such '}case{'s' if len(inside) > 1 else ''}"
+        count = f"{len(differ):,} {cases}" if everywhere else f"{len(differ):,} of {len(inside):,} {cases}"
         return " ".join([f"{OF_ALL_CASES} {where} ({count}){how}.", *(trait.why for trait in traits)])
 
     def _smallest(self, differ: frozenset[int]) -> tuple[tuple[Trait, ...], str, frozenset[int]] | None:

@@ -127,16 +127,21 @@ def compare(actual: Any, expected: Any, what: str, how: How, path: str = "") -> 
         both_nan = number and math.isnan(actual) and math.isnan(expected)
         near = number and math.isclose(actual, expected, rel_tol=rtol, abs_tol=atol)
         if not (near or both_nan):
-            shown = numbers(actual, expected) if number else (show(actual), show(expected))
+            shown = numbers(actual, expected) if number else (_no_number(actual), show(expected))
             said = _of_number(actual, expected, what, how)
             raise Mismatch(f"{what} is {shown[0]}, expected {shown[1]}", symptom=said)
     elif isinstance(expected, int) and not isinstance(expected, bool):
         actual = own_value(actual)
         if type(actual) is not int or actual != expected:
             said = _of_number(actual, expected, what, how)
-            raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}", symptom=said)
+            raise Mismatch(f"{what} is {_no_number(actual)}, expected {show(expected)}", symptom=said)
     elif not _same_plain(actual, expected):
         raise Mismatch(f"{what} is {show(actual)}, expected {show(expected)}")
+
+
+def _no_number(value: Any) -> str:
+    """What stands where a number is expected: a tensor may look like one."""
+    return f"a tensor, {show(value)}" if is_tensor(value) else show(value)
 
 
 def _inside(what: str, path: str) -> str:

@@ -77,6 +77,7 @@ def right_values(hessian_vector_product, device):
                 "torch.arange(6., device=device).reshape(2, 3).t()",
             ),
             ("a.exp()", "0.5", "torch.tensor(2., device=device)"),
+            ("a.cumsum(2).prod(1).sin().sum()", "[[[1., 2.], [0.5, -1.]]]", "torch.ones(1, 2, 2).to(device)"),
         ]:
             with rows.of(f"`{code}`"):
                 setup = f"""a = torch.tensor({a}, device=device, requires_grad=True)
@@ -124,7 +125,11 @@ def left_alone(hessian_vector_product):
         vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
         with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):
             found = t.call(_CALL)
-        flags = [expect.a_tensor(part).requires_grad for part in found]
+        a_list = type(found) in (list, tuple) and len(found) == 2
+        told = f"the result is {expect.show(found)}"
+        expect.true(a_list, told, "expected: a list with a tensor for each parameter")
+        parts = [expect.a_tensor(part, what=f"`[{i}]` of the result") for i, part in enumerate(found)]
+        flags = [part.requires_grad for part in parts]
         expect.equal(flags, [False, False], what="`requires_grad` of the parts")
 
 

@@ -53,13 +53,14 @@ def _expect_jacobian(jacobian_by_rows, setup, device=None):
 def right_values(jacobian_by_rows, device):
     """Every row is right
 
-    Backward gives `v @ J`, and a `v` with a single 1 picks a row. All rows go back through one graph. The
-    first backward frees what its nodes have kept; nodes such as that of `cumsum` keep nothing, so there is
-    nothing to free. A graph needs an input that requires grad.
+    Backward gives `v @ J`, and a `v` with a single 1 picks a row. All rows go back through one graph, whose
+    inputs require grad. The first backward frees what its nodes have kept, unless told otherwise (nodes such
+    as that of `cumsum` keep nothing). `backward` adds to `.grad`: what is there stays in the sum, so the next
+    row has that of the rows before it in it, until it is cleared.
     """
     with Rows() as rows:
         for code, x in [
-            ("x.cumsum(0)[1:]", "[0., 1., 2.]"),
+            ("x.cumsum(0)[1:]", "[0., 1., 2., 3.]"),
             ("x[:1] * x[1:]", "[2., 3.]"),
             ("torch.stack([x[0] * x[1], x[1].sin() + x[2], x[0] ** 2, x.prod()])", "[1., 2., 3.]"),
             ("x.softmax(0)", "[1., 0., -1.]"),
@@ -79,7 +80,9 @@ def any_shape(jacobian_by_rows):
     """
     with Rows() as rows:
         for label, code, x in [
-            ("a matrix to a matrix", "(x @ x.t()).sin()", "torch.arange(6.).reshape(3, 2)"),
+            ("a matrix to a matrix", "(x @ x[1:].t()).sin()", "torch.arange(6.).reshape(3, 2)"),
+            ("three dimensions to two", "(x * x).cumsum(0).sum(1)", "torch.arange(8.).reshape(2, 2, 2)"),
+            ("two to five", "(x * x)[:, None, None, None] * x", "torch.arange(4.).reshape(2, 2)"),
             ("a vector to a number", "(x * x).sum()", "torch.arange(3.)"),
             ("a number to a vector", "x.exp() * torch.arange(1., 3.)", "torch.tensor(0.5)"),
             ("a number to a number", "x * x", "torch.tensor(2.)"),
@@ -106,7 +109,8 @@ def left_alone(jacobian_by_rows):
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
-    with its own flag. A tensor that is computed from one that requires grad is in a graph, zeros too.
+    with its own flag. `create_graph` gives what comes back a graph, `retain_graph` doesn't. What is computed
+    from a tensor that requires grad is in its graph, zeros too.
     """
     graphs.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 

@@ -61,7 +61,9 @@ def _expect_gradients(per_sample_gradients, setup, device=None):
         total = t.loss(t.model(t.x[i : i + 1]), t.y[i : i + 1]).sum()
         rows.append(torch.autograd.grad(total, parameters))
     wanted = {name: torch.stack([row[k] for row in rows]) for k, name in enumerate(names)}
-    all_together = {f"the sum over the samples, for `{name}`": part.sum(0) for name, part in wanted.items()}
+    # Of a single sample the sum is the gradient itself.
+    summed = wanted if len(rows) > 1 else {}
+    all_together = {f"the sum over the samples, for `{name}`": part.sum(0) for name, part in summed.items()}
     expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5, like=all_together)
 
 
@@ -83,13 +85,22 @@ x, y = torch.randn(4, 3, device=device), torch.randn(4, 2, device=device)
 
 @exercise.check
 def several_layers(per_sample_gradients):
-    """Several layers, one without a bias, one function twice; a single sample; float64
+    """Several layers, one without a bias, one function twice; a single sample; float64; other names
 
     The loss of a sample depends on its own row in the output of every layer. So one backward of the sum gives
-    gradients of these outputs in which the samples are still apart. A function may stand in a model twice:
-    iterating over a Sequential gives it both times, `children()` and `modules()` only once.
+    gradients of these outputs in which the samples are still apart, also where there is one: its dimension
+    stays. A function may stand in a model twice: iterating over a Sequential gives it both times,
+    `children()` and `modules()` only once. A Sequential of an OrderedDict has the names that stand there.
     """
     with Rows() as rows:
+        with rows.of("names of its own"):
+            setup = f"""torch.manual_seed(0)
+layers = {{"first": nn.Linear(3, 2), "act": nn.Tanh(), "7": nn.Linear(2, 1), "end": nn.Tanh()}}
+model = nn.Sequential(OrderedDict(layers))
+nn.init.zeros_(model.first.bias)
+x, y = torch.randn(4, 3), torch.randn(4, 1)
+{_SQUARES}"""
+            _expect_gradients(per_sample_gradients, f"from collections import OrderedDict\n{setup}")
         for label, n, dtype in (
             ("5 samples", 5, "float"),
             ("one sample", 1, "float"),

@@ -104,13 +104,14 @@ def a_result(predict_inplace):
 def x_itself(predict_inplace):
     """A write to `x`, or to its storage under another name
 
-    Backward notices a write if it was counted. `detach()` shares the storage and the counter. `.data` has a
-    counter of its own, and NumPy writes to the storage without one. If no node has kept the tensor, none of
-    this matters.
+    Torch refuses a write to a leaf that requires grad, unless grad mode is off. `detach()`, `.data` and NumPy
+    reach its storage all the same. Backward notices such a write if it was counted: `detach()` shares the
+    counter, `.data` has one of its own, and NumPy writes without one. If no node has kept the tensor, there
+    is nothing to notice.
     """
     whys = {
-        "x += 1; y = x * x": "`x` is a leaf that requires a gradient. After the write it would be the result "
-        "of an operation, and its `.grad` belongs to the leaf.",
+        "x += 1; y = x * x": "`x` is a leaf that requires a gradient, and torch lets no operator write to "
+        "such a leaf: it would be the result of an operation then, and `.grad` belongs to the leaf.",
         "y = x * x; x.detach().add_(1)": "The product keeps `x`. A detached tensor shares the storage "
         "of `x`, and its version counter.",
         "y = x * x; x.data += 1": "The product keeps `x`. `.data` shares the storage of `x`, and has a "

@@ -22,9 +22,9 @@ exercise = Exercise(
     hints=[
         "A leaf is a tensor with no node behind it: `grad_fn` is None. When does an operator leave a node "
         "behind, and when doesn't it?",
-        "An operator is recorded when grad mode is on and at least one of its inputs requires a gradient. "
-        "Without a node the result is a leaf. Some calls have nothing to do and return the tensor they "
-        "got, and some make a new start with the same numbers.",
+        "An operator is recorded when grad mode is on, at least one of its inputs requires a gradient, and "
+        "its result can require one. Without a node the result is a leaf. Some calls have nothing to do and "
+        "return the tensor they got, and some make a new start with the same numbers.",
         "Backward fills `.grad` of the leaves that it reaches and that require grad, and of tensors that "
         "were asked to keep it. An in-place operation is recorded for the tensor that it writes to.",
     ],
@@ -87,7 +87,8 @@ def written_down(predict_leaves):
 def without_x(predict_leaves):
     """Tensors that have nothing to do with `x`
 
-    A leaf is a tensor without a `grad_fn`. An operation records a node if one of its operands requires grad.
+    A leaf is a tensor without a `grad_fn`. An operation records no node if none of its operands requires
+    grad.
     """
     whys = {
         "y = x": "`y` is a second name for the tensor `x`: its three answers are those of `x`.",
@@ -103,8 +104,9 @@ def without_x(predict_leaves):
 def from_x(predict_leaves):
     """Results of operators on `x`
 
-    A tensor that is computed from one that requires grad requires grad too, has a `grad_fn`, and is not a
-    leaf. Backward passes its gradient on and keeps only those of leaves.
+    A tensor of floating point that is computed from one that requires grad requires grad too, has a
+    `grad_fn`, and is not a leaf; integers and booleans have no gradient. Backward passes its gradient on and
+    keeps only those of leaves.
     """
     whys = {
         "y = x * 2": "The product was recorded: `y` has a `grad_fn` and is no leaf. Its gradient is passed "
@@ -123,8 +125,8 @@ def from_x(predict_leaves):
 def converted(predict_leaves):
     """`x` in another dtype, and in the one that it has
 
-    A conversion is an operation and is recorded. If the tensor has the dtype already, nothing runs and the
-    same tensor comes back. `.to(device)` does the same.
+    A conversion to another dtype of floating point is an operation and is recorded. If the tensor has the
+    dtype already, nothing runs and the same tensor comes back. `.to(device)` does the same.
     """
     whys = {
         "y = x.double()": "A new tensor was computed from `x` and the step was recorded, so `y` is no leaf. "

@@ -81,10 +81,11 @@ def gradients(repair_inplace_gate, device):
     and `no_grad` take a factor out of the graph, and then the gradient through it is missing.
     """
     incoming = "incoming = torch.tensor([[1., 2., -1.], [0.5, 1., 3.]], device=device)"
+    zeros = "\nbias = nn.Parameter(torch.zeros_like(bias))"
     with Rows() as rows:
-        for name in ("x", "weight", "bias"):
-            with rows.of(f"`{name}`"), graphs.writes_told():
-                t = _given(repair_inplace_gate, device, f"\n{incoming}")
+        for name, more in (("x", ""), ("weight", ""), ("bias", ""), ("bias", zeros)):
+            with rows.of(f"`{name}`, of zeros" if more else f"`{name}`"), graphs.writes_told():
+                t = _given(repair_inplace_gate, device, f"{more}\n{incoming}")
                 tensor = getattr(t, name)
                 wanted = torch.autograd.grad(_oracle(t.x, t.weight, t.bias), tensor, t.incoming)[0]
                 t.run(f"y = {_CALL}")

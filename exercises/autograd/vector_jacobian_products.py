@@ -94,6 +94,12 @@ def any_shape(vector_jacobian_products):
             ),
             ("a matrix to a vector", "(x @ x.t())[0]", "torch.arange(6.).reshape(2, 3)", "torch.ones(2, 3)"),
             (
+                "five dimensions to three",
+                "(x * x).cumsum(4)[0, 0]",
+                "torch.arange(12.).reshape(1, 2, 1, 2, 3)",
+                "torch.arange(12.).reshape(1, 2, 1, 2, 3)",
+            ),
+            (
                 "an `x` that is transposed",
                 "torch.stack([x[:, 0], x[:, 1] * x[:, 0]]).sin()",
                 "torch.arange(6.).reshape(3, 2).t()",

@@ -117,6 +117,12 @@ def every_element(check_gradient):
             ("3 * x", "3 * grad + 0.1 * (x == 0.5) - 0.1 * (x == 1.0)"),
         ],
     )
+    _expect_verdicts(
+        check_gradient,
+        "x = torch.linspace(0.5, 1, 24, dtype=torch.float64).view(2, 3, 1, 2, 2).transpose(0, 4)",
+        right=[("x.cumsum(1).mean(4)", "grad.flip(1).cumsum(1).flip(1).unsqueeze(4).expand_as(x) / 2")],
+        wrong=[("x.cumsum(1).mean(4)", "grad.cumsum(1).unsqueeze(4).expand_as(x) / 2")],
+    )
     one_of_many = [("3 * x", "3 * grad + 0.05 * (x == 1.0)")]
     _expect_verdicts(check_gradient, "x = torch.linspace(0.5, 1, 150).double()", wrong=one_of_many)
     _expect_verdicts(

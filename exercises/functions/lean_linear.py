@@ -56,6 +56,7 @@ _SHAPES = {
     "a matrix": "torch.arange(12., device=device).view(4, 3)",
     "a vector": "torch.arange(3., device=device)",
     "four dimensions": "torch.arange(60., device=device).view(5, 1, 4, 3)",
+    "five dimensions": "torch.arange(60., device=device).view(5, 1, 2, 2, 3)",
     "a transposed `x`": "torch.arange(60., device=device).view(3, 4, 5).permute(2, 1, 0)",
     "no rows": "torch.ones(0, 3, device=device)",
     "float64": "torch.arange(12., dtype=torch.float64).view(4, 3) / 7",
@@ -106,8 +107,8 @@ def values(LeanLinear, device):
                     expect.equal(found, wanted.detach().to(t.x), **_NEAR)
 
 
-def _expect_gradients(LeanLinear, x, device, call, layout="view_as(y)"):
-    t = _given(LeanLinear, x, device)
+def _expect_gradients(LeanLinear, x, device, call, layout="view_as(y)", *lines):
+    t = _given(LeanLinear, x, device, *lines)
     inputs, value = _wanted(t, call)
     t.run(f"y = {call}")
     expect.in_graph(t.y, of="the inputs")
@@ -136,6 +137,12 @@ def gradients(LeanLinear, device):
         with rows.of("a transposed `g`"):
             transposed = "view(y.shape[::-1]).permute(3, 2, 1, 0)"
             _expect_gradients(LeanLinear, _SHAPES["four dimensions"], device, _CALL, transposed)
+        with rows.of("a `g` of zeros"):
+            _expect_gradients(LeanLinear, _SHAPES["a matrix"], device, _CALL, "view_as(y) * 0")
+        for name in ("weight", "bias"):
+            with rows.of(f"a `{name}` of zeros"):
+                zeros = f"{name} = torch.zeros_like({name}, requires_grad=True)"
+                _expect_gradients(LeanLinear, _SHAPES["a matrix"], device, _CALL, "view_as(y)", zeros)
 
 
 @exercise.check

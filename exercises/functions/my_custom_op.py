@@ -140,10 +140,11 @@ def gradient(my_custom_op, device):
 
     Autograd doesn't look inside an operator: `register_autograd` says how to compute the gradient. With `s`
     for the sigmoid the slope is `s + x * s * (1 - s)`, by the product rule, and what arrives multiplies it.
+    `exp(1000.)` is `inf`, and `inf / inf` and `0 * inf` are `nan`; `torch.sigmoid` has neither.
     """
     setup = """
-        x = torch.tensor([-3., -0.5, 0., 2.], device=device, requires_grad=True)
-        g = torch.tensor([1., -2., 3., 0.5], device=device)
+        x = torch.tensor([-3., -0.5, 0., 2., -1000., 1000.], device=device, requires_grad=True)
+        g = torch.tensor([1., -2., 3., 0.5, 1., -1.], device=device)
         y = my_custom_op("course::silu")(x)
     """
     t = _given(my_custom_op, setup, device)

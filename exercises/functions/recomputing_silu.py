@@ -51,7 +51,7 @@ class RecomputingSilu(torch.autograd.Function):
 _CALL = "RecomputingSilu.apply(x)"
 _NUMBERS = {
     "numbers near 0": "torch.tensor([[-3., -0.5, 0.], [0.1, 0.5, 3.]], device=device)",
-    "numbers far from 0": "torch.tensor([-100., -30., 30., 100.], device=device)",
+    "numbers far from 0": "torch.tensor([-1000., -100., -30., 30., 100., 1000.], device=device)",
     "a transposed matrix": "torch.tensor([[-3., -0.5, 0.], [0.1, 0.5, 3.]], device=device).t()",
     "float64": "torch.tensor([-3., -0.7, 0.1, 2.], dtype=torch.float64, device=device)",
 }

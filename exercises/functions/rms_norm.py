@@ -53,6 +53,7 @@ _SHAPES = {
     "a square matrix": _MATRIX,
     "a vector": "torch.tensor([3., -1., 2.], device=device)",
     "four dimensions": "(2 * torch.arange(60., device=device).cos()).view(5, 1, 4, 3)",
+    "five dimensions": "(2 * torch.arange(60., device=device).cos()).view(5, 1, 2, 2, 3)",
     "a transposed `x`": "(2 * torch.arange(60., device=device).cos()).view(3, 4, 5).permute(2, 1, 0)",
     "a row of zeros and a small one": "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]], device=device)",
     **numbers.hard("4, 3"),
@@ -60,17 +61,18 @@ _SHAPES = {
 }
 
 
-def _given(RmsNorm, x, device, more=""):
+def _given(RmsNorm, x, device, more="", weight="torch.tensor([2., -1., 0.5])"):
     """The example; its inputs in double precision, and the value there."""
     seed = "torch.manual_seed(0)\n" * ("rand" in x)
-    setup = f"x = ({x}).requires_grad_()\nweight = torch.tensor([2., -1., 0.5]).to(x).requires_grad_()"
+    setup = f"x = ({x}).requires_grad_()\nweight = {weight}.to(x).requires_grad_()"
     t = expect.given(seed + setup + more, RmsNorm=RmsNorm, device=device)
     exact = [one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight)]
     return t, exact, F.rms_norm(exact[0], (3,), exact[1], 1e-6)
 
 
-def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)"):
-    t, (x, weight), value = _given(RmsNorm, x, device, f"\ng = torch.linspace(-2, 3, x.numel()).to(x).{g}")
+def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)", **weight):
+    more = f"\ng = torch.linspace(-2, 3, x.numel()).to(x).{g}"
+    t, (x, weight), value = _given(RmsNorm, x, device, more, **weight)
     g, root, like = t.g.cpu().double(), (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(), {}
     if name == "x":
         like["the gradient for a root that does not depend on `x`"] = g * weight / root
@@ -102,13 +104,18 @@ def values(RmsNorm, device):
 def gradient_of_x(RmsNorm, device):
     """The gradient of `x` counts both ways from an element to the result
 
-    An element of `x` changes its own result, and through the root it changes every result in its row. The
-    backward of a mean broadcasts, and the backward of a broadcast is a sum over the row.
+    An element of `x` changes its own result, and through the root it changes every result in its row. Each
+    result is multiplied by its own `weight`, so what arrives is multiplied by it on both ways, before it is
+    summed. The backward of a mean broadcasts, and the backward of a broadcast is a sum over the row.
     """
     with Rows() as rows:
+        with rows.of("a weight of ones"):
+            _expect_gradient(RmsNorm, _MATRIX, device, "x", weight="torch.ones(3)")
         for label, x in _SHAPES.items():
             with rows.of(label):
                 _expect_gradient(RmsNorm, x, device, "x")
+        with rows.of("a `g` of zeros"):
+            _expect_gradient(RmsNorm, _MATRIX, device, "x", "view_as(x) * 0")
 
 
 @exercise.check
@@ -119,6 +126,8 @@ def gradient_of_weight(RmsNorm, device):
     dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any layout.
     """
     with Rows() as rows:
+        with rows.of("a weight of ones"):
+            _expect_gradient(RmsNorm, _MATRIX, device, "weight", weight="torch.ones(3)")
         for label, x in _SHAPES.items():
             with rows.of(label):
                 _expect_gradient(RmsNorm, x, device, "weight")

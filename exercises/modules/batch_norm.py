@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
+from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import modules, numbers
 
 exercise = Exercise(
@@ -161,13 +161,19 @@ def gradients(BatchNorm):
     Every row has a part in the mean and the variance, and so in the output of all others. A running
     statistic with a graph would hold on to every batch before: memory grows step by step.
     """
-    t = expect.given(_setup(more="x.requires_grad_()\nfactors = torch.randn(4, 3)"), BatchNorm=BatchNorm)
-    named = {"weight": t.norm.weight, "bias": t.norm.bias}
-    wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
-    constant = t.factors * -2 / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
-    how = {"like": {"what it is where mean and variance are constants": constant}, **_NEAR}
-    loss = "loss = (norm(x) * factors).sum()"
-    modules.expect_gradients(t, loss, wanted, "x", "norm.weight", "norm.bias", **how)
-    for name in ("running_mean", "running_var"):
-        told = f"`norm.{name}` requires a gradient"
-        expect.true(not t.call(f"norm.{name}").requires_grad, told, "expected: numbers without a graph")
+    new = "\nnorm = BatchNorm(3)"  # whose weight is ones, and whose bias is zeros
+    with Rows() as rows:
+        for label, more in {"other weights": "", "a new layer": new}.items():
+            with rows.of(label):
+                more = f"x.requires_grad_()\nfactors = torch.randn(4, 3){more}"
+                t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
+                named = {"weight": t.norm.weight, "bias": t.norm.bias}
+                wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
+                scale = t.norm.weight.detach() / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
+                how = {"like": {"what it is where mean and variance are constants": t.factors * scale}}
+                loss = "loss = (norm(x) * factors).sum()"
+                modules.expect_gradients(t, loss, wanted, "x", "norm.weight", "norm.bias", **how, **_NEAR)
+                for name in ("running_mean", "running_var"):
+                    graph = t.call(f"norm.{name}").requires_grad
+                    told = f"`norm.{name}` requires a gradient"
+                    expect.true(not graph, told, "expected: numbers without a graph")

@@ -146,24 +146,33 @@ def gradients(conv1d):
     """A gradient reaches `x`, `weight` and `bias`
 
     An element of `x` stands in several windows, and its gradient is a sum over them. Autograd knows the views
-    that torch's functions make; what goes through NumPy or `.data` is not in the graph.
+    that torch's functions make; what goes through NumPy or `.data` is not in the graph, nor is what was left
+    out because its numbers are zeros: a bias starts at 0, and learns.
     """
-    t = _given(conv1d, "for tensor in (x, weight, bias):\n    tensor.requires_grad_()", weight="(6, 2, 3)")
-    wanted = F.conv1d(t.x, t.weight, t.bias, 2, 1, 2, 2).pow(3).sum()
-    code = "loss = conv1d(x, weight, bias, 2, 1, 2, 2).pow(3).sum()"
-    modules.expect_gradients(t, code, wanted, "x", "weight", "bias")
+    code = "loss = conv1d(x, weight, bias, 2, 1, 2, 2).sub(2).pow(3).sum()"
+    with Rows() as rows:
+        for label, zeros in {
+            "random numbers": "",
+            "a `bias` of zeros": "bias.zero_()\n",
+            "a `weight` of zeros": "weight.zero_()\n",
+        }.items():
+            with rows.of(label):
+                more = f"{zeros}for tensor in (x, weight, bias):\n    tensor.requires_grad_()"
+                t = _given(conv1d, more, weight="(6, 2, 3)")
+                wanted = F.conv1d(t.x, t.weight, t.bias, 2, 1, 2, 2).sub(2).pow(3).sum()
+                modules.expect_gradients(t, code, wanted, "x", "weight", "bias")
 
 
 @exercise.check
 def no_loop_over_positions(conv1d):
-    """No loop over positions or the batch, and no convolution of torch's
+    """No loop over positions or the batch, not even in pieces, and no convolution of torch's
 
     In Python every operator costs some microseconds, whatever it does. A view has the windows of all
     positions side by side, without a loop, and one product sums over all of them. `F.unfold`, which is
     `aten.im2col` and is in `nn.Unfold` too, writes them out for you: it is what you build here.
     """
     counts = []
-    for shape in ("(2, 4, 15)", "(2, 4, 60)", "(40, 4, 15)"):
+    for shape in ("(2, 4, 15)", "(2, 4, 3000)", "(2000, 4, 15)"):
         t = _given(conv1d, x=shape)
         with measure.operators() as ran:
             t.call("conv1d(x, weight, bias, 2, 1, 2)")

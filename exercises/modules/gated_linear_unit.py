@@ -89,11 +89,33 @@ def values_then_gates(GatedLinearUnit, device):
     value, gate = t.unit.linear(t.x).chunk(2, dim=-1)
     like = {"gate times the sigmoid of the value": gate * value.sigmoid()}
     expect.equal(t.call("unit(x)"), wanted, like=like)
-    names = ("x", "unit.linear.weight", "unit.linear.bias")
     with expect.left_alone(t.x, what="`x`"):
-        modules.expect_gradients(t, "loss = unit(x).square().sum()", wanted.square().sum(), *names)
+        modules.expect_gradients(t, "loss = unit(x).square().sum()", wanted.square().sum(), *_GRADIENTS)
     hard = {label: f"x = {code}" for label, code in numbers.hard("8, 4").items()}
     modules.for_each(hard, _expect_right, _SETUP, GatedLinearUnit=GatedLinearUnit)
+
+
+_GRADIENTS = ("x", "unit.linear.weight", "unit.linear.bias")
+
+
+@exercise.check
+def hard_gradients(GatedLinearUnit):
+    """Gradients where gates are wide open or shut, and where the bias is zero
+
+    `exp` of a large number is `inf`, and backward multiplies it by 0: that is `nan`, though the value was
+    right. `torch.sigmoid` has its own derivative, without `exp`. A bias of zeros gets a gradient like any
+    other.
+    """
+
+    def look(t):
+        value = _wanted(t)
+        modules.expect_gradients(t, "loss = unit(x).sum()", value.sum(), *_GRADIENTS)
+
+    examples = {
+        "large numbers": "unit, x = unit.double(), (x.double() * 1e4).requires_grad_()",
+        "a bias of zeros": "nn.init.zeros_(unit.linear.bias)\nx.requires_grad_()",
+    }
+    modules.for_each(examples, look, _SETUP, GatedLinearUnit=GatedLinearUnit)
 
 
 @exercise.check
@@ -107,6 +129,7 @@ def leading_dimensions(GatedLinearUnit):
     inputs = {
         "a vector": "x = torch.randn(4)",
         "four dimensions": "x = torch.randn(2, 4, 6, 4)",
+        "five dimensions": "x = torch.randn(2, 4, 1, 6, 4)",
         "a transposed `x`": "x = torch.randn(4, 6, 2).transpose(0, 2)",
     }
     setup = "torch.manual_seed(0)\nunit = GatedLinearUnit(4, 2, bias=False)"

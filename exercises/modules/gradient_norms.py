@@ -59,7 +59,8 @@ def one_vector(gradient_norms):
     """All gradients of a layer are one vector
 
     The square of the norm of a vector is the sum of the squares of all its elements, so the squared norms of
-    its parts add up. The norms themselves don't.
+    its parts add up. The norms themselves don't. A norm is a number of Python's, as `item()` gives it; a
+    tensor without dimensions is none.
     """
     setup = """
         torch.manual_seed(0)
@@ -148,7 +149,8 @@ def left_alone(gradient_norms):
     """The gradients stay as they are
 
     The optimizer reads the same tensors afterwards, and a GradScaler looks for `inf` and NaN in them. A
-    method that ends in `_` writes, and so does `clip_grad_norm_`, where the norm is larger than the limit.
+    method that ends in `_` writes, and so does `clip_grad_norm_`, which multiplies by 1 where the norm is
+    below the limit. `float()` of a `float32` tensor is the tensor itself.
     """
     for dtype in ("float32", "float16"):
         setup = f"""

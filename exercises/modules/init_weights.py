@@ -43,7 +43,8 @@ def init_weights(model: nn.Module) -> None:
 _LAYERS = {
     "narrows": ("nn.Linear(512, 64)", (1024, 512)),
     "widens": ("nn.Linear(64, 512)", (1024, 64)),
-    "a convolution that widens": ("nn.Conv2d(16, 128, 3, stride=2)", (8, 16, 17, 17)),
+    "a convolution that widens": ("nn.Conv2d(16, 128, 3)", (8, 16, 9, 9)),
+    "one with a stride of 2": ("nn.Conv2d(16, 128, 3, stride=2)", (8, 16, 17, 17)),
     "a kernel of 1 by 5": ("nn.Conv2d(128, 32, (1, 5))", (8, 128, 6, 10)),
     "64 groups": ("nn.Conv2d(256, 256, 3, groups=64)", (8, 256, 6, 6)),
 }
@@ -54,8 +55,10 @@ def each_layer(init_weights, device):
     """One layer and its ReLU keep the mean square
 
     An output is a sum over `fan_in` inputs: `in_features`, or the channels of one group times the area of
-    the kernel. Its mean square is `fan_in` times the variance of a weight times that of the input, and a ReLU
-    keeps half. `fan_out` counts the outputs that one input reaches: its place is the gradient's.
+    the kernel, whatever the stride. Its mean square is `fan_in` times the variance of a weight times that of
+    the input, and a ReLU keeps half. `fan_out` counts the outputs that one input reaches: its place is the
+    gradient's. The variance is that of the numbers that are drawn: a normal distribution that is cut at two
+    deviations (`trunc_normal_`) has 0.77 of it left.
     """
     with Rows() as rows:
         for label, (layer, shape) in _LAYERS.items():
@@ -76,9 +79,9 @@ def every_layer(init_weights):
     """Every layer is found; its weights differ from each other, and its bias is zero
 
     `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself.
-    Where all weights of the layers are equal, the units of a layer compute the same and get the same
-    gradient: training doesn't tell them apart. Weights that are scaled and not drawn anew stay equal where
-    they were.
+    A frozen layer is a layer too: `requires_grad` says who trains, not who is drawn. Where all weights of the
+    layers are equal, the units of a layer compute the same and get the same gradient: training doesn't tell
+    them apart. Weights that are scaled and not drawn anew stay equal where they were.
     """
 
     def look(t):
@@ -95,6 +98,7 @@ def every_layer(init_weights):
         "inside a part of the model": "nn.Sequential(nn.Sequential(nn.Linear(20, 20)), nn.Linear(20, 1))",
         "the model itself": "nn.Conv2d(4, 4, 3)",
         "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
+        "frozen": "nn.Sequential(nn.Linear(20, 20), nn.Conv2d(4, 4, 3)).requires_grad_(False)",
         "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
     }
     modules.for_each({at: f"model = {code}" for at, code in models.items()}, look, init_weights=init_weights)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import modules
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import modules, numbers
 
 exercise = Exercise(
     minutes=25,
@@ -117,12 +117,17 @@ def both_directions(lstm_forward):
     """The second direction reads from the end; its outputs stand at their own steps
 
     At step `t` the first direction has read `x[0]` to `x[t]`, the second `x[-1]` back to `x[t]`. So the last
-    state of the second is the one that has read `x[0]`: it stands in `output[0]`, not in `output[-1]`.
+    state of the second is the one that has read `x[0]`: it stands in `output[0]`, not in `output[-1]`. Each
+    direction has two weights and two biases of its own.
     """
     t = _given(lstm_forward, both=True)
     forward, backward = t.lstm(t.x)[0].detach().chunk(2, dim=-1)
     turned = torch.cat([forward, backward.flip(0)], dim=-1)
     like = {"right but for the second direction, whose steps are in reverse": turned}
+    for own in [name for name in t.weights if name.endswith("_reverse")]:
+        other = own.removesuffix("_reverse")
+        output = _output(t, lambda name, p, own=own, other=other: t.weights[other] if name == own else p)
+        like[f"what comes with `{other}` in the place of `{own}`"] = output
     _expect(t, "output", "h_n", "c_n", like=like)
 
 
@@ -131,13 +136,40 @@ def gradients(lstm_forward):
     """A gradient reaches `x` and all weights
 
     Backward goes through all steps, last to first, and adds up what comes to the weights in each. A state
-    that was detached ends it there: truncated backpropagation through time.
+    that was detached ends it there: truncated backpropagation through time. A bias of zeros learns too.
     """
-    t = _given(lstm_forward, "lstm, x = lstm.double(), x.double().requires_grad_()", both=True)
+    zeros = "for name, p in weights.items():\n    nn.init.zeros_(p) if 'bias' in name else None"
+    with Rows() as rows:
+        for label, more in {"random weights": "", "biases of zeros": f"\n{zeros}"}.items():
+            with rows.of(label):
+                _expect_gradients(_given(lstm_forward, _DOUBLE + more, both=True))
+
+
+_DOUBLE = "lstm, x = lstm.double(), x.double().requires_grad_()"
+
+
+def _expect_gradients(t):
+    """The weights come first: one of them may be the reason why the gradient of `x` is wrong."""
     output, (h, c) = t.lstm(t.x)
     code = "output, (h, c) = lstm_forward(x, weights)\nloss = output.pow(3).sum() + (h * c).sum()"
-    names = ("x", *(f"weights[{name!r}]" for name in t.weights))
+    names = (*(f"weights[{name!r}]" for name in t.weights), "x")
     modules.expect_gradients(t, code, output.pow(3).sum() + (h * c).sum(), *names)
+
+
+@exercise.check
+def hard(lstm_forward):
+    """Very large and very small numbers in `x`, forward and backward
+
+    `exp` of a large number is `inf`, even in float64. `inf / inf` is `nan`, and so is the `inf * 0` that
+    backward makes of a value that was right. `torch.sigmoid` and `torch.tanh` end at 0, 1 and -1.
+    """
+    with Rows() as rows:
+        for label, code in numbers.hard("5, 2, 3").items():
+            with rows.of(label):
+                more = f"lstm, x = lstm.double(), ({code}).double().requires_grad_()"
+                t = _given(lstm_forward, more, both=True)
+                _expect(t, "output", "h_n", "c_n")
+                _expect_gradients(t)
 
 
 @exercise.check

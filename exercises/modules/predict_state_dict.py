@@ -98,8 +98,9 @@ def _compare(predict_state_dict, whys):
 def tensors(predict_state_dict):
     """Tensors of the module itself
 
-    A Parameter is registered when it is assigned, a buffer by `register_buffer`. Every other tensor is a
-    plain attribute: torch does not know whether it belongs to the model.
+    A Parameter or an `nn.Buffer` is registered when it is assigned, a plain tensor by `register_buffer`. If
+    you assign a plain tensor to a new name, it is an attribute: torch does not know whether it belongs to the
+    model.
     """
     whys = {
         "scale": "A Parameter is registered by the assignment: it is saved, listed and moved.",
@@ -108,7 +109,7 @@ def tensors(predict_state_dict):
         "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter.",
         "offset": "A plain tensor is an attribute like a number or a string: torch asks nothing of it.",
         "mean": "A buffer belongs to the model: it is saved and moved. It is no parameter.",
-        "mask": "`persistent=False` concerns saving alone: such a buffer is moved with the others.",
+        "mask": "`persistent=False` concerns saving and loading: such a buffer is moved with the others.",
     }
     _compare(predict_state_dict, whys)
 

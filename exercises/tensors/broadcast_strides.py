@@ -1,7 +1,7 @@
 """The strides that broadcasting makes
 
-`size` and `stride` describe a tensor `x`. Return the strides of `x.expand(shape)` as a tuple of integers, or
-`None` if `expand` raises. In `a + b` this happens to both tensors before they are added.
+`size` and `stride` describe a tensor `x`. Return the strides of `x.expand(shape)`, a tuple or list of
+integers, or `None` if `expand` raises. In `a + b` this happens to both tensors before they are added.
 
 The three tuples may have any length. Sizes are at least 1; there is no `-1`. For a dimension of size 1 your
 result may hold any number.
@@ -64,6 +64,11 @@ _TRAITS = [
         "This tensor has one element and no dimensions. All dimensions of `shape` are new.",
     ),
     Trait(
+        "`size` and `shape` are `()`",
+        lambda size, stride, shape, wanted: not size and not shape,
+        "A tensor without dimensions has no strides: they are `()`. There is a result, so it isn't `None`.",
+    ),
+    Trait(
         "there is no result",
         lambda size, stride, shape, wanted: wanted is None,
         "Only a size of 1 can be repeated. To repeat more, a stride would have to go back and forth.",
@@ -108,7 +113,7 @@ def kept(broadcast_strides):
     """Strides stay if nothing is repeated
 
     The tensor may be a view itself, transposed or with gaps. `expand` moves no element, so they stay where
-    `stride` says.
+    `stride` says. A tensor without dimensions has no strides, and `()` isn't `None`.
     """
     same = [((3, 4), (4, 1)), ((3, 4), (1, 3)), ((2, 3, 4), (24, 8, 2)), ((2, 3), (0, 1)), ((), ())]
     _compare(broadcast_strides, *((size, stride, [size]) for size, stride in same))

@@ -7,7 +7,7 @@ One function for three products:
 - `matmul_by_strides(a, b)` with `b` of shape (n,) is matrix times vector, of shape (m,).
 - `matmul_by_strides(a, b)` with `b` of shape (n, k) is the product of the two matrices, of shape (m, k).
 
-Both are floating point, and may be views with any strides and offset.
+Both are floating point, and may be views with any strides and offset. They stay as they are.
 
 Use only `as_strided`, as often as you like, one `*` (none for the trace) and one `sum`. `@`, `t()`, `expand`
 and `a[:, None]` run other operators; `shape` and `stride()` run none.
@@ -15,6 +15,8 @@ and `a[:, None]` run other operators; `shape` and `stride()` run none.
 With `a = torch.arange(6.).reshape(2, 3)`, `matmul_by_strides(a)` is `4.`, and `matmul_by_strides(a, a[1])` is
 `[14., 50.]`
 """
+
+import contextlib
 
 from torch import Tensor
 
@@ -91,8 +93,25 @@ def two_matrices(matmul_by_strides):
                 _expect_product(matmul_by_strides, strides.squares(m, n), strides.squares(n, k))
 
 
+@exercise.check
+def stay(matmul_by_strides):
+    """`a` and `b` stay as they are
+
+    `a *= b`, `mul_` and `out=` write into a tensor that is there, and a view has no memory of its own: the
+    caller's matrix is changed. `a * b` makes a new tensor.
+    """
+    setup = f"a = {strides.squares(3, 4)}\nb = {strides.squares(4, 2)}\nv = torch.arange(4.) + 2"
+    for arguments in ("a", "a, v", "a, b"):
+        t = expect.given(setup, matmul_by_strides=matmul_by_strides)
+        with contextlib.ExitStack() as alone:
+            for name in arguments.split(", "):
+                alone.enter_context(expect.left_alone(getattr(t, name), what=f"`{name}`"))
+            t.call(f"matmul_by_strides({arguments})")
+
+
 # The factors as views of something else.
 _VIEWS = {
+    "both contiguous": (strides.squares(3, 4), strides.squares(4, 2)),
     "a transposed": (f"{strides.squares(4, 3)}.t()", strides.squares(4, 2)),
     "b transposed": (strides.squares(3, 4), f"{strides.squares(2, 4)}.t()"),
     "steps in a": (f"{strides.squares(6, 8)}[::2, ::2]", strides.squares(4, 2)),
@@ -113,10 +132,17 @@ def of_views(matmul_by_strides):
     """
     with Rows() as rows:
         for label, (a, b) in _VIEWS.items():
-            with rows.of(label):
-                if "b" not in label.split():
+            if "b" not in label.split():
+                with rows.of(f"{label}: the trace"):
                     _expect_product(matmul_by_strides, a)
-                _expect_product(matmul_by_strides, a, f"{b}[:, 0]")
+                with rows.of(f"{label}: a dense vector"):
+                    _expect_product(matmul_by_strides, a, f"{b}[:, 0].clone()")
+                with rows.of(f"{label}: a vector with gaps"):
+                    _expect_product(matmul_by_strides, a, f"{b}[:, 0]")
+            else:
+                with rows.of(f"{label}: a column of it"):
+                    _expect_product(matmul_by_strides, a, f"{b}[:, 0]")
+            with rows.of(label):
                 _expect_product(matmul_by_strides, a, b)
 
 
@@ -124,23 +150,20 @@ def of_views(matmul_by_strides):
 def only_three_operators(matmul_by_strides):
     """Only `as_strided`, one `*` and one `sum` run
 
-    Other functions run operators too: `a[:, None]` runs `unsqueeze`, `t()` runs `t`, a loop over rows runs
-    `select` each time. Put all terms side by side in one tensor: one `*` makes them and one `sum` adds them.
+    Other functions run operators too: `a[:, None]` runs `unsqueeze`, `t()` runs `t`, `a *= b` runs `mul_`, a
+    loop over rows runs `select` each time. Put all terms side by side in one tensor: one `*` makes them and
+    one `sum` adds them.
     """
-    setup = (
-        "a = torch.arange(15.).reshape(5, 3).t()\nb = torch.arange(20.).reshape(5, 4)[:, ::2]\nv = b[:, 1]"
-    )
+    setup = "a = torch.arange(15.).reshape(5, 3).t()\n"
+    setup += "b = torch.arange(20.).reshape(5, 4)[:, ::2]\nv = b[:, 1]"
     for arguments, products in (("a", 0), ("a, v", 1), ("a, b", 1)):
         t = expect.given(setup, matmul_by_strides=matmul_by_strides)
         with measure.operators() as ran:
             t.call(f"matmul_by_strides({arguments})")
         names = [call.name.split(".")[1] for call in ran.calls]
         for name in names:
-            expect.true(
-                name in ("as_strided", "mul", "sum"),
-                f"torch's operator `{name}` ran, perhaps inside another function",
-                "expected: none but `as_strided`, `*` and `sum`",
-            )
+            told = f"torch's operator `{name}` ran, perhaps inside another function, expected: none but "
+            expect.true(name in ("as_strided", "mul", "sum"), f"{told}`as_strided`, `*` and `sum`")
         for name, called, times in (("mul", "`*`", products), ("sum", "`sum`", 1)):
             found = names.count(name)
             expect.true(found == times, f"the number of times that {called} ran is {found}, expected {times}")

@@ -7,8 +7,8 @@ Both are small, with at least one element and any number of dimensions. They are
 two, and may differ in dtype: `x.view(torch.int16)` reads an `int32` tensor two bytes at a time. Elements that
 a view steps over don't belong to it.
 
-Use plain Python, and ask `a` and `b` only for `data_ptr()`, `element_size()`, `shape` and `stride()`. No
-operator of torch and nothing of NumPy may run.
+Use plain Python, and ask `a` and `b` only for `data_ptr()`, `element_size()`, `stride()` and their sizes
+(`shape`, `size()`, `dim()`, `numel()`). No operator of torch and nothing of NumPy may run.
 
 With `x = torch.arange(6)`, `overlaps(x[:4], x[3:])` is `True`, `overlaps(x[::2], x[1::2])` is `False`
 """
@@ -57,6 +57,19 @@ def _compare(overlaps, setup, *pairs):
 
 
 @exercise.check
+def from_the_numbers(overlaps):
+    """It is worked out in plain Python, from addresses and strides
+
+    The places of the elements are enough. A write to see whether the other tensor changes could disturb
+    somebody who reads it at that moment. Comparing values compares numbers, not places.
+    """
+    asked = ("data_ptr", "element_size", "stride", "size", "dim", "numel")
+    for views in ("x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"):
+        t = expect.given(f"x = torch.arange(12)\na, b = {views}", overlaps=overlaps)
+        strides.plain_python(lambda t=t: t.call("overlaps(a, b)"), ask=asked)
+
+
+@exercise.check
 def parts(overlaps):
     """Parts that meet, parts that only touch, and copies
 
@@ -84,14 +97,19 @@ def interleaved(overlaps):
 def all_dimensions(overlaps):
     """Blocks, rows, columns and expanded tensors
 
-    The place of an element is the sum of its steps along all dimensions. A step along an expanded dimension
-    stays where it is: its stride is 0.
+    The place of an element is the sum of its steps along all dimensions, however many there are. A step along
+    an expanded dimension stays where it is: its stride is 0.
     """
     pairs = [("x[:, 0]", "x[:, 1]"), ("x[:, :2]", "x[:, 2:]"), ("x[:, 1]", "x[2]"), ("x[0]", "x.t()[0]")]
     pairs += [("x[:2, :2]", "x[1:, 2:]"), ("x[:2, 1:3]", "x.t()[2:, 1:]"), ("x[1, 2]", "x[1, :3]")]
     pairs += [("x[0].expand(3, 4)", "x[0]"), ("x[0].expand(3, 4)", "x[1]")]
     pairs += [("x.view(3, 2, 2)[:, 1:]", "x[:, 3]"), ("x.view(3, 2, 2)[:, 1:]", "x[:, 1]")]
-    _compare(overlaps, "x = torch.arange(12, dtype=torch.uint8).reshape(3, 4)", *pairs)
+    # Here no dimension can be left out, neither in front nor at the end, of `a` nor of `b`.
+    pairs += [("y[0]", "y[:1, 1]"), ("y[:1]", "y[1:]"), ("y[:, 0, 0]", "y[:1]"), ("y[0]", "z[0, :1, 1]")]
+    pairs += [("z", "z[1:, 1:]"), ("z[0]", "z[:, :, 1, 1]"), ("z[:, 1:]", "z[:, :1, 1:]")]
+    setup = "x = torch.arange(12, dtype=torch.uint8).reshape(3, 4)\n"
+    setup += "z = torch.arange(32, dtype=torch.uint8).reshape(2, 2, 2, 2, 2)\ny = z[0, 1]"
+    _compare(overlaps, setup, *pairs)
 
 
 @exercise.check
@@ -108,16 +126,3 @@ w, y, z = x.view(torch.int64), x.view(torch.int16), x.view(torch.uint8)"""
     pairs += [("x[::2]", "y[2:4]"), ("z[7::8]", "x[::2]"), ("y[1::2]", "z[::4]"), ("y[1::2]", "z[3::4]")]
     pairs += [("w[1]", "x[3]"), ("w[1]", "y[3]"), ("w", "z[-1]"), ("w[0]", "z[8]")]
     _compare(overlaps, setup, *pairs)
-
-
-@exercise.check
-def from_the_numbers(overlaps):
-    """It is worked out in plain Python, from addresses and strides
-
-    The places of the elements are enough. A write to see whether the other tensor changes could disturb
-    somebody who reads it at that moment. Comparing values compares numbers, not places.
-    """
-    asked = ("data_ptr", "element_size", "stride", "size", "dim", "numel")
-    for views in ("x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"):
-        t = expect.given(f"x = torch.arange(12)\na, b = {views}", overlaps=overlaps)
-        strides.plain_python(lambda t=t: t.call("overlaps(a, b)"), ask=asked)

@@ -105,9 +105,9 @@ def written_down(predict_strides):
 def parts(predict_strides):
     """Parts of `x`
 
-    An index or a slice is a view of the same storage, with another offset, other sizes, and the strides of
-    `x` (times the step of the slice). A tensor is contiguous if its elements, read in order, lie one after
-    another in its storage.
+    A number or a slice as index gives a view of the same storage, with another offset, other sizes, and the
+    strides of `x` (times the step of the slice); a list of indices gives a copy. A tensor is contiguous if
+    its elements, read in order, lie one after another in its storage.
     """
     _compare(predict_strides, "x", "x[1:]", "x[:, 1:]", "x[:, 1]", "x[[0, 2]]")
 
@@ -116,7 +116,8 @@ def parts(predict_strides):
 def turned(predict_strides):
     """`x` turned around
 
-    Another order of reading is a view if each dimension can have one stride that isn't negative.
+    Another order of reading can be a view if each dimension has one stride that isn't negative. `clone`
+    copies in any case.
     """
     _compare(predict_strides, "x.t()", "x[:1].t()", "x.t().clone()", "x.flip(0)")
 

@@ -1,7 +1,7 @@
 """The strides that `view` finds
 
 `size` and `stride` describe a tensor `x` with at least one element, and `shape` has as many elements. Return
-the strides of `x.view(shape)` as a tuple of integers, or `None` if `view` raises.
+the strides of `x.view(shape)`, a tuple or list of integers, or `None` if `view` raises.
 
 Strides may be 0. For a dimension of size 1 `stride` may hold any number, and so may your result.
 

@@ -56,6 +56,7 @@ _AGAINST = {
     "rows with gaps": (f"{strides.squares(3, 8)}.long()[:, ::2]", 1),
     "columns of an expanded row": (f"{strides.squares(4)}.expand(3, 4)", 0),
     "a vector with gaps": (f"{strides.squares(12)}[::2]", 0),
+    "the second of five": (strides.squares(2, 3, 1, 2, 2), 1),
 }
 # And with it: dense, with gaps between the lines, beginning somewhere else than their storage.
 _WITH = {
@@ -65,6 +66,7 @@ _WITH = {
     "columns of a transposed block": (f"{strides.squares(4, 6)}[:, 2:].t()", 0),
     "the second of three permuted": (f"{strides.squares(2, 3, 4)}.permute(1, 2, 0)", 1),
     "the end of a vector": (f"{strides.squares(12)}[4:]", 0),
+    "the third of five permuted": (f"{strides.squares(2, 3, 1, 2, 2)}.permute(0, 1, 4, 2, 3)", 2),
 }
 
 
@@ -74,7 +76,7 @@ class _Example:
     def __init__(self, with_the_grain, x, dim, scans=3):
         setup = f"x = {x}\ngiven = []\nscans = [given.append] * {scans}"
         self.t = expect.given(setup, with_the_grain=with_the_grain)
-        self.code, self.x, self.scans = f"with_the_grain(x, {dim}, scans)", self.t.x.clone(), scans
+        self.code, self.x = f"with_the_grain(x, {dim}, scans)", self.t.x.clone()
 
     def call(self):
         """What the scans were given, and the bytes that were copied or allocated, whichever is more."""
@@ -82,28 +84,32 @@ class _Example:
         with measure.operators() as ran:
             peak = measure.peak_bytes(lambda: self.t.call(self.code))
         given = self.t.given[before:]
-        told = f"the number of calls is {len(given)}, expected {self.scans}: one for each entry"
-        expect.true(len(given) == self.scans, told)
+        expect.true(bool(given), "no scan was called", "expected: each, once")
         given = [expect.a_tensor(one, what=f"`given[{i}]`") for i, one in enumerate(given, before)]
         return given, max(ran.bytes_copied, peak.allocated)
 
 
 @exercise.check
 def results(with_the_grain):
-    """What each scan returns, in order
+    """What each scan returns, in order, from one call for each entry
 
-    The scans don't depend on each other. Call each once, with the elements of `x`. It may return anything: a
-    tensor, a list, None.
+    The scans don't depend on each other. Call each once, with the elements of `x`: a second call runs it
+    again. It may return anything: a tensor, a list, None. A function that stands in the list twice has two
+    results.
     """
     setup = """x = torch.arange(6).reshape(2, 3)
-calls = []
+called = []
 lines = lambda t: [line.tolist() for line in t]
-scans = [lambda t: t.cumsum(1), lines, lambda t: 'third', calls.append]"""
-    t = expect.given(setup, with_the_grain=with_the_grain)
-    found = t.call("with_the_grain(x, 1, scans)")
-    sums, lines = torch.tensor([[0, 1, 3], [3, 7, 12]]), [[0, 1, 2], [3, 4, 5]]
-    expect.equal(found, [sums, lines, "third", None])
-    expect.equal(len(t.calls), 1, what="the number of calls of `scans[3]`")
+sums = lambda t: called.append('sums') or t.cumsum(1)
+count = lambda t: called.append('count') or called.count('count')
+scans = [sums, lines, count, count, lambda t: called.append('last')]"""
+    for dim, line in ((1, [[0, 1, 3], [3, 7, 12]]), (0, [[0, 1, 2], [3, 5, 7]])):
+        t = expect.given(setup.replace("cumsum(1)", f"cumsum({dim})"), with_the_grain=with_the_grain)
+        found = t.call(f"with_the_grain(x, {dim}, scans)")
+        for name, times in {"sums": 1, "count": 2, "last": 1}.items():
+            told = f"the number of calls of `{name}` is {t.called.count(name)}, expected {times}"
+            expect.true(t.called.count(name) == times, f"{told}: one for each entry of `scans`")
+        expect.equal(found, [torch.tensor(line), [[0, 1, 2], [3, 4, 5]], 1, 2, None])
 
 
 @exercise.check

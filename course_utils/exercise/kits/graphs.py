@@ -100,12 +100,14 @@ def _grad(tensor: Tensor) -> Tensor | None:
 
 def left_alone(call: str, more: str = "", **answer: Any) -> None:
     """The caller's tensors are untouched by the call, and what comes of it has no graph: whether `x` requires
-    a gradient or not, and whether the result depends on it or not. `more`: a line that makes a second vector,
-    `v`."""
+    a gradient or not, whether the result depends on it or not, and whether the leaves have a `.grad` before
+    or not. `more`: a line that makes a second vector, `v`."""
     variants = ("", ".requires_grad_()", ".requires_grad_() * 2")
-    for x, code in itertools.product(variants, ("x * x * w", "2 * w", "torch.ones(3)")):
+    old = "w.grad = torch.tensor([7., 7.])"
+    for x, code, grads in itertools.product(variants, ("x * x * w", "2 * w", "torch.ones(3)"), ("", old)):
         function = f"w = torch.tensor([2., 3.], requires_grad=True)\nfunction = lambda x: {code}"
-        t = expect.given(f"{function}\nx = torch.tensor([1., 3.]){x}\n{more}", **answer)
+        grads += "\nx.grad = torch.tensor([5., 6.])" * (bool(grads) and "*" not in x)
+        t = expect.given("\n".join([function, f"x = torch.tensor([1., 3.]){x}", grads, more]), **answer)
         with untouched({name: getattr(t, name) for name in (["x", "v", "w"] if more else ["x", "w"])}):
             found = t.call(call)
         expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")

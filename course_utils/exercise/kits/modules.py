@@ -53,8 +53,10 @@ def expect_gradients(t: expect.Given, statements: str, wanted: Tensor, *names: s
     t.run(statements)
     expect.in_graph(t.loss, what="`loss`", of=f"`{names[0]}`")
     t.run("loss.backward()")
-    for (name, tensor), gradient in zip(tensors.items(), gradients, strict=True):
-        expect.equal(tensor.grad, gradient, what=f"`{name}.grad`", **how)
+    with Rows() as rows:
+        for (name, tensor), gradient in zip(tensors.items(), gradients, strict=True):
+            with rows.of(f"`{name}.grad`"):
+                expect.equal(tensor.grad, gradient, what=f"`{name}.grad`", **how)
 
 
 @contextlib.contextmanager
