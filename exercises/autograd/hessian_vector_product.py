@@ -125,7 +125,7 @@ def left_alone(hessian_vector_product):
         vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
         with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):
             found = t.call(_CALL)
-        a_list = type(found) in (list, tuple) and len(found) == 2
+        a_list = isinstance(found, (list, tuple)) and len(found) == 2
         told = f"the result is {expect.show(found)}"
         expect.true(a_list, told, "expected: a list with a tensor for each parameter")
         parts = [expect.a_tensor(part, what=f"`[{i}]` of the result") for i, part in enumerate(found)]

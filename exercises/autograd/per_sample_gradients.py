@@ -85,7 +85,7 @@ x, y = torch.randn(4, 3, device=device), torch.randn(4, 2, device=device)
 
 @exercise.check
 def several_layers(per_sample_gradients):
-    """Several layers, one without a bias, one function twice; a single sample; float64; other names
+    """Several layers, one function twice; a single sample; float64; names of any kind
 
     The loss of a sample depends on its own row in the output of every layer. So one backward of the sum gives
     gradients of these outputs in which the samples are still apart, also where there is one: its dimension

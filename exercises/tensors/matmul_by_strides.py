@@ -2,15 +2,15 @@
 
 One function for three products:
 
-- `matmul_by_strides(a)` is the trace of a matrix of shape (m, n), of shape (). It's the sum of the diagonal,
-  which is as long as the shorter side.
+- `matmul_by_strides(a)` is the trace of a matrix of shape (m, n), of shape (): the sum of the diagonal, which
+  is as long as the shorter side.
 - `matmul_by_strides(a, b)` with `b` of shape (n,) is matrix times vector, of shape (m,).
 - `matmul_by_strides(a, b)` with `b` of shape (n, k) is the product of the two matrices, of shape (m, k).
 
-Both are floating point, and may be views with any strides and offset. They stay as they are.
+Both are floating point, may be views with any strides and offset, and stay as they are.
 
-Use only `as_strided`, as often as you like, one `*` (none for the trace) and one `sum`. `@`, `t()`, `expand`
-and `a[:, None]` run other operators; `shape` and `stride()` run none.
+Use only `as_strided`, however often, one `*` (none for the trace) and one `sum`. `@`, `t()`, `expand`
+and `a[:, None]` run others; `shape` and `stride()` run none.
 
 With `a = torch.arange(6.).reshape(2, 3)`, `matmul_by_strides(a)` is `4.`, and `matmul_by_strides(a, a[1])` is
 `[14., 50.]`

@@ -57,19 +57,6 @@ def _compare(overlaps, setup, *pairs):
 
 
 @exercise.check
-def from_the_numbers(overlaps):
-    """It is worked out in plain Python, from addresses and strides
-
-    The places of the elements are enough. A write to see whether the other tensor changes could disturb
-    somebody who reads it at that moment. Comparing values compares numbers, not places.
-    """
-    asked = ("data_ptr", "element_size", "stride", "size", "dim", "numel")
-    for views in ("x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"):
-        t = expect.given(f"x = torch.arange(12)\na, b = {views}", overlaps=overlaps)
-        strides.plain_python(lambda t=t: t.call("overlaps(a, b)"), ask=asked)
-
-
-@exercise.check
 def parts(overlaps):
     """Parts that meet, parts that only touch, and copies
 
@@ -91,6 +78,19 @@ def interleaved(overlaps):
     pairs = [("x[::2]", "x[1::2]"), ("x[::2]", "x[1::3]"), ("x[::4]", "x[1::2]"), ("x[2::6]", "x[::4]")]
     pairs += [("x[:3:2]", "x[1:5:3]"), ("x[1::5]", "x[::4]")]
     _compare(overlaps, "x = torch.arange(12, dtype=torch.uint8)", *pairs)
+
+
+@exercise.check
+def from_the_numbers(overlaps):
+    """It is worked out in plain Python, from addresses and strides
+
+    The places of the elements are enough. A write to see whether the other tensor changes could disturb
+    somebody who reads it at that moment. Comparing values compares numbers, not places.
+    """
+    asked = ("data_ptr", "element_size", "stride", "size", "dim", "numel")
+    for views in ("x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"):
+        t = expect.given(f"x = torch.arange(12)\na, b = {views}", overlaps=overlaps)
+        strides.plain_python(lambda t=t: t.call("overlaps(a, b)"), ask=asked)
 
 
 @exercise.check

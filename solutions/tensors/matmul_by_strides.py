@@ -85,7 +85,7 @@ mistakes = [
     Wrong(_asks_torch, told_by="only_three_operators"),
     Wrong(_row_by_row, told_by="only_three_operators"),
 ]
-not_tried = {"hard numbers": "products and sums alone", "left alone": "none of the three operators writes"}
+not_tried = {"hard numbers": "products and sums alone"}
 
 equivalent = {
     "line 13: `b.as_strided((m, n), (0, t))` -> `b`": "`*` broadcasts, and that is the same view",
