@@ -55,6 +55,8 @@ def network(**parts):
 model = network(backbone=None, head=nn.Linear(3, 2))
 state = network(net=None, classifier=nn.Linear(3, 5)).state_dict()
 """
+# Its new name is no entry of the model.
+_OLD_NAME = "model['net'] = nn.Linear(3, 1)\nstate['net.weight'] = torch.ones(1, 3)\n"
 _CALL = "report = load_backbone(model, state, {})"
 _RENAMED = _CALL.format("{'net.': 'backbone.'}")
 
@@ -98,13 +100,16 @@ def reported(load_backbone):
     """What is missing and what is unexpected is told, each by its own name
 
     A missing name has kept its random start; an unexpected key was saved for something that isn't there. One
-    of each is often one wrong name. `strict=False` says both in what it returns, and most callers drop it.
+    of each is often one wrong name. Where a beginning fits, the key is meant for the new name alone, though
+    the model has no such entry, and has one with the old name. `strict=False` says both in what it returns,
+    and most callers drop it.
     """
     with Rows() as rows:
         for label, more, missing, unexpected in (
             ("another head", "", [], []),
             ("a buffer less", "del state['net.level']\n", ["backbone.level"], []),
             ("a key more", "state['net.2.bias'] = torch.ones(1)\n", [], ["net.2.bias"]),
+            ("an entry with the old name of a key", _OLD_NAME, ["net.weight", "net.bias"], ["net.weight"]),
             ("a saved `table`", "state['net.table'] = torch.ones(2)\n", [], ["net.table"]),
         ):
             with rows.of(label):

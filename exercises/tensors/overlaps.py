@@ -106,7 +106,12 @@ def all_dimensions(overlaps):
     pairs += [("x.view(3, 2, 2)[:, 1:]", "x[:, 3]"), ("x.view(3, 2, 2)[:, 1:]", "x[:, 1]")]
     # Here no dimension can be left out, neither in front nor at the end, of `a` nor of `b`.
     pairs += [("y[0]", "y[:1, 1]"), ("y[:1]", "y[1:]"), ("y[:, 0, 0]", "y[:1]"), ("y[0]", "z[0, :1, 1]")]
-    pairs += [("z", "z[1:, 1:]"), ("z[0]", "z[:, :, 1, 1]"), ("z[:, 1:]", "z[:, :1, 1:]")]
+    pairs += [
+        ("z", "z[1:, 1:]"),
+        ("z", "z[:, :, 1:, :, 1:]"),
+        ("z[0]", "z[:, :, 1, 1]"),
+        ("z[:, 1:]", "z[:, :1, 1:]"),
+    ]
     setup = "x = torch.arange(12, dtype=torch.uint8).reshape(3, 4)\n"
     setup += "z = torch.arange(32, dtype=torch.uint8).reshape(2, 2, 2, 2, 2)\ny = z[0, 1]"
     _compare(overlaps, setup, *pairs)
