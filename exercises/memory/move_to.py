@@ -18,7 +18,7 @@ import torch
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.words import with_article
+from course_utils.exercise.compare import kind_of
 
 exercise = Exercise(
     minutes=10,
@@ -82,7 +82,7 @@ def _moved(move_to, batch: str, device="'meta'"):
     now = _parts(t.moved)
     for path, part in before.items():
         expect.true(path in now, f"there is no `moved{path}`", "expected: all parts of the batch")
-        came, wanted = (with_article(type(one).__name__) for one in (now[path], part))
+        came, wanted = (kind_of(one, "") for one in (now[path], part))
         expect.true(came == wanted, f"`moved{path}` is {came}, expected {wanted}")
         if isinstance(part, torch.Tensor):
             facts = tuple(part.shape), part.dtype, "meta"
