@@ -1,5 +1,7 @@
 """Training runs as they are recorded, and what the kit for repairs looks at."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -19,15 +21,31 @@ def same(model):
 
 
 def train(
-    x, y, seed, *, steps=6, lr=0.5, momentum=0.0, zero=True, keep=torch.Tensor.item, dropout=0.5, start=same
+    x,
+    y,
+    seed,
+    *,
+    steps=6,
+    lr=0.5,
+    momentum=0.0,
+    zero=True,
+    keep=torch.Tensor.item,
+    dropout=0.5,
+    start=same,
+    least=0,
+    anew=False,
 ):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 2))
     start(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     losses = []
-    for _ in range(steps):
-        loss = F.cross_entropy(model(x), y)
+    for batch in (part for _ in range(steps) for part in torch.randperm(len(x)).split(32)):
+        if len(batch) <= least:
+            continue
+        loss = F.cross_entropy(model(x[batch]), y[batch])
+        if anew:
+            optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
         if zero:
             optimizer.zero_grad()
         loss.backward()
@@ -98,10 +116,21 @@ def sick(x, y, seed):
     return train(x, y, seed, zero=False)
 
 
+def smoothed(x, y, seed):
+    model, losses = train(x, y, seed)
+    return model, [(a + b) / 2 for a, b in zip(losses, [losses[0], *losses], strict=False)]
+
+
+class Skips(nn.Sequential):
+    def forward(self, x):
+        h = self[1](self[0](x))
+        return self[3](h + self[2](h))
+
+
 def test_what_stays_and_the_band():
     exercise = Exercise(minutes=1, hints=[], starter_object=sick)
     held = runs.on_held(runs.two_moons(99, seed=9))
-    one = runs.Case(exercise, "x, y = runs.two_moons(32)", held=held)
+    one = runs.Case(exercise, "x, y = runs.two_moons(32)", held=held, short=("32", "40"))
     one.train = lambda t, seed: train(t.x, t.y, seed)[0]
     one.stays(train).own_gradients()
     one.in_band(train)
@@ -109,18 +138,37 @@ def test_what_stays_and_the_band():
     assert exercise.checks[-1].why == "It is healthy."
     for change, told in (
         ({"dropout": 0.1}, r"`Dropout\(p=0.5\)` does not run"),
-        ({"steps": 7}, "number of optimizer steps"),
-        ({"keep": same}, "a list of Python numbers"),
+        ({"steps": 7}, "14 batches train"),
+        ({"least": 8}, "6 batches train, and none has 8 rows"),
+        ({"anew": True}, "12 optimizers take the steps"),
+        ({"momentum": 0.5}, "`momentum` of the optimizer at step 0"),
         ({"start": lambda model: model[3].bias.requires_grad_(False)}, "bias of .* is not trained"),
-        ({"start": lambda model: nn.init.zeros_(model[3].weight)}, "makes of the first batch"),
+        (
+            {"start": lambda model: nn.init.zeros_(model[3].weight)},
+            "the weight of layer 3, .* with this seed",
+        ),
+        ({"start": lambda model: setattr(model, "__class__", Skips)}, "layer 3, .* gets another input"),
     ):
         with expect.situation(), pytest.raises(expect.Mismatch, match=told):
             one.stays(lambda x, y, seed, change=change: train(x, y, seed, **change))
-    one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed), seeded=False)
+    one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed), start=["weights"])
+    with expect.situation(), pytest.raises(expect.Mismatch, match="the weight of layer 0, .* with this seed"):
+        one.stays(lambda x, y, seed: train(x, y, 0))
+    with expect.situation(), pytest.raises(expect.Mismatch, match="the seed decides"):
+        one.stays(lambda x, y, seed: train(x, y, 0), start=())
+    for answer, told in (
+        (smoothed, r"`losses\[1\]` is"),
+        (partial(train, keep=same), "a list of Python numbers"),
+    ):
+        with expect.situation(), pytest.raises(expect.Mismatch, match=told):
+            exercise.checks[-2].function(answer)
     with expect.situation(), pytest.raises(expect.Mismatch, match="other rows"):
         one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed))
     with expect.situation(), pytest.raises(expect.Mismatch, match="different rows"):
-        one.stays(lambda x, y, seed: train(x[:16].repeat(2, 1), y[:16].repeat(2), seed), seeded=False)
+        one.stays(lambda x, y, seed: train(x[:20].repeat(2, 1), y[:20].repeat(2), seed), start=["weights"])
+    healthy = runs.Case(Exercise(minutes=1, hints=[], starter_object=train), one.setup, short=one.short)
+    with expect.situation(), pytest.raises(expect.Mismatch, match="has used already"):
+        healthy.stays(sick)
     with expect.situation(), pytest.raises(expect.Mismatch, match="has used already"):
         one.treated(sick).own_gradients()
     with pytest.raises(expect.Mismatch, match="on held data"):

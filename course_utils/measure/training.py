@@ -21,11 +21,14 @@ from course_utils.measure.storage import tensors_in
 
 @dataclass(eq=False)
 class Layer:
-    """One call of a module without children. `training`: its mode then. `output`: a copy of its values."""
+    """One call of a module without children. `training`: its mode then. `input`, `output`: copies of its
+    first tensor, in and out. `weights`: before the first backward, copies of its parameters, by name."""
 
     module: nn.Module
     training: bool
     output: Tensor | None = None
+    input: Tensor | None = None
+    weights: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -167,7 +170,9 @@ class _Recorder:
             if module not in self.models and _any(module.parameters()):
                 self.models.append(module)
         if not _any(module.children()):
-            layer = Layer(module, module.training)
+            layer = Layer(module, module.training, input=_copy(args))
+            if not self.run.losses:
+                layer.weights = {name: p.detach().clone() for name, p in module.named_parameters()}
             self.run.forwards[-1].layers.append(layer)
             call = call or layer
         self.open_calls.append(call)

@@ -65,16 +65,18 @@ _CASE = runs.Case(
     ),
     held=runs.on_held(runs.line(400, seed=100), _loss),
     room=2.0,
+    short=("128", "136"),
 )
 
 
 @exercise.check
 def pairs(repair_broadcast_loss):
-    """The loss compares each prediction with its own target, and with no other
+    """The loss is the mean square of each prediction minus its own target, and no other
 
     `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean over all pairs is
     smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes, `-` does
-    not. Expected is the mean of one square for each row of the batch, with `y` as it came.
+    not. Expected is the mean of one square for each row of the batch, with `y` as it came; their sum has a
+    gradient as many times as large.
     """
     for setup in ("x, y = runs.line(128)", "x, y = runs.line(41)"):
         t = _CASE.treated(repair_broadcast_loss, setup=setup)
@@ -83,6 +85,7 @@ def pairs(repair_broadcast_loss):
             output, target = forward.output.reshape(-1), t.y[rows]
             like = {
                 "the mean over all pairs": ((output[:, None] - target) ** 2).mean().item(),
+                "the sum of the squares, not their mean": _loss(output, target).item() * len(rows),
                 "the square of the mean error": (output - target).mean().item() ** 2,
                 "the mean absolute error": (output - target).abs().mean().item(),
             }
@@ -92,10 +95,11 @@ def pairs(repair_broadcast_loss):
 
 @exercise.check
 def what_stays(repair_broadcast_loss):
-    """The network, the optimizer and the number of steps stay
+    """The network, the data and its batches, the optimizer and the steps stay
 
     A larger network or more steps bring the loss closer to the variance of `y`, and no further. In batches of
-    one there is nothing to broadcast; the fault is back with the next batch of two.
+    one there is nothing to broadcast; the fault is back with the next batch of two. Each step still uses the
+    gradients of its own batch alone.
     """
     _CASE.stays(repair_broadcast_loss, but=("Flatten", "Unflatten"), loss=False)
 

@@ -110,7 +110,7 @@ def own_chunk(repair_carried_state):
 
 @exercise.check
 def what_stays(repair_carried_state):
-    """The model, the chunks, the optimizer and the number of steps stay
+    """The model, the series and its chunks, the optimizer and the steps stay
 
     A backward comes after each chunk. There the graph of the state ends; the features keep theirs.
     """

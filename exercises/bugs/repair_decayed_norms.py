@@ -93,7 +93,7 @@ def spared(repair_decayed_norms):
 
 @exercise.check
 def what_stays(repair_decayed_norms):
-    """The layers, the steps and the other settings of AdamW stay
+    """The layers, the batches, the steps and the other settings of AdamW stay
 
     Without the layer norm nothing keeps the scale of the activations. `Adam` adds its decay to the gradient,
     where it is divided by the gradient's own size; `AdamW` takes it from the parameter.

@@ -85,7 +85,7 @@ def modes(repair_forgotten_eval):
 
 @exercise.check
 def what_stays(repair_forgotten_eval):
-    """The layers and the steps stay, and validation has no graph
+    """The layers, the batches, the optimizer and the steps stay; validation has no graph
 
     Mode and graph are two switches: `eval()` goes on recording, `no_grad` changes no layer. Without batch
     norm and dropout the modes do not differ, and nothing of what they do for training is left.

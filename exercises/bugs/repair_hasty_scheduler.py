@@ -87,7 +87,7 @@ def rates(repair_hasty_scheduler):
 
 @exercise.check
 def what_stays(repair_hasty_scheduler):
-    """The network, the optimizer, the batches and the number of steps stay
+    """The network, the data and its batches, the optimizer and the steps stay
 
     More epochs don't help a run whose rate has come down to nothing. The seed alone decides the first weights
     and the order of the batches.

@@ -90,7 +90,7 @@ def predictions_kept(repair_hoarded_predictions):
 
 @exercise.check
 def what_stays(repair_hoarded_predictions):
-    """The layers, the modes, the optimizer and the steps stay
+    """The layers, the modes, the batches, the optimizer and the steps stay
 
     Training needs its graphs. What is switched off for a prediction is switched on for the next epoch.
     """

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import kept, runs
 
 exercise = Exercise(
     minutes=3,
@@ -76,6 +76,7 @@ x, x_val = 60 * x + 90, 60 * x_val + 94""",
     call="model, losses, val_losses = {name}(x, y, x_val, y_val, seed)",
     train=_healthy,
     held=runs.on_held(((_X - _MEAN) / _STD, _Y)),
+    scaled=True,
 )
 
 
@@ -84,14 +85,22 @@ def blind(repair_leaking_statistics):
     """Training knows nothing of the validation set
 
     A validation set stands for data that nobody has seen. A mean or a std that is taken from it tells the
-    model how those images are lit. No class leaks that way, and the loss is too good all the same.
+    model how those images are lit. No class leaks that way, and the loss is too good all the same. It leaks
+    too where validation losses say when to stop or which weights to return, and where random numbers that the
+    validation draws change the order of the next epoch.
     """
-    losses = _CASE.treated(repair_leaking_statistics).run.losses
-    setup = f"{_CASE.setup}\nx_val = 3 * x_val[:60]\ny_val = y_val[:60]"
-    other = _CASE.treated(repair_leaking_statistics, setup=setup).run.losses
-    for step, (came, was) in enumerate(zip(other, losses, strict=False)):
-        told = f"with this `x_val` the loss of step {step} is {came:.4g}, with another it was {was:.4g}"
-        expect.true(abs(came - was) < 1e-5, told, "expected: the same")
+    t = _CASE.treated(repair_leaking_statistics)
+    setup = f"{_CASE.setup}\nx_val = 3 * x_val[:60]\ny_val = (y_val[:60] + 1) % 3"
+    other = _CASE.treated(repair_leaking_statistics, setup=setup)
+    here, same = "with this validation set", "expected: the same with any"
+    for step, (came, was) in enumerate(zip(other.run.losses, t.run.losses, strict=False)):
+        told = f"{here} the loss of step {step} is {came:.4g}, with another {was:.4g}"
+        expect.true(abs(came - was) < 1e-5, told, same)
+    steps, others = (len(one.run.steps) for one in (other, t))
+    expect.true(steps == others, f"{here} the run has {steps} steps, with another {others}", same)
+    end, another = (_CASE.loss(one.model) for one in (other, t))
+    told = f"{here} the returned model has a loss of {end:.4g} on held data, with another {another:.4g}"
+    expect.true(abs(end - another) < 1e-4 * another, f"{told}, after the same steps", same)
 
 
 @exercise.check
@@ -102,32 +111,35 @@ def same_numbers(repair_leaking_statistics):
     With a mean of its own, a set of brighter images looks like any other.
     """
     t = _CASE.treated(repair_leaking_statistics)
-    wanted = _normalized(t, t.x).flatten(1)
-    for forward, loss in zip(t.run.trained, t.run.losses, strict=False):
-        came, what = forward.input.flatten(1), f"of step {forward.step}"
-        rows = torch.cdist(came, wanted).argmin(1)
-        expect.equal(came, wanted[rows], what=f"the batch {what}", rtol=1e-3, atol=1e-3)
-        right = F.cross_entropy(forward.output, t.y[rows]).item()
-        expect.equal(loss, right, what=f"the loss {what}", rtol=1e-3, atol=1e-5)
-    own, both = t.x_val, torch.cat([t.x, t.x_val])
-    like = {
-        "what the statistics of the validation set give": (own - own.mean()) / own.std(),
-        "what the statistics of both sets give": (own - both.mean()) / both.std(),
-    }
-    for forward in t.run.evaluated:
-        what = f"the input of the validation after step {forward.step}"
-        expect.equal(forward.input, _normalized(t, own), what=what, rtol=1e-3, atol=1e-3, like=like)
+    both = torch.cat([t.x, t.x_val])
+    for forward in t.run.trained + t.run.evaluated:
+        name = "x" if forward.trained else "x_val"
+        what = f"the batch of step {forward.step}" if forward.trained else ""
+        what = what or f"the input of the validation after step {forward.step}"
+        rows, alike = kept.nearest(forward, getattr(t, name), name)
+        told = f"{what} has rows that are no images of `{name}`, with one mean and one std for all pixels"
+        expect.true(bool((alike > 0.999).all()), told, f"expected: images of `{name}`, normalized")
+        raw = getattr(t, name)[rows].flatten(1)
+        like = {
+            "what its images were before": raw,
+            "what the statistics of the validation set give": (raw - t.x_val.mean()) / t.x_val.std(),
+            "what the statistics of both sets give": (raw - both.mean()) / both.std(),
+            "what the statistics of the batch alone give": (raw - raw.mean()) / raw.std(),
+        }
+        wanted = _normalized(t, raw)
+        expect.equal(forward.input.flatten(1), wanted, what=what, rtol=1e-3, atol=1e-3, like=like)
 
 
 @exercise.check
 def what_stays(repair_leaking_statistics):
-    """The network, the training and the validation stay
+    """The network, the data, the training and the validation stay
 
     A validation loss that gets worse is no fault of the repair: it was wrong before.
     """
-    t = _CASE.stays(repair_leaking_statistics, seeded=False)
+    t = _CASE.stays(repair_leaking_statistics, start=["weights", "rows"])
+    t.own_losses()
     expect.true(not any(f.graph for f in t.run.evaluated), "the validation records a graph", "expected: none")
-    wanted = [F.cross_entropy(out, t.y_val).item() for out in t.validated(180, as_it_is=False)]
+    wanted = [F.cross_entropy(out, t.y_val).item() for out in t.validated(180, in_order=False)]
     expect.equal(t.val_losses, wanted, what="`val_losses`", rtol=1e-4)
 
 

@@ -92,15 +92,18 @@ def registered(repair_list_of_layers):
                 told = f"{which}, is not in `model.{place}()`"
                 expect.true(there, told, "expected: all layers that run are registered")
             for step, seen in enumerate(t.run.steps):
-                told = f"the optimizer has no gradient for {which}, at step {step}"
-                expect.true(bool(seen.norms.get(id(p))), told, "expected: it holds all parameters")
+                told = f"at step {step} the optimizer does not hold {which}"
+                expect.true(id(p) in seen.norms, told, "expected: it holds all parameters")
+                told = f"at step {step} the gradient of {which}, is None or zeros"
+                expect.true(bool(seen.norms[id(p)]), told, "expected: that of the batch's loss")
 
 
 @exercise.check
 def what_stays(repair_list_of_layers):
-    """The layers, their first weights, the optimizer and the number of steps stay
+    """The layers, their first weights, the batches, the optimizer and the steps stay
 
-    Without the blocks, or with one four times, it is another network. Layers draw weights as they are made.
+    Without the blocks, with one four times, or with sums around them, it is another network. Layers draw
+    weights as they are made.
     """
     names = kept.names_of(_CASE.treated(repair_list_of_layers).model)
     expect.equal(len(names), 12, what="the number of parameters")

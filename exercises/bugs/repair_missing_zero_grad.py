@@ -79,7 +79,7 @@ def own_gradients(repair_missing_zero_grad):
 
 @exercise.check
 def what_stays(repair_missing_zero_grad):
-    """The network, the optimizer and the number of steps stay
+    """The network, the data and its batches, the optimizer and the steps stay
 
     A smaller rate makes the leaps smaller and the training slower. The sum of old gradients remains.
     """

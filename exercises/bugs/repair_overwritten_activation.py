@@ -130,7 +130,7 @@ def one_code_for_two(repair_overwritten_activation):
 
 @exercise.check
 def what_stays(repair_overwritten_activation):
-    """The linear layers, the loss, the optimizer and the steps stay
+    """The linear layers, the loss, the batches, the optimizer and the steps stay
 
     A larger share of the drawings in the loss makes them better at the cost of the shapes.
     """

@@ -74,6 +74,7 @@ _CASE = runs.Case(
     train=_healthy,
     held=runs.on_held((_HELD[:, :-1], _HELD[:, 1:]), _of_words),
     room=1.2,
+    short=("96", "100"),
 )
 
 
@@ -95,6 +96,7 @@ def mean_over_words(repair_padded_loss):
             "the mean over all places": each.mean(),
             "the mean over the places whose input is a word": each[forward.input > 0].mean(),
             "the sum over the words, divided by all places": (each * is_word).mean(),
+            "the sum over the words, not their mean": (each * is_word).sum(),
             "the mean of the means of the rows": ((each * is_word).sum(1) / is_word.sum(1)).mean(),
         }
         what = f"the loss of step {forward.step}"
@@ -116,7 +118,7 @@ def any_width(repair_padded_loss):
 
 @exercise.check
 def what_stays(repair_padded_loss):
-    """The layers, the optimizer and the batches stay
+    """The layers, the data and its batches, the optimizer and the steps stay
 
     A higher rate makes up for a divided gradient at one share of zeros, and is too high at another.
     """

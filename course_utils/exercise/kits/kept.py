@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -44,27 +44,69 @@ def same_parameters(run: Run, sick: Run, but: Iterable[str] = ()) -> None:
                 expect.true(trains, told, "expected: it is, as in the code to mend")
 
 
-def same_batches(run: Run, sick: Run) -> None:
+def same_shapes(run: Run, sick: Run) -> None:
+    """As many batches come as in the starter, each of the same shape, and a step after as many."""
+    came, wanted = ([f.input is not None and tuple(f.input.shape) for f in r.trained] for r in (run, sick))
+    if len(came) != len(wanted):
+        told = f"{len(came)} batches train"
+        short = sorted({len(b) for b in _inputs(sick)} - {len(b) for b in _inputs(run)})
+        told += f", and none has {short[0]} rows, as the last one of an epoch" if short else ""
+        raise expect.Mismatch(told, f"expected: {len(wanted)}, as in the code to mend")
+    for number, (shape, other) in enumerate(zip(came, wanted, strict=True)):
+        expect.equal(shape, other, what=f"the shape of training batch {number}")
+    expect.equal(len(run.steps), len(sick.steps), what="the number of optimizer steps")
+
+
+def _inputs(run: Run) -> list[Tensor]:
+    return [f.input for f in run.trained if f.input is not None]
+
+
+def batches(run: Run, data: Tensor | None) -> list[Tensor]:
+    """The batches that train, flat; with `data`, the places that their rows have there, up to scale."""
+    if data is None:
+        return [batch.flatten(1) for batch in _inputs(run)]
+    return [nearest(forward, data)[0][:, None] for forward in run.trained]
+
+
+def same_batches(came: list[Tensor], wanted: list[Tensor]) -> None:
     """As many different batches come as in the starter, and each row as often."""
-    batches = [[forward.input.flatten(1) for forward in r.trained] for r in (run, sick)]
-    came, wanted = (len({tuple(batch.flatten().tolist()) for batch in part}) for part in batches)
-    told = f"of {len(run.trained)} training batches {came} are different ones"
-    expect.true(came == wanted, told, f"expected: {wanted}, as in the code to mend")
-    came, wanted = (torch.cat(part).unique(dim=0, return_counts=True)[1].tolist() for part in batches)
-    told = f"the model trains with {len(came)} different rows, the rarest {min(came)} times"
-    expect.true(
-        sorted(came) == sorted(wanted), told, f"expected: {len(wanted)} rows, the rarest {min(wanted)} times"
-    )
+    distinct = [len({tuple(batch.flatten().tolist()) for batch in part}) for part in (came, wanted)]
+    told = f"the {len(came)} training batches are {distinct[0]} different ones"
+    told += ", which come again and again" if distinct[0] < len(came) else ""
+    expect.true(distinct[0] == distinct[1], told, f"expected: {distinct[1]} different ones")
+    rows, others = (torch.cat(part).unique(dim=0, return_counts=True)[1].tolist() for part in (came, wanted))
+    told = f"the model trains with {len(rows)} different rows, the rarest {min(rows)} times"
+    more = f"expected: {len(others)} rows, the rarest {min(others)} times"
+    expect.true(sorted(rows) == sorted(others), told, more)
 
 
-def same_start(came: Forward, wanted: Forward, but: Iterable[str] = ()) -> None:
-    """What the seed decides is as in the starter: the first batch, and what these layers make of it."""
-    same = came.input is not None and wanted.input is not None and came.input.equal(wanted.input)
-    told = "with the same seed the first batch holds other rows than in the code to mend"
-    expect.true(same, told, "expected: the same, in the same order")
-    for layer, other in zip(*(_layers(f, but) for f in (came, wanted)), strict=True):
-        what = f"what {said(layer.module)} makes of the first batch, before any step,"
-        expect.equal(layer.output, other.output, what=what, rtol=1e-4, atol=1e-5)
+def same_start(
+    run: Run, sick: Run, first: list[list[Tensor]], start: Collection[str], but: Iterable[str] = ()
+) -> None:
+    """What the seed decides is as in the starter: the first weights, the first batch, what layers make of it.
+    `first`: the batches of both."""
+    forward, other = run.trained[0], sick.trained[0]
+    pairs = list(zip(_layers(forward, but), _layers(other, but), strict=True))
+    named = [(f"layer {forward.layers.index(x)}, {said(x.module)}", x, y) for x, y in pairs]
+    for which, layer, wanted in named if "weights" in start else ():
+        for name, weight in wanted.weights.items() if layer.weights else ():
+            what = f"the {name} of {which}, with this seed, before any step,"
+            expect.equal(layer.weights[name], weight, what=what, rtol=1e-4, atol=1e-6)
+    if "rows" in start:
+        told = "with the same seed the first batch holds other rows than in the code to mend"
+        expect.true(first[0][0].equal(first[1][0]), told, "expected: the same, in the same order")
+    for which, layer, wanted in named if "inputs" in start else ():
+        told = f"{which}, gets another input at the first batch than in the code to mend, though the layers"
+        told += " before it return the same"
+        expect.true(_close(layer.input, wanted.input), told, "expected: what runs between layers stays")
+        what = f"what {which}, makes of the first batch, before any step,"
+        expect.equal(layer.output, wanted.output, what=what, rtol=1e-4, atol=1e-5)
+
+
+def _close(came: Tensor | None, wanted: Tensor | None) -> bool:
+    if came is None or wanted is None or came.numel() != wanted.numel():
+        return False
+    return torch.allclose(came.flatten().float(), wanted.flatten().float(), rtol=1e-4, atol=1e-5)
 
 
 _RARE = re.compile(r", (eps|momentum|affine|bias|track_running_stats|inplace)=[^,()]+")
@@ -81,8 +123,17 @@ def _layers(forward: Forward, but: Iterable[str]) -> list[Layer]:
     return [x for x in kept if type(x.module).__module__.startswith("torch.") or x.module.state_dict()]
 
 
-def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = ()) -> None:
-    """The optimizer and its settings in each group, at one step; but not those of `free`."""
+def same_steps(run: Run, sick: Run, free: Iterable[str] = ()) -> None:
+    """As many optimizers take the steps as in the starter, with the same settings but those of `free`."""
+    came, wanted = (len({id(step.optimizer) for step in r.steps}) for r in (run, sick))
+    told = f"{came} optimizers take the steps, one after another or in turn"
+    more = f"expected: {wanted}, as in the code to mend. A new one has no state, such as momentum"
+    expect.true(came == wanted, told, more)
+    for number, (step, other) in enumerate(zip(run.steps, sick.steps, strict=True)):
+        _same_settings(step, other, number, free)
+
+
+def _same_settings(came: Step, wanted: Step, number: int, free: Iterable[str]) -> None:
     expect.equal(type(came.optimizer).__name__, type(wanted.optimizer).__name__, what="the optimizer")
     alike = len(came.groups) == len(wanted.groups)
     for i, group in enumerate(came.groups):
@@ -90,6 +141,22 @@ def same_settings(came: Step, wanted: Step, number: int, free: Iterable[str] = (
             if name not in {"initial_lr", *free}:
                 what = f"`{name}` of the optimizer at step {number}"
                 expect.equal(group.get(name), value, what=what, rtol=1e-6, atol=0.0)
+
+
+def nearest(forward: Forward, data: Tensor, name: str = "x") -> tuple[Tensor, Tensor]:
+    """For each row of the input of a forward, its place in `data`, whatever its brightness and contrast, and
+    how alike the two are: 1 where nothing else differs."""
+    batch = forward.input
+    if batch is None or batch[0].numel() != data[0].numel():
+        told = f"at step {forward.step} the model gets no batch of rows like those of `{name}`"
+        raise expect.Mismatch(told, f"expected: {tuple(data.shape[1:])} for each of them")
+    rows, known = (_unit(part.flatten(1)) for part in (batch, data))
+    alike, places = (rows @ known.T).max(1)
+    return places, alike
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(rows - rows.mean(1, keepdim=True), dim=1)
 
 
 def rows_of(forward: Forward, data: Tensor, name: str = "x") -> Tensor:

@@ -3,7 +3,7 @@ healthy runs end."""
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from course_utils.exercise.kits import kept
 from course_utils.measure.training import Forward, Run, record_run
 
 SEEDS = (0, 1, 2)
+STAYS = 97  # a seed that nobody writes into the code
+START = ("weights", "rows", "inputs")
 LossFn = Callable[[Any, Tensor], Tensor]
 LossOf = Callable[[nn.Module], Tensor]
 _MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
@@ -129,6 +131,7 @@ class Treated:
     given: expect.Given
     run: Run
     model: nn.Module
+    scaled: bool = False  # as in a `Case`
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.given, name)
@@ -136,28 +139,39 @@ class Treated:
     def batches(self) -> Iterator[tuple[Forward, Tensor, float]]:
         """Each training forward, the places of its rows in `x`, and the loss that backward was called on."""
         for forward, loss in zip(self.run.trained, self.run.losses, strict=False):
-            yield forward, kept.rows_of(forward, self.x), loss
+            yield forward, self.rows(forward, "x"), loss
+
+    def rows(self, forward: Forward, name: str) -> Tensor:
+        """The places that the rows of a forward's input have in the data of this name."""
+        data = getattr(self.given, name)
+        return kept.nearest(forward, data, name)[0] if self.scaled else kept.rows_of(forward, data, name)
 
     def own_losses(self, loss_fn: LossFn = F.cross_entropy) -> None:
         """Each loss that backward is called on is that of the model's output and its rows' own targets."""
         for forward, rows, loss in self.batches():
             wanted, what = loss_fn(forward.output, self.y[rows]).item(), f"the loss of step {forward.step}"
-            expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6)
+            like = {"the sum over the batch, not its mean": wanted * len(rows)}
+            expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6, like=like)
 
     def own_gradients(self) -> None:
         """Each step finds a gradient of every parameter of the model, and it is that of its own batch."""
+        self.cleared()
         names = kept.names_of(self.model)
-        for number, uncleared in enumerate(self.run.uncleared):
-            for p, norm in uncleared.items():
-                told = f"backward {number} adds to a gradient that a step has used already: that of"
-                told += f" `{names.get(p, 'a parameter')}`, with a norm of {norm:.3g}"
-                raise expect.Mismatch(told, "expected: `.grad` is None or zeros then")
         for number, step in enumerate(self.run.steps):
             for p, name in names.items():
                 told = f"at step {number} the optimizer does not hold `{name}` of the returned model"
                 expect.true(p in step.norms, told, "expected: all parameters of the model")
                 told = f"at step {number} the gradient of `{name}` is None or zeros"
                 expect.true(bool(step.norms[p]), told, "expected: that of the batch's loss")
+
+    def cleared(self) -> None:
+        """No backward adds to a gradient that a step has used."""
+        names = kept.names_of(self.model)
+        for number, uncleared in enumerate(self.run.uncleared):
+            for p, norm in uncleared.items():
+                told = f"backward {number} adds to a gradient that a step has used already: that of"
+                told += f" `{names.get(p, 'a parameter')}`, with a norm of {norm:.3g}"
+                raise expect.Mismatch(told, "expected: `.grad` is None or zeros then")
 
     def modes(self) -> None:
         """Dropout and norms are in training mode where the model trains, and elsewhere in evaluation mode."""
@@ -177,18 +191,22 @@ class Treated:
             told = f"when {when}, the graphs of {alive} earlier calls still exist"
             expect.true(alive <= most, told, f"expected: {f'at most {most}' if most else 'none'}")
 
-    def validated(self, size: int, as_it_is: bool = True) -> list[Tensor]:
-        """What the model returned for `x_val` after each epoch of six steps, called on all of it in batches
-        of `size`. `as_it_is`: and on its rows, in their order."""
-        found = []
-        for step in range(6, len(self.run.steps) + 1, 6):
+    def validated(self, size: int, in_order: bool = True) -> list[Tensor]:
+        """What the model returned for the rows of `x_val` after each epoch, by their order there, called on
+        all of them in batches of `size`. `in_order`: and called on them in this order."""
+        found, epoch = [], -(-len(self.x) // 32)
+        for step in range(epoch, len(self.run.steps) + 1, epoch):
             made = [f for f in self.run.evaluated if f.step == step]
-            sizes, what = [len(part) for part in self.x_val.split(size)], "the batches of validation"
-            expect.equal([len(f.output) for f in made], sizes, what=f"{what} after step {step}")
-            if as_it_is:
-                rows = torch.cat([kept.rows_of(f, self.x_val, "x_val") for f in made])
+            sizes = [len(part) for part in self.x_val.split(size)]
+            what = f"the list of sizes of the validation batches after step {step}"
+            expect.equal([len(f.output) for f in made], sizes, what=what)
+            rows = torch.cat([self.rows(f, "x_val") for f in made])
+            order = rows.argsort()
+            told = f"after step {step}, the rows of the validation are not those of `x_val`, each once"
+            expect.true(rows[order].equal(torch.arange(len(rows))), told, "expected: all of `x_val`")
+            if in_order:
                 expect.equal(rows, torch.arange(len(rows)), what=f"the rows of `x_val` after step {step}")
-            found.append(torch.cat([f.output for f in made]))
+            found.append(torch.cat([f.output for f in made])[order])
         return found
 
 
@@ -199,7 +217,9 @@ class Case:
     `setup` makes the data, `call` trains; both may use `seed`. `train` is the healthy run in plain torch: it
     takes the example (its data as attributes) and the seed, and returns a model. `held` is the loss of a
     model on held data; it gets the model in evaluation mode, with gradients off. `room`: so many times as
-    high as the worst healthy run a repaired one may end. The defaults are those of `small` on `shapes`.
+    high as the worst healthy run a repaired one may end. `short`: what to change in `setup`, and to what, so
+    that the last batch is short. `scaled`: the run changes brightness and contrast of its images before the
+    model gets them. The defaults are those of `small` on `shapes`.
     """
 
     exercise: Exercise
@@ -208,6 +228,8 @@ class Case:
     train: Callable[[expect.Given, int], nn.Module] = field(default_factory=healthy)
     held: LossOf = field(default_factory=on_held)
     room: float = 1.5
+    short: tuple[str, str] = ("192", "200")
+    scaled: bool = False
     _ready: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -217,24 +239,38 @@ class Case:
         setup = f"from course_utils.exercise.kits import runs\n{setup or self.setup}"
         return expect.given(setup, seed=seed, **{self.exercise.answer_name: answer})
 
-    def treated(self, answer: Any, seed: int = 0, setup: str = "", drawn: int = 0) -> Treated:
+    def treated(
+        self, answer: Any, seed: int = 0, setup: str = "", drawn: int = 0, alone: bool = False
+    ) -> Treated:
         """The answer's run with this seed, recorded; with other data where `setup` makes them. `drawn`: so
-        many random numbers have been drawn before."""
+        many random numbers have been drawn before. `alone`: and the data are left as they came; without, what
+        was written to them does not reach what a check computes from them."""
         t = self.given(answer, seed, setup)
         torch.rand(drawn)
+        data = {name: value for name, value in t._names.items() if isinstance(value, Tensor)}
+        as_they_came = {name: value.clone() for name, value in data.items()}
         with contextlib.ExitStack() as stack:
-            for name, value in list(t._names.items()):
-                if isinstance(value, Tensor):
-                    stack.enter_context(expect.left_alone(value, what=f"`{name}`"))
+            for name, value in data.items() if alone else ():
+                stack.enter_context(expect.left_alone(value, what=f"`{name}`"))
             run = record_run(t.run, self.call)
+        t._names.update(as_they_came)
         told = f"`model` is {expect.show(t.model)}"
         expect.true(isinstance(t.model, nn.Module), told, "expected: the trained model, then the rest")
         expect.true(bool(run.steps), "no optimizer took a step while it ran", "expected: it trains")
-        return Treated(t, run, t.model)
+        return Treated(t, run, t.model, self.scaled)
+
+    def with_a_short_batch(self, answer: Any, seed: int = STAYS, **how: Any) -> Treated:
+        """The answer's run on data that batches don't divide, with a seed of its own."""
+        return self.treated(answer, seed, self.setup.replace(*self.short), **how)
 
     def sick(self) -> Run:
-        """The starter's own run: what a repair leaves as it is, it has as the starter has it."""
-        return self._once("sick", lambda: (self.given(self.exercise.starter_object).run, self.call))
+        """The starter's own run on these data: a repair leaves as it is there what it is not about."""
+
+        def train() -> None:
+            starter = self.exercise.starter_object
+            self.given(starter, STAYS, self.setup.replace(*self.short)).run(self.call)
+
+        return self._once("sick", lambda: (train,))
 
     def healthy(self, seed: int = 0) -> Run:
         """The healthy run in plain torch, recorded; `result` is its model."""
@@ -247,13 +283,26 @@ class Case:
         return self._ready[key]
 
     def learns(self, why: str, what: str = "the model is") -> None:
-        """Gives the exercise its last check, which is the same in all repairs: `in_band`."""
+        """Gives the exercise its last two checks, which are the same in all repairs: `losses`, `in_band`."""
+
+        def losses(answer: Any) -> None:
+            """`losses` holds what each backward was called on, as a Python number
+
+            That is the loss of one batch, in the order of the steps: neither smoothed, nor the mean of an
+            epoch, nor computed anew after the step. A tensor is no number: `item` takes it out.
+            """
+            t = self.with_a_short_batch(answer)
+            numbers = isinstance(t.losses, list) and all(isinstance(loss, float) for loss in t.losses)
+            told = f"`losses` is {expect.show(t.losses)}"
+            expect.true(numbers, told, "expected: a list of Python numbers, the loss of each step")
+            expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
 
         def learns(answer: Any) -> None:
             self.in_band(answer)
 
         title = f"After training {what} as good as a healthy run's, with three seeds"
         learns.__doc__ = f"{title}\n\n{why}"
+        self.exercise.check(losses)
         self.exercise.check(learns)
 
     def in_band(self, answer: Any) -> None:
@@ -282,35 +331,38 @@ class Case:
         *,
         but: Iterable[str] = (),
         free: Iterable[str] = (),
-        seeded: bool = True,
+        start: Collection[str] = START,
         loss: bool = True,
+        gradients: bool = True,
     ) -> Treated:
-        """What the repair is not about is as in the starter: the layers that train, what is trained of them,
-        the batches, the number of steps, the optimizer and its settings; the seed decides all; `losses` are
-        those of the steps. Returns the run.
+        """What the repair is not about is as in the starter, with a seed of its own and a short last batch:
+        the data, the layers that train, what is trained of them, the batches, the number of steps, the
+        optimizer and its settings; gradients are cleared; the seed decides all. Returns the run.
 
         `but`: classes of layers that a repair may add or drop. `free`: settings of the optimizer that it may
-        change (`"lr"`). `seeded`: whether the first batch and the first weights are the starter's too, and,
-        with `loss`, the loss of that batch.
+        change (`"lr"`). `start`: what the seed decides as in the starter: the first `"weights"`, the first
+        batch (`"rows"`), and with these, what each layer gets of it (`"inputs"`) and, with `loss`, its loss.
+        `gradients`: False where another check says what a step finds.
         """
-        t, sick = self.treated(answer), self.sick()
+        t, sick = self.with_a_short_batch(answer, alone=True), self.sick()
         kept.same_layers(t.run, t.model, sick, but)
-        batches = [[f.input is not None and tuple(f.input.shape) for f in r.trained] for r in (t.run, sick)]
-        expect.equal(len(t.run.steps), len(sick.steps), what="the number of optimizer steps")
-        for number, (came, wanted) in enumerate(zip(*batches, strict=False)):
-            expect.equal(came, wanted, what=f"the shape of training batch {number}")
-        kept.same_batches(t.run, sick)
-        for number, (came, wanted) in enumerate(zip(t.run.steps, sick.steps, strict=True)):
-            kept.same_settings(came, wanted, number, free)
+        kept.same_shapes(t.run, sick)
+        kept.same_steps(t.run, sick, free)
+        batches = [kept.batches(r, t.x if self.scaled else None) for r in (t.run, sick)]
+        kept.same_batches(*batches)
         kept.same_parameters(t.run, sick, but)
-        if seeded:
-            kept.same_start(t.run.trained[0], sick.trained[0], but)
-        if seeded and loss:
-            expect.equal(t.run.losses[0], sick.losses[0], what="the loss of the first batch", rtol=1e-4)
-        numbers = isinstance(t.losses, list) and all(isinstance(loss, float) for loss in t.losses)
-        told = f"`losses` is {expect.show(t.losses)}"
-        expect.true(numbers, told, "expected: a list of Python numbers, the loss of each step")
-        expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
-        again = self.treated(answer, drawn=3).run.losses
+        kept.same_start(t.run, sick, batches, start, but)
+        if "inputs" in start and loss:
+            wanted = sick.losses[0]
+            like = {"the sum over the batch, not its mean": wanted * len(batches[0][0])}
+            expect.equal(t.run.losses[0], wanted, what="the loss of the first batch", rtol=1e-4, like=like)
+        if gradients and not any(sick.uncleared):
+            t.cleared()
+        again = self.with_a_short_batch(answer, drawn=3).run.losses
         expect.equal(again, t.run.losses, what="the losses of a second run with the same seed", rtol=1e-4)
+        if "rows" not in start:
+            others = self.with_a_short_batch(answer, STAYS + 1).run.trained[0]
+            same = others.input.equal(t.run.trained[0].input)
+            told = f"with seeds {STAYS} and {STAYS + 1} the first batch holds the same rows in the same order"
+            expect.true(not same, told, "expected: the seed decides the order")
         return t
