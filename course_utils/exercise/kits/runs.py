@@ -139,9 +139,9 @@ class Treated:
     def batches(self) -> Iterator[tuple[Forward, Tensor, float]]:
         """Each training forward, the places of its rows in `x`, and the loss that backward was called on."""
         for forward, loss in zip(self.run.trained, self.run.losses, strict=False):
-            yield forward, self.rows(forward, "x"), loss
+            yield forward, self.places(forward, "x"), loss
 
-    def rows(self, forward: Forward, name: str) -> Tensor:
+    def places(self, forward: Forward, name: str) -> Tensor:
         """The places that the rows of a forward's input have in the data of this name."""
         data = getattr(self.given, name)
         return kept.nearest(forward, data, name)[0] if self.scaled else kept.rows_of(forward, data, name)
@@ -200,7 +200,7 @@ class Treated:
             sizes = [len(part) for part in self.x_val.split(size)]
             what = f"the list of sizes of the validation batches after step {step}"
             expect.equal([len(f.output) for f in made], sizes, what=what)
-            rows = torch.cat([self.rows(f, "x_val") for f in made])
+            rows = torch.cat([self.places(f, "x_val") for f in made])
             order = rows.argsort()
             told = f"after step {step}, the rows of the validation are not those of `x_val`, each once"
             expect.true(rows[order].equal(torch.arange(len(rows))), told, "expected: all of `x_val`")
@@ -265,12 +265,8 @@ class Case:
 
     def sick(self) -> Run:
         """The starter's own run on these data: a repair leaves as it is there what it is not about."""
-
-        def train() -> None:
-            starter = self.exercise.starter_object
-            self.given(starter, STAYS, self.setup.replace(*self.short)).run(self.call)
-
-        return self._once("sick", lambda: (train,))
+        starter, setup = self.exercise.starter_object, self.setup.replace(*self.short)
+        return self._once("sick", lambda: (self.given(starter, STAYS, setup).run, self.call))
 
     def healthy(self, seed: int = 0) -> Run:
         """The healthy run in plain torch, recorded; `result` is its model."""
