@@ -139,11 +139,12 @@ def buckets(BucketedDDP):
 
     An element of float32 has 4 bytes, one of float64 has 8: see `nbytes`. A parameter that fits exactly goes
     in, one that doesn't opens the next bucket, and no bucket is empty. A frozen parameter gets no gradient: a
-    bucket with one would wait for ever.
+    bucket with one would wait for ever. Each step sends the same: hooks are registered once.
     """
     with Rows() as rows:
         for label, more, limit, wanted in (
             ("32 bytes", "", 32, [32, 12, 36]),
+            ("32 bytes, in the third step", "", 32, [32, 12, 36]),
             ("20 bytes", "", 20, [8, 24, 12, 36]),
             ("7 bytes", "", 7, [8, 24, 12, 36]),
             ("1000 bytes", "", 1000, [80]),
@@ -153,7 +154,8 @@ def buckets(BucketedDDP):
             with rows.of(label):
                 model = "model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))\nx = torch.ones(1, 3)"
                 make = f"ddp = BucketedDDP(model, {limit})"
-                t, watch = _given(BucketedDDP, model, *filter(None, [more]), make)
+                earlier = [_CALL] * 2 if "third" in label else []
+                t, watch = _given(BucketedDDP, model, *filter(None, [more]), make, *earlier)
                 _, calls = ranks.all_through(t, _CALL, watch)
                 came = [f"{call.name} of {call.bytes} bytes" for call in calls]
                 expect.equal(
@@ -192,7 +194,8 @@ def in_one_order(BucketedDDP, rank):
     """The ranks go through the layers in different orders
 
     Collectives have no names: the first of one rank meets the first of the other. So all ranks launch the
-    same buckets in the same order, even if a later one is complete first.
+    same buckets in the same order, even if a later one is complete first. To run a module is to call it: its
+    `forward` alone runs no hooks.
     """
     orders = [[0, 1, 2], [1, 2, 0]]
     t, watch = _given(
@@ -203,7 +206,10 @@ def in_one_order(BucketedDDP, rank):
         f"x, order = torch.tensor([[2. * 10**rank]]), {orders}[rank]",
     )
     ranks.all_through(t, "ddp(x, order=order).sum().backward()", watch)
+    ran = []
+    t.model.register_forward_hook(lambda *_: ran.append(1))
     expect.equal(t.call("ddp(x, order=order)").detach(), t.x + 3)
+    expect.equal(len(ran), 1, what="how often a forward hook of `model` ran in that call")
     # What comes to a layer, and so the gradient of its weight, is `x` and 1 more for each layer before it.
     each = [[2.0 * 10**r + order.index(layer) for layer in range(3)] for r, order in enumerate(orders)]
     mean = [sum(numbers) / 2 for numbers in zip(*each, strict=True)]

@@ -1,7 +1,8 @@
 """The indices of one rank
 
 `length` items are shared among `num_replicas` ranks. Return the indices that `rank` reads in an epoch, as a
-list of ints: those that `DistributedSampler` gives it with the same arguments, after `set_epoch(epoch)`.
+list or tuple of integers: those that `DistributedSampler` gives it with the same arguments, after
+`set_epoch(epoch)`.
 
 1. The order, the same on all ranks: 0, 1, 2, …, or with `shuffle` `torch.randperm(length, generator=g)`; `g`
    is a `torch.Generator` of its own, seeded with `seed + epoch`.
@@ -89,7 +90,7 @@ def _expect_shares(distributed_indices, sizes, *option_sets, traits=()):
 
 def _judge(came, wanted):
     if not isinstance(came, (list, tuple)) or not all(isinstance(index, Integral) for index in came):
-        return "you give no list of ints"
+        return "you give no list or tuple of integers"
     if list(came) == wanted:
         return ""
     if len(came) != len(wanted):
@@ -159,9 +160,10 @@ def cut(distributed_indices):
 def shuffled(distributed_indices):
     """Shuffled by the seed that is given, and alike on all ranks
 
-    The ranks send nothing to each other: they agree because each makes the same order from the same seed.
-    Shares of different orders would overlap, and nobody would read some items. Python's `random`, NumPy and
-    sorted random numbers have other orders for the same seed.
+    The ranks send nothing to each other: they agree because each makes the same order from the same seed, and
+    that is `seed + epoch`, with epoch 0 here, no other number. Shares of different orders would overlap, and
+    nobody would read some items. Python's `random`, NumPy and sorted random numbers have other orders for the
+    same seed.
     """
     not_first = Trait("`rank` is not 0", lambda length, n, rank, *rest: rank > 0, "All have the same order.")
     _expect_shares(distributed_indices, _EVEN, {}, {"shuffle": True, "seed": 7}, traits=[not_first])
@@ -181,7 +183,8 @@ def every_epoch(distributed_indices):
 def shuffled_first(distributed_indices):
     """Shuffled first, filled up or cut afterwards, and shared last
 
-    The other way round the same items would be repeated, left out, or read by one rank in every epoch.
+    What is filled in is the beginning of the shuffled order, not 0, 1, 2, … And if the order is shuffled
+    last, the same items are repeated, left out, or read by one rank in every epoch.
     """
     _expect_shares(distributed_indices, _UNEVEN, {"seed": 3}, {"seed": 3, "drop_last": True})
 

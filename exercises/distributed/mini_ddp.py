@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course_utils.exercise import Exercise, expect
+from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
@@ -70,11 +70,14 @@ model.register_buffer('mask', torch.empty(2), persistent=False)
 for tensor in (*model.parameters(), *model.buffers()):
     tensor.data.copy_(torch.arange(tensor.numel()).view_as(tensor) + 100 * rank)"""
     t = _given(MiniDDP, setup)
-    before, wanted = _tensors(t.model), dict(_tensors(ranks.on_rank_0(setup).model))
+    before = [(tensor, tensor.data_ptr()) for _, tensor in _tensors(t.model)]
+    wanted = dict(_tensors(ranks.on_rank_0(setup).model))
     t.run("ddp = MiniDDP(model)")
-    for (name, tensor), (_, was) in zip(_tensors(t.model), before, strict=True):
+    for (name, tensor), (was, place) in zip(_tensors(t.model), before, strict=True):
         told = f"`{name}` is another tensor than before"
-        expect.true(tensor is was, told, "expected: the same one, since an optimizer may hold it already")
+        expect.true(tensor is was, told, "expected: the same one, since others may hold it already")
+        told = f"`{name}` lies in other memory than before"
+        expect.true(tensor.data_ptr() == place, told, "expected: the same, since others may share it")
         expect.equal(tensor.detach(), wanted[name].detach(), what=f"`{name}` after construction")
 
 
@@ -83,10 +86,12 @@ def is_a_module(MiniDDP):
     """It is called like the module, and reaches its parameters and modes
 
     `parameters()`, `state_dict()`, `train()` and `eval()` find a module that is assigned to an attribute; in
-    a list they don't. `*args` and `**kwargs` pass on all arguments.
+    a list they don't. `*args` and `**kwargs` pass on all arguments. Calling a module runs its forward hooks,
+    too; calling its `forward` doesn't.
     """
     forward = "model.forward = lambda x, *more, scale=1: {'out': x * scale, 'more': more}"
-    t = _given(MiniDDP, "model = nn.Linear(2, 2)", forward, "ddp = MiniDDP(model)")
+    hook = "ran = []\nmodel.register_forward_hook(lambda *_: ran.append(1))"
+    t = _given(MiniDDP, "model = nn.Linear(2, 2)", forward, hook, "ddp = MiniDDP(model)")
     expect.true(isinstance(t.ddp, nn.Module), "`ddp` is no `nn.Module`", "expected: it is one")
     expect.true(t.call("ddp.module") is t.model, "`ddp.module` is another module", "expected: `model` itself")
     same = [id(p) for p in t.call("list(ddp.parameters())")] == [id(p) for p in t.model.parameters()]
@@ -95,17 +100,21 @@ def is_a_module(MiniDDP):
     expect.equal(t.model.training, False, what="`model.training` after that")
     result = t.call("ddp(torch.ones(2), 'a', 7, scale=2)")
     expect.equal(result, {"out": 2 * torch.ones(2), "more": ("a", 7)})
+    expect.equal(len(t.ran), 1, what="how often a forward hook of `model` ran in that call")
 
 
-def _linear(MiniDDP, world_size):
+def _linear(MiniDDP, world_size, *more):
     """A model of two numbers. A digit of the mean is a rank."""
     x = f"x = torch.tensor([[{world_size}. * 10**rank]])"
-    return _given(MiniDDP, "model = nn.Linear(1, 1)", x, "ddp = MiniDDP(model)")
+    return _given(MiniDDP, "model = nn.Linear(1, 1)", x, *more, "ddp = MiniDDP(model)")
 
 
 def _expect_linear(t, world_size, when="after backward", weight=1, bias=1):
-    numbers = float("1" * world_size), t.x.item()
-    both = ({"weight": torch.tensor([[n]]) * weight, "bias": torch.ones(1) * bias} for n in numbers)
+    numbers = int("1" * world_size), world_size * 10**t.rank
+    both = (
+        {"weight": torch.full((1, 1), n * weight).to(t.x), "bias": torch.full((1,), bias).to(t.x)}
+        for n in numbers
+    )
     ranks.expect_gradients(t.model, *both, when)
 
 
@@ -115,11 +124,18 @@ def means(MiniDDP, world_size):
 
     Each rank's loss is a mean over its share, and the mean of these is the mean over the whole batch. The
     gradient has to be averaged when `backward()` returns, since the optimizer comes next. A module's backward
-    hook may run before its parameters have their gradients.
+    hook may run before its parameters have their gradients. And a gradient that travels in a dtype of fewer
+    bits loses digits.
     """
-    t = _linear(MiniDDP, world_size)
-    ranks.all_through(t, "ddp(x).sum().backward()")
-    _expect_linear(t, world_size)
+    with Rows() as rows:
+        for label, more, weight in (
+            ("float32", [], 1),
+            ("float64", ["model, x = model.double(), x.double() * (1 + 2**-40)"], 1 + 2**-40),
+        ):
+            with rows.of(label):
+                t = _linear(MiniDDP, world_size, *more)
+                ranks.all_through(t, "ddp(x).sum().backward()")
+                _expect_linear(t, world_size, weight=weight)
 
 
 @exercise.check(ranks=2, deadline=6)
@@ -158,10 +174,11 @@ def on_its_way(MiniDDP, rank):
 
 @exercise.check(ranks=2, deadline=6)
 def sent_once(MiniDDP):
-    """A weight at two places has one gradient, sent once; a frozen parameter has none
+    """A weight at two places has one gradient, sent once a step; a frozen one has none
 
     `module.parameters()` gives a parameter once, even if it's used twice. A frozen one takes no hook, and its
-    `.grad` stays None: to an optimizer zeros are a gradient, and weight decay would move the parameter.
+    `.grad` stays None: to an optimizer zeros are a gradient, and weight decay would move the parameter. A
+    hook that is registered in every forward is called once more in each step.
     """
     setup = """torch.manual_seed(rank)
 model = nn.Sequential(nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 20))
@@ -170,10 +187,12 @@ model[2].bias.requires_grad_(False)
 torch.manual_seed(9)
 x, y = torch.randn(6, 20), torch.randn(6, 20)"""
     t = _given(MiniDDP, setup, "x, y = x.chunk(2)[rank], y.chunk(2)[rank]", "ddp = MiniDDP(model)")
-    _, calls = ranks.all_through(t, "F.mse_loss(ddp(x), y).backward()")
+    step = "F.mse_loss(ddp(x), y).backward()"
+    t.run(f"{step}\nmodel.zero_grad()")
+    _, calls = ranks.all_through(t, step)
     one, alone = ranks.on_rank_0(setup), ranks.on_rank_0(setup)
     F.mse_loss(one.model(one.x), one.y).backward()
     F.mse_loss(alone.model(t.x), t.y).backward()
     ranks.expect_gradients(t.model, ranks.gradients(one.model), ranks.gradients(alone.model))
     limit = 100 + sum(p.nbytes for p in one.model.parameters() if p.requires_grad)
-    expect.at_most(sum(call.bytes for call in calls), limit, "bytes sent in forward and backward")
+    expect.at_most(sum(call.bytes for call in calls), limit, "bytes sent in the second step")

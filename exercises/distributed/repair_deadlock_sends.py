@@ -75,6 +75,16 @@ def _expect_rows(repair_deadlock_sends, rank, rows, steps, more=""):
     for _ in range(steps):
         table, alone = _mixed(table), _mixed(alone)
     like = {"what this rank alone computes from its own rows": alone}
+    if steps == 1:
+        blocks = t.table.split(rows)
+        above, below = blocks[rank - 1], blocks[(rank + 1) % len(rows)]
+        for what, first, last in (
+            ("the row from above and that from below are exchanged", below[:1], above[-1:]),
+            ("the first row of each rank is sent both ways", above[:1], below[:1]),
+            ("the last row of each rank is sent both ways", above[-1:], below[-1:]),
+        ):
+            padded = torch.cat((first, t.x, last))
+            like[f"what comes out where {what}"] = (padded[:-2] + 2 * t.x + padded[2:]) / 4
     expect.equal(found, table.split(rows)[rank], like=like)
 
 
@@ -94,7 +104,8 @@ def above_and_below(repair_deadlock_sends, rank):
     """One step on two ranks: the row from above is above
 
     Two ranks are each other's neighbours on both sides. Both messages come from the same rank, and what it
-    sent first arrives first: the row that goes down for its sender comes from above for its receiver.
+    sent first arrives first: the row that goes down for its sender comes from above for its receiver. And
+    until `wait()` the tensor belongs to the message: what is written into it may be what is sent.
     """
     _expect_rows(repair_deadlock_sends, rank, [2, 3], 1)
 
@@ -113,17 +124,19 @@ def every_step(repair_deadlock_sends, rank):
 def two_rows_a_step(repair_deadlock_sends):
     """Two rows leave a rank in a step and two arrive, as messages
 
-    A collective brings the rows of all ranks to all: what a rank receives grows with their number, and it
-    needs two rows. A `recv` without a rank takes what comes first, and a neighbour may be a step ahead.
+    A rank needs two rows, from its neighbours. In a collective all ranks take part: what a gather brings
+    grows with their number, and a barrier waits for the slowest. A `recv` without a rank takes what comes
+    first, and a neighbour may be a step ahead.
     """
     t = _given(repair_deadlock_sends, [4, 4])
     _, calls = ranks.all_through(t, "repair_deadlock_sends(x, 3)")
     ranks.expect_messages_only(calls)
     anybody = sum(call.peer is None for call in calls)
     expect.equal(anybody, 0, what="the number of receives that name no rank")
-    for name, says in (("send", "sends"), ("recv", "receives")):
-        number = sum(call.bytes for call in calls if call.name == name) // t.x[0].nbytes
-        expect.equal(number, 6, what=f"the number of rows that this rank {says} in three steps")
+    says = {"send": "sends", "recv": "receives"}
+    for name, those in ranks.messages(calls).items():
+        number = sum(call.bytes for call in those) // t.x[0].nbytes
+        expect.equal(number, 6, what=f"the number of rows that this rank {says[name]} in three steps")
 
 
 @exercise.check(ranks=3, deadline=6)

@@ -72,9 +72,13 @@ def to_the_next_rank(ring_all_reduce, rank, world_size):
     """
     _, calls = ranks.all_through(_given(ring_all_reduce, 6), _CALL)
     ranks.expect_messages_only(calls)
-    for name, step, says in (("send", 1, "sends to"), ("recv", -1, "receives from")):
-        peers = sorted({call.peer for call in calls if call.name == name} - {None})
-        expect.equal(peers, [(rank + step) % world_size], what=f"the list of ranks that this one {says}")
+    says = {"send": (1, "sends to"), "recv": (-1, "receives from")}
+    for name, those in ranks.messages(calls).items():
+        step, does = says[name]
+        other = (rank + step) % world_size
+        # A receive that names no rank takes what comes.
+        peers = sorted({other if call.peer is None else call.peer for call in those})
+        expect.equal(peers, [other], what=f"the list of ranks that this one {does}")
 
 
 @exercise.check(ranks=3, deadline=6)

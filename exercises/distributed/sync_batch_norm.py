@@ -92,12 +92,15 @@ def _expect_result(t, eps=1e-5):
         within = sum(part.var(0, correction=0) * len(part) for part in parts) / len(t.batch)
         like = {
             "that of this rank's rows alone": _normalised(t, own_mean, own, eps),
+            "what `eps` outside of the root gives": _normalised(t, mean, (var.sqrt() + eps).square(), 0.0),
             "what the unbiased variance gives": _normalised(t, mean, t.batch.var(0), eps),
             "what the mean of the ranks' variances gives": _normalised(t, mean, within, eps),
             "what the mean of the ranks' means gives": _normalised(
                 t, means.mean(0), (t.batch - means.mean(0)).square().mean(0), eps
             ),
         }
+    if eps != 1e-5:
+        like["what the default of `eps` gives"] = _normalised(t, mean, var)
     # What float32 can know of a deviation from a large mean.
     near = {"rtol": 1e-4, "atol": 1e-5 + 1e-6 * (t.batch.abs().amax(0) / (var + eps).sqrt()).max().item()}
     expect.equal(expect.a_tensor(result).detach(), whole.split(t.sizes)[t.rank], like=like, **near)
@@ -108,7 +111,8 @@ def equal_parts(sync_batch_norm):
     """Two ranks with equally many rows
 
     The variance of all rows is measured from the mean of all rows. Each rank's own variance is measured from
-    its own mean, and misses how far the means lie apart.
+    its own mean, and misses how far the means lie apart. `eps` is added to the variance, before the root. And
+    a sum that travels in a dtype of fewer bits loses digits.
     """
     # The variance is so small that `eps` counts.
     _expect_result(_given(sync_batch_norm, 3, 3, unit=0.01))
@@ -119,7 +123,7 @@ def unequal_parts(sync_batch_norm):
     """Three ranks with unequally many rows, one of them with a single one
 
     Sums and counts can be added up over ranks. In a mean of means a rank with one row weighs as much as one
-    with four.
+    with four. `eps`, here 0.5, is the one that is given.
     """
     _expect_result(_given(sync_batch_norm, 4, 1, 3), eps=0.5)
 
@@ -168,7 +172,8 @@ def gradient_of_x(sync_batch_norm):
 
     What a rank puts into a sum over the ranks goes into the outputs of all, so the gradient of its part is
     the sum of what all ranks send back. `dist.all_reduce` has no derivative: backward then takes the sum of
-    all ranks for this rank's own part.
+    all ranks for this rank's own part. The mean depends on `x` as well as the variance: a constant has no
+    gradient.
     """
     t = _with_factors(sync_batch_norm, 2, 4)
     ranks.all_through(t, _BACKWARD)
@@ -181,10 +186,18 @@ def gradient_of_x(sync_batch_norm):
     constant = t.factors.split(t.sizes)[t.rank] * weight / (t.batch.var(0, correction=0) + 1e-5).sqrt()
     like = {
         "that of this rank's own loss": own,
+        "what it is where the mean is a constant": _with_constant_mean(t, x).split(t.sizes)[t.rank],
         "what it is where mean and variance are constants": constant,
     }
     expect.true(t.x.grad is not None, "no gradient reaches `x`", "expected: one does")
     expect.equal(t.x.grad, wanted, what="the gradient of `x`", like=like, **_NEAR)
+
+
+def _with_constant_mean(t, x):
+    """The gradient of `x`, all ranks' rows, if the mean had none."""
+    centred = x - x.mean(0).detach()
+    out = centred / (centred.square().mean(0) + 1e-5).sqrt() * t.weight.detach()
+    return torch.autograd.grad((out * t.factors).sum(), x)[0]
 
 
 @exercise.check(ranks=2)

@@ -1,11 +1,12 @@
 """Ranks with unequally many batches
 
-Train `model` when one rank may have more batches than another. In every step each rank that has a batch left
-takes its next one. The gradient is the **mean over these ranks** of those of `loss(model(x), y)`. A rank that
-has run out takes the same steps. Return their number.
+Train `model` on ranks with unequally many batches. In every step each rank with a batch left takes the next.
+The gradient is the **mean over these ranks** of those of `loss(model(x), y)`. A rank that has run out takes
+the same steps. Return their number.
 
 All ranks begin alike. `batches`, an iterator of pairs `(x, y)`, doesn't fit into memory; it may be empty on
-some ranks, or all. Frozen parameters keep None; every batch uses the others.
+some ranks, or all. `.grad` may hold something at first. Frozen parameters keep None; every batch uses the
+others.
 
 A step takes two collectives at most; two more may find out that all are done.
 
@@ -60,6 +61,10 @@ shares = [
     for r, length in enumerate(lengths)
 ]
 batches = iter(shares[rank])"""
+_DOUBLE = """
+model.double()
+shares = [[(x.double() / 7, y.double()) for x, y in share] for share in shares]
+batches = iter(shares[rank])"""
 
 # `held`: how many of the earlier batches are still there when the next one is asked for.
 _COUNTED = """
@@ -99,8 +104,8 @@ def _in_one_process(setup, lengths, counted=len):
     return rows
 
 
-def _expect_like_one_process(uneven_inputs, world_size, *lengths, bias=True):
-    setup = _SETUP.format(lengths=list(lengths), bias=bias)
+def _expect_like_one_process(uneven_inputs, world_size, *lengths, bias=True, more=""):
+    setup = _SETUP.format(lengths=list(lengths), bias=bias) + more
     t = ranks.given(setup, uneven_inputs=uneven_inputs)
     found = _watched(t)
     result = t.call(_CALL)
@@ -122,9 +127,17 @@ def equally_many(uneven_inputs, world_size):
     """Two ranks with equally many batches
 
     The mean of the gradients of two batches is a sum over the ranks, divided by how many gave one. A batch of
-    one row counts as much as one of two: each is one rank's batch.
+    one row counts as much as one of two: each is one rank's batch. What is in `.grad` at first is of no
+    batch. And a float64 gradient that travels in float32 loses half its digits.
     """
-    _expect_like_one_process(uneven_inputs, world_size, 2, 2)
+    with Rows() as rows:
+        for label, more in (
+            ("two batches each", ""),
+            ("something in `.grad` at first", "\nmodel.weight.grad = torch.full((1, 2), 100.)"),
+            ("float64", _DOUBLE),
+        ):
+            with rows.of(label):
+                _expect_like_one_process(uneven_inputs, world_size, 2, 2, more=more)
 
 
 @exercise.check(ranks=2)
@@ -175,10 +188,10 @@ def few_held(uneven_inputs):
 
 @exercise.check(ranks=2)
 def collectives(uneven_inputs):
-    """Two collectives a step at most
+    """Two collectives a step at most, and each is waited for
 
     Ranks wait in each collective, whatever its size. All gradients travel in one tensor if you concatenate
-    them.
+    them. With `async_op=True` a call returns before anything has arrived: the sum is there after `wait()`.
     """
     setup = _SETUP.format(lengths=[1, 3], bias=True).splitlines()
     setup[1:4] = ["model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))"]
@@ -186,3 +199,4 @@ def collectives(uneven_inputs):
     with measure.traffic() as seen:
         t.call(_CALL)
     expect.at_most(seen.count(), 2 * 3 + 2, "collectives for 3 steps and 6 parameters")
+    ranks.expect_waited(seen)

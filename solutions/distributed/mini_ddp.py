@@ -73,7 +73,7 @@ class HooksOfTensors(nn.Module):
                 tensor.register_hook(self.mean)
 
     def forward(self, *args, **kwargs):
-        return self.module.forward(*args, **kwargs)
+        return self.module(*args, **kwargs)
 
     def mean(self, grad):
         parts = [torch.empty_like(grad) for _ in range(dist.get_world_size())]
@@ -104,7 +104,6 @@ mistakes = [
 ]
 not_tried = {
     "hard numbers": "gradients are only averaged",
-    "dtypes": "a buffer of whole numbers is tried",
     "left alone": "every tensor is to change",
     "seeds": "what is drawn decides nothing",
 }

@@ -136,6 +136,5 @@ mistakes = [
 ]
 not_tried = {
     "hard numbers": "gradients are only added up",
-    "dtypes": "all are float32",
     "left alone": "the model is to be trained",
 }

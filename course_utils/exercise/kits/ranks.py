@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -15,6 +16,9 @@ from course_utils import measure
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
 from course_utils.measure.traffic import Call, CollectiveWatch
+
+# Several functions make each of these.
+_IN_WORDS = {"send": "a send", "recv": "a receive"}
 
 
 def given(setup: str, **names: Any) -> expect.Given:
@@ -40,14 +44,28 @@ def all_through(
     with measure.traffic() as seen:
         (watch if watch is not None else []).append(seen)
         result = t.call(call)
-        calls, order = list(seen.calls), set(seen.order)
+        seen_here = measure.Traffic(list(seen.calls), list(seen.order))
         dist.barrier()
+    expect_waited(seen_here)
+    return result, seen_here.calls
+
+
+def expect_waited(seen: measure.Traffic) -> None:
+    """This rank has waited for each call. A `DistributedDataParallel` waits by itself, which isn't seen: its
+    calls must not be among them."""
+    calls, order = seen.calls, set(seen.order)
     waited = [one.functional or bool({"wait", f"wait {i}"} & order) for i, one in enumerate(calls)]
     left = [one.name for one, done in zip(calls, waited, strict=True) if not done]
     told = f"this rank began {len(calls)} calls and waited for {len(calls) - len(left)}"
-    told += f"; the first of the rest is `{''.join(left[:1])}`"
+    told += f"; the first of the rest is {_IN_WORDS.get(left[0], f'`{left[0]}`')}" if left else ""
     expect.true(not left, told, "expected: it has waited for each by the end of the call")
-    return result, calls
+
+
+def messages(calls: list[Call]) -> dict[str, list[Call]]:
+    """The sends and the receives of this rank, by name, where there are any: those of another thread are not
+    seen, and each message has another end that may be."""
+    found = {name: [call for call in calls if call.name == name] for name in _IN_WORDS}
+    return {name: those for name, those in found.items() if those}
 
 
 def expect_messages_only(calls: list[Call]) -> None:
@@ -111,7 +129,8 @@ def expect_gradients(
                     continue
                 like = {"what this rank alone computed": alone[name]}
                 factors = {"the number of ranks": dist.get_world_size()}
-                near = {"rtol": 1e-4, "atol": 1e-6}
+                # Where float64 is asked for, its digits are.
+                near = {} if whole[name].dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
                 expect.equal(grad, whole[name], what=what, like=like, factors=factors, **near)
 
 
