@@ -130,7 +130,8 @@ def expect_gradients(
                 like = {"what this rank alone computed": alone[name]}
                 factors = {"the number of ranks": dist.get_world_size()}
                 # Where float64 is asked for, its digits are.
-                near = {} if whole[name].dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
+                double = whole[name].dtype == torch.float64
+                near = {"rtol": 1e-12, "atol": 0} if double else {"rtol": 1e-4, "atol": 1e-6}
                 expect.equal(grad, whole[name], what=what, like=like, factors=factors, **near)
 
 
