@@ -111,10 +111,7 @@ def _linear(MiniDDP, world_size, *more):
 
 def _expect_linear(t, world_size, when="after backward", weight=1, bias=1):
     numbers = int("1" * world_size), world_size * 10**t.rank
-    both = (
-        {"weight": torch.full((1, 1), n * weight).to(t.x), "bias": torch.full((1,), bias).to(t.x)}
-        for n in numbers
-    )
+    both = ({"weight": t.x.new_full((1, 1), n * weight), "bias": t.x.new_full((1,), bias)} for n in numbers)
     ranks.expect_gradients(t.model, *both, when)
 
 

@@ -157,8 +157,8 @@ def one_runs_out(uneven_inputs, world_size):
 def none_at_all(uneven_inputs, world_size):
     """A rank never has a batch; and nobody has one
 
-    Before the first backward a parameter's `.grad` is None, or what somebody left there. If no rank has a batch
-    there is nothing to learn, and nothing to divide by.
+    Before the first backward a parameter's `.grad` is None, or what somebody left there. If no rank has a
+    batch there is nothing to learn, and nothing to divide by.
     """
     with Rows() as rows:
         for lengths, more in (((2, 1, 0), ""), ((0, 0, 0), ""), ((2, 1, 0), _OLD)):
