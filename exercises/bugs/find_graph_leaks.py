@@ -2,9 +2,8 @@
 
 Some models keep results of earlier calls, with the graphs behind them. Return the names of the attributes
 and buffers whose graph grows: call the model on `x` four times, in the mode in which it is given, without a
-backward. After each call count the different nodes that can be reached from the tensors in the attribute,
-also in lists, tuples and dicts, however nested (none inside itself). Name it if the count grows from each
-call to the next.
+backward. After each call count the different nodes reached from the tensors in the attribute, also in lists,
+tuples and dicts, however nested (none inside itself). Name it if the count grows from each call to the next.
 
 - Look at all registered modules; a name is `attribute`, or `module.attribute` with the module's name in
   `named_modules()`.
