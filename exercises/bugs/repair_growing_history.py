@@ -87,7 +87,7 @@ def graphs_gone(repair_growing_history):
 
 @exercise.check
 def what_stays(repair_growing_history):
-    """The network, the data, the training and the validation stay, and `val_losses` holds numbers
+    """Network, data, training and validation stay, and `val_losses` holds numbers
 
     `item` gives the value of a loss as a Python number. On a GPU Python waits for it; where that costs too
     much, `detach` gives a tensor without a graph, and the numbers are taken out later.
