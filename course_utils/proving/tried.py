@@ -16,7 +16,7 @@ from course_utils.lessons.catalog import Solution
 # By kind, what stands in the code of a check that tries it.
 KINDS = {
     "hard numbers": r"numbers\.hard\(",
-    "dtypes": r"\b(float64|bfloat16|float16|DTYPES|double\(\)|half\(\))",
+    "dtypes": r"\b(float64|bfloat16|float16|double\(\)|half\(\))",
     "left alone": r"\b(left_alone|untouched|unchanged)\b",
     "seeds": r"\b(SEEDS|seed)\b",
 }

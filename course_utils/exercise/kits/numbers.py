@@ -21,8 +21,6 @@ _HARD = {
 }
 # Random draws that a verdict must not hang on: a check tries each of these.
 SEEDS = (0, 1, 2)
-# By what a text means by "of the dtype of": one wider and two narrower than the default.
-DTYPES = {"float64": "torch.float64", "bfloat16": "torch.bfloat16", "float16": "torch.float16"}
 # What is to be left alone is left alone here too: a factor that is undone, a clamp, a flush to zero, a trip
 # through a narrower dtype or `nan_to_num_` shows in one of these.
 ODD = "torch.tensor([1.5, -0.0, 1e-40, 7e4, float('inf'), -float('inf'), float('nan'), 0.1])"
