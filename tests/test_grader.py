@@ -171,6 +171,18 @@ def test_an_answer_that_does_not_end(isolated):
     assert second.message == ["not run: the check before it did not end"]
 
 
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_busy_machine_has_more_time(isolated, monkeypatch):
+    def answer(x):
+        time.sleep(0.6)
+        return x.mean()
+
+    exercise = an_exercise(right, isolated=isolated, deadline=0.3)
+    for load, state in ((0.0, TIMED_OUT), (4.0, PASSED)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load * os.cpu_count(), 0.0, 0.0))
+        assert attempt.grade(exercise, answer).state == state
+
+
 def test_an_answer_that_swallows_its_deadline_has_not_passed():
     def answer(x):
         swallowed = False

@@ -34,7 +34,7 @@ from course_utils.exercise.states import (
     WRONG,
 )
 from course_utils.grading.clean_room import Room, clean_room
-from course_utils.processes import memory_limit, stacks
+from course_utils.processes import crowd, memory_limit, stacks
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
 MEMORY_CEILING = 4 * 2**30
@@ -217,19 +217,20 @@ def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _alarm(seconds: float | None) -> Iterator[None]:
-    """Raises `DeadlinePassed` inside after `seconds`, again and again in case it is swallowed. Only the main
-    thread of a process can have an alarm, and native code that does not return cannot be interrupted: checks
-    of answers that may do so are isolated."""
+    """Raises `DeadlinePassed` inside after `seconds`, or more on a busy machine, again and again in case it is
+    swallowed. Only the main thread of a process can have an alarm, and native code that does not return
+    cannot be interrupted: checks of answers that may do so are isolated."""
     main = threading.current_thread() is threading.main_thread()
     if seconds is None or not main or not hasattr(signal, "setitimer"):
         yield
         return
     over = rung = False
-    latest = time.monotonic() + seconds + IMPORTING
+    begun = time.monotonic()
 
     def ring(number: int, frame: FrameType | None) -> None:
         nonlocal rung
-        if not over and not (_is_importing(frame) and time.monotonic() < latest):
+        most = crowd.stretched(seconds) + IMPORTING * _is_importing(frame)
+        if not over and time.monotonic() - begun >= most:
             rung = True
             raise DeadlinePassed
 

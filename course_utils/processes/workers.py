@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_utils.processes import transport
+from course_utils.processes import crowd, transport
 from course_utils.processes.client import (
     Connection,
     NeverStartedError,
@@ -156,14 +156,15 @@ class Worker:
         return not self._closed and not self._gone
 
     def left(self, deadline: float) -> float:
-        """Seconds until the call is past its deadline. Raises `WorkersError` when it could not even begin."""
+        """Seconds until the call is past its deadline, of a machine as busy as it is now. Raises
+        `WorkersError` when it could not even begin."""
         now = time.monotonic()
         if self.begun is None:
             if now - self._sent > START_SECONDS:
                 self.close()
                 raise WorkersError("the warm server did not answer")
             return min(deadline, 0.5)
-        return self.begun + deadline - now
+        return self.begun + crowd.stretched(deadline) - now
 
     def finish(self) -> Result:
         """The result of a call that has ended."""
