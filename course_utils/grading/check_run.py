@@ -217,7 +217,7 @@ def fixtures(check: Check, place: Place) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _alarm(seconds: float | None) -> Iterator[None]:
-    """Raises `DeadlinePassed` inside after `seconds`, or more on a busy machine, again and again in case it is
+    """Raises `DeadlinePassed` inside after `seconds`, later on a busy machine, again and again in case it is
     swallowed. Only the main thread of a process can have an alarm, and native code that does not return
     cannot be interrupted: checks of answers that may do so are isolated."""
     main = threading.current_thread() is threading.main_thread()
