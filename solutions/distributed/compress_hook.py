@@ -111,9 +111,10 @@ def _one_residual(state, bucket):
     all_levels, all_scales = (
         [torch.empty_like(t) for _ in range(dist.get_world_size())] for t in (levels, scale)
     )
-    dist.all_gather(all_scales, scale, async_op=True)
-    future = dist.all_gather(all_levels, levels, async_op=True).get_future()
-    return future.then(lambda _: sum(map(torch.mul, all_levels, all_scales)) / len(all_levels))
+    gathers = (all_scales, scale), (all_levels, levels)
+    futures = [dist.all_gather(to, of, async_op=True).get_future() for to, of in gathers]
+    arrived = torch.futures.collect_all(futures)
+    return arrived.then(lambda _: sum(map(torch.mul, all_levels, all_scales)) / len(all_levels))
 
 
 def _waits(state, bucket):
