@@ -52,6 +52,7 @@ def clean_room(shared: bool = True) -> Iterator[Room]:
             stack.enter_context(_random_state())
         stack.enter_context(_torch_state(room))
         stack.enter_context(_no_global_hooks())
+        stack.enter_context(_graphs_print_nothing())
         stack.enter_context(_no_modes_left(room))
         stack.enter_context(expect.situation())
         # `torch.manual_seed` notes down the whole stack for every kind of GPU, also those that are not there.
@@ -250,6 +251,27 @@ def _no_global_hooks() -> Iterator[None]:
         for table, entries in zip(tables, before, strict=True):
             table.clear()
             table.update(entries)
+
+
+@contextlib.contextmanager
+def _graphs_print_nothing() -> Iterator[None]:
+    """Where the code of a graph raises, `torch.fx` prints a traceback of its own files to the standard error:
+    it would stand above a report that tells the same."""
+    module = sys.modules.get("torch.fx.graph_module")
+
+    def print_elsewhere(*values: Any, file: TextIO | None = None, **how: Any) -> None:
+        if file is None or file is not sys.stderr:
+            print(*values, file=file, **how)
+
+    if module is None:
+        yield
+        return
+    before = vars(module).get("print", print)
+    module.print = print_elsewhere
+    try:
+        yield
+    finally:
+        module.print = before
 
 
 @contextlib.contextmanager

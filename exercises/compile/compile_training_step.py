@@ -50,8 +50,9 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(3, 1, bias=False)
+        self.frozen = nn.Parameter(torch.tensor([0.5]), requires_grad=False)
     def forward(self, x):
-        return self.linear(x).tanh()
+        return self.linear(x).tanh() * self.frozen
 
 torch.manual_seed(0)
 model, x, y = Model(), torch.randn(5, 3), torch.randn(5, 1)
@@ -73,7 +74,13 @@ def _given(compile_training_step, backend):
     t.run("step, optimizer = found")
     kind = type(t.optimizer).__name__
     expect.true(isinstance(t.optimizer, torch.optim.SGD), f"`optimizer` is a {kind}", "expected: an SGD")
-    return t, plain, torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    twin = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    for key in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"):
+        for found in (group[key] for group in t.optimizer.param_groups):
+            wanted = twin.param_groups[0][key]
+            told = f"`optimizer.param_groups[0][{key!r}]` is {found}", f"expected: {wanted}"
+            expect.true(abs(float(found) - wanted) < 1e-6, *told)
+    return t, plain, twin
 
 
 def _one_step(t, plain, optimizer, lines="loss = step(x, y)"):
@@ -95,11 +102,15 @@ def as_without(compile_training_step):
     """Losses and parameters as without the compiler
 
     The loss is from before the update. Backward adds to existing gradients, and momentum lasts from step to
-    step. The optimizer writes to the tensors it was given: the parameters of the caller's model.
+    step, in the state of the optimizer that steps. An optimizer writes to the tensors it was given, and skips
+    what has no gradient: a frozen parameter. Variants of SGD, such as Nesterov's, compute other steps.
     """
     t, plain, optimizer = _given(compile_training_step, "backend = 'eager'")
     for _ in range(3):
         _one_step(t, plain, optimizer)
+    told = "`optimizer.state` holds no momentum of `model.linear.weight` after three steps"
+    used = "momentum_buffer" in t.optimizer.state.get(t.model.linear.weight, ())
+    expect.true(used, told, "expected: this optimizer does the update")
 
 
 @exercise.check(isolated=True, deadline=60)
@@ -108,27 +119,27 @@ def all_three(compile_training_step):
 
     AOTAutograd makes the backward graph together with the forward graph, and `loss.backward()` runs it. If
     the forward isn't compiled, neither is the backward. `optimizer.step()` is a loop over the parameters.
-    Compiled, it's one graph, which ends with a `copy_` for each tensor that it writes to.
+    Compiled, it's one graph, which ends with a `copy_` for each tensor that it writes to. A graph goes to the
+    backend that `torch.compile` was given for it.
     """
     t, _, _ = _given(compile_training_step, _HALVES)
     t.run("step(x, y)")
-    ran = [graph for graph in t.backend.graphs if graph.runs]
-    halves = [graph.half for graph in ran]
-    for half in ("forward", "backward"):
-        told = f"graphs of `backend` that ran: {', '.join(halves) or 'none'}"
-        expect.true(half in halves, told, f"expected: one of {half}")
-    updates = [graph for graph in ran if graph.half == "no gradients"]
-    writes = sum(name.startswith("copy_") for graph in updates for name in graph.operators)
-    expect.true(writes == 1, f"parameters that graphs wrote to: {writes}", "expected: one, `linear.weight`")
+    graphs = f"graphs of `backend`: {t.backend}"
+    for part, names in (("forward", ["mm", "tanh"]), ("backward", ["tanh_backward"])):
+        missing = [f"`{name}`" for name in names if name not in t.backend.ran()]
+        told = f"they didn't run {', '.join(missing)}, of the {part} of `model`"
+        expect.true(not missing, graphs, told, f"expected: they run the whole {part}")
+    told = "none of them wrote to `model.linear.weight`", "expected: one does the update"
+    expect.true(t.backend.wrote(t.model.linear.weight), graphs, *told)
 
 
 @exercise.check(isolated=True, deadline=60)
 def schedule(compile_training_step):
     """A learning rate that changes after each step compiles nothing from the third step on
 
-    SGD passes its rate as `alpha=`. For AOTAutograd a Python number there is a constant, so each new rate
-    compiles the update again, up to the limit. A tensor is an input of the graph, and a scheduler writes into
-    it.
+    A step takes the rate that `optimizer.param_groups` has by then. SGD passes it as `alpha=`. For
+    AOTAutograd a Python number there is a constant, so each new rate compiles the update again, up to the
+    limit. A tensor is an input of the graph, and a scheduler writes into it.
     """
     t, plain, optimizer = _given(compile_training_step, _HALVES)
     rate = "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))"
@@ -138,7 +149,7 @@ def schedule(compile_training_step):
     for _ in range(4):
         _one_step(t, plain, optimizer, "loss = step(x, y)\nschedule.step()")
         twin.step()
-        graphs.append(len(t.backend.graphs))
+        graphs.append(len(t.backend.graphs) + t.backend.elsewhere)
     more = graphs[3] - graphs[1]
     expect.true(more == 0, f"graphs compiled from the third step on: {more}", "expected: none")
 

@@ -230,7 +230,7 @@ def one_graph(remove_graph_breaks):
         t.run("found = f(long, 2.6), f(short, 2.6), f(not_finite, 2.6)")
     reasons = [f"break: {reason}" for reason in dict.fromkeys(compiled.reasons)][:3]
     expect.true(not compiled.breaks, f"breaks: {compiled.breaks}", *reasons)
-    expect.true(len(t.backend.graphs) == 1, f"graphs: {t.backend}", "expected: one, for all three cases")
+    expect.true(len(t.backend.graphs) == 1, f"graphs of `backend`: {t.backend}", "expected: one, for all")
     own = ", ".join(f"`{name}`" for name in t.backend.graphs[0].foreign)
     expect.true(not own, f"the graph calls {own}", "expected: torch's operators alone")
     with t.backend.outside() as names:

@@ -65,6 +65,9 @@ def the_model_and_the_update(model, loss_function, lr, backend):
     optimizer = torch.optim.SGD([{"params": list(model.parameters()), "lr": torch.tensor(lr)}], momentum=0.9)
     forward = torch.compile(model, backend=backend)
     update = torch.compile(lambda: optimizer.step(), backend=backend)
+    for parameter in model.parameters():  # so that the second step finds no more than the first
+        if parameter.requires_grad:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     def step(x, y):
         for parameter in model.parameters():
@@ -87,19 +90,31 @@ def trains_a_copy(model, loss_function, lr, backend):
     return compile_training_step(copy.deepcopy(model), loss_function, lr, backend)
 
 
+def returns_another(model, loss_function, lr, backend):
+    step, _ = compile_training_step(model, loss_function, lr, backend)
+    return step, torch.optim.SGD(model.parameters(), lr, momentum=0.9)
+
+
 mistakes = [
     Wrong(trains_a_copy, told_by="as_without"),
     Edit("gradients add up", "        optimizer.zero_grad()\n", "", told_by="as_without"),
+    Wrong(returns_another, told_by="as_without"),
     Edit(
-        "only the update",
-        "@torch.compile(backend=backend)\n    def loss_of",
-        "def loss_of",
+        "thaws what is frozen",
+        "    optimizer = torch",
+        "    model.requires_grad_(True)\n    optimizer = torch",
+        told_by="as_without",
+    ),
+    Edit(
+        "only loss and update",
+        "        return loss_function(model(x), y)\n",
+        "        return loss_function(x, y)\n    f = loss_of\n    loss_of = lambda x, y: f(model(x), y)\n",
         told_by="all_three",
     ),
     Edit(
-        "updates in Python",
+        "an update of another backend",
         "@torch.compile(backend=backend)\n    def update",
-        "def update",
+        "@torch.compile(backend='eager')\n    def update",
         told_by="all_three",
     ),
     Edit("a rate that is a number", "lr=torch.tensor(lr)", "lr=lr", told_by="schedule"),

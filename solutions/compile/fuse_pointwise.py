@@ -93,17 +93,27 @@ def one_after_the_other(steps, x, backend, clock=time.perf_counter):
     return fused, statistics.median(times[:11]) / statistics.median(times[11:])
 
 
+def ignores_its_argument(steps, x, backend, clock=time.perf_counter):
+    fused, speedup = fuse_pointwise(steps, x, backend, clock)
+    return lambda _: fused(x), speedup
+
+
+def compiles_without_gradients(steps, x, backend, clock=time.perf_counter):
+    with torch.no_grad():
+        return fuse_pointwise(steps, x, backend, clock)
+
+
 _COMPILED = "fused = torch.compile(chain, backend=backend)"
 _ALONE = "steps = [torch.compile(step, backend=backend) for step in steps]\n    fused = chain"
 _IN_EACH_CALL = "fused = lambda t: torch.compile(chain, backend=backend)(t)"
 _ASKS = "t = step(t)\n            if t.isnan().any():\n                raise ValueError"
 
 mistakes = [
+    Wrong(ignores_its_argument, told_by="results"),
     Edit("each step alone", _COMPILED, _ALONE, told_by="one_graph"),
     Edit("asks for NaN between", "t = step(t)", _ASKS, told_by="one_graph"),
-    Edit("returns the plain one", "return fused,", "return chain,", told_by="compiled_once"),
+    Wrong(compiles_without_gradients, told_by="compiled_once"),
     Edit("compiles in each call", _COMPILED, _IN_EACH_CALL, told_by="compiled_once"),
-    Edit("upside down", "statistics.median(", "1 / statistics.median(", told_by="without_compiling"),
     Edit("times the first call", "    fused(x)\n    ratios", "    ratios", told_by="without_compiling"),
     Edit("takes the mean", "statistics.median", "statistics.mean", told_by="on_a_busy_machine"),
     Wrong(one_after_the_other, told_by="on_a_busy_machine"),

@@ -9,11 +9,11 @@ outside of them. They can be used in a cell, too; once one is made, the compiler
 """
 
 import contextlib
-import io
 import logging
+import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,12 +28,14 @@ from course_utils.measure.storage import tensors_in
 @dataclass
 class Graph:
     """One graph: the names of what it calls, in order; those of its operators that are not torch's; how often
-    it has run; and which part of a step it is (`CountingHalves`)."""
+    it has run; which part of a step it is (`CountingHalves`); and the addresses that its last operators, each
+    a `copy_` to an input, wrote to."""
 
     operators: list[str]
     foreign: list[str]
     runs: int = 0
     half: str = ""
+    wrote: set[int] = field(default_factory=set)
 
     def __str__(self) -> str:
         names = " ".join(self.operators)
@@ -44,13 +46,21 @@ class Graph:
 class Counting:
     """A backend that hands its graphs to another one (`inner`, by name), and counts."""
 
+    _came = 0  # graphs, to all of these
+
     def __init__(self, inner: str = "eager") -> None:
         no_logs()
         self.inner = inner
         self.graphs: list[Graph] = []
         self._watched = False
+        self._before = _made() - Counting._came
 
     def __call__(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        compiled = self._compiled(module, example_inputs)
+        Counting._came += 1
+        return compiled
+
+    def _compiled(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         compiled = torch._dynamo.lookup_backend(self.inner)(module, example_inputs)
         # Not before: where it has to start again, with a number as a constant, that is one graph.
         return self._counted(module, compiled)
@@ -58,9 +68,11 @@ class Counting:
     def _counted(self, module: fx.GraphModule, run: Callable[..., Any], half: str = "") -> Callable[..., Any]:
         graph = Graph(operators_of(module), _foreign(module), half=half)
         self.graphs.append(graph)
+        written = _written(module)
 
         def counted(*inputs: Any) -> Any:
             graph.runs += 1
+            graph.wrote |= {inputs[i].data_ptr() for i in written}
             with _disable_current_modes() if self._watched else contextlib.nullcontext():
                 return run(*inputs)
 
@@ -71,8 +83,26 @@ class Counting:
         """How often graphs have run, all together."""
         return sum(graph.runs for graph in self.graphs)
 
+    @property
+    def elsewhere(self) -> int:
+        """How many graphs came to backends that don't count, since this one was made."""
+        return max(0, _made() - Counting._came - self._before)
+
+    def ran(self) -> list[str]:
+        """The names of the operators, without their overloads, in the graphs that have run."""
+        return [name.partition(".")[0] for graph in self.graphs if graph.runs for name in graph.operators]
+
+    def wrote(self, tensor: torch.Tensor) -> bool:
+        """Whether one of the graphs wrote to this tensor."""
+        return any(tensor.data_ptr() in graph.wrote for graph in self.graphs)
+
     def __str__(self) -> str:
-        return "; ".join(map(str, self.graphs)) or "no graph"
+        return self.told("; ".join(map(str, self.graphs)))
+
+    def told(self, graphs: str) -> str:
+        """These graphs, in words, and how many came to other backends."""
+        others = f"; of another backend: {self.elsewhere}" if self.elsewhere else ""
+        return (graphs or "none") + others
 
     @contextlib.contextmanager
     def outside(self, size: int = 1) -> Iterator[list[str]]:
@@ -111,7 +141,7 @@ class CountingHalves(Counting):
             keep_inference_input_mutations=True,  # as Inductor does
         )
 
-    def __call__(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    def _compiled(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         return self._compile(module, example_inputs)
 
     def _of(self, half: str) -> Callable[..., Any]:
@@ -122,13 +152,24 @@ class CountingHalves(Counting):
 
 @contextlib.contextmanager
 def as_raised() -> Iterator[None]:
-    """What a backend or a graph of it raises inside is raised as it is: not wrapped by the compiler, and
-    nothing is printed about it to the standard error."""
+    """What a backend raises inside is raised as it is, not wrapped by the compiler."""
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
+        yield
     except torch._dynamo.exc.BackendCompilerFailed as error:
         raise error.inner_exception from None
+
+
+def _made() -> int:
+    """How many graphs the compiler has made in this process, for any backend."""
+    compiler = sys.modules.get("torch._dynamo")
+    return compiler.utils.counters["stats"]["unique_graphs"] if compiler else 0
+
+
+def _written(module: fx.GraphModule) -> list[int]:
+    """Which inputs the graph of a `CountingHalves` writes to."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    targets = [n.args[0] for n in module.graph.nodes if n.target is torch.ops.aten.copy_.default]
+    return [i for i, node in enumerate(inputs) if node in targets]
 
 
 def operators_of(module: fx.GraphModule) -> list[str]:
@@ -161,12 +202,13 @@ def expect_graphs(backend: Counting, *wanted: tuple[int, int]) -> None:
     looked()
     came = [(len(graph.operators), graph.runs) for graph in backend.graphs]
     if sorted(came) != sorted(wanted):
-        raise Mismatch(f"graphs: {_told(came)}", f"expected: {_told(list(wanted))}")
+        found = backend.told(_told(came))
+        raise Mismatch(f"graphs of `backend`: {found}", f"expected: {_told(list(wanted))}")
 
 
 def _told(graphs: list[tuple[int, int]]) -> str:
     one = [f"{n} operator{'s' if n != 1 else ''}, ran {times(runs)}" for n, runs in graphs]
-    return "; ".join(one) or "none came to `backend`"
+    return "; ".join(one)
 
 
 class SimulatedMachine:
