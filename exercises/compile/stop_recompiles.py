@@ -86,6 +86,7 @@ def results(stop_recompiles):
                     exact = t.weight.double() * math.exp(-lr) - lr * t.gradient.double()
                     expect.equal(found[0], exact.to(dtype), what="the new weight", rtol=rtol, atol=rtol)
                     expect.equal(found[1], f"{name} updated", what="the line for the log")
+                    t.run("weight, gradient = gradient + 1, weight")  # others of the same sizes
 
 
 @exercise.check(isolated=True, deadline=60)

@@ -20,6 +20,7 @@ import torch
 from torch import fx, nn
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits.traced import expect_graph_module
 
 exercise = Exercise(
     minutes=20,
@@ -76,14 +77,7 @@ def _given(fuse_conv_bn, parts, forward, then="", to="", device="cpu"):
 
 def _fuse(t):
     t.run("fused = fuse_conv_bn(model)")
-    expect.true(
-        isinstance(t.fused, fx.GraphModule),
-        f"the result is {expect.show(t.fused)}, expected an `fx.GraphModule`",
-    )
-    expect.true(
-        t.fused.code == t.fused.graph.python_code("self").src,
-        "`fused.code` is not what `fused.recompile()` writes for the nodes in `fused.graph`",
-    )
+    expect_graph_module(t, "fused")
 
 
 def _expect_fused(fuse_conv_bn, parts, forward, left, then="", to="", device="cpu", training=False):

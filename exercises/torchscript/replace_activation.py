@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits.traced import expect_graph_module
 
 exercise = Exercise(
     minutes=25,
@@ -91,10 +92,7 @@ def _replaced(replace_activation, forward, calls, parts=None, gradients=False):
         wanted = t.model(t.x)
     (slope,) = torch.autograd.grad(wanted.sum(), t.model.linear.weight)
     t.run("new = replace_activation(model, swish)")
-    expect.true(
-        isinstance(t.new, fx.GraphModule), f"the result is {expect.show(t.new)}, expected an `fx.GraphModule`"
-    )
-    t.run("new.graph.lint()")  # what reads a name before it is there is told by name
+    expect_graph_module(t, "new")
     came = t.call("new(x)")
     expect.equal(came, wanted, what="`new(x)`")
     if gradients:
@@ -120,7 +118,8 @@ def every_way_to_write_it(replace_activation):
     """Every ReLU is found, in each spelling
 
     A ReLU is one of three kinds of node. The target of `call_module` is the module's name, that of
-    `call_function` is the function, and that of `call_method` is the method's name.
+    `call_function` is the function, and that of `call_method` is the method's name. A graph module runs the
+    code of the old graph until `recompile`.
     """
     with Rows() as rows:
         for forward in (
@@ -160,7 +159,7 @@ def shared_modules(replace_activation):
     """One module that is called in many places, and one inside another
 
     Each call is a node, with the same `target`. Remove the module when no node calls it any more:
-    `erase_node` removes a call and leaves the module, and a graph module runs old code until `recompile`.
+    `erase_node` removes a call and leaves the module.
     """
     inner = "nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))"
     forward = "y = self.act(y)\nreturn self.act(self.net(y)) + self.act(y - 1)"

@@ -105,10 +105,10 @@ mistakes = [
     Edit("functions alone", '.startswith("call_")', ' == "call_function"', told_by="names_of_operators"),
     Edit("names of nodes", "[node.target for", "[node.name for", told_by="names_of_operators"),
     Edit(
-        "counts handovers",
-        "return run\n",
-        "self.runs[place] = 1\n        return graph_module\n",
-        told_by="handed_over",
+        "runs on the examples",
+        "graph_module(*inputs)",
+        "graph_module(*example_inputs)",
+        told_by="results_of_the_graph",
     ),
     Wrong(SharesItsDefaults, told_by="two_backends"),
 ]

@@ -95,6 +95,16 @@ def name_goes_in(backend):
     return lambda w, g, lr, name: step(w, g, torch.tensor(lr, dtype=torch.double), name)
 
 
+def keeps_the_first_weight(backend):
+    update, first = stop_recompiles(backend), []
+
+    def with_the_first(weight, gradient, lr, name):
+        first.append(weight)
+        return update(first[0], gradient, lr, name)
+
+    return with_the_first
+
+
 _kept = {}
 
 
@@ -103,7 +113,7 @@ def shares_one(backend):
 
 
 mistakes = [
-    Edit("not compiled", "@torch.compile(backend=backend)", "@torch.no_grad()", told_by="in_the_graph"),
+    Wrong(keeps_the_first_weight, told_by="results"),
     Edit("another backend", "(backend=backend)", '(backend="eager")', told_by="in_the_graph"),
     Edit("rate in single precision", ", dtype=torch.float64", "", told_by="results"),
     Edit("static sizes", "(backend=backend)", "(backend=backend, dynamic=False)", told_by="sizes"),

@@ -125,7 +125,7 @@ mistakes = [
     Edit("forgets what was changed", "        if in_place:\n", "        if False:\n", told_by="read_later"),
     Edit("redirects all", "reader not in before", "reader is not instead", told_by="read_before"),
     Edit("always in place", "        if in_place:\n", "        if True:\n", told_by="read_before"),
-    Edit("modules alone", 'node.op == "call_method" and', "False and", told_by="every_way_to_write_it"),
+    Edit("never recompiles", "    new.recompile()\n", "", told_by="every_way_to_write_it"),
     Edit(
         "removes what nobody reads",
         "    new.recompile()",
