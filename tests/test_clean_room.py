@@ -243,3 +243,11 @@ def test_the_compiler_is_no_disturbance_when_it_is_first_used_inside():
     subprocess.run(
         [sys.executable, "-c", COMPILES], check=True, timeout=300, cwd=Path(__file__).parent.parent
     )
+
+
+def test_a_graph_that_raises_prints_nothing(capsys):
+    traced = torch.fx.symbolic_trace(lambda x: x.sin())
+    for room, printed in ((clean_room, False), (contextlib.nullcontext, True)):
+        with room(), pytest.raises(AttributeError):
+            traced(1.0)
+        assert ("Traceback" in capsys.readouterr().err) == printed

@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 from course_utils.exercise import expect
 from course_utils.exercise.kits import derivatives, modules
-from course_utils.exercise.kits.graphs_compiled import Counting
+from course_utils.exercise.kits.graphs_compiled import Counting, CountingHalves
 
 X = "x = torch.tensor([-1., 0.5, 2.], requires_grad=True)"
 
@@ -121,3 +121,20 @@ def test_operators_that_are_not_torchs_are_named_wherever_they_stand(function, n
     backend = Counting()
     torch.compile(function, backend=backend, fullgraph=True)(torch.ones(2))
     assert [name for graph in backend.graphs for name in graph.foreign] == names
+
+
+def test_graphs_of_another_backend_are_told_beside_none():
+    torch.compiler.reset()
+    backend, other = Counting(), Counting()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    torch.compile(lambda x: x * 2, backend=other)(torch.ones(2))
+    assert (backend.elsewhere, str(backend)) == (1, "none; of another backend: 1")
+    assert str(other) == "mul, ran once; of another backend: 1"
+
+
+def test_what_graphs_wrote_to_is_known_by_tensor():
+    torch.compiler.reset()
+    backend, x, y = CountingHalves(), torch.ones(2), torch.ones(2)
+    torch.compile(lambda x, y: x.add_(y), backend=backend)(x, y)
+    torch.compile(lambda y: y.add_(1), backend="eager")(y)
+    assert (backend.wrote(x), backend.wrote(y), backend.ran()) == (True, False, ["add", "copy_"])

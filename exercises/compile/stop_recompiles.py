@@ -93,8 +93,8 @@ def results(stop_recompiles):
 def in_the_graph(stop_recompiles):
     """Each call runs one graph, which computes all that is large
 
-    An operator outside the graph reads and writes memory once more, and isn't fused. Small things, such as a
-    rate, cost little outside.
+    A graph goes to the backend that `torch.compile` was given. An operator outside the graph reads and writes
+    memory once more, and isn't fused. Small things, such as a rate, cost little outside.
     """
     t = _counted(stop_recompiles, "update(weight, gradient, 0.1, 'head')")
     expect.true(t.backend.runs == 1, f"graphs of `backend`: {t.backend}", "expected: one that ran once")
