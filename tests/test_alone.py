@@ -43,10 +43,19 @@ def test_a_tensor_that_was_changed_in_any_way_was_not_left_alone(done):
         (lambda m: setattr(m[0], "bias", nn.Parameter(torch.ones(3))), "`model.0.bias` is another tensor"),
         (lambda m: m.double(), "`model.0.weight` was changed: its dtype was float32"),
         (lambda m: m.register_buffer("seen", torch.ones(1)), "`model.seen` is new"),
+        (lambda m: m[0].register_forward_hook(print), "`model.0._forward_hooks` held 0 before"),
+        (lambda m: m[0].register_full_backward_hook(print), "`model.0._backward_hooks` held 0 before"),
+        (lambda m: m[0].weight.register_hook(print), "`model.0.weight._backward_hooks` held 0 before"),
+        (lambda m: m[1]._forward_pre_hooks.clear(), "`model.1._forward_pre_hooks` held 1 before"),
+        (
+            lambda m: (m[1]._forward_pre_hooks.clear(), m[1].register_forward_pre_hook(repr)),
+            "`model.1._forward_pre_hooks` holds another hook",
+        ),
     ],
 )
-def test_a_module_is_left_alone_with_its_buffers_modes_and_gradients(done, told):
+def test_a_module_is_left_alone_with_its_buffers_modes_gradients_and_hooks(done, told):
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    model[1].register_forward_pre_hook(lambda *_: None)
     looked_at = expect.left_alone(model, what="`model`", gradients=True)
     with expect.looking(), pytest.raises(expect.Mismatch) as error, looked_at:
         done(model)

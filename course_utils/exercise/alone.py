@@ -18,14 +18,17 @@ def left_alone(*things: Any, what: str = "the input", gradients: bool = False) -
 
     Of a tensor: the place that it reads, its size, strides, dtype and `requires_grad`, every bit of its
     elements, and its version counter, which counts writes that were undone again. Of a module: the same of
-    its parameters and buffers, which stay the objects that they are, and the mode of each of its parts.
-    `gradients`: `.grad` too, its presence, its object and its bits.
+    its parameters and buffers, which stay the objects that they are, the mode of each of its parts, and all
+    hooks. `gradients`: `.grad` too, its presence, its object and its bits.
     """
     whole = things[0] if len(things) == 1 else list(things)
     before = {name: _Seen.of(value, gradients) for name, value in _places(whole, what).items()}
     modules = dict(_modules(whole, what)) if isinstance(whole, nn.Module) else {}
     modes = {name: module.training for name, module in modules.items()}
-    yield
+    with contextlib.ExitStack() as stack:
+        if isinstance(whole, nn.Module):
+            stack.enter_context(hooks_left_alone(whole, what))
+        yield
     looked()
     now = _places(whole, what)
     for name, seen in before.items():
@@ -37,6 +40,33 @@ def left_alone(*things: Any, what: str = "the input", gradients: bool = False) -
     for name, mode in modes.items():
         if modules[name].training is not mode:
             raise Mismatch(f"`{name}training` was {mode} and is {modules[name].training} now")
+
+
+@contextlib.contextmanager
+def hooks_left_alone(model: nn.Module, what: str = "`model`") -> Iterator[None]:
+    """What runs inside leaves the hooks of the modules and of their parameters: those that are there stay,
+    and there are no others."""
+    before = _hooks(model, what)
+    yield
+    looked()
+    now = _hooks(model, what)
+    for where in {**before, **now}:
+        was, are = before.get(where, []), now.get(where, [])
+        if len(was) != len(are):
+            raise Mismatch(f"`{where}` held {len(was)} before the call and holds {len(are)} now")
+        if any(a is not b for a, b in zip(was, are, strict=True)):
+            raise Mismatch(f"`{where}` holds another hook than before the call")
+
+
+def _hooks(model: nn.Module, what: str) -> dict[str, list[Any]]:
+    """By the attribute that holds them."""
+    found = {}
+    for prefix, module in _modules(model, what):
+        found |= {f"{prefix}{kind}": held for kind, held in vars(module).items() if kind.endswith("_hooks")}
+    for name, tensor in _places(model, what).items():
+        for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            found[f"{name.strip('`')}.{kind}"] = getattr(tensor, kind, None)
+    return {where: list(held.values()) for where, held in found.items() if isinstance(held, dict)}
 
 
 @dataclass(frozen=True)

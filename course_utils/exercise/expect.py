@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_utils.exercise.alone import left_alone
+from course_utils.exercise.alone import hooks_left_alone, left_alone
 from course_utils.exercise.compare import (
     How,
     a_tensor,
@@ -36,6 +36,7 @@ __all__ = [
     "equal",
     "example",
     "given",
+    "hooks_left_alone",
     "in_graph",
     "is_tensor",
     "left_alone",
