@@ -16,3 +16,11 @@ def with_article(name: str) -> str:
     else:
         an = word[:1].lower() in tuple("aeiou") and not _SOUNDS_LIKE_Y_OR_W.match(word)
     return f"{'an' if an else 'a'} {name}"
+
+
+def cause(message: str) -> str:
+    """What an error of TorchScript's says below its trace through the script, over many lines; any other
+    message as it is."""
+    _, _, below = message.rpartition("<--- HERE\n")
+    said = re.search(r"^(?:builtins\.|RuntimeError: )?(\S.*)", below, re.MULTILINE | re.DOTALL)
+    return said[1].strip() if said and "of TorchScript" in message else message

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from course_utils.words import cause
+
 # Characters of an error's message that are kept, and of all that Python would print of it.
 LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
 # Frames of a stack that are kept, at its outer end and at its inner one: a recursion may have made a million.
@@ -165,7 +167,7 @@ def raised(error: BaseException) -> Raised:
     """Describes an exception. Never raises, whatever the exception's own methods do."""
     frames = frames_of(error.__traceback__)
     try:
-        message = str(error)
+        message = cause(str(error))
     except Exception:  # an exception whose own text fails is still reported
         message = "<its message cannot be shown>"
     name, *bases = (cls.__name__ for cls in type(error).__mro__ if cls is not object)
