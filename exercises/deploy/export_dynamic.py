@@ -5,7 +5,7 @@ tensor whose first dimension is the batch. Return a `torch.export.ExportedProgra
 
 - It answers batches of every size from 2 up, even if `example` has one row. All other sizes stay constants.
 - It computes what `model` computes in evaluation mode, even if `model` is in training mode.
-- `model` keeps its modes and numbers, also when the export raises.
+- `model` keeps its modes, numbers and hooks, also when the export raises.
 
 `export_dynamic(model, (x,)).module()(x)` → the result of `model.eval()(x)`
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits.exported import expect_left_alone, expect_open, unlogged
+from course_utils.exercise.kits.exported import answering, expect_left_alone, expect_open, unlogged
 
 exercise = Exercise(
     minutes=15,
@@ -97,7 +97,9 @@ def _compare(t, inputs, sizes, oracle=None):
         for size in sizes:
             with rows.of(f"{size} rows"):
                 wanted = oracle(t.model.eval(), *eval(f"({inputs.format(size)},)"))
-                expect.equal(t.call(f"run({inputs.format(size)})"), wanted, rtol=1e-9, atol=1e-12)
+                with answering(size):
+                    came = t.call(f"run({inputs.format(size)})")
+                expect.equal(came, wanted, rtol=1e-9, atol=1e-12)
 
 
 @exercise.check(deadline=60)
@@ -164,13 +166,13 @@ def evaluates(export_dynamic):
 
 @exercise.check(deadline=60)
 def left_as_it_was(export_dynamic):
-    """The model keeps its modes and numbers, also when the export raises
+    """The model keeps its modes, numbers and hooks, also when the export raises
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
     can't restore modes that differed. What stands after a line that raises doesn't run.
     """
-    mixed = f"{_NET}model[1].eval()\nexample = ({_ROWS.format(4)},)"
-    t = expect.given(mixed, export_dynamic=export_dynamic)
+    mixed = "model[1].eval()\nmodel[0].register_forward_hook(lambda *_: None)\n"
+    t = expect.given(f"{_NET}{mixed}example = ({_ROWS.format(4)},)", export_dynamic=export_dynamic)
     expect_left_alone(t, "export_dynamic(model, example)", "example")
     setup = """
 import contextlib

@@ -6,7 +6,7 @@ module, a list of matrices with different numbers of rows, maybe one, and the pa
 - The file answers what `model` answers in evaluation mode, for any number of rows. No other file is written.
 - Return a list of floats: for each batch the largest absolute difference between the answer of the file, run
   in ONNX Runtime, and the answer of `model` in evaluation mode. It's NaN if one of its differences is NaN.
-- `model` keeps its modes and numbers.
+- `model` keeps its modes, numbers and hooks.
 
 `onnx_parity(model, [torch.rand(4, 3), torch.rand(9, 3)], path)` → `[0.0, 5.96e-08]`
 """
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits.exported import expect_left_alone, quick_onnx, unlogged
+from course_utils.exercise.kits.exported import answering, expect_left_alone, quick_onnx, unlogged
 
 exercise = Exercise(
     minutes=20,
@@ -154,7 +154,8 @@ def evaluates(onnx_parity):
     _expect_differences(t, [0.0, 0.0])
     session = _session(t.path)
     for x in t.batches:
-        came = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+        with answering(len(x), "the file"):
+            came = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
         what = f"what the file answers to a batch of size {len(x)}"
         expect.equal(came, t.model.eval()(x).detach(), what=what, rtol=1e-4, atol=1e-5)
 
@@ -173,11 +174,12 @@ def one_file(onnx_parity):
 
 @exercise.check(needs="onnxruntime", deadline=60)
 def left_as_it_was(onnx_parity):
-    """The model keeps its modes and numbers
+    """The model keeps its modes, numbers and hooks
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
     can't restore modes that differed. A call in training mode moves the averages of a batch norm.
     """
-    t = expect.given(f"{_FOLDER}{_TRAINED.format(4)}model[1].eval()", onnx_parity=onnx_parity)
+    mixed = "model[1].eval()\nmodel[0].register_forward_hook(lambda *_: None)"
+    t = expect.given(f"{_FOLDER}{_TRAINED.format(4)}{mixed}", onnx_parity=onnx_parity)
     with quick_onnx():
         expect_left_alone(t, "onnx_parity(model, batches, path)", "batches")

@@ -30,14 +30,11 @@ same for finite batches of any size, one row too.
 `migrate(old).module()(x)` → the result of `old(x)`
 """
 
-import contextlib
-import io
-import logging
-
 import torch
 from torch import fx
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits.exported import answering, unlogged
 
 exercise = Exercise(
     minutes=15,
@@ -82,23 +79,11 @@ file.seek(0)
 old = torch.jit.load(file)"""
 
 
-@contextlib.contextmanager
-def _unlogged():
-    """Before export raises it logs, and prints its graph to the standard error."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _migrated(migrate, width=7, threshold=2.5, steps=2, dtype=torch.float32):
     """The example with the program; `script` computes what is wanted, whatever the answer does with `old`."""
     setup = _OLD.format(width=width, threshold=threshold, steps=steps, dtype=dtype)
     t = expect.given(setup, migrate=migrate)
-    with _unlogged():
+    with unlogged():
         t.run("program = migrate(old)")
     right = isinstance(t.program, torch.export.ExportedProgram)
     expect.true(right, f"the result is {expect.show(t.program)}, expected an `ExportedProgram`")
@@ -112,9 +97,10 @@ def _compare(t, examples):
         for label, x in examples.items():
             with rows.of(label):
                 x = x.replace("mean", "old.mean")
-                came = t.call(f"model({x})")
-                x = x.replace("old.", "script.")
-                wanted = t.script(eval(x, {"torch": torch, "script": t.script}))
+                batch = eval(x.replace("old.", "script."), {"torch": torch, "script": t.script})
+                with answering(len(batch)):
+                    came = t.call(f"model({x})")
+                wanted = t.script(batch)
                 expect.equal(came, wanted, what="the result")
 
 

@@ -73,6 +73,12 @@ def _puts_all_into_training(model, example):
     return program
 
 
+def _clears_the_hooks(model, example):
+    for module in model.modules():
+        module._forward_hooks.clear()
+    return export_dynamic(model, example)
+
+
 _SHAPES = ", dynamic_shapes=tuple({0: batch} for _ in twice)"
 
 mistakes = [
@@ -87,7 +93,7 @@ mistakes = [
         told_by="only_the_batch",
     ),
     Edit("exports in training", "model.eval()", "model", told_by="evaluates"),
-    Wrong(_leaves_it_in_evaluation, told_by="left_as_it_was"),
+    Wrong(_clears_the_hooks, told_by="left_as_it_was"),
     Wrong(_puts_all_into_training, told_by="left_as_it_was"),
 ]
 not_tried = {"hard numbers": "the model alone computes", "seeds": "the model is a fixed one"}

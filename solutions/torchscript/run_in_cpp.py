@@ -67,6 +67,18 @@ def _puts_all_into_training(model, example, path):
     model.train()
 
 
+def _clears_the_hooks(model, example, path):
+    for module in model.modules():
+        module._forward_hooks.clear()
+    run_in_cpp(model, example, path)
+
+
+def _clears_those_of_backward(model, example, path):
+    for module in model.modules():
+        module._backward_hooks.clear()
+    run_in_cpp(model, example, path)
+
+
 mistakes = [
     Wrong(_saves_the_state, told_by="both_branches"),
     Edit(
@@ -78,6 +90,9 @@ mistakes = [
     Edit("left in training", "    scripted.eval()\n", "", told_by="evaluates"),
     Wrong(_leaves_it_in_evaluation, told_by="left_as_it_was"),
     Wrong(_puts_all_into_training, told_by="left_as_it_was"),
+    Wrong(_clears_the_hooks, told_by="left_as_it_was"),
+    Wrong(_clears_those_of_backward, told_by="left_as_it_was"),
+    Edit("single precision", "jit.script(model)", "jit.script(model).float()", told_by="both_branches"),
 ]
 
 not_tried = {"hard numbers": "the model computes", "seeds": "any numbers will do"}

@@ -1,18 +1,24 @@
-"""Models that are exported, for lesson 14: what export logs is swallowed, and the model is as it was."""
+"""Models that are exported, for lessons 13 and 14: what a file holds, what a program refuses, and the model
+is as it was. What export logs is swallowed."""
 
 import contextlib
 import copy
 import functools
 import io
 import logging
+import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.export import ExportedProgram
 
+from course_utils.cpp import Ran
 from course_utils.exercise import expect
+from course_utils.processes.result import how_it_ended
+from course_utils.words import cause
 
 _STATE = (
     "[m.training for m in model.modules()]",
@@ -74,11 +80,51 @@ def expect_open(program: ExportedProgram) -> None:
             expect.true(found.lower <= 2 and not bounded, told, "expected: 2 or more, without a bound")
 
 
+@contextlib.contextmanager
+def answering(size: int, who: str = "the program") -> Iterator[None]:
+    """What is raised inside is told as what `who` does with a batch of this size."""
+    try:
+        yield
+    except expect.Mismatch:
+        raise
+    except Exception as error:
+        said = " ".join(cause(str(error)).strip().splitlines()[:1])
+        guard = said.partition("Guard failed: ")[2]
+        told = f"raises for a batch of size {size}: `{type(error).__name__}: {said}`"
+        if guard:
+            told = f"refuses a batch of size {size}: it was exported for `{guard}` alone"
+        raise expect.Mismatch(f"{who} {told}") from error
+
+
+# What lies in the zip of a file that torch writes, and what the file is then.
+_HOLDS = {
+    "/code/": "a script",
+    "/aotinductor/": "a package of AOTInductor",
+    "/models/": "an exported program",
+    "/data.pkl": "a pickle",
+}
+
+
+def content(path: str | Path) -> str:
+    """What the file holds, by what lies in it."""
+    expect.true(Path(path).is_file(), "there is no file at `path`")
+    names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    found = (what for part, what in _HOLDS.items() if any(part in f"/{name}" for name in names))
+    return next(found, "nothing that torch writes")
+
+
+def expect_ended_well(ran: Ran, who: str) -> None:
+    """The program, in a process of its own, ended without an error."""
+    said = cause(ran.stderr).strip().splitlines()[-1:] or [how_it_ended(ran.returncode)]
+    expect.true(ran.returncode == 0, f"{who} failed: `{said[0]}`")
+
+
 def expect_left_alone(t: expect.Given, statement: str, inputs: str = "()") -> None:
-    """Running the statement leaves the modes, the numbers and the gradients of `model` as they were, and the
-    `inputs`."""
+    """Running the statement leaves the modes, the numbers, the gradients and the hooks of `model` as they
+    were, and the `inputs`."""
     before = [copy.deepcopy(t.call(part)) for part in _STATE]
-    with unlogged(), expect.left_alone(t.call(inputs), what=f"`{inputs}`"):
+    alone = expect.left_alone(t.call(inputs), what=f"`{inputs}`")
+    with unlogged(), alone, expect.hooks_left_alone(t.model):
         t.run(statement)
     for part, was in zip(_STATE, before, strict=True):
         expect.equal(t.call(part), was, what=f"afterwards `{part}`", rtol=0, atol=0)
