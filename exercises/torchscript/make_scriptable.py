@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.words import cause
 
 exercise = Exercise(
     minutes=20,
@@ -101,6 +102,11 @@ def _script(t):
         text = str(error)
         rule = next((rule for said, rule in _REFUSALS.items() if said in text), "")
         raise expect.Mismatch(f"the compiler refuses: {_said(text)}", *_place(text), symptom=rule) from None
+    compiled = t.scripted._c._has_method("forward")
+    graph = str(t.scripted.inlined_graph) if compiled else "= ^forward("
+    told = "the compiler leaves out a function that is marked with `torch.jit.ignore` or `torch.jit.unused`"
+    left_out = re.search(r"= \^\w+[\[(]|annotated to be ignored", graph)
+    expect.true(not left_out, told, "expected: the script computes all of it")
 
 
 def _said(text):
@@ -127,9 +133,24 @@ def _compare(t, wanted, call, models=("model", "scripted")):
         try:
             came = t.call(f"{model}{call}")
         except torch.jit.Error as error:
-            said = str(error).strip().splitlines()[-1].strip()[:150]  # above it a trace through the script
-            raise expect.Mismatch(f"`{model}{call}` raises `{said}`") from None
+            raise expect.Mismatch(f"`{model}{call}` raises `{cause(str(error))[:150]}`") from None
+        _expect_length(came, expected["mean"], wanted.limit, f"`{model}{call}['mean']`")
         expect.equal(came, expected, what=f"`{model}{call}`")
+
+
+def _expect_length(came, expected, limit, what):
+    """Where the mean points as it should, or should be as long as the limit, its length is right."""
+    came = came.get("mean") if isinstance(came, dict) else None
+    if limit is None or not expect.is_tensor(came) or came.shape != expected.shape:
+        return
+    length, right = came.norm().item(), expected.norm().item()
+    same = torch.tensor(length).allclose(torch.tensor(right), rtol=1e-3)
+    at_limit = torch.tensor(right).allclose(torch.tensor(limit), rtol=1e-3)
+    points = torch.allclose(came.double() * right, expected.double() * length, rtol=1e-3)
+    told = (
+        f"the norm of {what} is {length:.4g}, expected {right:.4g}: what is longer than the limit, {limit},"
+    )
+    expect.true(same or not (points or at_limit), f"{told} is scaled to it, and nothing else is")
 
 
 _X = "x = torch.linspace(-1, 2, 40).view(2, 5, 4)"
@@ -156,11 +177,12 @@ def in_python(make_scriptable):
 
 @exercise.check(deadline=60)
 def taken(make_scriptable):
-    """The compiler takes it
+    """The compiler takes all of it
 
     A script is compiled before there are any arguments, so every type has to be in the source. An argument
     without a type is a `Tensor`, and so is an element of an empty list. A value of type `list[int] | None` is
-    a list only inside an `if`, or a conditional expression, on the name itself.
+    a list only inside an `if`, or a conditional expression, on the name itself. What is marked with
+    `torch.jit.unused` raises in a script, and `torch.jit.ignore` makes it call Python.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -172,9 +194,8 @@ def options(make_scriptable):
     """Lengths and extra weights are used, each with and without the other, or empty
 
     A script has all branches and decides when it runs. `if lengths` asks two things in Python: is it not
-    `None`, and is it not empty? For the compiler you write both. `torch.jit.unused` leaves a method out of
-    the script. With `if torch.jit.is_scripting()` the script computes something other than Python. Steps that
-    don't count may be infinite, and zero times infinity is NaN.
+    `None`, and is it not empty? For the compiler you write both. With `if torch.jit.is_scripting()` it
+    computes something other than Python. Steps that don't count may be infinite: zero times infinity is NaN.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -216,8 +237,7 @@ def limits(make_scriptable):
 def saved_and_loaded(make_scriptable):
     """The script can be saved, and the loaded one computes the same
 
-    The file holds what was compiled, and no Python. A method marked with `torch.jit.ignore` calls Python, so
-    a script with one can't be saved.
+    The file holds what was compiled, and the parameters and attributes. There is no Python in it to call.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)

@@ -113,7 +113,7 @@ mistakes = [
         "leaves it to Python",
         "        def forward(\n",
         "        @torch.jit.ignore\n        def forward(\n",
-        told_by="saved_and_loaded",
+        told_by="taken",
     ),
 ]
 
