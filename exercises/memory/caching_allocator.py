@@ -86,6 +86,11 @@ def rounding(CachingAllocator):
     A tensor of one element takes 512 bytes of the device, and `allocated` counts them all. What is left of
     the segment serves the next ones. Two requests of exactly 1 MiB fill a small segment.
     """
+    setup = f"{_SETUP}a = allocator.malloc(1)\nanother = CachingAllocator()"
+    t = expect.given(setup, CachingAllocator=CachingAllocator)
+    told = f"`another` is new, and its list of segments, in KiB, is `{_strips(t.another)}`, expected `[]`"
+    shared = "what stands in the body of the class, or is the default of an argument, is there once for all"
+    expect.true(not t.another.segments(), told, shared)
     scripts = """1 byte: a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
         --512 bytes: a = allocator.malloc(512) -> 2048: 0.5 used, 2047.5 free
         --513 bytes: a = allocator.malloc(513) -> 2048: 1 used, 2047 free
@@ -132,16 +137,24 @@ def merging(CachingAllocator):
     """A freed block merges with free neighbours on both sides
 
     Otherwise the holes would get smaller with every request, and none would be large enough in the end. Two
-    segments don't merge, even if one ends where the next begins.
+    segments don't merge, even if one ends where the next begins. Two blocks of one size and state are equal
+    for `==` if they are dicts, tuples or dataclasses: `in`, `index` and `remove` take the first that is.
     """
     start = "a, b, c = (allocator.malloc(512 * KiB) for _ in range(3))\n"
+    t = expect.given(_SETUP + start, CachingAllocator=CachingAllocator)
+    equal = "; `a == c` is true for these two blocks" if bool(t.a == t.c) else ""
+    t.run("allocator.free(c)")
+    first_freed = _strips(t.allocator) == ["2048: 512 free, 512 used, 512 used, 512 free"]
+    expect.true(not first_freed, f"what was freed is `a`{equal}", "expected: `c`, the block that `free` got")
     scripts = f"""behind it: {start}allocator.free(c) -> 2048: 512 used, 512 used, 1024 free
         --before it: {start}allocator.free(a); allocator.free(b) -> 2048: 1024 free, 512 used, 512 free
         --both: {start}allocator.free(a); allocator.free(c); allocator.free(b) -> 2048: 2048 free
         --two segments: a, b, c = (allocator.malloc(MiB) for _ in range(3))
         allocator.free(b); allocator.free(c) -> 2048: 1024 used, 1024 free | 2048: 2048 free
         --large: a, b = (allocator.malloc(8 * MiB) for _ in range(2))
-        allocator.free(a); allocator.free(b) -> 20480: 20480 free"""
+        allocator.free(a); allocator.free(b) -> 20480: 20480 free
+        --another hole of its size: a, b, c, d, e = (allocator.malloc(256 * KiB) for _ in range(5))
+        for b in (a, d, c): allocator.free(b) -> 2048: 256 free, 256 used, 512 free, 256 used, 768 free"""
     _follow(CachingAllocator, scripts)
 
 

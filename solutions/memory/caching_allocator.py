@@ -90,14 +90,26 @@ class _MergesItself(CachingAllocator):
 
 also_right = [_Wraps, _MergesItself]
 
-_FITS, _BEST = "min(free, key=lambda one: one[0])", "min((one for one in free if one[2] is free[0][2])"
+_FITS = "min(free, key=lambda one: one[0])"
+_SHARED = "self, lists: list[dict[str, Any]] = []) -> None:\n        self.lists = lists"
+_FREES_EQUAL = """\
+        blocks = [one for s in self.lists for one in s["blocks"]]
+        blocks[blocks.index(block)]["state"] = "inactive"
+        for"""
 _KEEPS = 'any(b["state"] != "inactive" for b in s["blocks"])'
 mistakes = [
-    Edit("rounds down", "-(-size // 512) * 512", "max(size // 512, 1) * 512", told_by="rounding"),
+    Edit(
+        "one list for all",
+        "self) -> None:\n        self.lists: list[dict[str, Any]] = []",
+        _SHARED,
+        "rounding",
+    ),
     Edit("small blocks for large ones", 'segment["large"] == large', 'segment["large"] <= large', "pools"),
     Edit("always splits", "rest > large * MiB", "rest", told_by="splitting"),
     Edit("first fit", _FITS, "free[0]", told_by="best_fit"),
-    Edit("best of one segment", _FITS, f"{_BEST}, key=lambda one: one[0])", told_by="best_fit"),
+    Edit(
+        "frees its equal", '        block["state"] = "inactive"\n        for', _FREES_EQUAL, told_by="merging"
+    ),
     Edit("does not merge", 'merged[-1]["state"] == one["state"] == "inactive"', "False", told_by="merging"),
     Edit("looks at the first block", _KEEPS, 's["blocks"][0]["state"] != "inactive"', told_by="cache"),
     Edit("addresses used twice", '"address": self.end', '"address": self.reserved', told_by="cache"),
