@@ -13,20 +13,22 @@ from course_utils.exercise.mismatch import Mismatch, looked
 
 
 @contextlib.contextmanager
-def left_alone(*things: Any, what: str = "the input", gradients: bool = False) -> Iterator[None]:
+def left_alone(
+    *things: Any, what: str = "the input", gradients: bool = False, hooks: bool = True
+) -> Iterator[None]:
     """What runs inside leaves these as they are: tensors, modules, or lists, tuples and dicts of them.
 
     Of a tensor: the place that it reads, its size, strides, dtype and `requires_grad`, every bit of its
     elements, and its version counter, which counts writes that were undone again. Of a module: the same of
     its parameters and buffers, which stay the objects that they are, the mode of each of its parts, and all
-    hooks. `gradients`: `.grad` too, its presence, its object and its bits.
+    hooks. `gradients`: `.grad` too, its presence, its object and its bits. `hooks`: whether they count.
     """
     whole = things[0] if len(things) == 1 else list(things)
     before = {name: _Seen.of(value, gradients) for name, value in _places(whole, what).items()}
     modules = dict(_modules(whole, what)) if isinstance(whole, nn.Module) else {}
     modes = {name: module.training for name, module in modules.items()}
     with contextlib.ExitStack() as stack:
-        if isinstance(whole, nn.Module):
+        if hooks and isinstance(whole, nn.Module):
             stack.enter_context(hooks_left_alone(whole, what))
         yield
     looked()
