@@ -63,22 +63,18 @@ _ROWS = "torch.linspace(-1, 1, 3 * {0}).view({0}, 3).double()"
 _IMAGES = "torch.linspace(-1, 1, 32 * {0}).view({0}, 2, 4, 4).double()"
 _WORDS = "torch.arange({0}) % 10"
 
-# The layers, the rows of a batch by their number, an example.
+# A batch of so many rows, an example, another model.
 _EXAMPLES = {
-    "an example of 4 rows": ("", _ROWS, _ROWS.format(4)),
-    "an example of 1 row": ("", _ROWS, _ROWS.format(1)),
-    "a transposed example": ("", _ROWS, "torch.linspace(-1, 1, 12).view(3, 4).double().t()"),
-    "images, channels last": (
-        "nn.Conv2d(2, 3, 3)",
-        _IMAGES,
-        f"{_IMAGES.format(3)}.to(memory_format=torch.channels_last)",
-    ),
-    "a number of a word for each row": ("nn.Embedding(10, 4)", _WORDS, _WORDS.format(1)),
+    "an example of 4 rows": (_ROWS, _ROWS.format(4), ""),
+    "an example of 1 row": (_ROWS, _ROWS.format(1), ""),
+    "a transposed example": (_ROWS, "torch.linspace(-1, 1, 12).view(3, 4).double().t()", ""),
+    "images": (_IMAGES, f"{_IMAGES.format(3)}.to(memory_format=torch.channels_last)", "nn.Conv2d(2, 3, 3)"),
+    "a word's number in each row": (_WORDS, _WORDS.format(1), "nn.Embedding(10, 4)"),
 }
 
 
-def _given(aot_package, rows, more=""):
-    return expect.given(f"{_NET}{more}example = {_ROWS.format(rows)}\n", aot_package=aot_package)
+def _given(aot_package, example, more=""):
+    return expect.given(f"{_NET}{more}example = {example}\n", aot_package=aot_package)
 
 
 @contextlib.contextmanager
@@ -133,7 +129,7 @@ def at_path(aot_package):
     `torch.export.save` writes a program, which isn't compiled. A package has a library of machine code.
     Without `package_path` it's written into torch's cache.
     """
-    t = _given(aot_package, 4)
+    t = _given(aot_package, _ROWS.format(4))
     with expect.left_alone(t.example, what="`example`"):
         _packaged(t)
 
@@ -147,11 +143,10 @@ def any_batch(aot_package):
     `AOTI_RUNTIME_CHECK_INPUTS=1` is set: other strides than it was made for may give wrong numbers.
     """
     with Rows() as rows:
-        for label, (layers, batch, example) in _EXAMPLES.items():
+        for label, (batch, example, layer) in _EXAMPLES.items():
             with rows.of(label):
-                made = f"model = Net({layers}).double()\n" if layers else ""
-                setup = f"{_NET}{made}model.eval()\nexample = {example}\n"
-                t = expect.given(setup, aot_package=aot_package)
+                other = f"model = Net({layer}).double()\n" if layer else ""
+                t = _given(aot_package, example, f"{other}model.eval()\n")
                 program = _packaged(t)
                 if isinstance(program, torch.export.ExportedProgram):
                     expect_open(program)
@@ -169,7 +164,7 @@ def evaluates(aot_package):
 
     Export writes down what `forward` does in the mode of the moment. Compiled code has no mode to switch.
     """
-    t = _given(aot_package, 4)
+    t = _given(aot_package, _ROWS.format(4))
     _compare(t, _packaged(t), (4, 7))
 
 
@@ -188,9 +183,9 @@ def on_the_server(aot_package, tmp_path):
     A package holds a library with the code and the weights. No class is looked up and nothing is compiled
     when it's loaded.
     """
-    t = _given(aot_package, 1)
+    t = _given(aot_package, _ROWS.format(1))
     _compare(t, _packaged(t), (2,))  # what fails here isn't worth a compilation
-    t = _given(aot_package, 1)
+    t = _given(aot_package, _ROWS.format(1))
     t.run("aot_package(model, example, path)")
     package, inputs, outputs = (tmp_path / name for name in ("moved.pt2", "inputs.pt", "outputs.pt"))
     shutil.move(t.path, package)
