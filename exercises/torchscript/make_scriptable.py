@@ -143,9 +143,8 @@ def _expect_length(came, expected, limit, what):
     came = came.get("mean") if isinstance(came, dict) else None
     if limit is None or not expect.is_tensor(came) or came.shape != expected.shape:
         return
-    length, right = came.norm().item(), expected.norm().item()
-    same = torch.tensor(length).allclose(torch.tensor(right), rtol=1e-3)
-    at_limit = torch.tensor(right).allclose(torch.tensor(limit), rtol=1e-3)
+    length, right, most = came.norm().double(), expected.norm().double(), torch.tensor(limit).double()
+    same, at_limit = length.allclose(right, rtol=1e-3), right.allclose(most, rtol=1e-3)
     points = torch.allclose(came.double() * right, expected.double() * length, rtol=1e-3)
     told = (
         f"the norm of {what} is {length:.4g}, expected {right:.4g}: what is longer than the limit, {limit},"

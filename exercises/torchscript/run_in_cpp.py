@@ -109,8 +109,7 @@ model(torch.randn(8, 3).double()).sum().backward()"""
 
 # Each can be scripted, and changes no result.
 _HOOKS = """
-def forward_hook(self, x: tuple[torch.Tensor], y: torch.Tensor):
-    pass
+def forward_hook(self, x: tuple[torch.Tensor], y: torch.Tensor): pass
 
 model[0].register_forward_hook(forward_hook)
 model[1].register_full_backward_hook(lambda *_: None)
