@@ -8,7 +8,7 @@ from torch import nn
 from torch.autograd import Function
 
 from course_utils.exercise import expect
-from course_utils.exercise.kits import derivatives, modules
+from course_utils.exercise.kits import derivatives, exported, modules
 from course_utils.exercise.kits.graphs_compiled import Counting, CountingHalves
 
 X = "x = torch.tensor([-1., 0.5, 2.], requires_grad=True)"
@@ -138,3 +138,36 @@ def test_what_graphs_wrote_to_is_known_by_tensor():
     torch.compile(lambda x, y: x.add_(y), backend=backend)(x, y)
     torch.compile(lambda y: y.add_(1), backend="eager")(y)
     assert (backend.wrote(x), backend.wrote(y), backend.ran()) == (True, False, ["add", "copy_"])
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (
+            lambda: torch.export.export(nn.Linear(3, 2), (torch.ones(4, 3),)).module(),
+            "the program refuses a batch of size 2: it was exported for `input.size()[0] == 4` alone",
+        ),
+        (
+            lambda: torch.jit.script(nn.Linear(3, 2).double()),
+            "the program raises for a batch of size 2: `RuntimeError: mat1 and mat2 must have the same dtype",
+        ),
+    ],
+)
+def test_what_a_program_refuses_is_told_with_the_cause_alone(make, told):
+    run = make()
+    with expect.situation(), pytest.raises(expect.Mismatch) as error, exported.answering(2):
+        run(torch.ones(2, 3))
+    assert error.value.lines[0].startswith(told)
+
+
+def test_what_a_file_holds(tmp_path):
+    path, layer = tmp_path / "file.pt2", nn.Linear(3, 2)
+    program = torch.export.export(layer, (torch.ones(4, 3),))
+    for write, held in (
+        (lambda: torch.jit.script(layer).save(path), "a script"),
+        (lambda: torch.save(layer.state_dict(), path), "a pickle"),
+        (lambda: torch.export.save(program, path), "an exported program"),
+        (lambda: path.write_bytes(b"text"), "nothing that torch writes"),
+    ):
+        write()
+        assert exported.content(path) == held
