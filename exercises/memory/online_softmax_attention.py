@@ -151,22 +151,24 @@ def nothing_to_see(online_softmax_attention, device):
 
 @exercise.check(deadline=40)
 def memory(online_softmax_attention, device):
-    """Twice the length takes twice the memory, not four times
+    """Twice the queries and keys take twice the memory, not four times
 
     The matrix of all scores is what flash attention never writes. Blocks that are kept in a list until the
     end are that matrix, too, and so is a mask of T × S that you make, for `causal` or from the one given.
     """
-    setup = "q, k, v = torch.rand(3, {0}, 4, device=device)\nmask = torch.rand({0}, {0}, device=device) < 0.5"
+    setup = """q, k, v = torch.rand({0}, 4, device=device), *torch.rand(2, {1}, 4, device=device)
+mask = torch.rand({0}, {1}, device=device) < 0.5"""
     answer = {"online_softmax_attention": online_softmax_attention, "device": device}
     with Rows() as rows:
         for label, more in {"neither": "", "`causal`": ", causal=True", "a mask": ", mask=mask"}.items():
             with rows.of(label):
                 call, peaks = f"online_softmax_attention(q, k, v, block=8{more})", []
-                for length in (32, 64):
-                    t = expect.given(setup.format(length), **answer)
+                for lengths in ((16, 128), (32, 256)):
+                    t = expect.given(setup.format(*lengths), **answer)
                     peaks.append(measure.peak_bytes(t.call, call).total)
-                told = f"bytes at the peak for 64 (for 32: {peaks[0]:,})"
-                expect.at_most(peaks[1], int(2.1 * peaks[0]), told, unit="bytes")
+                told = f"bytes at the peak for 32 queries and 256 keys (for 16 and 128: {peaks[0]:,})"
+                # Halving the keys again and again, one more half waits to be merged: a little over twice.
+                expect.at_most(peaks[1], int(2.5 * peaks[0]), told, unit="bytes")
 
 
 @exercise.check
@@ -188,8 +190,8 @@ def blocks(online_softmax_attention, device):
 def dtypes(online_softmax_attention, device):
     """In the dtype of `q` and as exact, for one head or many
 
-    A maximum that begins as `torch.full(..., -inf)` is float32, and so is what is computed with it: too
-    narrow for float64, too wide for what bfloat16 should give.
+    float32 is too narrow for float64 inputs, and too wide for the result of bfloat16 ones. `torch.full(...,
+    -inf)` is float32, as everything is after `.float()`, and so is what is computed with it.
     """
     with Rows() as rows:
         for shape, dtype in [("6, 4", "float64"), ("2, 3, 6, 4", "float64"), ("2, 6, 4", "bfloat16")]:

@@ -75,7 +75,32 @@ def _a_row_at_a_time(q, k, v, block=64, causal=False, mask=None):
     return torch.cat(rows, -2)
 
 
-also_right = [_with_the_logarithm, _a_row_at_a_time]
+def _in_halves(q, k, v, block=64, causal=False, mask=None):
+    """Merges what two halves of the keys give, so that as many wait as the keys can be halved."""
+
+    def part(a, b):
+        if b - a > block:
+            middle = a + (b - a + 1) // 2
+            first, second = part(a, middle), part(middle, b)
+            top = torch.maximum(first[0], second[0])
+            safe = top.clamp(min=torch.finfo(q.dtype).min)
+            old, new = (first[0] - safe).exp(), (second[0] - safe).exp()
+            return top, *(x * old + y * new for x, y in zip(first[1:], second[1:], strict=True))
+        scores = q @ k[..., a:b, :].mT / math.sqrt(q.shape[-1])
+        if causal:
+            columns, rows = (torch.arange(n, device=q.device) for n in (b, q.shape[-2]))
+            scores.masked_fill_(columns[a:] > rows[:, None], -math.inf)
+        if mask is not None:
+            scores.masked_fill_(~mask[:, a:b], -math.inf)
+        top = scores.amax(-1, keepdim=True)
+        weights = scores.sub_(top.clamp(min=torch.finfo(q.dtype).min)).exp_()
+        return top, weights.sum(-1, keepdim=True), weights @ v[..., a:b, :]
+
+    _, total, summed = part(0, k.shape[-2])
+    return (summed / total).masked_fill_(total == 0, 0)
+
+
+also_right = [_with_the_logarithm, _a_row_at_a_time, _in_halves]
 
 
 def _whole(q, k, v, block=64, causal=False, mask=None):
@@ -90,10 +115,10 @@ def _whole(q, k, v, block=64, causal=False, mask=None):
 mistakes = [
     Wrong(_whole, told_by="memory"),
     Edit(
-        "no rescaling",
-        "old, weights = torch.exp(top - safe)",
-        "old, weights = torch.ones_like(top)",
-        told_by="maximum",
+        "another mask of T × S",
+        "    rows = torch",
+        "    mask = None if mask is None else mask & True\n    rows = torch",
+        told_by="memory",
     ),
     Edit("values not rescaled", "summed = summed * old", "summed = summed", told_by="maximum"),
     Edit(
