@@ -111,6 +111,12 @@ mistakes = [
     Edit("no dataclasses", "dataclasses.is_dataclass(value)", "False", told_by="named_tuples"),
     Edit("tensors alone", 'value.to(device) if hasattr(value, "to") else value', "value", told_by="custom"),
     Edit("moves each time", "if id(value) not in moved:", "if True:", told_by="shared"),
+    Edit(
+        "remembers from call to call",
+        "device) -> Any:\n    moved = {}\n",
+        "device, moved={}) -> Any:\n",
+        told_by="containers",
+    ),
     Edit("copies", "= value.to(device)", "= value.to(device, copy=True)", told_by="there"),
 ]
 
