@@ -103,6 +103,13 @@ mistakes = [
         told_by="pins",
     ),
     Edit("the inputs alone", "change(self.target)", "self.target.pin_memory()", told_by="moves"),
+    Edit(
+        "the device of the first call",
+        "return self._map(lambda x: x.to(device, non_blocking=non_blocking))",
+        "self.there = vars(self).get('there', device)\n"
+        "        return self._map(lambda x: x.to(self.there, non_blocking=non_blocking))",
+        told_by="moves",
+    ),
     Edit("waits", "non_blocking=non_blocking", "non_blocking=False", told_by="non_blocking"),
     Wrong(InPlace, told_by="left_alone"),
     Wrong(SameDictionary, told_by="left_alone"),
