@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from course_utils.exercise import Exercise, Rows, expect
 
@@ -131,8 +132,16 @@ def _held(t):
 
 def _compare(t):
     rates, losses = _truth(t)
-    with expect.left_alone(t.x, what="`x`"):
+    steps = []  # the rates of all groups, in each step of whichever optimizer
+
+    def note(optimizer, *_):
+        steps.append([group["lr"] for group in optimizer.param_groups])
+
+    with expect.left_alone(t.x, what="`x`"), register_optimizer_step_pre_hook(note):
         came = t.call(_CALL)
+    for i, (groups, rate) in enumerate(zip(steps, rates, strict=False)):
+        for group, one in enumerate(groups):
+            expect.equal(float(one), rate, what=f"the rate of group {group} in step {i}", rtol=1e-4)
     told = f"the result is {expect.show(came)}", "expected: two lists, rates and losses"
     expect.true(isinstance(came, (tuple, list)) and len(came) == 2, *told)
     for what, found, wanted in (("rates", came[0], rates), ("losses", came[1], losses)):
@@ -148,8 +157,9 @@ def rises(lr_range_test, device):
     """Rates rise by equal factors, and each batch is trained with its own
 
     The test looks at several orders of magnitude; equal differences would spend nearly all batches near
-    `high`. From the first of `n` rates to the last there are `n - 1` factors. What `backward` finds in `grad`
-    it adds to. Batch norm and dropout compute something else in training mode.
+    `high`. From the first of `n` rates to the last there are `n - 1` factors. Each group of an optimizer has
+    a rate of its own. What `backward` finds in `grad` it adds to. Batch norm and dropout compute something
+    else in training mode.
     """
     with Rows() as rows:
         for low, high in ((1e-3, 0.1), (1e-4, 0.01)):
@@ -183,9 +193,10 @@ def restored(lr_range_test, device):
     """Model and optimizer are as they were, also when something raises
 
     A step changes parameters and the optimizer's state, a forward in training mode the buffers of batch norm;
-    `state_dict` leaves out buffers that aren't persistent. `self.sums = self.sums + 1` makes another tensor
-    the buffer. Each module has a mode of its own. The optimizer holds the parameters themselves, so they have
-    to stay the same tensors, and it clears no others. What stands after a loop that raises doesn't run;
+    `state_dict` leaves out buffers that aren't persistent, and what it holds, the optimizer's too, are the
+    living tensors: a step changes them unless you copy. `self.sums = self.sums + 1` makes another tensor the
+    buffer. Each module has a mode of its own. The optimizer holds the parameters themselves, so they have to
+    stay the same tensors, and it clears no others. What stands after a loop that raises doesn't run;
     `finally` does.
     """
     with Rows() as rows:

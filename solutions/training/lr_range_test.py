@@ -114,7 +114,7 @@ mistakes = [
         "low + (high - low) * i / (len(batches) - 1)",
         told_by="rises",
     ),
-    Edit("never reaches `high`", "(len(batches) - 1)", "len(batches)", told_by="rises"),
+    Edit("one group", "in optimizer.param_groups:", "in optimizer.param_groups[:1]:", told_by="rises"),
     Edit("NaN goes on", "not math.isfinite(losses[-1]) or ", "", told_by="diverges"),
     Edit("4 times the first", "4 * lowest", "4 * losses[0]", told_by="diverges"),
     Edit(
