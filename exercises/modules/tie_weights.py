@@ -52,10 +52,13 @@ _TIE = "tie_weights(model, 'embed.weight', 'head.weight')\n"
 
 
 def _expect_tied(t, source, *targets):
+    registered = dict(t.model.named_parameters(remove_duplicate=False))
     for target in targets:
         tied = t.model.get_parameter(target) is t.model.get_parameter(source)
         told = f"`{target}` and `{source}` are two Parameters"
         expect.true(tied, told, "expected: one, at two places")
+        told = f"`model.{target}` is `{source}`, but that isn't what is registered under this name"
+        expect.true(registered.get(target) is t.model.get_parameter(source), told, "expected: it is")
 
 
 @exercise.check
@@ -65,6 +68,7 @@ def one_parameter(tie_weights):
     A Parameter is an object, and a module holds a reference to it under the last part of its name; all before
     the last dot leads to the module. Two modules can hold the same one. Two Parameters that share storage are
     still two: `.double()` gives each new numbers, and parts them. An optimizer made before holds the source.
+    `setattr` registers a Parameter; what goes past it, `object.__setattr__` or `__dict__`, doesn't.
     """
     with Rows() as rows:
         for names in (

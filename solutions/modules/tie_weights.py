@@ -89,6 +89,7 @@ mistakes = [
         told_by="one_parameter",
     ),
     Edit("only the top", "model.get_submodule(path)", "getattr(model, path)", told_by="one_parameter"),
+    Edit("not registered", " setattr(", " object.__setattr__(", told_by="one_parameter"),
     Wrong(_averages, told_by="values"),
     Edit(
         "compares the numbers of elements",
