@@ -80,6 +80,9 @@ def _compare(predict_inplace, whys):
     predict.compare(predictions, truths, whys, words=words, all_lines=exercise.starter_object())
 
 
+predict.add_check(exercise)
+
+
 @exercise.check
 def a_result(predict_inplace):
     """A write to the result of an operator

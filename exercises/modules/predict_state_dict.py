@@ -94,6 +94,9 @@ def _compare(predict_state_dict, whys):
     predict.compare(predictions, truths, whys, parts=parts, all_lines=exercise.starter_object())
 
 
+predict.add_check(exercise)
+
+
 @exercise.check
 def tensors(predict_state_dict):
     """Tensors of the module itself

@@ -173,6 +173,9 @@ def _compare(predict_trace, *lines):
     predict.compare(answers, truths, _WHYS, words=_WORDS, all_lines=_WHYS)
 
 
+predict.add_check(exercise)
+
+
 @exercise.check(deadline=60)
 def values(predict_trace):
     """A decision or a number that comes from values

@@ -53,7 +53,7 @@ def _asks_torch():
 
 
 mistakes = [
-    Wrong(_asks_torch, told_by="a_result"),
+    Wrong(_asks_torch, told_by="written_down"),
     Edit("versions compare values", 'y *= 1": "raises"', 'y *= 1": "safe"', told_by="a_result"),
     Edit(
         "a write to any result raises",

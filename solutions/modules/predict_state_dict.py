@@ -54,7 +54,7 @@ def _asks_torch():
 
 
 mistakes = [
-    Wrong(_asks_torch, told_by="tensors"),
+    Wrong(_asks_torch, told_by="written_down"),
     Edit("frozen is no parameter", '"frozen": (True, True', '"frozen": (True, False', told_by="tensors"),
     Edit("buffers are listed", '"mean": (True, False', '"mean": (True, True', told_by="tensors"),
     Edit(

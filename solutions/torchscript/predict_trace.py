@@ -34,9 +34,18 @@ def predict_trace() -> dict:
 
 # Other right answers
 
-from course_utils.exercise import Edit
+from course_utils.exercise import Edit, Wrong
+
+
+def _asks_torch():
+    import torch
+
+    script = torch.ones(4).sum() > 3
+    return {**predict_trace(), "halved": "script" if script else "both"}
+
 
 mistakes = [
+    Wrong(_asks_torch, told_by="written_down"),
     Edit("a trace has the branches", '"halved": "script"', '"halved": "both"', told_by="values"),
     Edit("a script is Python", '"big_number": "trace"', '"big_number": "both"', told_by="values"),
     Edit("sizes are constants", '"mean_by_shape": "both"', '"mean_by_shape": "script"', told_by="shapes"),
