@@ -281,7 +281,8 @@ def waits_for_rank_1(x):
         (on_two, is_wrong_on_both, WRONG,
          ["for `mean(x)`", "rank 0: the result is 3, expected 2", "rank 1: the result is 4, expected 2"]),
         # Who has died is named before those whom it cut off.
-        (on_two, dies_on_one_rank, DIED, ["rank 1: its process ended: exit code 3"]),
+        (on_two, dies_on_one_rank, DIED,
+         ["rank 1: its process ended: exit code 3", "it ended itself: look for `os._exit`"]),
         # A deadlock is told as one, and is another behaviour than a loop.
         (on_two, deadlocks, TIMED_OUT,
          ["rank 0: it would never have ended; it waits in barrier at your line"]),

@@ -204,6 +204,35 @@ def test_what_does_not_fit_together_raises_and_names_both_lines(name, more, type
             assert "at your line" in one.message and "(`getattr(dist, name)(x, **more)`)" in one.message
 
 
+def sends_more(rank, world_size, receive):
+    x, y, other = torch.ones(1, 4), torch.ones(1, 1), 1 - rank
+    sending = dist.isend(x, other)
+    got = receive(y, other)
+    for work in (sending, got):
+        if hasattr(work, "wait"):
+            work.wait()
+    return float(y)
+
+
+def receives(y, other):
+    dist.recv(y, other)
+
+
+def launches(y, other):
+    return dist.irecv(y, other)
+
+
+@pytest.mark.parametrize("receive", [receives, launches])
+def test_a_message_longer_than_its_room_raises_before_it_ends_a_process(receive):
+    error = failure(sends_more, receive, deadline=LONG)
+    raised = [result.error for result in error.results if result.state == "raised"]
+    assert raised and all(one.type == "MismatchedMessage" for one in raised), error
+    if receive is receives:  # always the one who receives
+        assert [one.message.partition(", sent")[0] for one in raised] == [
+            f"16 bytes come from rank {rank}, float32 of shape [1, 4]" for rank in (1, 0)
+        ]
+
+
 def loops(rank, world_size):
     if rank == 1:
         while True:

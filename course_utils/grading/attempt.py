@@ -20,7 +20,15 @@ from course_utils import machine
 from course_utils.exercise import Check, Exercise
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, RAISED, TIMED_OUT
 from course_utils.grading import tampering
-from course_utils.grading.check_run import Outcome, Place, describe_error, run, still_running
+from course_utils.grading.check_run import (
+    Outcome,
+    Place,
+    describe_error,
+    limited,
+    run,
+    steady,
+    still_running,
+)
 from course_utils.grading.forks import (
     OF_TORCH,
     PRELOAD,
@@ -34,7 +42,7 @@ from course_utils.grading.forks import (
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
 from course_utils.processes import ranks, stacks, transport, worker_process, workers
-from course_utils.processes.result import Result, how_it_ended
+from course_utils.processes.result import Result, how_it_ended, what_to_look_for
 
 # What a check may need, in the words of a report.
 NEED = {
@@ -194,8 +202,8 @@ def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
         return found
     check, place = todo[len(found)]
     if code is not None:
-        how = [f"its process ended: {how_it_ended(code)}"] if isinstance(code, int) else []
-        last = Outcome(check.name, check.title, DIED, how or ["its process ended"], place.device)
+        how = how_it_ended(code) if isinstance(code, int) else ""
+        last = Outcome(check.name, check.title, DIED, _ended(how, result), place.device)
     else:
         last = _without_outcome(result, check, place)
     last.seconds = result.seconds
@@ -303,8 +311,13 @@ def _without_outcome(result: Result, check: Check, place: Place) -> Outcome:
     elif result.state == "returned":
         outcome.message = ["its process sent something that is not the outcome of a check"]
     else:
-        outcome.message = [f"its process ended: {result.how}"]
+        outcome.message = _ended(result.how, result)
     return outcome
+
+
+def _ended(how: str, result: Result) -> list[str]:
+    lines = [f"its process ended{how and ': '}{how}", *what_to_look_for(how, result.output)]
+    return limited([steady(line) for line in lines])
 
 
 def _cannot_be_sent(error: BaseException, check: Check, place: Place) -> Outcome:
