@@ -6,7 +6,7 @@ Both run every case, show the simplest that differs (the first, for rows), and s
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -45,9 +45,11 @@ class Table:
         judge: Callable[[Any, Any], str],
         *,
         simplest: Callable[[tuple[Any, ...]], Any] = lambda arguments: 0,
+        like: Mapping[str, Callable[..., Any]] = {},
     ) -> None:
         """Runs all cases. `judge(came, wanted)`: what is wrong, as a clause about "you", the same for the
-        same kind of fault; no text where nothing is.
+        same kind of fault; no text where nothing is. `like`, of numbers: by how that clause goes on, what then
+        holds in every wrong case, `holds(came, *arguments, wanted)`.
 
         What the answer raises counts as a wrong case; where it raises the same in every case that is raised.
         """
@@ -77,18 +79,22 @@ class Table:
             lines = [f"{told}, expected {show(wanted)}"]
             if len(self.cases) > 1:
                 lines.append(f"{len(wrong):,} of {len(self.cases):,} cases differ")
-            raise Mismatch(*lines, symptom=self._symptom(wrong))
+            raise Mismatch(*lines, symptom=self._symptom(wrong, like))
 
     @functools.cached_property
     def _members(self) -> list[tuple[Trait, frozenset[int]]]:
         numbered = list(enumerate(self.cases))
         return [(t, frozenset(i for i, (a, w) in numbered if t.holds(*a, w))) for t in self.traits]
 
-    def _symptom(self, wrong: dict[int, tuple[Any, str]]) -> str:
+    def _symptom(self, wrong: dict[int, tuple[Any, str]], like: Mapping[str, Callable[..., Any]]) -> str:
         """Where the wrong cases are: inside the smallest trait, or pair of traits, that holds in all."""
         hows = {how for _, how in wrong.values()}
         there = "in all of them" if len(wrong) > 1 else "there"
         how = f"; {there} {hows.pop()}" if len(hows) == 1 else ""
+        there = [(came, *self.cases[number]) for number, (came, _) in wrong.items()]
+        fits = (text for text, f in like.items() if all(f(came, *a, wanted) for came, a, wanted in there))
+        numbers = all(isinstance(came, (int, float)) for came, _, _ in there)
+        how += next(fits, "") if how and numbers else ""
         differ = frozenset(wrong)
         best = self._smallest(differ)
         if best is None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from course_utils import measure
+from course_utils.exercise import symptoms
 from course_utils.exercise.compare import RETURNED, kind_of, own_value, show
 from course_utils.exercise.form import Exercise
 from course_utils.exercise.mismatch import Mismatch, looked
@@ -58,24 +59,28 @@ def compare(
     *,
     parts: Sequence[str] = (),
     words: Sequence[str] = (),
+    unit: str = "",
     all_lines: Iterable[str] | None = None,
 ) -> None:
     """Some lines of a prediction: every wrong one is told, the first few with their rule.
 
     `truths` says for each line what torch did just now; `whys` has the rule behind it. `parts`: the truths
-    are tuples, and this is what their entries are called. `words`: the answers are some of these.
-    `all_lines`: those of other checks too, so that a line with another name can be pointed out. `...` stands
-    for "not answered yet".
+    are tuples, and this is what their entries are called. `words`: the answers are some of these. `unit`:
+    what is counted; where that is bytes and all is in another unit, it is told. `all_lines`: those of other
+    checks too, so that a line with another name can be pointed out. `...` stands for "not answered yet".
     """
     looked()
+    pairs = [(own_value(predictions.get(line)), truth) for line, truth in truths.items()]
+    symptom = symptoms.of_unit(pairs) if unit == "bytes" else ""
     told: list[str] = []
     wrong: list[str] = []
     for line, truth in truths.items():
-        if said := _wrong(predictions, line, truth, parts, words):
+        said, why = _unfit(predictions, line, truth, parts, words, unit), ""
+        if not said and (said := _differs(predictions[line], truth, parts)) and not symptom:
+            why = f". {whys[line]}"
+        if said:
             wrong.append(line)
-            if len(wrong) <= TOLD:
-                answered = predictions.get(line, ...) is not ...
-                told.append(f"`{line}`: {said}" + (f". {whys[line]}" if answered else ""))
+            told += [f"`{line}`: {said}{why}"] * (len(wrong) <= TOLD)
     if len(wrong) > TOLD:
         others = ", ".join(f"`{line}`" for line in wrong[TOLD:])
         told.append(f"wrong too: {others}")
@@ -85,13 +90,13 @@ def compare(
     ):
         told.append(f"there is a line for {show(odd[0])}, which was not asked for")
     if told:
-        raise Mismatch(*told)
+        raise Mismatch(*told, symptom=symptom)
 
 
-def _wrong(
-    predictions: dict[str, Any], line: str, truth: Any, parts: Sequence[str], words: Sequence[str]
+def _unfit(
+    predictions: dict[str, Any], line: str, truth: Any, parts: Sequence[str], words: Sequence[str], unit: str
 ) -> str:
-    """What is wrong with one line, without the truth; no text where nothing is."""
+    """Why one line is no prediction at all, which no rule of torch's explains; no text where it is one."""
     if line not in predictions:
         return "there is no line for it"
     guess = predictions[line]
@@ -100,11 +105,18 @@ def _wrong(
     if words and _plainly(guess) not in words:
         return f"{show(guess)} is none of {', '.join(map(repr, words))}"
     if not parts:
-        return _wrong_value(guess, truth)
+        return _unlike(guess, truth, unit)
     if type(_plainly(guess)) is not tuple or len(guess) != len(parts):
         return f"your line is {show(guess)}, expected {len(parts)} things in brackets: {', '.join(parts)}"
-    said = [(p, _wrong_value(g, t)) for p, g, t in zip(parts, guess, truth, strict=True)]
-    return "; ".join(f"{part}: {wrong}" for part, wrong in said if wrong)
+    said = [(p, _unlike(g, t, unit)) for p, g, t in zip(parts, guess, truth, strict=True)]
+    return "; ".join(f"{part}: {unlike}" for part, unlike in said if unlike)
+
+
+def _differs(guess: Any, truth: Any, parts: Sequence[str]) -> str:
+    """What is wrong with a prediction, without the truth; no text where nothing is."""
+    pairs = zip(parts, guess, truth, strict=True) if parts else [("", guess, truth)]
+    wrong = [(part, g) for part, g, t in pairs if not _same(_plain_for(g, t), t)]
+    return "; ".join(f"{part}{part and ': '}{show(g)} is not what torch says" for part, g in wrong)
 
 
 def _plainly(guess: Any) -> Any:
@@ -115,20 +127,27 @@ def _plainly(guess: Any) -> Any:
     return own_value(guess)
 
 
-def _wrong_value(guess: Any, truth: Any) -> str:
+def _plain_for(guess: Any, truth: Any) -> Any:
     plain = _plainly(guess)
-    if type(plain) is int and isinstance(truth, (tuple, list)) and len(truth) == 1:
-        plain = (plain,)  # a size of one dimension may be written as a number
-    if _same(plain, truth):
-        return ""
+    one = type(plain) is int and isinstance(truth, (tuple, list)) and len(truth) == 1
+    return (plain,) if one else plain  # a size of one dimension may be written as a number
+
+
+def _unlike(guess: Any, truth: Any, unit: str) -> str:
+    """Why this can be no value of that kind; no text where it can."""
+    plain = _plain_for(guess, truth)
     if guess is ...:
         return "no prediction yet"
-    if isinstance(truth, bool) and type(plain) is not bool:
-        return f"{show(guess)} is neither `True` nor `False`"
+    if isinstance(truth, bool):
+        return "" if type(plain) is bool else f"{show(guess)} is neither `True` nor `False`"
     if isinstance(truth, torch.dtype) and type(guess) is not torch.dtype:
         shown = f"`{guess.__name__}`, a type" if isinstance(guess, type) else show(guess)
         return f"{shown} is no dtype of torch's, such as `torch.int16`"
-    return f"{show(guess)} is not what torch says"
+    if isinstance(truth, (int, float)) and type(plain) not in (int, float):
+        return f"{show(guess)} is no number{unit and f' of {unit}'}: write it as `7` or `3 * 7`"
+    if isinstance(truth, (tuple, list)) and type(plain) not in (tuple, int):
+        return f"{show(guess)} is no tuple of numbers, such as `(7, 2)`"
+    return ""
 
 
 def _same(guess: Any, truth: Any) -> bool:

@@ -7,14 +7,22 @@ where it holds much more closely than the values differ: small numbers lie withi
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor
 
 # So many times more closely than the values differ must hold what is said of them.
 CLOSER = 100
+# By how much a number of bytes may be off, by a name for a sentence (as `factors` has it).
+BYTES = {
+    "the number of bytes of a float32 element": 4,
+    "the number of bytes in a KiB": 1024,
+    "the number of bytes in a kB": 1000,
+    "the number of bytes in a MiB": 1024**2,
+}
 
 
 def of_tensor(
@@ -62,6 +70,20 @@ def of_number(
     by_one = math.isclose(abs(a - e), 1, rel_tol=1e-9)
     more = f"{p.The} is 1 {'more' if a > e else 'less'} than what was expected." if by_one else ""
     return "" if p.right.all() else _factor(p) or more
+
+
+def of_unit(pairs: Sequence[tuple[Any, Any]]) -> str:
+    """In which other unit these numbers, (what came, bytes), count: all that are wrong, and most of those
+    that are not 0. No text where that is not so."""
+    pairs = [(a, e) for a, e in pairs if type(a) in (int, float) and type(e) is int and e]
+    wrong = [(a, e) for a, e in pairs if not math.isclose(a, e)]
+    if len(wrong) > max(1, len(pairs) / 2):
+        off = {name: max(abs(a * size / e - 1) for a, e in wrong) for name, size in BYTES.items()}
+        name = min(off, key=off.get)
+        # In larger units they may be rounded to two digits.
+        if off[name] <= (0 if BYTES[name] == 4 else 0.03):
+            return f"Times {BYTES[name]:,} they are right: that is {name}, and what is asked for is bytes."
+    return ""
 
 
 def differing(actual: Tensor, expected: Tensor, *, rtol: float, atol: float, eps: float = 0.0) -> Tensor:

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from course_utils import measure
 from course_utils.exercise import Exercise, Table, Trait, expect
 from course_utils.exercise.compare import kind_of, own_value
+from course_utils.exercise.symptoms import BYTES
 
 exercise = Exercise(
     minutes=15,
@@ -51,6 +52,34 @@ def amp_saves(
 
 _ONE_LAYER = (5, 3), (4, 4), (2, 9)
 _DEEPER = (5, 7, 3), (16, 2, 9), (8, 8, 8, 8), (3, 11, 6, 2, 5)
+
+
+def _elements(widths, batch):
+    """Of what somebody may forget, or count once more."""
+    weights = [a * b for a, b in pairwise(widths)]
+    return {
+        "all biases": sum(widths[1:]),
+        "all biases but the first": sum(widths[2:]),
+        "all weights": sum(weights),
+        "all weights but the first": sum(weights[1:]),
+        "the first weight": weights[0],
+        "all parameters": sum(weights) + sum(widths[1:]),
+        "`x`": batch * widths[0],
+        "the result of the last layer": batch * widths[-1],
+        "the results of the activations": batch * sum(widths[1:-1]),
+    }
+
+
+_LIKE = {
+    f", by {size} bytes for each element of {name}": lambda came, widths, batch, *case, part=(name, size): (
+        abs(came - case[-1]) == part[1] * _elements(widths, batch)[part[0]]
+    )
+    for name in _elements((1, 1), 1)
+    for size in (4, 2)
+} | {
+    f": times {n:,} it is right, which is {name}": lambda came, *case, n=n: came * n == case[-1]
+    for name, n in BYTES.items()
+}
 _TRAITS = (Trait("autocast is on", lambda *case: case[3], "Autocast makes new tensors where it casts."),)
 
 
@@ -70,7 +99,7 @@ def _saved(widths, batch, activation, autocast):
 def _judge(came, wanted):
     came = own_value(came)
     if type(came) not in (int, float):
-        return f"you return {kind_of(came, '')}"
+        return f"you return {kind_of(came, '')}, where a number of bytes is asked for"
     return "" if came == wanted else f"you count too {'many' if came > wanted else 'few'} bytes"
 
 
@@ -81,7 +110,8 @@ def _compare(amp_saves, all_widths, activation="relu", states=(True,)):
         for batch in (1, 4, 30)
         for autocast in states
     ]
-    Table("amp_saves", cases, _TRAITS).compare(amp_saves, _judge, simplest=lambda c: sum(c[0]) * c[1])
+    table = Table("amp_saves", cases, _TRAITS)
+    table.compare(amp_saves, _judge, simplest=lambda c: sum(c[0]) * c[1], like=_LIKE)
 
 
 @exercise.check
@@ -89,7 +119,8 @@ def without_autocast(amp_saves):
     """Without autocast: what each layer and the loss keep
 
     A linear layer keeps its input. ReLU keeps its result, which is the input of the next layer and counts
-    once. `mse_loss` keeps both of its arguments.
+    once. No activation follows the last layer: `mse_loss` keeps what that gives, and the targets. No backward
+    needs a bias, and the weights are parameters.
     """
     _compare(amp_saves, (*_ONE_LAYER, *_DEEPER), states=(False,))
 
@@ -99,7 +130,8 @@ def one_layer(amp_saves):
     """One layer under autocast: the input in bfloat16, the loss in float32
 
     What is saved is the cast input, not `x` itself. `mse_loss` is cast up, so the model's output and the
-    targets are saved in float32. The input needs no gradient, so the weight is not saved at all.
+    targets are saved in float32. The input needs no gradient, so the weight is not saved at all, and nobody
+    needs the bias.
     """
     _compare(amp_saves, _ONE_LAYER)
 
@@ -109,7 +141,8 @@ def weights(amp_saves):
     """More layers under autocast: bfloat16 copies of the weights
 
     For the gradient of its input a layer saves its weight. In float32 that is the parameter itself, which is
-    there anyway. Under autocast it is a copy.
+    there anyway. Under autocast it is a copy, for all layers but the first. The bias is cast too, and no
+    backward needs it.
     """
     _compare(amp_saves, _DEEPER)
 

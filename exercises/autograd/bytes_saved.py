@@ -22,6 +22,7 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.symptoms import BYTES
 
 exercise = Exercise(
     minutes=20,
@@ -53,7 +54,7 @@ def _expect_bytes(bytes_saved, setup, code, parameters="", **names):
 
 
 def _expect_number(came, wanted):
-    expect.equal(came, wanted, what="the number of bytes")
+    expect.equal(came, wanted, what="the number of bytes", factors=BYTES)
 
 
 @exercise.check

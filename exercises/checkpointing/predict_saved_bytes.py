@@ -94,7 +94,7 @@ def _kept(line):
 
 def _compare(predict_saved_bytes, whys):
     truths, every = {line: _kept(line) for line in whys}, _PLAIN | _CHECKPOINTED | _WORTH_IT
-    predict.compare(predict.written_down(predict_saved_bytes), truths, whys, all_lines=every)
+    predict.compare(predict.written_down(predict_saved_bytes), truths, whys, unit="bytes", all_lines=every)
 
 
 predict.add_check(exercise)

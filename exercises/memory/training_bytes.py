@@ -19,6 +19,7 @@ from torch import nn
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.symptoms import BYTES
 
 exercise = Exercise(
     minutes=10,
@@ -64,7 +65,7 @@ def _compare(training_bytes, models, kinds):
                 with rows.of(f"`{kind}` with {label}"):
                     t = expect.given(setup, training_bytes=training_bytes)
                     came = t.call(f"training_bytes(model, {kind!r})")
-                    expect.equal(came, _measured(t.model, kind))
+                    expect.equal(came, _measured(t.model, kind), factors=BYTES)
 
 
 _TIED = "model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))\nmodel[1].weight = model[0].weight"
