@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from course_utils.exercise import expect, predict
+from course_utils.exercise.mismatch import Mismatch
 
 WHYS = {"x.dim()": "A number has no dimensions.", "x.size()": "Sizes count elements."}
 
@@ -88,21 +89,40 @@ class EqualToAll:
     ("guess", "truth", "told"),
     [
         (1, True, "neither `True` nor `False`"),
-        (True, 1, "not what torch says"),
-        ("2", 2, "not what torch says"),
+        (True, 1, "no number"),
+        ("2", 2, "no number"),
+        ([2], 2, "no number"),
+        (None, 2.5, "no number"),
+        ("2", (2,), "no tuple of numbers"),
         (float, torch.int64, "no dtype of torch's"),
         ("int64", torch.int64, "no dtype of torch's"),
         (torch.int8, torch.int64, "not what torch says"),
-        (EqualToAll(), 1, "not what torch says"),
+        (EqualToAll(), 1, "no number"),
         ((EqualToAll(),), (2,), "not what torch says"),
         ((1,), (True,), "not what torch says"),
-        (np.bool_(True), 1, "not what torch says"),
+        (np.bool_(True), 1, "no number"),
         (np.int64(1), True, "neither `True` nor `False`"),
     ],
 )
 def test_a_guess_that_only_looks_like_it(guess, truth, told):
     (said,) = lines({"a": guess}, {"a": truth})
     assert told in said and "int64`" not in said.replace("`'int64'`", "")
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [(4, "Times 4 they"), (1024, "Times 1,024 they"), (1000, "Times 1,000 they"), (3, ""), (1, "")],
+)
+def test_bytes_in_another_unit_are_told_as_that_and_without_rules(size, told):
+    truths = {"a": 2048, "b": 10240, "c": 0}
+    whys = dict.fromkeys(truths, "A rule")
+    guesses = {line: round(truth / size, 1) for line, truth in truths.items()} | {"a": 2048 / size}
+    if size == 1:
+        guesses["b"] = 2560  # one line of two: whoever is right elsewhere knows the unit
+    with pytest.raises(Mismatch) as raised:
+        predict.compare(guesses, truths, whys, unit="bytes")
+    assert raised.value.symptom.startswith(told) and bool(told) == bool(raised.value.symptom)
+    assert ("A rule" in str(raised.value)) is not bool(told)
 
 
 class LazyLines(collections.UserDict):

@@ -48,8 +48,8 @@ class Table:
         like: Mapping[str, Callable[..., Any]] = {},
     ) -> None:
         """Runs all cases. `judge(came, wanted)`: what is wrong, as a clause about "you", the same for the
-        same kind of fault; no text where nothing is. `like`, of numbers: by how that clause goes on, what then
-        holds in every wrong case, `holds(came, *arguments, wanted)`.
+        same kind of fault; no text where nothing is. `like`, of numbers: by how that clause goes on, what
+        then holds in every wrong case, `holds(came, *arguments, wanted)`.
 
         What the answer raises counts as a wrong case; where it raises the same in every case that is raised.
         """

@@ -45,6 +45,7 @@ class MismatchedMessage(RuntimeError):
 def watch(store: dist.Store, rank: int) -> None:
     """From now on the collectives and messages of this rank are compared with those of the others."""
     calls: Counter[Any] = Counter()
+    failed: list[MismatchedMessage] = []
 
     def watched(name: str) -> Callable[..., Any]:
         plain = getattr(distributed_c10d, name)
@@ -57,8 +58,16 @@ def watch(store: dist.Store, rank: int) -> None:
                     given = signature.bind(*args, **kwargs).arguments
                 except TypeError:
                     return plain(*args, **kwargs)  # which says so
-                compare = _compare_message if name in MESSAGES else _compare
-                compare(name, given, store, rank, calls)
+                if name not in MESSAGES:
+                    _compare(name, given, store, rank, calls)
+                elif failed:
+                    raise failed[0]  # since then others wait for a message that was not sent
+                else:
+                    try:
+                        _compare_message(name, given, store, rank, calls)
+                    except MismatchedMessage as error:
+                        failed.append(error)
+                        raise
             _here.in_recv = name == "recv"
             try:
                 return plain(*args, **kwargs)

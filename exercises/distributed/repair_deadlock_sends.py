@@ -7,11 +7,13 @@ needs one row from each neighbour.
 The function below hangs, since all are in `dist.send` at once. Mend it, for two ranks and more.
 
 - In a step a rank sends two rows and receives two, each from a named rank. No collective.
-- Wait for all that you launch.
+- Wait for all that you launch. Leave `x` as it is.
 
 Messages from one rank arrive in order. It hangs here:
 `run_ranks(lambda rank, size: repair_deadlock_sends(torch.eye(2)), 2)`
 """
+
+import contextlib
 
 import torch
 import torch.distributed as dist
@@ -69,22 +71,27 @@ def _expect_rows(repair_deadlock_sends, rank, rows, steps, more=""):
     """The rows of this rank are those of the whole table in one process."""
     t = _given(repair_deadlock_sends, rows, more)
     call = "repair_deadlock_sends(x)" if steps == 1 else f"repair_deadlock_sends(x, {steps})"
-    with expect.left_alone(t.x, what="`x`"):
+    table, alone = t.table.clone(), t.x.clone()
+    blocks, x = table.split(rows), alone
+    with expect.left_alone(t.x, what="`x`") if steps > 1 else contextlib.nullcontext():
         found, _ = ranks.all_through(t, call)
-    table, alone = t.table, t.x
     for _ in range(steps):
         table, alone = _mixed(table), _mixed(alone)
     like = {"what this rank alone computes from its own rows": alone}
     if steps == 1:
-        blocks = t.table.split(rows)
         above, below = blocks[rank - 1], blocks[(rank + 1) % len(rows)]
         for what, first, last in (
             ("the row from above and that from below are exchanged", below[:1], above[-1:]),
             ("the first row of each rank is sent both ways", above[:1], below[:1]),
             ("the last row of each rank is sent both ways", above[-1:], below[-1:]),
+            (
+                "the table ends at its edges, where a row is mixed with itself",
+                above[-1:] if rank else x[:1],
+                below[:1] if rank + 1 < len(rows) else x[-1:],
+            ),
         ):
-            padded = torch.cat((first, t.x, last))
-            like[f"what comes out where {what}"] = (padded[:-2] + 2 * t.x + padded[2:]) / 4
+            padded = torch.cat((first, x, last))
+            like[f"what comes out where {what}"] = (padded[:-2] + 2 * x + padded[2:]) / 4
     expect.equal(found, table.split(rows)[rank], like=like)
 
 
@@ -94,7 +101,8 @@ def comes_to_an_end(repair_deadlock_sends):
 
     If both do the same first, send or receive, each waits for the other; sleeping or a barrier changes
     nothing. `isend` and `irecv` return at once. Until their `wait()` the tensor belongs to the message: don't
-    change one that is sent, or read one that is received.
+    change one that is sent, or read one that is received. What is sent is contiguous and one row here, as is
+    the tensor that it's received into.
     """
     ranks.all_through(_given(repair_deadlock_sends, [2, 2]), "repair_deadlock_sends(x)")
 
@@ -103,19 +111,20 @@ def comes_to_an_end(repair_deadlock_sends):
 def above_and_below(repair_deadlock_sends, rank):
     """One step on two ranks: the row from above is above
 
-    Two ranks are each other's neighbours on both sides. Both messages come from the same rank, and what it
-    sent first arrives first: the row that goes down for its sender comes from above for its receiver. And
-    until `wait()` the tensor belongs to the message: what is written into it may be what is sent.
+    The last row goes down, and comes from above for its receiver; the first one goes up, around the end of
+    the ring too. Two ranks are each other's neighbours on both sides: both messages come from the same rank,
+    and what it sent first arrives first. And until `wait()` what is written into a tensor may be what is
+    sent.
     """
     _expect_rows(repair_deadlock_sends, rank, [2, 3], 1)
 
 
 @exercise.check(ranks=2, deadline=6)
 def every_step(repair_deadlock_sends, rank):
-    """Three steps in float64, each with the rows of the step before
+    """Three steps in float64, each with the rows of the step before; `x` stays
 
-    A step changes the neighbours' rows, and the next step needs the new ones. A message is bytes without a
-    dtype: receive into a tensor of the dtype that was sent.
+    A step gives new rows, and the next step needs those of the neighbours too; `x` is the caller's. A message
+    is bytes without a dtype: receive into a tensor of the dtype that was sent.
     """
     _expect_rows(repair_deadlock_sends, rank, [2, 2], 3, ".double()")
 

@@ -2,9 +2,9 @@
 
 Every rank has a 1-D tensor `x` of the same length. Return their sum on every rank, as a new tensor.
 
-Each of `n` ranks sends to `(r + 1) % n` alone. Cut `x` into `n` pieces with `tensor_split`. They go around
-once to be summed and once more to spread the sums, so a rank sends `2 * (n - 1)` pieces, no more. A piece may
-be empty; it can be sent too.
+Each of `n` ranks sends to `(r + 1) % n` and receives from `(r - 1) % n` alone, and each call names that rank.
+Cut `x` into `n` pieces with `tensor_split`. They go around once to be summed and once more to spread the
+sums, so a rank sends `2 * (n - 1)` pieces, no more. A piece may be empty; it can be sent too.
 
 Use `dist.send`, `recv`, `isend` and `irecv`, no collective. Wait for all that you launch.
 
@@ -68,17 +68,16 @@ def to_the_next_rank(ring_all_reduce, rank, world_size):
     """Messages only, to the next rank and from the one before
 
     With two neighbours a rank needs two connections, however many ranks there are. A rank in the middle would
-    carry the bytes of all others.
+    carry the bytes of all others. A collective may do that, too. And without the name of a rank gloo can't
+    receive what is empty.
     """
     _, calls = ranks.all_through(_given(ring_all_reduce, 6), _CALL)
     ranks.expect_messages_only(calls)
     says = {"send": (1, "sends to"), "recv": (-1, "receives from")}
     for name, those in ranks.messages(calls).items():
         step, does = says[name]
-        other = (rank + step) % world_size
-        # A receive that names no rank takes what comes.
-        peers = sorted({other if call.peer is None else call.peer for call in those})
-        expect.equal(peers, [other], what=f"the list of ranks that this one {does}")
+        peers = sorted({"nobody by name" if call.peer is None else call.peer for call in those}, key=str)
+        expect.equal(peers, [(rank + step) % world_size], what=f"the list of ranks that this one {does}")
 
 
 @exercise.check(ranks=3, deadline=6)
@@ -97,7 +96,8 @@ def unequal_pieces(ring_all_reduce, world_size):
     """The length may be no multiple of the number of ranks
 
     Sender and receiver have to agree on the size of every message. `tensor_split` gives `n` pieces, the first
-    ones longer by one; `chunk` and `split` give pieces of one size and a rest, and may give fewer.
+    ones longer by one, and of fewer elements than ranks some are empty, while the others go around as ever.
+    `chunk` and `split` give pieces of one size and a rest, and may give fewer.
     """
     with Rows() as rows:
         for length in (7, 8, 2):

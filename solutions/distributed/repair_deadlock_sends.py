@@ -102,11 +102,15 @@ _GATHERED = """borders = [None] * size
 """
 _RECEIVED = "\n        dist.recv(above, up)\n        dist.recv(below, down)\n"
 
+_MIXED = "x = (padded[:-2] + 2 * x + padded[2:]) / 4"
+
 mistakes = [
     Edit("a barrier before", f"launched = {_BEGUN}", _BARRIER, told_by="comes_to_an_end"),
     Edit("never waits", "work.wait()", "pass", told_by="comes_to_an_end"),
     Edit("another order", _BEGUN, _OTHERWISE, told_by="above_and_below"),
     Edit("exchanges once", _LOOP + _EXCHANGED, _EXCHANGED[4:] + _LOOP, told_by="every_step"),
+    Edit("steps in place", _MIXED, _MIXED.replace("x =", "x[:] ="), told_by="every_step"),
+    Edit("receives into float32", "empty_like(last)", "empty(last.shape)", told_by="every_step"),
     Edit("even ranks first", f"launched = {_BEGUN}{_RECEIVED}", _EVEN_AND_ODD, told_by="three_ranks"),
     Edit("gathers", f"launched = {_BEGUN}{_RECEIVED}", _GATHERED, told_by="two_rows_a_step"),
 ]
