@@ -1,5 +1,8 @@
 """What `measure.traffic` counts, on real ranks, against what was really called."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -88,6 +91,26 @@ def test_launches_and_waits_are_told_apart_and_in_order():
         assert order == [*launches, "all_gather 2", "RuntimeError", "all_reduce 3", "wait"]
         assert inner == ["all_reduce 0"]
         assert (calls, as_before) == (4, True)
+
+
+def in_threads(rank, world_size):
+    x, started = torch.ones(2), threading.Thread.start
+    with ThreadPoolExecutor(1) as before, measure.traffic() as t:
+        before.submit(int).result()
+        dist.all_reduce(x)
+        with ThreadPoolExecutor(1) as pool:
+            work = pool.submit(dist.all_reduce, x, async_op=True).result()
+        work.wait()
+        thread = threading.Thread(target=dist.barrier)
+        thread.start()
+        thread.join()
+    return t.order, threading.Thread.start is started
+
+
+def test_calls_of_threads_that_are_started_inside_are_seen():
+    for order, as_before in run_ranks(in_threads, 2, deadline=LONG):
+        launches = ["all_reduce 0", "wait 0", "all_reduce 1", "wait 1", "barrier 2", "wait 2"]
+        assert (order, as_before) == (launches, True)
 
 
 def in_inference_mode(rank, world_size):

@@ -28,6 +28,9 @@ from course_utils.exercise.states import (
 from course_utils.grading.check_run import Outcome
 from course_utils.lessons.catalog import Solution
 
+# On which ranks something was raised, at the beginning of a line.
+_OF_RANKS = re.compile(r"^ranks? \d[\d, and]*: ")
+
 
 @dataclass
 class Report:
@@ -139,7 +142,8 @@ def explained(found: Report, exercise: Exercise) -> Report:
     found.told_by = first.check
     of_all = [outcome.symptom for outcome in failed if outcome.symptom.startswith(OF_ALL_CASES)]
     found.symptom = first.symptom or (of_all[-1] if of_all else "")
-    errors = {tuple(outcome.message[-2:]) for outcome in found.outcomes if outcome.state == RAISED}
+    raised = [outcome.message[-2:] for outcome in found.outcomes if outcome.state == RAISED]
+    errors = {tuple(_OF_RANKS.sub("", line) for line in lines) for lines in raised}
     runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in found.outcomes)
     if first.disturbed:
         return found  # whatever came of the check itself

@@ -1,8 +1,10 @@
 """What one rank sends, receives and waits for."""
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -99,6 +101,9 @@ class CollectiveWatch(Watch):
     Subclasses say what is noted. While it is entered, waiting for a `Work` or a `Future` goes through it.
     """
 
+    def begins(self, number: int, call: Call) -> None:
+        """Called before call `number`, from 0, of one thread at a time."""
+
     def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
         """Called instead of call `number`, from 0: calls `run()` once and returns what it returns."""
         return run()
@@ -113,6 +118,7 @@ class CollectiveWatch(Watch):
     def __init__(self) -> None:
         super().__init__()
         self._works: list[Any] = []  # by number; what is kept here is not made anew under the same address
+        self._one_at_a_time = threading.Lock()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -124,8 +130,10 @@ class CollectiveWatch(Watch):
         call = _call_of(func, args)
         if call is None:
             return self.ran(func, run)
-        number = len(self._works)
-        self._works.append(None)  # a call that raises has a number too
+        with self._one_at_a_time:
+            number = len(self._works)
+            self._works.append(None)  # a call that raises has a number too
+            self.begins(number, call)
         out = self.launched(number, call, run)
         self._works[number] = _work_of(out)
         self.launched_as(number, self._works[number])
@@ -179,14 +187,51 @@ class _Recorder(CollectiveWatch):
         super().__init__()
         self.found = found
 
-    def launched(self, number: int, call: Call, run: Callable[[], Any]) -> Any:
+    def begins(self, number: int, call: Call) -> None:
         self.found.note(f"{call.name} {number}")
         self.found.calls.append(call)
-        return run()
 
     def waits(self, number: int | None, wait: Callable[[], Any]) -> Any:
         self.found.note("wait" if number is None else f"wait {number}")
         return wait()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        plain, recorder = threading.Thread.start, self
+
+        def start(thread: threading.Thread) -> None:
+            run, inside = thread.run, in_backward()
+
+            @functools.wraps(run)
+            def watched() -> None:
+                with _InThread(recorder, inside):
+                    run()
+
+            thread.run = watched
+            plain(thread)
+
+        with super().held():
+            threading.Thread.start = start
+            try:
+                yield
+            finally:
+                threading.Thread.start = plain
+
+
+class _InThread(_Recorder):
+    """Notes what a thread calls that was started inside, with the numbers of the one that it notes for."""
+
+    def __init__(self, recorder: _Recorder, backward: bool) -> None:
+        super().__init__(recorder.found)
+        self._works, self._one_at_a_time = recorder._works, recorder._one_at_a_time
+        self._backward = backward
+
+    def begins(self, number: int, call: Call) -> None:
+        super().begins(number, replace(call, backward=call.backward or self._backward))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        yield  # waiting is watched for all threads already
 
 
 @contextlib.contextmanager
@@ -198,7 +243,7 @@ def traffic() -> Iterator[Traffic]:
         t.count("all_reduce"), t.bytes("all_reduce", backward=True), t.order
 
     Bytes are those of the tensors that this rank brings to a call, not of what a backend makes of it on the
-    wire. Calls of other threads are not seen.
+    wire. Calls of threads that were there before are not seen, those of threads that are started inside are.
     """
     found = Traffic()
     with _Recorder(found):

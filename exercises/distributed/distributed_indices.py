@@ -117,7 +117,7 @@ def shares(distributed_indices):
     """Without shuffling, a length that can be shared
 
     A rank has every `num_replicas`-th entry, not one piece of the order: so the first batches of all ranks
-    together are the beginning of the order.
+    together are the beginning of the order. What comes out is a list or tuple of Python's integers.
     """
     _expect_shares(distributed_indices, _EVEN, _IN_ORDER)
 
@@ -162,8 +162,8 @@ def shuffled(distributed_indices):
 
     The ranks send nothing to each other: they agree because each makes the same order from the same seed, and
     that is `seed + epoch`, with epoch 0 here, no other number. Shares of different orders would overlap, and
-    nobody would read some items. Python's `random`, NumPy and sorted random numbers have other orders for the
-    same seed.
+    nobody would read some items. It's the whole order that is shuffled, and then shared. Python's `random`,
+    NumPy and sorted random numbers have other orders for the same seed.
     """
     not_first = Trait("`rank` is not 0", lambda length, n, rank, *rest: rank > 0, "All have the same order.")
     _expect_shares(distributed_indices, _EVEN, {}, {"shuffle": True, "seed": 7}, traits=[not_first])
@@ -173,8 +173,8 @@ def shuffled(distributed_indices):
 def every_epoch(distributed_indices):
     """Another order in every epoch
 
-    With the epoch in the seed you can make its order without those before it: a run that is resumed in epoch
-    7 needs no random state of an earlier one.
+    The seed is `seed + epoch`. So you can make the order of an epoch without those before it: a run that is
+    resumed in epoch 7 needs no random state of an earlier one.
     """
     _expect_shares(distributed_indices, _EVEN, {"epoch": 1}, {"seed": 4, "epoch": 2})
 
@@ -194,7 +194,8 @@ def on_its_own(distributed_indices):
     """Made without torch's random state and without a `DistributedSampler`
 
     `torch.manual_seed` sets the random state of the whole program: all that draws from it afterwards, dropout
-    and initialisation too, would begin again in every epoch. A `torch.Generator` has a state of its own.
+    and initialisation too, would begin again in every epoch. A `torch.Generator` has a state of its own. And
+    `DistributedSampler` is what you write here.
     """
     t, before = expect.given("", distributed_indices=distributed_indices), torch.get_rng_state()
     plain = DistributedSampler.__iter__

@@ -120,9 +120,9 @@ def means(MiniDDP, world_size):
     """When `backward()` returns, every `.grad` is the mean over three ranks
 
     Each rank's loss is a mean over its share, and the mean of these is the mean over the whole batch. The
-    gradient has to be averaged when `backward()` returns, since the optimizer comes next. A module's backward
-    hook may run before its parameters have their gradients. And a gradient that travels in a dtype of fewer
-    bits loses digits.
+    gradient has to be averaged when `backward()` returns, since the optimizer comes next: wait for what is
+    launched with `async_op=True`. A module's backward hook may run before its parameters have their
+    gradients. And a gradient that travels in a dtype of fewer bits loses digits.
     """
     with Rows() as rows:
         for label, more, weight in (
@@ -185,7 +185,9 @@ torch.manual_seed(9)
 x, y = torch.randn(6, 20), torch.randn(6, 20)"""
     t = _given(MiniDDP, setup, "x, y = x.chunk(2)[rank], y.chunk(2)[rank]", "ddp = MiniDDP(model)")
     step = "F.mse_loss(ddp(x), y).backward()"
-    t.run(f"{step}\nmodel.zero_grad()")
+    t.run(step)
+    expect.equal(t.call("model[2].bias.grad"), None, what="the `.grad` of the frozen bias")
+    t.run("model.zero_grad()")
     _, calls = ranks.all_through(t, step)
     one, alone = ranks.on_rank_0(setup), ranks.on_rank_0(setup)
     F.mse_loss(one.model(one.x), one.y).backward()

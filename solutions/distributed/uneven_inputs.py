@@ -125,7 +125,7 @@ _EACH = """        for part in flat.split([p.numel() for p in parameters] + [1])
 """
 
 mistakes = [
-    Edit("sums", "(sums[i] / count)", "sums[i]", told_by="equally_many"),
+    Edit("does not wait", "all_reduce(flat)", "all_reduce(flat, async_op=True)", told_by="equally_many"),
     Edit("leaves", _CLEAR, _LEAVES + _CLEAR, told_by="one_runs_out"),
     Edit("zeros for frozen ones", " if p.requires_grad]", "]", told_by="frozen"),
     Edit("reads all at once", "    steps = 0\n", "    steps, batches = 0, iter(list(batches))\n", "few_held"),

@@ -62,8 +62,8 @@ def expect_waited(seen: measure.Traffic) -> None:
 
 
 def messages(calls: list[Call]) -> dict[str, list[Call]]:
-    """The sends and the receives of this rank, by name, where there are any: those of another thread are not
-    seen, and each message has another end that may be."""
+    """The sends and the receives of this rank, by name, where there are any: those of a thread that was there
+    before are not seen, and each message has another end that may be."""
     found = {name: [call for call in calls if call.name == name] for name in _IN_WORDS}
     return {name: those for name, those in found.items() if those}
 
@@ -135,12 +135,16 @@ def expect_gradients(
                 expect.equal(grad, whole[name], what=what, like=like, factors=factors, **near)
 
 
+class NotToBeUsed(Exception):
+    """What is to be built was taken from torch. No `RuntimeError`: no rule of torch's explains it."""
+
+
 def without_torchs_own(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The reader's wrapper of a module, which must not be made of `DistributedDataParallel`."""
 
     def refused(*args: Any, **kwargs: Any) -> None:
         told = "DistributedDataParallel is the one thing not to use here: write hooks of your own"
-        raise RuntimeError(told)
+        raise NotToBeUsed(told)
 
     @functools.wraps(wrapper, updated=())
     def made(*args: Any) -> Any:
