@@ -1,11 +1,27 @@
-"""Words of messages that hang on what stands beside them. Imports nothing of the course."""
+"""Words of messages that hang on what stands beside them, or on how a process ended. Imports nothing of the
+course."""
 
 import re
+import signal
 
 # Letters whose names begin with a vowel: an LSTM, an SGD.
 _SPELT_WITH_AN = "AEFHILMNORSX"
 # Words that begin with the sound of "you" or "won".
 _SOUNDS_LIKE_Y_OR_W = re.compile(r"u(ni(?![dmn])|se|int|til)|eu|one", re.IGNORECASE)
+
+# What to look for where a process has ended as it must not, by a word of how it did.
+_LOOK_FOR = {
+    "exit code": "it ended itself: look for `os._exit`, and for `exit` in native code",
+    "SIGABRT": "`abort()` was called, as C++ does where nobody catches an exception: look for a tensor that "
+    "doesn't fit the message or the native call that it is given to",
+    "SIGSEGV": "memory was touched that isn't there: look for a pointer, an address or a stride that leads "
+    "out of its storage, and for native code that uses what is freed",
+    "SIGBUS": "memory was touched that isn't there: look for a file that is mapped and has become shorter",
+    "SIGFPE": "a whole number was divided by zero in native code: look for a size that is 0",
+    "SIGKILL": "somebody killed it: look for `os.kill`, and for memory that grows until the system has none",
+    "signal": "it was sent this signal: look for `os.kill`, `signal.alarm` and `terminate()`",
+}
+_SAID = re.compile(r"^terminate called .*\n *what\(\): *(.*)", re.MULTILINE)
 
 
 def with_article(name: str) -> str:
@@ -24,3 +40,22 @@ def cause(message: str) -> str:
     _, _, below = message.rpartition("<--- HERE\n")
     said = re.search(r"^(?:builtins\.|RuntimeError: )?(\S.*)", below, re.MULTILINE | re.DOTALL)
     return said[1].strip() if said and "of TorchScript" in message else message
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code, as `os.waitstatus_to_exitcode` gives it, in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def what_to_look_for(how: str, output: str = "") -> list[str]:
+    """Lines for somebody whose process ended, who knows `how` and no more: where C++ ended it by an exception
+    that nobody caught, what that said; then what such an end comes from."""
+    said = _SAID.findall(output)
+    looks = [told for word, told in _LOOK_FOR.items() if word in how]
+    # All that are no exit code have the word `signal`, the least that can be said.
+    return [*(f"it said: `{line}`" for line in said[:1]), *looks[:1]]

@@ -42,7 +42,8 @@ from course_utils.grading.forks import (
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
 from course_utils.processes import ranks, stacks, transport, worker_process, workers
-from course_utils.processes.result import Result, how_it_ended, what_to_look_for
+from course_utils.processes.result import Result
+from course_utils.words import how_it_ended, what_to_look_for
 
 # What a check may need, in the words of a report.
 NEED = {

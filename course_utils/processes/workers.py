@@ -26,9 +26,10 @@ from course_utils.processes.client import (
     default_memory,
     found_here,
 )
-from course_utils.processes.result import Result, gigabytes, how_it_ended
+from course_utils.processes.result import Result, gigabytes
 from course_utils.processes.stacks import Position, Raised, parse_dump
 from course_utils.processes.streams import Output, read_available, read_burst, wait
+from course_utils.words import how_it_ended
 
 MOST_PROCESSES = 64
 MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends

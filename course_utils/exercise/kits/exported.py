@@ -17,8 +17,7 @@ from torch.export import ExportedProgram
 
 from course_utils.cpp import Ran
 from course_utils.exercise import expect
-from course_utils.processes.result import how_it_ended
-from course_utils.words import cause
+from course_utils.words import cause, how_it_ended, what_to_look_for
 
 _STATE = (
     "[m.training for m in model.modules()]",
@@ -114,9 +113,12 @@ def content(path: str | Path) -> str:
 
 
 def expect_ended_well(ran: Ran, who: str) -> None:
-    """The program, in a process of its own, ended without an error."""
-    said = cause(ran.stderr).strip().splitlines()[-1:] or [how_it_ended(ran.returncode)]
-    expect.true(ran.returncode == 0, f"{who} failed: `{said[0]}`")
+    """The program, in a process of its own, ended without an error; where a signal ended it: what to look
+    for."""
+    how = how_it_ended(ran.returncode)
+    said = cause(ran.stderr).strip().splitlines()[-1:] or [how]
+    looks = [f"it ended by {how}", *what_to_look_for(how)] if ran.returncode < 0 else []
+    expect.true(ran.returncode == 0, f"{who} failed: `{said[0]}`", *looks)
 
 
 def expect_left_alone(t: expect.Given, statement: str, inputs: str = "()") -> None:
