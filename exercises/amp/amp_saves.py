@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from course_utils import measure
 from course_utils.exercise import Exercise, Table, Trait, expect
 from course_utils.exercise.compare import kind_of, own_value
-from course_utils.exercise.symptoms import BYTES
+from course_utils.exercise.kits.amp import OFF_BY
 
 exercise = Exercise(
     minutes=15,
@@ -52,34 +52,6 @@ def amp_saves(
 
 _ONE_LAYER = (5, 3), (4, 4), (2, 9)
 _DEEPER = (5, 7, 3), (16, 2, 9), (8, 8, 8, 8), (3, 11, 6, 2, 5)
-
-
-def _elements(widths, batch):
-    """Of what somebody may forget, or count once more."""
-    weights = [a * b for a, b in pairwise(widths)]
-    return {
-        "all biases": sum(widths[1:]),
-        "all biases but the first": sum(widths[2:]),
-        "all weights": sum(weights),
-        "all weights but the first": sum(weights[1:]),
-        "the first weight": weights[0],
-        "all parameters": sum(weights) + sum(widths[1:]),
-        "`x`": batch * widths[0],
-        "the result of the last layer": batch * widths[-1],
-        "the results of the activations": batch * sum(widths[1:-1]),
-    }
-
-
-_LIKE = {
-    f", by {size} bytes for each element of {name}": lambda came, widths, batch, *case, part=(name, size): (
-        abs(came - case[-1]) == part[1] * _elements(widths, batch)[part[0]]
-    )
-    for name in _elements((1, 1), 1)
-    for size in (4, 2)
-} | {
-    f": times {n:,} it is right, which is {name}": lambda came, *case, n=n: came * n == case[-1]
-    for name, n in BYTES.items()
-}
 _TRAITS = (Trait("autocast is on", lambda *case: case[3], "Autocast makes new tensors where it casts."),)
 
 
@@ -111,7 +83,7 @@ def _compare(amp_saves, all_widths, activation="relu", states=(True,)):
         for autocast in states
     ]
     table = Table("amp_saves", cases, _TRAITS)
-    table.compare(amp_saves, _judge, simplest=lambda c: sum(c[0]) * c[1], like=_LIKE)
+    table.compare(amp_saves, _judge, simplest=lambda c: sum(c[0]) * c[1], like=OFF_BY)
 
 
 @exercise.check

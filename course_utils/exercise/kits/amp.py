@@ -1,10 +1,12 @@
-"""Mixed precision: a scaler beside torch's, and a model that writes down what happens in a step."""
+"""Mixed precision: a scaler beside torch's, a model that writes down what happens in a step, and how a number
+of saved bytes may be off."""
 
 import copy
 import functools
 import math
 import random
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import expect
+from course_utils.exercise.symptoms import BYTES
 
 _WEIGHTS = """from math import inf, nan
 p, q = nn.Parameter(torch.ones(2, device=device)), nn.Parameter(torch.ones(2, device=device))"""
@@ -158,3 +161,33 @@ class Watched(nn.Module):
             why = "is not used" if self.get_parameter(name).requires_grad else "is frozen"
             told = f"the gradient of `{name}`, which {why}, is {expect.show(came)} in the step"
             expect.true(name in wanted, told, "expected: None")
+
+
+def _elements(widths: Sequence[int], batch: int) -> dict[str, int]:
+    """Of what somebody may forget, or count once more, of the bytes that linear layers of these widths keep,
+    with an activation between any two."""
+    weights = [a * b for a, b in pairwise(widths)]
+    return {
+        "all biases": sum(widths[1:]),
+        "all biases but the first": sum(widths[2:]),
+        "all weights": sum(weights),
+        "all weights but the first": sum(weights[1:]),
+        "the first weight": weights[0],
+        "all parameters": sum(weights) + sum(widths[1:]),
+        "`x`": batch * widths[0],
+        "the result of the last layer": batch * widths[-1],
+        "the results of the activations": batch * sum(widths[1:-1]),
+    }
+
+
+# By how much a number of bytes may be off, for a `Table` of (widths, batch, ...): see its `like`.
+OFF_BY = {
+    f", by {size} bytes for each element of {name}": lambda came, widths, batch, *case, part=(name, size): (
+        abs(came - case[-1]) == part[1] * _elements(widths, batch)[part[0]]
+    )
+    for name in _elements((1, 1), 1)
+    for size in (4, 2)
+} | {
+    f": times {n:,} it is right, which is {name}": lambda came, *case, n=n: came * n == case[-1]
+    for name, n in BYTES.items()
+}
