@@ -169,9 +169,10 @@ def left_as_it_was(export_dynamic):
     """The model keeps its modes, numbers and hooks, also when the export raises
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
-    can't restore modes that differed. What stands after a line that raises doesn't run.
+    can't restore modes that differed, nor that of a part which two modules hold. What stands after a line
+    that raises doesn't run.
     """
-    mixed = "model[1].eval()\nmodel[0].register_forward_hook(lambda *_: None)\n"
+    mixed = "model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)\n"
     t = expect.given(f"{_NET}{mixed}example = ({_ROWS.format(4)},)", export_dynamic=export_dynamic)
     expect_left_alone(t, "export_dynamic(model, example)", "example")
     setup = """

@@ -177,9 +177,10 @@ def left_as_it_was(onnx_parity):
     """The model keeps its modes, numbers and hooks
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
-    can't restore modes that differed. A call in training mode moves the averages of a batch norm.
+    can't restore modes that differed, nor that of a part which two modules hold. A call in training mode
+    moves the averages of a batch norm.
     """
-    mixed = "model[1].eval()\nmodel[0].register_forward_hook(lambda *_: None)"
+    mixed = "model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)"
     t = expect.given(f"{_FOLDER}{_TRAINED.format(4)}{mixed}", onnx_parity=onnx_parity)
     with quick_onnx():
         expect_left_alone(t, "onnx_parity(model, batches, path)", "batches")

@@ -187,7 +187,8 @@ def left_as_it_was(run_in_cpp):
     modules inside, so they can't restore modes that differed. A shallow copy holds the same modules, and the
     same hooks.
     """
-    t = _given(run_in_cpp, f"{_NET}\nmodel[2].eval()\nmodel[3].bias.requires_grad_(False)\n{_HOOKS}")
+    mixed = "model.append(nn.Sequential(model[2].eval()))\nmodel[3].bias.requires_grad_(False)"
+    t = _given(run_in_cpp, f"{_NET}\n{mixed}\n{_HOOKS}")
     with (
         expect.left_alone(t.model, what="model", gradients=True),
         expect.left_alone(t.example, what="`example`"),

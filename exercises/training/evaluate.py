@@ -58,8 +58,8 @@ def values(evaluate, device):
     """Both numbers are means over examples, in evaluation mode
 
     In training mode dropout takes part, and batch norm normalizes each batch by itself. A mean of batch means
-    gives the last, smaller batch the weight of a full one. The exponential of a large logit is infinite, so
-    `cross_entropy` takes off the largest first.
+    gives the last, smaller batch the weight of a full one. `cross_entropy` takes logits, and takes off the
+    largest first, as its exponential may be infinite. An iterator gives each batch once.
     """
     with Rows() as rows:
         for label, more in {"usual logits": "", "large logits": _LARGE}.items():
@@ -78,7 +78,13 @@ def values(evaluate, device):
                     *parts, last = (part.mean() for part in each.split((4, 6, 1)))
                     like = {"the mean of the batch means": (sum(parts) + last) / 3}
                     came = torch.tensor(found, dtype=torch.float64)
-                    like["that of the last batch"] = last
+                    like |= {
+                        "that of the last batch": last,
+                        "the mean without the first batch": each[4:].mean(),
+                    }
+                    if name == "loss":
+                        twice = F.cross_entropy(logits.softmax(1), twin.y.cpu())
+                        like["that of the softmax of the logits"] = twice
                     expect.equal(came, each.mean(), what=f"`{name}`", rtol=1e-5, like=like)
 
 
@@ -87,14 +93,16 @@ def modes(evaluate, device):
     """The model is as it was, each part in its own mode
 
     `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
-    learn again. `module.training = mode` sets it for that module alone. `requires_grad_` sets all parameters,
-    those too that were frozen. What `zero_grad` clears is gone.
+    learn again, and one that two modules hold gets the mode of the second. `module.training = mode` sets it
+    for that module alone. `requires_grad_` sets all parameters, those too that were frozen. What `zero_grad`
+    clears is gone.
     """
     with Rows() as rows:
         for label, more in {
             "a part in evaluation mode": "",
             "a model in evaluation mode": "model.eval()",
             "a part in training mode": "model.eval()\nbody.train()",
+            "a part that two modules hold": "model.append(nn.Sequential(body))",
             "gradients and a frozen weight": _USED,
         }.items():
             with rows.of(label):

@@ -203,6 +203,7 @@ def restored(lr_range_test, device):
         for label, more in {
             "new": "",
             "trained before, a part in training mode": _TRAINED + "model[1].train()",
+            "a part that two modules hold": "model.insert(2, nn.Sequential(model[1].eval()))",
             "a buffer that isn't persistent": _BUFFER,
             "a buffer that `forward` binds anew": _SUMS,
             "layers without an optimizer": "optimizer = torch.optim.SGD(model[3:].parameters(), 0.1)",

@@ -98,7 +98,9 @@ LIVELY = {
         """,
     ),
     "in evaluation mode, a part in training mode": net(
-        _LAYERS, "return self.head(self.drop(self.norm(x)))", after="model.eval()\nmodel.norm.train()"
+        _LAYERS,
+        "return self.head(self.drop(self.norm(x)))",
+        after="model.eval()\nmodel.twin = nn.Sequential(model.norm.train())",
     ),
     "layers in a list": net(
         "self.layers = [nn.BatchNorm1d(4), nn.Linear(4, 1)]", "return self.layers[1](self.layers[0](x))"
