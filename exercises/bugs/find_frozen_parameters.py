@@ -52,12 +52,14 @@ def cut_off(find_frozen_parameters):
 
     `detach`, `.data`, `no_grad`, a detour through NumPy or numbers, and `argmax` give a tensor without a
     graph. What lies before the cut keeps its first values. A layer that is not called is in no graph at all.
+    `named_parameters()` gives each parameter once, under its first name.
     """
     models = {
         "`detach`": (_two("h = self.body(x).detach()"), _BODY),
         "`torch.tensor`": (_two("h = torch.tensor(self.body(x).tolist())"), _BODY),
         "`no_grad`": (_two("with torch.no_grad():\n    h = self.body(x)"), _BODY),
         "`argmax`": (_two("h = F.one_hot(self.body(x).argmax(-1), 4).float()"), _BODY),
+        "a layer with two names": (_two("h = self.twin(x).detach()", "self.twin = self.body"), _BODY),
         "a layer that is not called": (_two(init=_THIRD), _MORE),
         "one parameter": (_two("h = F.linear(x, self.body.weight.data, self.body.bias)"), _BODY[:1]),
     }
@@ -152,6 +154,6 @@ def left_alone(find_frozen_parameters):
     """After looking, all is as it was
 
     A step changes parameters; a backward adds to `.grad`, also to that of an input that requires a gradient;
-    a call in training mode moves running statistics, and dropout draws.
+    a call in training mode moves running statistics, dropout draws, and a layer may write to its input.
     """
     patients.left_alone(_NAME, find_frozen_parameters)

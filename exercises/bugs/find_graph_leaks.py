@@ -57,15 +57,19 @@ def hoarded(find_graph_leaks):
     """Results that are kept with their graphs are found
 
     A tensor keeps the node that made it, and each node those before it, back to the parameters. `eval()` ends
-    no graph: call the model in the mode in which it came. Containers may hold containers.
+    no graph: call the model in the mode in which it came, and run no backward, which a model may wait for to
+    clear what it keeps. Containers may hold containers. The first call may make an attribute.
     """
     trains = _keeps("self.kept = []", "if self.training: self.kept.append(out)")
     log = "self.log['out'].append((len(self.log['out']), out))"
     kept = _keeps("self.kept = []", "if not self.training: self.kept.append(out)", after="model.eval()")
+    made = _keeps("", "self.made = [*getattr(self, 'made', []), out]")
+    clears = _keeps("self.kept = []", "self.kept.append(out)\nout.register_hook(lambda g: self.kept.clear())")
     models = {
         "a list of outputs": (_keeps("self._all = []", "self._all.append(out)"), ["_all"]),
+        "a list that the first call makes": (made, ["made"]),
+        "a list that a backward clears": (clears, ["kept"]),
         "outputs of training": (trains, ["kept"]),
-        "a sum": (_keeps("self.total = 0.", "self.total = self.total + out.mean()"), ["total"]),
         "tuples in a list in a dict": (_keeps("self.log = {'out': []}", log), ["log"]),
         "predictions, in evaluation mode": (kept, ["kept"]),
     }
@@ -76,8 +80,9 @@ def hoarded(find_graph_leaks):
 def carried(find_graph_leaks):
     """A state that is carried on with its graph is found
 
-    Here one tensor is kept, and its graph grows: each state has a node that leads to the state before. In `h
-    + h` two paths lead to one node, thirty times in a row a billion. A walk goes on from each node once.
+    Here one tensor is kept, and its graph grows: each state has a node that leads to the state before, by any
+    of its `next_functions`. Count nodes, not tensors. In `h + h` two paths lead to one node, thirty times in
+    a row a billion. A walk goes on from each node once.
     """
     step = "self.state = h = torch.tanh(self.cell(x) + h)"
     late = f"h = torch.zeros_like(x) if self.state is None else self.state\n{step}"
@@ -86,6 +91,7 @@ def carried(find_graph_leaks):
     paths = f"h = self.state\nfor _ in range(30): h = (h + h) / 2\n{step}"
     bank = _keeps("self.bank = torch.zeros(0, 1)", "self.bank = torch.cat([self.bank, out])")
     models = {
+        "a sum": (_keeps("self.total = 0.", "self.total = self.total + out.mean()"), ["total"]),
         "a state that begins as None": (_carries("None", late), ["state"]),
         "from the second call on": (_carries("None", second), ["state"]),
         "a pair of states": (_carries(f"{_ZEROS}, {_ZEROS}", both), ["state"]),

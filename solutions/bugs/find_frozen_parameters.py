@@ -34,7 +34,7 @@ def find_frozen_parameters(model: nn.Module, batch, loss_fn) -> list[str]:
 
 # Other right answers
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 def _asks_autograd(model, batch, loss_fn):
@@ -74,15 +74,8 @@ def _catches_the_error(model, batch, loss_fn):
 also_right = [_asks_autograd, _catches_the_error]
 
 
-# Mistakes
-
-
-def _asks_the_flag(model, batch, loss_fn):
-    return [name for name, p in model.named_parameters() if not p.requires_grad]
-
-
 mistakes = [
-    Wrong(_asks_the_flag, told_by="cut_off"),
+    Edit("each name", "named_parameters()", "named_parameters(remove_duplicate=False)", told_by="cut_off"),
     Edit("backward all the same", "if loss.requires_grad:", "if True:", told_by="nothing_left"),
     Edit("zeros will do", "p.grad is None or not p.grad.any()", "p.grad is None", told_by="zeros"),
     Edit(
