@@ -26,6 +26,8 @@ def gradient_norms(model: nn.Module) -> dict[str, float | None]:
 
 # Other right answers
 
+import types
+
 from course_utils.exercise import Edit, Wrong
 
 
@@ -69,6 +71,15 @@ def _own_parameters_of_all(model):
     return found
 
 
+def _equal_is_shared(model):
+    twin, seen = {}, []
+    for name, p in model.named_parameters():
+        if not any(p.shape == q.shape and torch.equal(p, q) for q in seen):
+            twin[name] = p
+        seen.append(p)
+    return gradient_norms(types.SimpleNamespace(named_parameters=twin.items))
+
+
 _NORM = "torch.linalg.vector_norm(p.grad, dtype=torch.float32).item()"
 
 mistakes = [
@@ -80,6 +91,7 @@ mistakes = [
         told_by="own_parameters",
     ),
     Wrong(_own_parameters_of_all, told_by="shared_once"),
+    Wrong(_equal_is_shared, told_by="shared_once"),
     Edit("0 for no gradient", "else None", "else 0.0", told_by="without_a_gradient"),
     Edit(
         "leaves frozen layers out",
