@@ -81,8 +81,8 @@ def as_forward(autocast_function):
 def computed_in_dtype(autocast_function):
     """With a `dtype`, all of the forward is computed in it
 
-    Casting the arguments is half of it: while autocast is on, a product inside casts them down again. Where
-    it's off, tensors of different dtypes can't be multiplied.
+    Casting is half of it: while autocast is on, a product inside casts the arguments down again. Where it's
+    off, tensors of different dtypes can't be multiplied: `float16` and `bfloat16` are to be cast as well.
     """
     with Rows() as rows:
         for left in ("a", "a.half()", "a.bfloat16()"):
@@ -115,7 +115,8 @@ def backward_too(autocast_function):
 def left_alone(autocast_function):
     """Outside a region nothing is cast; inside, float64 and integers are left alone
 
-    Autocast never touches float64: whoever uses it wants the digits. And an integer may be an index.
+    Whoever calls outside a region wants the dtypes that came. Autocast never touches float64: whoever uses it
+    wants the digits. And an integer may be an index.
     """
     with Rows() as rows:
         for row in ("bfloat16 in off", "half in off", "double in bfloat16", "long in bfloat16"):

@@ -50,7 +50,8 @@ def _expect_nodes(found, tensor):
     for i, node in enumerate(found):
         if id(node) not in known:
             shown = f"`{_name(node)}`" if hasattr(node, "next_functions") else expect.show(node)
-            raise expect.Mismatch(f"entry {i} of the result is {shown}", "expected: a node of this graph")
+            wanted = "a node of this graph" if nodes else "an empty list: `y.grad_fn` is None"
+            raise expect.Mismatch(f"entry {i} of the result is {shown}", f"expected: {wanted}")
         if node in place:
             raise expect.Mismatch(
                 f"entries {place[node]} and {i} of the result are the same `{_name(node)}`",
@@ -104,10 +105,11 @@ def chain(graph_operations):
 
 @exercise.check
 def nothing_there(graph_operations):
-    """Where no gradient is asked for, there is no node
+    """A pair `(None, 0)` leads nowhere, and without a `grad_fn` there are no nodes
 
-    An operand that needs no gradient has the pair `(None, 0)`: it keeps its place, and nothing follows. A
-    leaf has no `grad_fn`, and neither has a tensor that was computed from constants alone.
+    An operand that needs no gradient has the pair `(None, 0)`, in its place among the others: pairs behind it
+    count. A leaf has no `grad_fn`, even if it asks for a gradient, and neither has a tensor that was computed
+    from constants alone.
     """
     _expect(
         _expect_order,

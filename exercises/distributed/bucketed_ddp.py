@@ -135,11 +135,12 @@ def adds_up(BucketedDDP, world_size):
 
 @exercise.check(ranks=2, deadline=6)
 def buckets(BucketedDDP):
-    """One all-reduce for each bucket, as full as it may be, and nothing else
+    """One all-reduce for each bucket, filled as the task says, and nothing else
 
-    An element of float32 has 4 bytes, one of float64 has 8: see `nbytes`. A parameter that fits exactly goes
-    in, one that doesn't opens the next bucket, and no bucket is empty. A frozen parameter gets no gradient: a
-    bucket with one would wait for ever. Each step sends the same: hooks are registered once.
+    The last parameter goes first. An element of float32 has 4 bytes, one of float64 has 8: see `nbytes`. A
+    parameter that fits exactly goes in, one that doesn't opens the next bucket, to which all later ones go,
+    and no bucket is empty. A frozen parameter gets no gradient: a bucket with one would wait for ever. Each
+    step sends the same: hooks are registered once.
     """
     with Rows() as rows:
         for label, more, limit, wanted in (

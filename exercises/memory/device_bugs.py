@@ -80,8 +80,8 @@ def moves(DeviceBugs):
 def no_copies(DeviceBugs):
     """No tensor travels in a call
 
-    `.to(device)` in a forward copies in each call. On a GPU that is a transfer for every step, of numbers
-    that don't change.
+    `.to(device)` in a forward copies what is elsewhere: in each call, or in the first if the copy is kept. On
+    a GPU that is a transfer, of numbers that don't change. `module.to` has moved buffers before any call.
     """
     copies = {}  # to another dtype where the device is the CPU, to the device too where it isn't
     for device in ("cpu", "meta"):

@@ -71,7 +71,12 @@ _TRAITS = [
     Trait(
         "there is no result",
         lambda size, stride, shape, wanted: wanted is None,
-        "Only a size of 1 can be repeated. To repeat more, a stride would have to go back and forth.",
+        "Only a size of 1 can be repeated, and no size gets smaller.",
+    ),
+    Trait(
+        "there is no result, and a dimension longer than 1 has stride 0",
+        lambda size, stride, shape, wanted: wanted is None and any(map(lambda n, s: n > 1 > s, size, stride)),
+        "`expand` asks for sizes, not for strides: with stride 0 a size of 2 is still no 1.",
     ),
     Trait(
         "there is a result",
@@ -158,7 +163,7 @@ def impossible(broadcast_strides):
     """`None` for shapes that the tensor cannot be expanded to
 
     `expand` keeps a size or repeats a size of 1. It changes no other size, not to a multiple and not to 1,
-    and it removes no dimension.
+    whatever the stride, and it removes no dimension.
     """
     _compare(
         broadcast_strides,
@@ -166,6 +171,7 @@ def impossible(broadcast_strides):
         ((3, 2), (2, 1), [(3, 4), (6, 2), (1, 2), (2, 3)]),
         ((2, 3), (3, 1), [(3,), (2,), ()]),
         ((1, 3), (3, 1), [(3,)]),
+        ((3, 2), (0, 1), [(6, 2), (1, 2)]),
     )
 
 

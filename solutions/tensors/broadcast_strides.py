@@ -91,12 +91,12 @@ def _asks_numpy(size, stride, shape):
 mistakes = [
     Wrong(_strides_of_a_copy, told_by="kept"),
     Edit("keeps the stride", "result.append(0)", "result.append(stride[dim])", told_by="repeated"),
-    Edit("a step of one", "result.append(0)", "result.append(1)", told_by="repeated"),
     Edit(
         "new ones come last", "tuple(result)", "tuple(result[new:] + result[:new])", told_by="new_dimensions"
     ),
     Edit("aligns on the left", "shape[new + dim]", "shape[dim]", told_by="new_dimensions"),
     Edit("repeats anything", "elif n == 1", "elif n", told_by="impossible"),
+    Edit("repeats stride 0", "elif n == 1", "elif n == 1 or stride[dim] == 0", told_by="impossible"),
     Edit("drops dimensions", "new < 0", "False", told_by="impossible"),
     Wrong(_asks_numpy, told_by="from_the_numbers"),
 ]
