@@ -172,8 +172,8 @@ def left_as_it_was(export_dynamic):
     can't restore modes that differed, nor that of a part which two modules hold. What stands after a line
     that raises doesn't run.
     """
-    mixed = "model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)\n"
-    t = expect.given(f"{_NET}{mixed}example = ({_ROWS.format(4)},)", export_dynamic=export_dynamic)
+    mixed = "model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)"
+    t = expect.given(f"{_NET}{mixed}\nexample = ({_ROWS.format(4)},)", export_dynamic=export_dynamic)
     expect_left_alone(t, "export_dynamic(model, example)", "example")
     setup = """
 import contextlib

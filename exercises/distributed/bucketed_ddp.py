@@ -138,9 +138,9 @@ def buckets(BucketedDDP):
     """One all-reduce for each bucket, filled as the task says, and nothing else
 
     The last parameter goes first. An element of float32 has 4 bytes, one of float64 has 8: see `nbytes`. A
-    parameter that fits exactly goes in, one that doesn't opens the next bucket, to which all later ones go,
-    and no bucket is empty. A frozen parameter gets no gradient: a bucket with one would wait for ever. Each
-    step sends the same: hooks are registered once.
+    parameter that fits exactly goes in, one that doesn't opens a new bucket, and the earlier ones are closed.
+    No bucket is empty. A frozen parameter gets no gradient: a bucket with one would wait for ever. Each step
+    sends the same: hooks are registered once.
     """
     with Rows() as rows:
         for label, more, limit, wanted in (
