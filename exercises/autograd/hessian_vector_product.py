@@ -7,7 +7,7 @@ parameter, its part is zero.
 
 - Call `loss_of` once and go back twice, for any number of elements.
 - Don't modify parameters and vectors, and don't touch `.grad`.
-- The product has no graph.
+- The vectors may have a graph, the product has none.
 
 `torch.autograd.grad` is enough. With `a = torch.tensor([1., 2.], requires_grad=True)`,
 `hessian_vector_product(lambda: a.prod() ** 2, [a], [torch.tensor([1., 0.])])` → `[tensor([8., 8.])]`
@@ -66,7 +66,8 @@ def right_values(hessian_vector_product, device):
 
     The Hessian is the Jacobian of the gradient. Its product with a vector is the gradient of a number: the
     scalar product of gradient and vector. The gradient needs a graph for this, which `create_graph` makes;
-    `retain_graph` keeps the graph of the loss.
+    `retain_graph` keeps the graph of the loss. The vector is a constant: if it was computed from a parameter,
+    its own graph would add to the derivative, so `detach` it.
     """
     with Rows() as rows:
         for code, a, v in [
@@ -77,6 +78,7 @@ def right_values(hessian_vector_product, device):
                 "torch.arange(6., device=device).reshape(2, 3).t()",
             ),
             ("a.exp()", "0.5", "torch.tensor(2., device=device)"),
+            ("a.sin()", "0.5", "4 * a"),
             ("a.cumsum(2).prod(1).sin().sum()", "[[[1., 2.], [0.5, -1.]]]", "torch.ones(1, 2, 2).to(device)"),
         ]:
             with rows.of(f"`{code}`"):
@@ -116,8 +118,7 @@ def left_alone(hessian_vector_product):
     """No `.grad` is touched, nothing is written to, and the product has no graph
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for.
-    Only the first gradient needs a graph. A tensor that is computed from a parameter is in its graph, zeros
-    too.
+    Only the first gradient needs a graph. A tensor computed from a parameter is in its graph, zeros too.
     """
     for code in ("(a @ b * c).square().sum()", "(b * c).sum() + a.exp().sum()", "b.sum() + a.sum()"):
         c = "\nc = torch.ones(2, dtype=torch.float64, requires_grad=True)\nb.grad = torch.full_like(b, 7)"

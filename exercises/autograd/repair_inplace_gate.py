@@ -56,7 +56,7 @@ _LAYOUTS = {
     "contiguous tensors": "",
     "a transposed `x`": "\nx = x.detach().t().contiguous().t().requires_grad_()",
     "an expanded `x`": "\nx = x.detach()[:1].expand(4, 3).requires_grad_()",
-    "float64": "\nx, weight, bias = (t.detach().cpu().double() for t in (x, weight, bias))",
+    "float64": "\nx, weight, bias = (t.detach().cpu().double().requires_grad_() for t in (x, weight, bias))",
     "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
     "an `x` without a gradient": "\nx = x.detach()",
 }
@@ -78,7 +78,7 @@ def gradients(repair_inplace_gate, device):
 
     A sigmoid keeps its result and computes its derivative from it. A product keeps both factors. A write to a
     kept tensor makes backward raise; through `.data` it makes the gradient wrong, without a word. `detach`
-    and `no_grad` take a factor out of the graph, and then the gradient through it is missing.
+    and `no_grad` leave something out of the graph, and then the gradient through it is missing.
     """
     incoming = "incoming = torch.tensor([[1., 2., -1.], [0.5, 1., 3.]], device=device)"
     zeros = "\nbias = nn.Parameter(torch.zeros_like(bias))"

@@ -142,9 +142,9 @@ def every_element(check_gradient):
 def whatever_arrives(check_gradient):
     """A backward that is right for some gradients only is found
 
-    A right backward is a linear map of what arrives. With weights of 1, `grad`, `grad.abs()`, a clamped
-    `grad` and no `grad` at all look the same; with equal weights you can't see their order. `gradcheck` sends
-    1 at one place and 0 at all others.
+    A right backward is a linear map of what arrives. With weights of 1, `grad`, a clamped `grad` and none at
+    all look the same; with positive weights, `grad` and `grad.abs()`; with equal weights you can't see their
+    order. `gradcheck` sends 1 at one place and 0 at all others.
     """
     _expect_verdicts(
         check_gradient,

@@ -50,7 +50,7 @@ def right_values(sliding_windows, device):
     """Every window holds the right elements
 
     Element `[i, j]` of the result is element `i * step + j` of `x`: one step down moves by `step`, one step
-    to the right by 1.
+    to the right by 1. The last row starts at most at `len(x) - size`.
     """
     _expect_windows(sliding_windows, "x = torch.arange(6, device=device)", 3, 2, device=device)
     _expect_windows(sliding_windows, "x = torch.arange(1, 11, device=device) ** 2", 4, device=device)
@@ -94,8 +94,8 @@ def of_a_view(sliding_windows):
 def shares_storage(sliding_windows):
     """The windows share storage with `x`, which stays as it is
 
-    `stack`, `cat` and indexing with a tensor copy, and a write to `x` doesn't show in the copy. `as_strided`,
-    `unfold` and slices make views. `as_strided_`, with an underscore, changes `x` itself.
+    `stack`, `cat`, indexing with a tensor, and `contiguous` of a tensor with gaps copy, and a write to `x`
+    doesn't show in a copy. `as_strided`, `unfold` and slices make views. `as_strided_` changes `x` itself.
     """
     for view in ("torch.arange(8.)", "torch.arange(16.)[::2]", "torch.arange(16.)[6:]"):
         t = expect.given(f"x = {view}", sliding_windows=sliding_windows)

@@ -4,7 +4,8 @@ That is one number, for any number of parameters.
 
 The first gradient is taken with `create_graph`, so that it has a graph of its own. This graph is about as
 large as that of the loss, and the whole costs a few times as much as one gradient. If a gradient doesn't
-depend on anything (the loss is linear), it has no graph, and the product is zero.
+depend on anything (the loss is linear), it has no graph, and the product is zero. The vector is detached: it
+may have been computed from the parameters, and only its numbers count.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ def hessian_vector_product(
 ) -> list[Tensor]:
     """One tensor for each parameter, in its shape"""
     gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, materialize_grads=True)
-    along = sum((g * vectors[i]).sum() for i, g in enumerate(gradients))
+    along = sum((g * vectors[i].detach()).sum() for i, g in enumerate(gradients))
     if not along.requires_grad:
         return [torch.zeros_like(parameter) for parameter in parameters]
     return list(torch.autograd.grad(along, parameters, materialize_grads=True))
@@ -44,7 +45,7 @@ def _one_long_vector(loss_of, parameters, vectors):
 
     gradients = torch.autograd.grad(loss_of(), parameters, create_graph=True, allow_unused=True)
     gradients = [0 * p if g is None else g for g, p in zip(gradients, parameters, strict=True)]
-    along = flat(gradients) @ flat(vectors) + 0 * flat(parameters).sum()
+    along = flat(gradients) @ flat(vectors).detach() + 0 * flat(parameters).sum()
     return list(torch.autograd.grad(along, parameters))
 
 
@@ -81,7 +82,8 @@ def _row_by_row(loss_of, parameters, vectors):
 
 mistakes = [
     Edit("retains the graph", "create_graph=True", "retain_graph=True", told_by="right_values"),
-    Edit("a vector of ones", "(g * vectors[i]).sum()", "g.sum()", told_by="right_values"),
+    Edit("a vector of ones", "(g * vectors[i].detach()).sum()", "g.sum()", told_by="right_values"),
+    Edit("differentiates the vectors too", "vectors[i].detach()", "vectors[i]", told_by="right_values"),
     Wrong(_each_parameter_alone, told_by="together"),
     Edit("forgets a linear loss", "if not along.requires_grad:", "if False:", told_by="no_part"),
     Edit("forgets None", "create_graph=True, materialize_grads=True", "create_graph=True", told_by="no_part"),
