@@ -76,7 +76,7 @@ def shares_storage(GradientReversal, device):
 
 @exercise.check
 def known_as_a_view(GradientReversal, device):
-    """A write to the result does not reach `x` unnoticed
+    """Torch refuses a write to the result, and counts one under `no_grad`
 
     Autograd knows the views that torch's operators make of `x`, and refuses a write to one that a Function
     has made. `detach` and `.data` hide where a tensor comes from: a write changes `x`, and the graph of `x`

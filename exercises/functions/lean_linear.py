@@ -126,9 +126,9 @@ def gradients(LeanLinear, device):
     """The gradients of all three
 
     Each is a product of what arrives with the other factor: `grad @ weight` for `x`, `grad.t() @ x` for
-    `weight`, with all leading dimensions flattened into one. For `bias` it's a sum over them.
-    `reshape(-1, n)` makes a matrix of any tensor whose last dimension is `n`; `view` raises if the strides
-    don't allow it.
+    `weight`, with all leading dimensions flattened into one. For `bias` it's a sum over them: if there are
+    none, `sum(())` takes the last one too. `reshape(-1, n)` makes a matrix of any tensor whose last dimension
+    is `n`; `view` raises if the strides don't allow it.
     """
     with Rows() as rows:
         for label, x in _SHAPES.items():

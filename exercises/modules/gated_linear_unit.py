@@ -88,6 +88,8 @@ def values_then_gates(GatedLinearUnit, device):
     wanted = _wanted(t)
     value, gate = t.unit.linear(t.x).chunk(2, dim=-1)
     like = {"gate times the sigmoid of the value": gate * value.sigmoid()}
+    value, gate = t.unit.linear(t.x).unflatten(-1, (-1, 2)).unbind(-1)
+    like["what comes out if values and gates take turns"] = value * gate.sigmoid()
     expect.equal(t.call("unit(x)"), wanted, like=like)
     names = ("x", "unit.linear.weight", "unit.linear.bias")
     with expect.left_alone(t.x, what="`x`"):

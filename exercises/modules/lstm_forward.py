@@ -135,8 +135,9 @@ def both_directions(lstm_forward):
 def gradients(lstm_forward):
     """A gradient reaches `x` and all weights
 
-    Backward goes through all steps, last to first, and adds up what comes to the weights in each. A state
-    that was detached ends it there: truncated backpropagation through time. A bias of zeros learns too.
+    Backward goes through all steps, last to first, and adds up what comes to the weights in each. A detached
+    weight gets nothing, and a detached state ends the way there: truncated backpropagation through time. A
+    bias of zeros learns too.
     """
     zeros = "for name, p in weights.items():\n    nn.init.zeros_(p) if 'bias' in name else None"
     with Rows() as rows:

@@ -84,7 +84,7 @@ class _PiecesKept(nn.Module):
 
 mistakes = [
     Edit("gates then values", "value, gate =", "gate, value =", told_by="values_then_gates"),
-    Edit("tanh", "gate.sigmoid()", "gate.tanh()", told_by="values_then_gates"),
+    Edit("in turns", ".chunk(2, dim=-1)", ".unflatten(-1, (-1, 2)).unbind(-1)", told_by="values_then_gates"),
     Edit("the second dimension", "dim=-1", "dim=-1 if x.dim() < 3 else 1", told_by="leading_dimensions"),
     Edit("ignores `bias`", "bias=bias)", "bias=True)", told_by="registered"),
     Wrong(_PiecesKept, told_by="present_parameters"),
