@@ -111,7 +111,7 @@ def digits_of_values(StableLogSigmoid, device):
 
     In float32 `1 + 2e-09` is 1: the small number has no place in the digits of the large one. `log1p(z)` is
     `log(1 + z)` without the sum, and `expm1(z)` is `exp(z) - 1` without the difference. In float64 the same
-    happens with smaller numbers.
+    happens with smaller numbers, and a clamp that suits float32 cuts off what float64 can hold.
     """
     setups = [_x("[5., 10., 20., 40., 80.]")]
     if device.type != "mps":  # which has no float64
@@ -168,7 +168,7 @@ def second_derivative(StableLogSigmoid, device):
     Autograd records what backward does with the saved tensors. What `ctx.save_for_backward` keeps has a
     history and a version, which is compared. An attribute of `ctx` isn't compared, and a tensor that was made
     in forward, or detached, counts as a constant. `no_grad` and `once_differentiable` cut the graph. Each
-    operator has its own derivative: that of `abs` at 0 is 0, and that of a branch that overflows is `nan`.
+    operator has its own derivative: that of `abs` at 0 is 0, and that of what overflows is `nan`.
     """
     with Rows() as rows:
         for numbers in (_NEAR.replace("0., ", ""), "[0.]", *_FAR):

@@ -62,8 +62,8 @@ def _nearest(x, levels):
 def values(StraightThroughQuantize, device):
     """Every element goes to the nearest level
 
-    There are `levels - 1` steps from 0 to 1. `torch.round` rounds to the nearest whole number; `floor`,
-    `trunc` and `.long()` cut off the fraction. `x` is the caller's: `mul_` would change it.
+    There are `levels - 1` steps from 0 to 1. `torch.round` rounds to the nearest whole number; `floor` and
+    `.long()` cut off the fraction, and `uint8` ends at 255. `x` is the caller's: `mul_` would change it.
     """
     numbers = "[0., 0.08, 0.2, 0.3, 0.45, 0.55, 0.72, 0.8, 0.95, 1.]"
     with Rows() as rows:

@@ -77,7 +77,7 @@ _SLOPE = "torch.sigmoid(-x)"
 mistakes = [
     Edit("as written down", _VALUE, "torch.log(torch.sigmoid(x))", told_by="values"),
     Edit("forgets log1p", "torch.log1p(", "torch.log(1 + ", told_by="digits_of_values"),
-    Edit("the slope of the sigmoid", _SLOPE, "torch.sigmoid(x) * torch.sigmoid(-x)", told_by="gradient"),
+    Edit("bounds of float32", "-x.abs()", "-x.abs().clamp(max=88)", told_by="digits_of_values"),
     Edit(
         "writes to what arrives",
         "grad * torch.sigmoid(-x)",

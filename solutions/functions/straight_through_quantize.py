@@ -83,7 +83,7 @@ mistakes = [
     Edit("always float32", "x * steps", "x.float() * steps", told_by="keeps_the_dtype"),
     Wrong(_DerivativeOfRound, told_by="passes"),
     Edit("drops what arrives", "return grad,", "return torch.ones_like(grad),", told_by="whatever_arrives"),
-    Edit("clamps what arrives", "return grad,", "return grad.clamp(-1, 1),", told_by="whatever_arrives"),
+    Edit("counts to 255", "steps) / steps", "steps).to(torch.uint8).to(x.dtype) / steps", told_by="values"),
     Edit("writes to the input", "x * steps", "x.mul_(steps)", told_by="values"),
     Edit("keeps the input", "steps = levels", "ctx.x = x\n        steps = levels", told_by="nothing_kept"),
     Edit("copies what arrives", "return grad,", "return grad.clone(),", told_by="not_copied"),
