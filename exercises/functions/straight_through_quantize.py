@@ -97,7 +97,7 @@ def passes(StraightThroughQuantize, device):
     """If 1 arrives, backward returns 1
 
     The backward of `torch.round` returns 0, the slope of a staircase. Straight through means: return what
-    arrives, as if forward had returned `x`. That doesn't depend on the levels.
+    arrives, as if forward had returned `x`. That depends neither on the levels nor on the numbers in `x`.
     """
     t = expect.given(_SETUP, StraightThroughQuantize=StraightThroughQuantize, device=device)
     expect.in_graph(t.call(_CALL), of="`x`")
