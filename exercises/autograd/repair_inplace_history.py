@@ -55,7 +55,7 @@ _LAYOUTS = {
     "twelve steps": "\nx = x.detach().repeat(3, 1, 1).requires_grad_()",
     "an `x` with steps in the second place": "\nx = x.detach().transpose(0, 1).contiguous().transpose(0, 1)",
     "an `x` with transposed rows": "\nx = x.detach().mT.contiguous().mT.requires_grad_()",
-    "float64": "\nx, weight = (t.detach().cpu().double() for t in (x, weight))",
+    "float64": "\nx, weight = (t.detach().cpu().double().requires_grad_() for t in (x, weight))",
     "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
 }
 
