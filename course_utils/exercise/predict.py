@@ -22,10 +22,16 @@ TOLD = 3
 
 def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
     """What `predict` returns, which it must know without running any of torch's operators."""
+    raised = None
     with measure.operators() as ran:
-        predictions = predict()
-        if issubclass(type(predictions), Mapping):
-            predictions = dict(predictions)
+        try:
+            predictions = predict()
+            if issubclass(type(predictions), Mapping):
+                predictions = dict(predictions)
+        except Exception as error:  # what runs operators may raise because they are counted: a tracer does
+            raised = error
+    if raised and not ran.calls:
+        raise raised
     looked()
     if number := len(ran.calls):
         raise Mismatch(

@@ -130,7 +130,7 @@ class _Token:
 class _Recorder:
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.open_calls: list[Forward | Layer | None] = []
+        self.open_calls: list[tuple[Forward | Layer | None, Tensor | None]] = []
         self.models: list[nn.Module] = []
         self.used: list[Tensor] = []  # by a step, and no backward has come since
         self.tokens: list[weakref.ref[_Token]] = []
@@ -175,14 +175,16 @@ class _Recorder:
                 layer.weights = {name: p.detach().clone() for name, p in module.named_parameters()}
             self.run.forwards[-1].layers.append(layer)
             call = call or layer
-        self.open_calls.append(call)
+        self.open_calls.append((call, next(tensors_in(args), None)))
 
     def left(self, module: nn.Module, args: Any, output: Any) -> None:
-        call = self.open_calls.pop() if self.open_calls else None
+        call, came = self.open_calls.pop() if self.open_calls else (None, None)
         if call is None:
             return
         call.output = _copy(output)
         if isinstance(call, Layer):
+            if next(tensors_in(args), None) is not came:  # a hook of its own has put another in its place
+                call.input = _copy(args)
             return
         if call.layers and call.layers[-1].module is module:
             call.layers[-1].output = call.output

@@ -48,6 +48,10 @@ def repair_inplace_history(x: Tensor, weight: Tensor) -> Tensor:
 _SETUP = """x = torch.linspace(-1, 2, 24, device=device).reshape(4, 2, 3).requires_grad_()
 weight = nn.Parameter(torch.tensor([[1., 0., -1.], [0.5, 2., 0.], [-0.5, 1., 1.]], device=device))"""
 _CALL = "repair_inplace_history(x, weight)"
+# So small that no `tanh` flattens, with a weight that only turns: the last gradient reaches the first step.
+_LONG = """
+x = (x.detach() / 99).repeat(25, 1, 1).requires_grad_()
+weight = nn.Parameter(torch.eye(3, device=device).roll(1, 0))"""
 # What may be free in one layout is a copy in another, and what is too much may grow with the steps.
 _LAYOUTS = {
     "contiguous tensors": "",
@@ -73,33 +77,17 @@ def _given(repair_inplace_history, device, more=""):
 
 
 @exercise.check
-def gradients(repair_inplace_history, device):
-    """The last state leads back to the first step, and to `weight`
+def inputs_left_alone(repair_inplace_history, device):
+    """`x` and `weight` stay as they are
 
-    A product keeps its factors. A row of the buffer is a view and counts versions together with the whole
-    buffer. So a write to any row counts as a write to each row that was kept. What you take out of the graph,
-    with `detach`, `.data` or `no_grad`, is a constant for all later steps.
+    Writing the states over `x` saves a buffer and destroys the caller's data. Torch refuses it only if `x` is
+    a leaf that requires grad, or a view of one.
     """
-    with Rows() as rows:
-        for label, code in {
-            "all states, `x`": "loss = (history * x.detach()).sum()",
-            "all states, `weight`": "loss = (history * x.detach()).sum()",
-            "the last state, `x`": "loss = history[-1].square().sum()",
-        }.items():
-            name = label.split("`")[1]
-            with rows.of(label), graphs.writes_told():
-                t = _given(repair_inplace_history, device)
-                tensor = getattr(t, name)
-                t.run(f"history = {_CALL}")
-                expect.in_graph(t.history, of=f"`{name}`")
-                t.run(f"{code}\nloss.backward()")
-                names = {"history": _oracle(t.x, t.weight), "x": t.x}
-                exec(code, names)
-                wanted = torch.autograd.grad(names["loss"], tensor)[0]
-                got = f"`{name}.grad` is None after backward"
-                expect.true(tensor.grad is not None, got, "expected: a gradient")
-                what = f"`{name}.grad` after backward"
-                expect.equal(tensor.grad, wanted, what=what, rtol=1e-4, atol=1e-5)
+    for more in ("\nx = x * 1", "\nx, weight = x.detach(), weight.detach()"):
+        t = _given(repair_inplace_history, device, more)
+        with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
+            t.run(f"history = {_CALL}")
+        expect.own_storage(t.history, t.x, of="`x`")
 
 
 @exercise.check
@@ -117,17 +105,34 @@ def right_values(repair_inplace_history, device):
 
 
 @exercise.check
-def inputs_left_alone(repair_inplace_history, device):
-    """`x` and `weight` stay as they are
+def gradients(repair_inplace_history, device):
+    """The last state leads back to the first step, and to `weight`
 
-    Writing the states over `x` saves a buffer and destroys the caller's data. Torch refuses it only if `x` is
-    a leaf that requires grad, or a view of one.
+    A product keeps its factors. A row of the buffer is a view and counts versions together with the whole
+    buffer. So a write to any row counts as a write to each row that was kept. What you take out of the graph,
+    with `detach`, `.data` or `no_grad`, is a constant for all later steps.
     """
-    for more in ("\nx = x * 1", "\nx, weight = x.detach(), weight.detach()"):
-        t = _given(repair_inplace_history, device, more)
-        with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
-            t.run(f"history = {_CALL}")
-        expect.own_storage(t.history, t.x, of="`x`")
+    with Rows() as rows:
+        for label, more, code in [
+            ("all states, `x`", "", "loss = (history * x.detach()).sum()"),
+            ("all states, `weight`", "", "loss = (history * x.detach()).sum()"),
+            ("the last state, `x`", "", "loss = history[-1].square().sum()"),
+            ("the last of a hundred states, `x`", _LONG, "loss = history[-1].square().sum()"),
+        ]:
+            name = label.split("`")[1]
+            with rows.of(label), graphs.writes_told():
+                t = _given(repair_inplace_history, device, more)
+                tensor = getattr(t, name)
+                t.run(f"history = {_CALL}")
+                expect.in_graph(t.history, of=f"`{name}`")
+                t.run(f"{code}\nloss.backward()")
+                names = {"history": _oracle(t.x, t.weight), "x": t.x}
+                exec(code, names)
+                wanted = torch.autograd.grad(names["loss"], tensor)[0]
+                got = f"`{name}.grad` is None after backward"
+                expect.true(tensor.grad is not None, got, "expected: a gradient")
+                what = f"`{name}.grad` after backward"
+                expect.equal(tensor.grad, wanted, what=what, rtol=1e-4, atol=1e-5)
 
 
 @exercise.check

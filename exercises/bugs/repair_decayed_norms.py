@@ -86,7 +86,8 @@ def spared(repair_decayed_norms):
         groups = zip(step.optimizer.param_groups, step.groups, strict=False)
         decays = {id(p): settings["weight_decay"] for group, settings in groups for p in group["params"]}
         for name, p in t.model.named_parameters():
-            expect.true(id(p) in decays, f"`{name}` is in no group of the optimizer", "expected: it trains")
+            told = f"`{name}` is in no group of the optimizer of step {number}"
+            expect.true(id(p) in decays, told, "expected: one AdamW with all parameters")
             what = f"at step {number} the weight decay of `{name}`, of shape {tuple(p.shape)},"
             expect.equal(float(decays[id(p)]), 2.0 if p.ndim > 1 else 0.0, what=what)
 

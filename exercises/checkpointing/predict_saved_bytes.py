@@ -12,7 +12,8 @@
             x = ck(net[i : i + 2], x)
         return x
 
-Replace each `...` by the number of bytes that are kept once the line has run and its result is still there.
+Before you run any, replace each `...` by the number of bytes that are kept once the line has run and its
+result is still there.
 Write `3 * 2048` or `6144`. Each storage counts once and whole; `x` and `g` count where they are kept,
 parameters don't, frozen or not.
 """

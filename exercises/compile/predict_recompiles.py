@@ -8,7 +8,8 @@ The calls stand beside the lines; a function stands above the lines that call it
 `p` a parameter of three elements. "Sizes 2, 3" are calls with `torch.ones(2)` and `torch.ones(3)`. All
 settings are the defaults.
 
-The first line is answered: three tensors of one size and dtype make one graph.
+The first line is answered: three tensors of one size and dtype make one graph. Replace every `...` before you
+run any of the others.
 """
 
 import functools

@@ -123,6 +123,18 @@ def _cuts_every_other_border(series, seed):
     return _trains(series, seed, _Forecast, carried, retain=True)
 
 
+def _reads_all_before(series, seed):
+    class Forecast(_Forecast):
+        def forward(self, x, read):
+            read = x if read is None else torch.cat([read, x], 1)
+            before = read[:, : -x.shape[1]]
+            with torch.no_grad():
+                state = super().forward(before, None)[1] if before.numel() else None
+            return super().forward(x, state)[0], read
+
+    return _trains(series, seed, Forecast, lambda read: read)
+
+
 mistakes = [
     Edit(
         "zeros in each chunk",
@@ -135,6 +147,13 @@ mistakes = [
     ),
     Wrong(_cuts_every_other_border, told_by="own_chunk"),
     Wrong(_carries_it_over_passes, told_by="state_carried"),
+    Edit(
+        "clears between chunks",
+        "            loss.backward()",
+        "            optimizer.zero_grad(); loss.backward()",
+        told_by="of_all_chunks",
+    ),
+    Wrong(_reads_all_before, told_by="own_chunk"),
     Edit("longer chunks", "split(4)", "split(8)", told_by="what_stays"),
     Edit("a smaller rate", "lr=0.05", "lr=0.02", told_by="what_stays"),
 ]

@@ -55,7 +55,10 @@ class _Net(nn.Module):
 
 def _trains(x, y, seed, unit_length):
     torch.manual_seed(seed)
-    model = _Net(unit_length)
+    return _fits(_Net(unit_length), x, y)
+
+
+def _fits(model, x, y):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     losses = []
     for _ in range(8):
@@ -76,7 +79,14 @@ def _by_the_squares(x, y, seed):
     return _trains(x, y, seed, lambda f: f * f.square().sum(1, keepdim=True).rsqrt())
 
 
-also_right = [_divides, _by_the_squares]
+def _by_a_hook_of_the_head(x, y, seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3))
+    model[3].register_forward_pre_hook(lambda _, given: (F.normalize(*given, dim=1),))
+    return _fits(model, x, y)
+
+
+also_right = [_divides, _by_the_squares, _by_a_hook_of_the_head]
 
 
 # Mistakes
@@ -98,8 +108,14 @@ mistakes = [
     Edit("detaches", "(features, dim=1)", "(features.detach(), dim=1)", told_by="connected"),
     Edit("takes the data", "(features, dim=1)", "(features.data, dim=1)", told_by="connected"),
     Wrong(_requires_a_gradient, told_by="connected"),
-    Wrong(_detaches_the_length, told_by="connected"),
+    Wrong(_detaches_the_length, told_by="right_gradient"),
     Wrong(_no_helper, told_by="what_stays"),
+    Edit(
+        "in training alone",
+        "unit_length(self.body(x))",
+        "unit_length(self.body(x)) if self.training else self.body(x)",
+        told_by="what_stays",
+    ),
     Edit("a higher rate", "lr=0.05", "lr=0.1", told_by="what_stays"),
 ]
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -106,6 +106,18 @@ def _adam(x, y, seed):
     return _grouped(x, y, seed, _of_linear, torch.optim.Adam)
 
 
+def _two_optimizers(x, y, seed):
+    def optimizer_of(model):
+        decayed = [model[1].weight, model[4].weight]
+        spared = [model[1].bias, model[4].bias, *model[2].parameters()]
+        others = torch.optim.AdamW(spared, lr=0.02, weight_decay=0.0)
+        optimizer = torch.optim.AdamW(decayed, lr=0.02, weight_decay=2.0)
+        optimizer.register_step_post_hook(lambda *_: (others.step(), others.zero_grad()))
+        return optimizer
+
+    return _trains(x, y, seed, optimizer_of)
+
+
 _GROUPS = '[{"params": matrices, "weight_decay": 2.0}, {"params": others, "weight_decay": 0.0}]'
 mistakes = [
     Wrong(_spares_biases_alone, told_by="spared"),
@@ -114,6 +126,7 @@ mistakes = [
     Edit("the default for the others", ', "weight_decay": 0.0', "", told_by="spared"),
     Edit("the others don't train", _GROUPS, '[{"params": matrices, "weight_decay": 2.0}]', told_by="spared"),
     Edit("no layer norm", "        nn.LayerNorm(32),\n", "", told_by="what_stays"),
+    Wrong(_two_optimizers, told_by="spared"),
     Wrong(_adam, told_by="what_stays"),
 ]
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

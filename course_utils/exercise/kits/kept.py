@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from course_utils.exercise import expect
 from course_utils.measure.training import Forward, Layer, Run, Step
 
-_MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 def same_layers(run: Run, model: nn.Module, sick: Run, but: Iterable[str] = ()) -> None:
@@ -45,7 +45,7 @@ def same_parameters(run: Run, sick: Run, but: Iterable[str] = ()) -> None:
 
 
 def same_shapes(run: Run, sick: Run) -> None:
-    """As many batches come as in the starter, each of the same shape, and a step after as many."""
+    """As many batches come as in the starter, each of the same shape."""
     came, wanted = ([f.input is not None and tuple(f.input.shape) for f in r.trained] for r in (run, sick))
     if len(came) != len(wanted):
         told = f"{len(came)} batches train"
@@ -54,7 +54,6 @@ def same_shapes(run: Run, sick: Run) -> None:
         raise expect.Mismatch(told, f"expected: {len(wanted)}, as in the code to mend")
     for number, (shape, other) in enumerate(zip(came, wanted, strict=True)):
         expect.equal(shape, other, what=f"the shape of training batch {number}")
-    expect.equal(len(run.steps), len(sick.steps), what="the number of optimizer steps")
 
 
 def _inputs(run: Run) -> list[Tensor]:
@@ -124,11 +123,12 @@ def _layers(forward: Forward, but: Iterable[str]) -> list[Layer]:
 
 
 def same_steps(run: Run, sick: Run, free: Iterable[str] = ()) -> None:
-    """As many optimizers take the steps as in the starter, with the same settings but those of `free`."""
+    """As many optimizers take as many steps as in the starter, with the same settings but those of `free`."""
     came, wanted = (len({id(step.optimizer) for step in r.steps}) for r in (run, sick))
     told = f"{came} optimizers take the steps, one after another or in turn"
     more = f"expected: {wanted}, as in the code to mend. A new one has no state, such as momentum"
     expect.true(came == wanted, told, more)
+    expect.equal(len(run.steps), len(sick.steps), what="the number of optimizer steps")
     for number, (step, other) in enumerate(zip(run.steps, sick.steps, strict=True)):
         _same_settings(step, other, number, free)
 
@@ -178,7 +178,7 @@ def scores(forward: Forward) -> Tensor:
 
 def modes(forward: Forward) -> dict[str, bool]:
     """`training` of the layers whose mode matters, as they ran: `{"`Dropout(p=0.5)`": True}`."""
-    return {said(x.module): x.training for x in forward.layers if isinstance(x.module, _MODAL)}
+    return {said(x.module): x.training for x in forward.layers if isinstance(x.module, MODAL)}
 
 
 def names_of(model: nn.Module) -> dict[int, str]:

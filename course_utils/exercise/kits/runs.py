@@ -20,7 +20,6 @@ STAYS = 97  # a seed that nobody writes into the code
 START = ("weights", "rows", "inputs")
 LossFn = Callable[[Any, Tensor], Tensor]
 LossOf = Callable[[nn.Module], Tensor]
-_MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 # --- data ----------------------------------------------------------------------------------------------
@@ -278,6 +277,13 @@ class Case:
                 self._ready[key] = record_run(*call())
         return self._ready[key]
 
+    def first_gradients(self, answer: Any) -> None:
+        """The first step finds the gradients that it finds in the healthy run, told by their norms."""
+        steps = self.treated(answer).run.steps[0], self.healthy().steps[0]
+        came, wanted = (sorted(norm or 0.0 for norm in step.norms.values()) for step in steps)
+        what = "the gradient norms at the first step, from the smallest,"
+        expect.equal(came, wanted, what=what, rtol=1e-3)
+
     def learns(self, why: str, what: str = "the model is") -> None:
         """Gives the exercise its last two checks, which are the same in all repairs: `losses`, `in_band`."""
 
@@ -291,6 +297,8 @@ class Case:
             numbers = isinstance(t.losses, list) and all(isinstance(loss, float) for loss in t.losses)
             told = f"`losses` is {expect.show(t.losses)}"
             expect.true(numbers, told, "expected: a list of Python numbers, the loss of each step")
+            told = f"`losses` has {len(t.losses)} entries, and backward was called {len(t.run.losses)} times"
+            expect.true(len(t.losses) == len(t.run.losses), told, "expected: one entry for each call")
             expect.equal(t.losses, t.run.losses, what="`losses`", rtol=1e-4, atol=1e-6)
 
         def learns(answer: Any) -> None:
@@ -306,20 +314,28 @@ class Case:
         ends = sorted(self.loss(self.healthy(seed).result) for seed in SEEDS)
         top = self.room * ends[-1]
         for seed in SEEDS:
-            t = self.treated(answer, seed)
-            try:
-                loss = self.loss(t.model)
-            except Exception as error:
-                told = f"the returned model, called on held data, raised `{type(error).__name__}: {error}`"
-                raise expect.Mismatch(told, "expected: it takes batches as in training") from error
+            loss = self.loss(self.treated(answer, seed).model)
             told = f"on held data the returned model has a loss of {loss:.4g}"
             most = f"at most {top:.2g}. Healthy runs end between {ends[0]:.2g} and {ends[-1]:.2g}"
             expect.true(loss <= top, told, f"expected: {most}")  # not so for NaN
 
-    def loss(self, model: nn.Module) -> float:
-        model.eval()
-        with torch.no_grad():
-            return float(self.held(model))
+    def loss(self, model: nn.Module, mode: bool = False) -> float:
+        model.train(mode)
+        try:
+            with torch.no_grad():
+                return float(self.held(model))
+        except Exception as error:
+            told = f"the returned model, called on held data, raised `{type(error).__name__}: {error}`"
+            raise expect.Mismatch(told, "expected: it takes batches as in training") from error
+
+    def same_in_both_modes(self, model: nn.Module) -> None:
+        """Without a dropout or a norm, a model computes in evaluation mode what it was trained to compute."""
+        if not any(isinstance(layer, kept.MODAL) for layer in model.modules()):
+            training, evaluation = self.loss(model, True), self.loss(model)
+            told = f"on held data the returned model has a loss of {training:.4g} in training mode, and of"
+            told += f" {evaluation:.4g} in evaluation mode, though none of its layers depends on the mode"
+            alike = math.isclose(training, evaluation, rel_tol=1e-4, abs_tol=1e-6)
+            expect.true(alike or training != training, told, "expected: it computes the same in both modes")
 
     def stays(
         self,
@@ -333,7 +349,8 @@ class Case:
     ) -> Treated:
         """What the repair is not about is as in the starter, with a seed of its own and a short last batch:
         the data, the layers that train, what is trained of them, the batches, the number of steps, the
-        optimizer and its settings; gradients are cleared; the seed decides all. Returns the run.
+        optimizer and its settings; gradients are cleared; the seed decides all; a model without modes has
+        none. Returns the run.
 
         `but`: classes of layers that a repair may add or drop. `free`: settings of the optimizer that it may
         change (`"lr"`). `start`: what the seed decides as in the starter: the first `"weights"`, the first
@@ -361,4 +378,5 @@ class Case:
             same = others.input.equal(t.run.trained[0].input)
             told = f"with seeds {STAYS} and {STAYS + 1} the first batch holds the same rows in the same order"
             expect.true(not same, told, "expected: the seed decides the order")
+        self.same_in_both_modes(t.model)
         return t
