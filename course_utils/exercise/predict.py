@@ -44,18 +44,19 @@ def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
     return predictions
 
 
-def add_check(exercise: Exercise) -> None:
-    """Gives the exercise the check that its predictions are written down."""
+def add_check(exercise: Exercise, **options: Any) -> None:
+    """Gives the exercise the check that its predictions are written down; `options`: those of a check."""
 
     def check(answer: Callable[[], Any]) -> None:
         """The predictions are written down, not computed
 
-        A prediction is what you believe before torch tells you.
+        A prediction is what you believe before torch tells you. If torch computes it, it's right, and you
+        don't find out what you believed.
         """
         written_down(answer)
 
     check.__name__ = "written_down"
-    exercise.check(check)
+    exercise.check(**options)(check)
 
 
 def compare(

@@ -42,6 +42,8 @@ MEMORY_CEILING = 4 * 2**30
 MOST_LETTERS, MOST_LINES = 2_000, 40
 # Seconds by which a deadline waits for an import to end.
 IMPORTING = 20.0
+# How a rank of a deadlock is told.
+NEVER = "it would never have ended"
 
 
 class DeadlinePassed(BaseException):
@@ -321,7 +323,7 @@ def still_running(
     if position and position.frames:
         where = f"; it {position.describe(_foreign_to(position, check) if check else ())}"
     if deadline is None:
-        return f"it would never have ended{where}"
+        return f"{NEVER}{where}"
     return f"still running after {deadline:g} seconds{where}"
 
 

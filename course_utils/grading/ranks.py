@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from course_utils.exercise import Check
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, TIMED_OUT, WRONG
-from course_utils.grading.check_run import Outcome, Place
+from course_utils.grading.check_run import NEVER, Outcome, Place
 from course_utils.processes.ranks import lost_connection
 
 
@@ -14,6 +14,8 @@ def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
     waiting, and each says where."""
     if any(outcome.state == DIED for outcome in found):
         found = [_cut_off(outcome) for outcome in found]
+    if any(outcome.state == WRONG for outcome in found):
+        found = [_left_behind(outcome) for outcome in found]
     order = (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK, PASSED)
     state = min((outcome.state for outcome in found), key=order.index)
     message: list[str] = []
@@ -47,6 +49,14 @@ def _cut_off(outcome: Outcome) -> Outcome:
     """A rank that raised because another had died only says what follows from that."""
     if outcome.state == RAISED and lost_connection(" ".join(outcome.message)):
         return replace(outcome, state=TIMED_OUT, message=["lost its connection"])
+    return outcome
+
+
+def _left_behind(outcome: Outcome) -> Outcome:
+    """A rank that waits where another saw a wrong value and left the check, perhaps between two calls of the
+    answer: what it waits for is all that is known."""
+    if outcome.state == TIMED_OUT and (where := outcome.message[0].partition(f"{NEVER}; it ")[2]):
+        return replace(outcome, message=[f"{where}; others have left the check"])
     return outcome
 
 

@@ -129,7 +129,7 @@ def state_carried(repair_carried_state):
     The graph may end where a chunk ends; the numbers go on. With an empty state in each chunk, the model
     forgets at each border what it read. A new pass reads the series from the beginning.
     """
-    change = "for row in range(7):\n    series[row, 4 * row : 4 * row + 4] += 1\nseries[8, :29] = series[7, :29]"
+    change = "series[8, :29] = series[7, :29]\nfor i in range(7):\n    series[i, 4 * i : 4 * i + 4] += 1"
     other = _CASE.treated(repair_carried_state, setup=f"{_SERIES}\n{change}").run.trained
     run = _CASE.treated(repair_carried_state).run
     for row, (came, was) in enumerate(zip(other[1:8], run.trained[1:8], strict=True)):
@@ -138,7 +138,7 @@ def state_carried(repair_carried_state):
         wanted, what = _CASE.healthy().trained[row + 1].output, f"the forecasts of chunk {row + 1} in pass 0"
         expect.equal(was.output, wanted, what=what, rtol=1e-3, atol=1e-4)
     for number in range(8, len(other), 8):
-        told = "two series differ in their last chunk alone. In chunk 0 of the next pass their forecasts differ"
+        told = "two series that differ in chunk 7 alone have different forecasts in chunk 0 of the next pass"
         same = torch.allclose(*other[number].output[7:9], rtol=1e-3, atol=1e-4)
         expect.true(same, told, "expected: the same ones, since a pass begins with no state")
 

@@ -13,9 +13,8 @@
         return x
 
 Before you run any, replace each `...` by the number of bytes that are kept once the line has run and its
-result is still there.
-Write `3 * 2048` or `6144`. Each storage counts once and whole; `x` and `g` count where they are kept,
-parameters don't, frozen or not.
+result is still there. Write `3 * 2048` or `6144`. Each storage counts once and whole; `x` and `g` count where
+they are kept, parameters don't, frozen or not.
 """
 
 from functools import cache, partial

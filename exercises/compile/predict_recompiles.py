@@ -1,15 +1,14 @@
 """Predict: how often does it compile?
 
-Each line is a function and some calls of `f = torch.compile(function, backend="eager")`. Each
-line starts with nothing compiled. Write down how many **graphs** all its calls together compile. A call that
-runs code from an earlier call compiles none.
+Each line is a function and some calls of `f = torch.compile(function, backend="eager")`. It starts with
+nothing compiled. Write down, before you run any, how many **graphs** all its calls together compile. A call
+that runs code from an earlier call compiles none.
 
 The calls stand beside the lines; a function stands above the lines that call it. `x` is `torch.ones(3)`, and
 `p` a parameter of three elements. "Sizes 2, 3" are calls with `torch.ones(2)` and `torch.ones(3)`. All
 settings are the defaults.
 
-The first line is answered: three tensors of one size and dtype make one graph. Replace every `...` before you
-run any of the others.
+The first line is answered: three tensors of one size and dtype make one graph.
 """
 
 import functools
@@ -130,14 +129,7 @@ def _compare(predict_recompiles, whys):
     predict.compare(predictions, truths, whys, unit="graphs", all_lines=exercise.starter_object())
 
 
-@exercise.check(isolated=True)
-def written_down(predict_recompiles):
-    """The predictions are written down, not computed
-
-    You learn from the difference between what you believed and what the compiler does. If you call it first,
-    you never believed anything.
-    """
-    predict.written_down(predict_recompiles)
+predict.add_check(exercise, isolated=True)
 
 
 @exercise.check(isolated=True, deadline=60)

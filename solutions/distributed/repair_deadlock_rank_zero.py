@@ -81,7 +81,6 @@ also_right = [_rank_zero_tells_the_others, _sums_are_gathered]
 
 _LOSS = "loss = mean_loss(*valid).item()"
 _BARRIER = "dist.barrier()\n        loss = mean_loss(*valid).item() if dist.get_rank() == 0 else 0.0"
-_ENDS = "if loss >= best:\n            break"
 _REDUCED = "dist.all_reduce(total)"
 _MEANS = """mean = total[0] / total[1].clamp(min=1)
         dist.all_reduce(mean)
@@ -95,7 +94,7 @@ mistakes = [
         "loss >= best and dist.get_rank() == 0",
         told_by="ends_together",
     ),
-    Edit("never stops", _ENDS, "pass", told_by="weights"),
+    Edit("writes to `w`", "w = w - 0.125 * grad", "w -= 0.125 * grad", told_by="weights"),
     Edit("trains on its own", "dist.all_reduce(grad)", "pass", told_by="weights"),
     Edit("each looks at its own", _REDUCED, "pass", told_by="loss_of_all"),
     Edit("rank 0 decides by its own", _REDUCED, "dist.broadcast(total, 0)", told_by="loss_of_all"),
