@@ -240,6 +240,16 @@ def on_two_with_a_kit(mean):
     ranks.all_through(ranks.given("", mean=mean), "mean(torch.ones(1))")
 
 
+def on_two_twice(mean, rank, world_size):
+    on_two(mean, rank, world_size)
+    on_two(mean, rank, world_size)
+
+
+def meets_others_and_is_wrong(x):
+    dist.all_reduce(x / 1)
+    return is_wrong_on_one_rank(x)
+
+
 def is_wrong_on_one_rank(x):
     return x.mean() + dist.get_rank()
 
@@ -277,6 +287,9 @@ def waits_for_rank_1(x):
     [
         (on_two, good, PASSED, []),
         (on_two, is_wrong_on_one_rank, WRONG, ["for `mean(x)`", "rank 1: the result is 3, expected 2"]),
+        # That a rank waits for one that has left the check says nothing of the answer.
+        (on_two_twice, meets_others_and_is_wrong, WRONG,
+         ["for `mean(x)`", "rank 1: the result is 3, expected 2", "rank 0: waits in all_reduce at"]),
         # An example is shown once for all ranks.
         (on_two, is_wrong_on_both, WRONG,
          ["for `mean(x)`", "rank 0: the result is 3, expected 2", "rank 1: the result is 4, expected 2"]),

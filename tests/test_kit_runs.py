@@ -127,6 +127,11 @@ class Skips(nn.Sequential):
         return self[3](h + self[2](h))
 
 
+class Halves(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) / (1 if self.training else 2)
+
+
 def test_what_stays_and_the_band():
     exercise = Exercise(minutes=1, hints=[], starter_object=sick)
     held = runs.on_held(runs.two_moons(99, seed=9))
@@ -148,6 +153,10 @@ def test_what_stays_and_the_band():
             "the weight of layer 3, .* with this seed",
         ),
         ({"start": lambda model: setattr(model, "__class__", Skips)}, "layer 3, .* gets another input"),
+        (
+            {"start": lambda model: model[3].register_forward_pre_hook(lambda _, args: (2 * args[0],))},
+            "layer 3, .* gets another input",
+        ),
     ):
         with expect.situation(), pytest.raises(expect.Mismatch, match=told):
             one.stays(lambda x, y, seed, change=change: train(x, y, seed, **change))
@@ -173,3 +182,12 @@ def test_what_stays_and_the_band():
         one.treated(sick).own_gradients()
     with pytest.raises(expect.Mismatch, match="on held data"):
         one.in_band(lambda x, y, seed: train(x, y, seed, lr=1e3))
+
+
+def test_a_mode_of_the_answers_own():
+    held = runs.on_held(runs.two_moons(99, seed=9))
+    one = runs.Case(Exercise(minutes=1, hints=[], starter_object=sick), held=held)
+    one.same_in_both_modes(nn.Sequential(nn.Linear(2, 2)))
+    one.same_in_both_modes(Halves(nn.Linear(2, 2), nn.Dropout(0.1)))  # whose mode may matter
+    with pytest.raises(expect.Mismatch, match="none of its layers depends on the mode"):
+        one.same_in_both_modes(Halves(nn.Linear(2, 2)))

@@ -146,3 +146,13 @@ def test_written_down():
     ]:
         with pytest.raises(expect.Mismatch, match=told):
             predict.written_down(predicting)
+
+
+def test_a_prediction_that_runs_operators_and_raises():
+    def traces():
+        raise RuntimeError(f"a tracer that is watched: {torch.ones(2).sum()}")
+
+    with pytest.raises(Mismatch, match="of torch's operators ran"):
+        predict.written_down(traces)
+    with pytest.raises(ZeroDivisionError):
+        predict.written_down(lambda: {"x": 1 // 0})
