@@ -6,7 +6,8 @@ lines below `# the model` it is `torch.ones(4)`, after the line has run. `all th
 copies; the other lines change the model alone.
 
 Which copies give what Python gives? Answer `"both"`, `"trace"` (only the traced one), `"script"` (only the
-scripted one) or `"neither"`. A copy that raises gives something else. The first line is answered.
+scripted one) or `"neither"`. A copy that raises gives something else. The first line is answered. Replace
+every `...` before you run any of it.
 """
 
 import functools
