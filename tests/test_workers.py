@@ -7,6 +7,7 @@ import itertools
 import linecache
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -188,6 +189,14 @@ def test_operators_travel_by_name():
     operators = torch.ops, torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor
     assert pickle.loads(transport.dumps(operators)[0]) == operators
     assert isolated(lambda x: torch.ops.aten.neg(x).item(), torch.ones(()), deadline=LONG).value == -1
+
+
+def test_generators_of_the_process_travel_by_name():
+    own = random.seed, random.random, numpy.random.rand, torch.default_generator.manual_seed
+    for here, there in zip(own, pickle.loads(transport.dumps(own)[0]), strict=True):
+        assert there.__self__ is here.__self__
+    other = torch.Generator()
+    assert pickle.loads(transport.dumps(other)[0]) is not other
 
 
 def test_what_cannot_travel_is_an_error_by_name():

@@ -50,6 +50,8 @@ class _Pickler(cloudpickle.Pickler):
             return importlib.import_module, (obj.__name__,)  # such as the settings of the compiler
         elif isinstance(obj, _Cached) and _is_by_value(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
+        elif (place := _place_of_generator(obj)) is not None:
+            return _generator, place
         elif (torch := sys.modules.get("torch")) is None:
             pass
         elif (path := _path_of_operator(obj, torch)) is not None:
@@ -101,6 +103,23 @@ def _is_by_value(obj: Any) -> bool:
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
     return functools.lru_cache(**parameters)(function)
+
+
+# Generators of which a process has one. `random.seed`, `np.random.rand` and others are their methods: with a
+# copy of a generator they would seed that, and draw from it.
+_GENERATORS = (("random", "_inst"), ("numpy.random.mtrand", "_rand"), ("torch", "default_generator"))
+
+
+def _place_of_generator(obj: Any) -> tuple[str, str] | None:
+    """The module and the name of the generator of this process that this is; None for all else."""
+    for module, name in _GENERATORS:
+        if getattr(sys.modules.get(module), name, None) is obj:
+            return module, name
+    return None
+
+
+def _generator(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 def dumps(value: Any, to_cpu: bool = False) -> tuple[bytes, Sources]:

@@ -89,22 +89,21 @@ def parts(resume):
     told = "the optimizer holds parameters that the model has no more: its steps don't move the model"
     expect.true(same, told, "expected: it holds those of the model")
     modes = [part.training for part in t.new["model"].modules()]
-    expect.true(
-        all(modes), "parts of the model are in evaluation mode now", "expected: in training mode, as before"
-    )
+    told = "parts of the model are in evaluation mode now"
+    expect.true(all(modes), told, "expected: in training mode, as before")
     t.run("some = begin(2)\nresume(str(path), model=some['model'])")
     expect.equal(t.some["model"].state_dict(), t.old["model"].state_dict(), what="the state of `model` alone")
     t = _given(resume, "old = begin()\nwrite(path, 1, model=old['model'])")
-    what = "the call with parts that the file doesn't have"
-    expect.raises(KeyError, lambda: t.call("resume(path, **old)"), what=what)
+    expect.raises(KeyError, lambda: t.call("resume(path, **old)"), what="the call for parts that it lacks")
 
 
 @exercise.check(isolated=True)
 def generators(resume):
     """The three generators draw what the saved run would have drawn next
 
-    torch, NumPy and Python have one generator each. What is loaded may draw as well, so the generators come
-    last. NumPy draws normal numbers in pairs: the last two of its five things hold the one that is left over.
+    torch, NumPy and Python have one generator each. Its seed says where it began, its state where it is. What
+    is loaded may draw as well, so the generators come last. NumPy draws normal numbers in pairs: the last two
+    of its five things hold the one that is left over.
     """
     setup = """
 class Draws(Position):
@@ -125,10 +124,9 @@ draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()"""
         ):
             with rows.of(label):
                 t = _given(resume, setup.replace("{other}", other).replace("{count}", str(count)))
-                for name, came, wanted in zip(
-                    ("torch", "NumPy", "Python"), t.draws, t.next_draws, strict=True
-                ):
-                    expect.equal(came, wanted, what=f"the next draws of {name}")
+                names = "torch", "NumPy", "Python"
+                for name, came, wanted in zip(names, t.draws, t.next_draws, strict=True):
+                    expect.equal(came, wanted, what=f"what {name} draws next")
 
 
 @exercise.check(isolated=True)

@@ -46,14 +46,17 @@ def _tries(path, **parts):
     return int(saved["step"])
 
 
+_PUT_BACK = {"python": random.setstate, "torch": torch.default_generator.set_state}
+
+
 def _generators_apart(path, **parts):
     if not Path(path).is_file():
         return 0
     with Path(path).open("rb") as file:
         saved = torch.load(file)
     [part.load_state_dict(saved["parts"][name]) for name, part in parts.items()]
-    random.setstate(saved["rng"]["python"])
-    torch.default_generator.set_state(saved["rng"]["torch"])
+    for name, put_back in _PUT_BACK.items():
+        put_back(saved["rng"][name])
     kind, keys, pos, has_gauss, gauss = saved["rng"]["numpy"]
     np.random.set_state((kind, np.asarray(keys), pos, has_gauss, gauss))
     return saved["step"]
