@@ -48,6 +48,7 @@ _OTHERS = {
     "`lgamma`": "torch.lgamma(x.exp()).sin()",
     "`conv1d`": "F.conv1d(x, x[:, :, None]).sin()",
     "`mv`": "(x @ x[0]).sin()",
+    "`addbmm`": "torch.addbmm(x, x[None], x[None]).sin()",
 }
 
 
@@ -81,8 +82,9 @@ def _expect(selective_policy, device, setup, kept, again):
 def dear_products(selective_policy, device):
     """The result of each of the four is kept, and not computed again
 
-    A policy gets overloads: `torch.ops.aten.mm.default` isn't equal to `torch.ops.aten.mm`. The first
-    argument of `addmm` is a bias, and the first dimension in `bmm` the batch.
+    A policy gets overloads: `torch.ops.aten.mm.default` isn't equal to `torch.ops.aten.mm`. k is the size
+    that the two matrices share; n and m don't count. The first argument of `addmm` is a bias, and the first
+    dimension in `bmm` the batch.
     """
     with Rows() as rows:
         for name in ("mm", "addmm", "bmm", "baddbmm"):
@@ -95,8 +97,8 @@ def dear_products(selective_policy, device):
 def short_sums(selective_policy, device):
     """With k = 31 a product is computed again, with 32 kept, whatever its size
 
-    A number of the result costs a sum of k products, as the scores in attention cost sums over the size of a
-    head. The outer sizes don't count.
+    A number of the result costs a sum of k products. The outer sizes don't count, nor what was decided for
+    another call: one operator comes with many sizes.
     """
     with Rows() as rows:
         for name, k in [("mm", 4), ("mm", 31), ("mm", 32), ("addmm", 31), ("bmm", 31), ("baddbmm", 31)]:
@@ -110,9 +112,9 @@ def everything_else(selective_policy, device):
     """What other operators return is not kept
 
     The policy is asked about all: operators without a tensor among their arguments (`arange`), and some whose
-    first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` too.
+    first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` and in `addbmm` too.
     """
     with Rows() as rows:
         for label, code in _OTHERS.items():
             with rows.of(label):
-                _expect(selective_policy, device, _OTHER + code, 0, int(label == "`mv`"))
+                _expect(selective_policy, device, _OTHER + code, 0, int(label in ("`mv`", "`addbmm`")))

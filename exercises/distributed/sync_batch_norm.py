@@ -161,8 +161,8 @@ def running_statistics(sync_batch_norm):
         t.run(_CALL.format(""))
     found = torch.stack((t.running_mean, t.running_var))
     what = "the matrix of `running_mean` and `running_var` after the two calls"
-    like = {"what it was before": before}
-    expect.equal(found.detach(), torch.stack((mean, var)), what=what, like=like, **_NEAR)
+    like, wanted = {"what it was before": before}, torch.stack((mean, var))
+    expect.equal(found.detach(), wanted, what=what, like=like, **_NEAR)
     expect.equal(found.requires_grad, False, what="whether one of them hangs in a graph")
 
 

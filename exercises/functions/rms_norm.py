@@ -61,10 +61,10 @@ _SHAPES = {
 }
 
 
-def _given(RmsNorm, x, device, more="", weight="torch.tensor([2., -1., 0.5])"):
+def _given(RmsNorm, x, device, more="", weight="torch.tensor([2., -1., 0.5])", learned=True):
     """The example; its inputs in double precision, and the value there."""
     seed = "torch.manual_seed(0)\n" * ("rand" in x)
-    setup = f"x = ({x}).requires_grad_()\nweight = {weight}.to(x).requires_grad_()"
+    setup = f"x = ({x}).requires_grad_()\nweight = {weight}.to(x){'.requires_grad_()' * learned}"
     t = expect.given(seed + setup + more, RmsNorm=RmsNorm, device=device)
     exact = [one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight)]
     return t, exact, F.rms_norm(exact[0], (3,), exact[1], 1e-6)
@@ -72,7 +72,8 @@ def _given(RmsNorm, x, device, more="", weight="torch.tensor([2., -1., 0.5])"):
 
 def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)", **weight):
     more = f"\ng = torch.linspace(-2, 3, x.numel()).to(x).{g}"
-    t, (x, weight), value = _given(RmsNorm, x, device, more, **weight)
+    # Autograd refuses a wrong shape of any gradient that is needed: each is told of where it is asked for.
+    t, (x, weight), value = _given(RmsNorm, x, device, more, learned=name == "weight", **weight)
     g, root, like = t.g.cpu().double(), (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(), {}
     if name == "x":
         like["the gradient for a root that does not depend on `x`"] = g * weight / root
@@ -122,8 +123,9 @@ def gradient_of_x(RmsNorm, device):
 def gradient_of_weight(RmsNorm, device):
     """The gradient of `weight` is a sum over all rows
 
-    Every row is multiplied by the same `weight`, so what arrives at each row counts. `view` can't merge
-    dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any layout.
+    Every row is multiplied by the same `weight`, so what arrives at each row counts. Without leading
+    dimensions there is one row and nothing to sum: `sum(())`, over no dimension, sums over all. `view` can't
+    merge dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any layout.
     """
     with Rows() as rows:
         with rows.of("a weight of ones"):

@@ -89,20 +89,15 @@ def _counted(count_flops, forward, *shapes, net="nn.Identity()", attribute="net"
     inputs = ", ".join(f"torch.randn{shape}" for shape in shapes)
     setup = _MODEL.format(attribute=attribute, net=net, names=names, forward=forward, inputs=inputs)
     t = expect.given(setup, count_flops=count_flops)
-    inputs = [getattr(t, name) for name in names.split(", ")]
     oracle = _ByTorch(t.model)
-    wanted = oracle.run(*inputs)
-    came = t.call(f"count_flops(model, {names})")
-    _expect(came, wanted, oracle.flops)
-
-
-def _expect(came, wanted, flops):
+    wanted = oracle.run(*(getattr(t, name) for name in names.split(", ")))
+    came, flops = t.call(f"count_flops(model, {names})"), oracle.flops
     two = isinstance(came, tuple) and len(came) == 2
     expect.true(two, f"the result is {expect.show(came)}, expected what the model returns and a dict")
     expect.equal(came[0], wanted, what="the first result")
     found = came[1]
     expect.true(isinstance(found, dict), f"the second result is {expect.show(found)}, expected a dict")
-    expect.equal(sorted(found), sorted(flops), what="the sorted keys of the second result")
+    expect.equal(sorted(found), sorted(flops), what="the sorted list of keys of the second result")
     for name, number in flops.items():
         expect.equal(found[name], number, what=f"the number for `{name}`")
 
@@ -164,11 +159,11 @@ def every_node(count_flops):
     """An entry for each call, and none for other nodes
 
     A module that is called twice has one `target` and two nodes, each with its own name. A batch norm and a
-    ReLU work element by element; torch's counter leaves them out, and so do you.
+    ReLU work element by element; torch's counter leaves them out, and so do you. A `get_attr` node calls
+    nothing: it reads a parameter, whose name may be `matmul`.
     """
     net = "nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.ReLU())"
     _counted(count_flops, "self.net(self.net(x) * 2).mean((2, 3)) @ x[0, :, :, 0]", (2, 3, 5, 4), net=net)
-    # A parameter may have the name of a product.
     parameter = "nn.Parameter(torch.ones(2, 3))"
     _counted(count_flops, "self.matmul + x.relu()", (2, 3), net=parameter, attribute="matmul")
 
@@ -192,8 +187,7 @@ def runs_once(count_flops):
     with mock.patch.object(FlopCounterMode, "__enter__", noted), measure.operators() as ran:
         t.run("result, flops = count_flops(model, x)")
     expect.true(not used, "`FlopCounterMode` was entered, expected numbers of your own")
-    calls = int(t.model[0].num_batches_tracked)
-    expect.equal(calls, 1, what="`model[0].num_batches_tracked` afterwards")
+    expect.equal(int(t.model[0].num_batches_tracked), 1, what="`model[0].num_batches_tracked` afterwards")
     expect.in_graph(t.result, what="`result`", of="`model[1].weight`")
     products = ran.count("aten.addmm") + ran.count("aten.linear")
     expect.equal(products, 1, what="the number of times that `model[1]` ran")

@@ -134,8 +134,7 @@ def _written(run_in_cpp, model):
     t = _given(run_in_cpp, model)
     t.run("run_in_cpp(model, example, path)")
     held = content(t.path)
-    told = f"the file holds {held}, and `torch::jit::load` reads only scripts"
-    expect.true(held == "a script", told)
+    expect.true(held == "a script", f"the file holds {held}, and `torch::jit::load` reads only scripts")
     return t
 
 
@@ -189,10 +188,8 @@ def left_as_it_was(run_in_cpp):
     """
     mixed = "model.append(nn.Sequential(model[2].eval()))\nmodel[3].bias.requires_grad_(False)"
     t = _given(run_in_cpp, f"{_NET}\n{mixed}\n{_HOOKS}")
-    with (
-        expect.left_alone(t.model, what="model", gradients=True),
-        expect.left_alone(t.example, what="`example`"),
-    ):
+    model = expect.left_alone(t.model, what="model", gradients=True)
+    with model, expect.left_alone(t.example, what="`example`"):
         t.run("run_in_cpp(model, example, path)")
 
 

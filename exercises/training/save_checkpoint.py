@@ -57,9 +57,8 @@ def _loaded(t):
         return t.call("torch.load(path)")
     except Exception as error:
         said = str(error).partition("WeightsUnpickler error: ")[2] or str(error) or type(error).__name__
-        expect.true(
-            False, f"`torch.load(path)` can't read the file: {said.splitlines()[0]}", "expected: it can"
-        )
+        told = f"`torch.load(path)` can't read the file: {said.splitlines()[0]}"
+        expect.true(False, told, "expected: it can")
 
 
 @exercise.check(isolated=True)
@@ -106,29 +105,33 @@ def generators(save_checkpoint):
     _, keys, *rest = rng["numpy"]
     told = f"NumPy's array is {expect.show(keys)} in the file, expected a tensor"
     expect.true(isinstance(keys, torch.Tensor), told)
-    expect.equal(
-        [*keys.tolist(), *rest], before["NumPy"], what="NumPy's array and what follows it, as a list"
-    )
+    what = "NumPy's array and what follows it, as a list"
+    expect.equal([*keys.tolist(), *rest], before["NumPy"], what=what)
 
 
 @exercise.check(isolated=True)
 def killed_while_writing(save_checkpoint):
     """A process that is killed in the middle of writing leaves the old file
 
-    Opening a file for writing empties it, so the new one has to grow under another name. A killed process
-    runs nothing more: no `except`, no `finally`.
+    Opening a file for writing empties it, so the new one has to grow under another name, whatever `path` is:
+    of `run.tmp`, too, `with_suffix(".tmp")` makes `run.tmp`. A killed process runs nothing more: no `except`,
+    no `finally`.
     """
     with Rows() as rows:
-        with rows.of("the first file, killed after 5,000 bytes"):
-            t = _given(save_checkpoint, f"in_process(lambda: {_SAVE}, at_byte=5000)")
-            expect.true(not t.path.exists(), "half a file is left under `path`", "expected: none yet")
+        names = {"run.pt": "the first file, killed after 5,000 bytes"}
+        while names:
+            name, label = names.popitem()
+            with rows.of(label):
+                t = _given(save_checkpoint, f"path = path.with_name({name!r})")
+                t.run(f"in_process(lambda: {_SAVE}, at_byte=5000)")
+                left = [p.name for p in t.path.parent.iterdir() if p.is_file() and p != t.path]
+                names = dict.fromkeys(left if name == "run.pt" else [], "a name that the first had left")
+                expect.true(not t.path.exists(), "half a file is left under `path`", "expected: none yet")
         for part in ("0", "size // 2", "size * 9 // 10"):
             with rows.of(f"killed after {part} bytes"):
                 t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)\nsize = path.stat().st_size")
                 t.run(f"in_process(lambda: {_SAVE}, at_byte={part})  # killed when a file would grow longer")
-                expect.true(
-                    t.path.exists(), "there is no file under `path` any more", "expected: the old one"
-                )
+                expect.true(t.path.exists(), "there is no file under `path` any more", "expected: one")
                 expect.equal(_loaded(t)["step"], 1, what="the step in the file")
 
 
@@ -145,14 +148,11 @@ def one_step(save_checkpoint):
         ended = t.call(f"in_process(lambda: {_SAVE}, at_name={number})")
         told = f"killed before its change {number} to a name, it leaves no file under `path`"
         expect.true(t.path.exists(), told, "expected: one")
-        either = _loaded(t)["step"] in (1, 2)
-        expect.true(either, "the file is of neither run", "expected: the old or the new")
+        expect.true(_loaded(t)["step"] in (1, 2), "the file is of neither run", "expected: old or new")
         if ended != "killed":
             break
-    setup = (
-        "import os\nsave_checkpoint(path, 1, **run)\nold = Path(folder.name) / 'old.pt'\nos.link(path, old)"
-    )
-    t = _given(save_checkpoint, setup)
+    t = _given(save_checkpoint, "import os\nsave_checkpoint(path, 1, **run)")
+    t.run("old = Path(folder.name) / 'old.pt'\nos.link(path, old)")
     t.run(f"in_process(lambda: {_SAVE}, disk=folder.name)  # as if other folders were on another disk")
     expect.equal(_loaded(t)["step"], 2, what="the step under `path`")
     told = "the old file was written over: its second name shows the new step"
@@ -169,5 +169,5 @@ def folder_is_clean(save_checkpoint):
     for _ in range(2):
         t.run(_SAVE)
         names = sorted(p.name for p in Path(t.folder.name).iterdir())
-        expect.equal(names, ["notes.txt", "run.pt"], what="the files in the folder")
+        expect.equal(names, ["notes.txt", "run.pt"], what="the list of files in the folder")
     expect.equal(t.call("(Path(folder.name) / 'notes.txt').read_text()"), "mine", what="`notes.txt`")

@@ -42,9 +42,13 @@ def set_seed(seed: int, deterministic: bool = False) -> torch.Generator:
 _DRAW = """
 import random
 import numpy as np
+from course_utils.exercise.kits.numbers import another_process
 def draw():
     return {"torch": torch.rand(2).tolist(), "NumPy": np.random.rand(2).tolist(), "Python": random.random()}
 """
+
+# Each pair is one where a seed is cut to fewer bits, at either end, or taken modulo something smaller.
+_SEEDS = ((3, 1003), (0, 2**32 - 1), (1, 2**31), (1, 2**31 + 1), (2**31, 2**31 + 1))
 
 _LOAD = """
 import random
@@ -63,10 +67,8 @@ def load(generator, workers=0):
 @contextlib.contextmanager
 def _settings_back():
     """The settings are process-wide: the next check finds them as they were."""
-    enabled, warns = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
     race, always = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
     try:
         yield
@@ -79,17 +81,20 @@ def _settings_back():
 def three_generators(set_seed):
     """torch, NumPy and Python draw the same again, and something else with another seed
 
-    Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's.
+    Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's. Who
+    cuts a seed makes one of two. `hash` of a text is salted: in each process it is another number.
     """
-    code = "set_seed({a})\nfirst = draw()\nset_seed({a})\nagain = draw()\nset_seed({b})\nother = draw()"
     with _settings_back(), Rows() as rows:
-        for name, (a, b) in itertools.product(("torch", "NumPy", "Python"), ((3, 1003), (0, 2**32 - 1))):
+        for name, (a, b) in itertools.product(("torch", "NumPy", "Python"), _SEEDS):
             with rows.of(f"{name}, seeds {a} and {b}"):
                 t = expect.given(_DRAW, set_seed=set_seed)
-                t.run(code.format(a=a, b=b))
+                for seed, drawn in ((a, "first"), (a, "again"), (b, "other")):
+                    t.run(f"set_seed({seed})\n{drawn} = draw()")
                 expect.equal(t.again[name], t.first[name], what=f"the second draw of {name}")
                 told = f"seeds {a} and {b} draw the same from {name}: {t.first[name]}"
                 expect.true(t.first[name] != t.other[name], told, "expected: something else")
+                t.run(f"with another_process():\n    set_seed({a})\nthere = draw()")
+                expect.equal(t.there[name], t.first[name], what=f"the draw of {name} in another process")
 
 
 @exercise.check
@@ -104,17 +109,14 @@ def a_generator_of_its_own(set_seed):
         t.run("generator = set_seed(3)")
         told = f"the result is {expect.show(t.generator)}"
         expect.true(isinstance(t.generator, torch.Generator), told, "expected: a generator")
-        own = t.generator is not torch.default_generator
-        expect.true(own, "it is torch's default generator", "expected: a new one")
-        two = t.call("set_seed(3)") is not t.generator
-        expect.true(two, "two calls return one generator", "expected: two")
+        expect.true(t.generator is not torch.default_generator, "it is torch's default generator")
+        expect.true(t.call("set_seed(3)") is not t.generator, "two calls return one generator")
         for seed in (3, 0, 2**32 - 1):
             t.run(f"generator = set_seed({seed})")
             expect.equal(t.generator.initial_seed(), seed, what="the generator's `initial_seed()`")
             fresh = torch.equal(t.generator.get_state(), torch.Generator().manual_seed(seed).get_state())
-            expect.true(
-                fresh, "the generator has drawn already", "expected: it is at the beginning of its sequence"
-            )
+            told = "the generator has drawn already"
+            expect.true(fresh, told, "expected: it is at the beginning of its sequence")
 
 
 @exercise.check
@@ -163,19 +165,18 @@ def settings(set_seed):
         expect.true(t.on, "deterministic algorithms are off", "expected: on")
         warns = torch.is_deterministic_algorithms_warn_only_enabled()
         expect.true(not warns, "torch only warns where it knows no deterministic way", "expected: it raises")
-        expect.true(
-            not torch.backends.cudnn.benchmark, "`torch.backends.cudnn.benchmark` is on", "expected: off"
-        )
+        race = torch.backends.cudnn.benchmark
+        expect.true(not race, "`torch.backends.cudnn.benchmark` is on", "expected: off")
         for state in (True, False):
             torch.use_deterministic_algorithms(state, warn_only=state)
             torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = state, not state
             t = expect.given("set_seed(3)", set_seed=set_seed)
             found = {
-                "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-                "warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
-                "cudnn.benchmark": torch.backends.cudnn.benchmark,
-                "cudnn.deterministic": torch.backends.cudnn.deterministic,
+                "the setting of deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+                "`warn_only`": torch.is_deterministic_algorithms_warn_only_enabled(),
+                "`cudnn.benchmark`": torch.backends.cudnn.benchmark,
+                "`cudnn.deterministic`": torch.backends.cudnn.deterministic,
             }
             for name, came in found.items():
-                wanted = state != (name == "cudnn.deterministic")
-                expect.equal(came, wanted, what=f"{name} after `set_seed(3)`, which was {wanted}")
+                wanted = state != (name == "`cudnn.deterministic`")
+                expect.equal(came, wanted, what=f"{name}, {wanted} before, after `set_seed(3)`")

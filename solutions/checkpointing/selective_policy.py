@@ -61,6 +61,7 @@ mistakes = [
     Edit("from 33 on", ">= 32", "> 32", told_by="short_sums"),
     Wrong(_by_the_result, told_by="dear_products"),
     Wrong(_by_a_part_of_the_name, told_by="everything_else"),
+    Edit("mm in the name", "op in products", '"mm.default" in str(op)', told_by="everything_else"),
 ]
 
 equivalent = {

@@ -100,7 +100,7 @@ mistakes = [
     Edit("one pool", "size, batches = self.pool * self.batch_size", "size, batches = 10**9", told_by="pools"),
     Edit("global state", "(len(batches), generator=generator)", "(len(batches))", told_by="repeatable"),
     Edit("seed 0 never changes", "self.seed + self.epoch", "self.seed * self.epoch", told_by="pools"),
-    Edit("same every epoch", "self.seed + self.epoch", "self.seed", told_by="pools"),
+    Edit("salted", "self.seed + self.epoch", 'hash(f"{self.seed} {self.epoch}")', told_by="repeatable"),
 ]
 equivalent = {
     "line 17: `self.seed + self.epoch` -> `self.seed - self.epoch`": "any number of the two will do",

@@ -97,7 +97,7 @@ mistakes = [
     Wrong(CountsWhatItGives, told_by="iterating_uses_nothing"),
     Edit("forgets the epoch", '{"total": self.total}', '{"total": self.total % self.n}', told_by="goes_on"),
     Wrong(KeepsTheOrder, told_by="small_state"),
-    Edit("global state", "torch.Generator().manual", "torch.manual", told_by="own_generator"),
+    Edit("salted", "self.seed + epoch", 'hash(f"{self.seed} {epoch}")', told_by="goes_on"),
     Wrong(SeedsPython, told_by="own_generator"),
 ]
 equivalent = {

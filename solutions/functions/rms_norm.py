@@ -91,7 +91,12 @@ mistakes = [
     Edit("adds to the root", f"rsqrt({_MEAN} + 1e-6)", f"rsqrt({_MEAN}) + 1e-6", told_by="values"),
     Edit("a constant root", "(h - n * (h * n).mean(-1, keepdim=True))", "h", told_by="gradient_of_x"),
     Edit("a sum in backward", "(h * n).mean(-1", "(h * n).sum(-1", told_by="gradient_of_x"),
-    Edit("the mean of all rows", ".sum(0)", ".mean(0)", told_by="gradient_of_weight"),
+    Edit(
+        "sums a vector",
+        "(grad * n).reshape(-1, x.size(-1)).sum(0)",
+        "(grad * n).sum(tuple(range(x.dim() - 1)))",
+        told_by="gradient_of_weight",
+    ),
     Edit("keeps the rows", "(x, weight)\n", "(x, weight); ctx.n = x * 1\n", told_by="one_number_a_row"),
     Edit("writes to what arrives", "grad * weight", "grad.detach().mul_(weight)", told_by="gradient_of_x"),
     Edit(

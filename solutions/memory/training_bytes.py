@@ -69,6 +69,12 @@ mistakes = [
         "model.state_dict().values()",
         told_by="once",
     ),
+    Edit(
+        "by address",
+        "[*model.parameters(), *model.buffers()]",
+        "{t.data_ptr(): t for t in [*model.parameters(), *model.buffers()]}.values()",
+        told_by="counted",
+    ),
     Edit("Adam in float32", "2 * p.nbytes + 4", "8 * p.numel() + 4", told_by="dtypes"),
     Edit(
         "copies where needed",

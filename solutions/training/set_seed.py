@@ -63,7 +63,6 @@ def _hash_seed(seed, deterministic=False):
 
 mistakes = [
     Wrong(_hash_seed, told_by="three_generators"),
-    Edit("no NumPy", "np.random.seed(seed)", "np.random.default_rng(seed)", told_by="three_generators"),
     Edit("no Python", "random.seed(seed)\n    np", "np", told_by="three_generators"),
     Edit(
         "the default generator",
@@ -76,6 +75,13 @@ mistakes = [
         "torch.Generator().manual_seed(seed)",
         "torch.Generator()",
         told_by="a_generator_of_its_own",
+    ),
+    Edit("cut", "np.random.seed(seed)", "np.random.seed(seed % 2**31)", told_by="three_generators"),
+    Edit(
+        "a salted hash",
+        "random.seed(seed)\n    np",
+        "random.seed(hash(str(seed)))\n    np",
+        "three_generators",
     ),
     Edit("only warns", "algorithms(True)", "algorithms(True, warn_only=True)", told_by="settings"),
     Edit(

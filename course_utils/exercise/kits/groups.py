@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,11 +37,18 @@ class Files(CollectiveWatch):
     Who does not wait for another rank comes too early, on every machine. Rank 0 is held before it writes,
     until no other one gets any further alone: each waits for it, has read a file or failed to, or has left.
     Or, with `slow_readers`, the others are held before they read, until rank 0 waits for them or has left.
+    With `slow_threads` a save of another thread is held until `saving_may_go_on` is set, or for two seconds:
+    longer than it takes to go on without it. `saved` are the saves that came to their end.
     """
 
-    def __init__(self, folder: Path | None = None, *, slow_readers: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, slow_readers: bool = False, slow_threads: bool = False
+    ) -> None:
         super().__init__()
-        self.saves = self.loads = 0
+        self.saves = self.loads = self.saved = 0
+        self.saving_may_go_on, self._thread = threading.Event(), threading.get_ident()
+        if not slow_threads:
+            self.saving_may_go_on.set()
         self._slow_readers, self._waits, self._rank = slow_readers, 0, dist.get_rank()
         plain = dist.distributed_c10d._get_default_store()
         self._store = dist.PrefixStore(f"files {next(_numbers)}", plain)
@@ -68,7 +76,10 @@ class Files(CollectiveWatch):
                 self._until_others(left=0, read=self.saves)
             # What another rank puts into memory, to send it, is no file.
             self.saves += self._rank == 0 or not isinstance(f, io.BytesIO)
+            if threading.get_ident() != self._thread:
+                self.saving_may_go_on.wait(2)
         self._save(thing, f, *args, **kwargs)
+        self.saved += not isinstance(thing, _STORAGES)
 
     def _loading(self, f: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(f, io.BytesIO) and kwargs.get("weights_only") is False:  # so they are unpickled
@@ -145,12 +156,13 @@ class Job:
         job.start(survive_a_lost_worker, steps=5)  # ends in step(3)
         job.start(survive_a_lost_worker, steps=5)
 
-    `ran` has the steps of the latest start. `had[i]` is what this rank had when `step(i)` began for the first
-    time, `has[i]` in the latest start; where `i` is the number of steps: in the end.
+    `ran` has the steps of the latest start, `unsaved` those that were followed by another before a save had
+    come to its end. `had[i]` is what this rank had when `step(i)` began for the first time, `has[i]` in the
+    latest start; where `i` is the number of steps: in the end.
     """
 
     def __init__(self, lost_in: int | None = None, folder: Path | None = None) -> None:
-        self.lost_in, self.ran = lost_in, []
+        self.lost_in, self.ran, self.unsaved = lost_in, [], []
         self.had: dict[int, State] = {}
         self.has: dict[int, State] = {}
         self.random_state_of_rank_0: dict[int, torch.Tensor] = {}
@@ -159,15 +171,22 @@ class Job:
         self._folder = common_folder() if folder is None else folder
         (self._folder / _JOB).mkdir(exist_ok=True)
 
-    def start(self, answer: Callable[..., None], steps: int, *, keep_moments: bool = False) -> int:
+    def start(
+        self,
+        answer: Callable[..., None],
+        steps: int,
+        *,
+        keep_moments: bool = False,
+        slow_threads: bool = False,
+    ) -> int:
         """Runs the answer as a new start does; how often this rank called `torch.save`."""
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
         torch.manual_seed(10 + dist.get_rank())
-        self.ran, self.has, self.steps = [], {}, steps
+        self.ran, self.unsaved, self.has, self.steps = [], [], {}, steps
         with contextlib.ExitStack() as stack:
-            files = stack.enter_context(Files(self._folder))
+            files = self._files = stack.enter_context(Files(self._folder, slow_threads=slow_threads))
             if keep_moments:
                 stack.enter_context(at_every_change(self._folder / _JOB, self._keep))
             try:
@@ -188,6 +207,9 @@ class Job:
 
     def step(self, i: int) -> None:
         """One step of all ranks, which average their gradients. Each has its own numbers and statistics."""
+        if self.ran and not self._files.saved:
+            self.unsaved.append(self.ran[-1])
+        self._files.saving_may_go_on.set()
         self._together(int(i))
         if i == self.lost_in:
             self.lose()
@@ -198,6 +220,7 @@ class Job:
             p.grad /= dist.get_world_size()
         self.optimizer.step()
         self.ran.append(i)
+        self._files.saved = 0
 
     def lose(self) -> None:
         """Ends the call of the answer. Nothing that is written from here on will have been."""

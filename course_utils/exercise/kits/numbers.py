@@ -10,6 +10,12 @@ They are code for an example that can be pasted, by what is hard about them:
                 expect.close(t.call("answer(x)"), oracle(t.x.double()))
 """
 
+import builtins
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
 # What a difference of two large numbers, a square or an exponential makes of each:
 _HARD = {
     "a large mean": "torch.randn({shape}) + 1e4",  # E[x²] - mean² has no digit left
@@ -38,3 +44,17 @@ def hard(shape: str, *labels: str) -> dict[str, str]:
     if not rest and "one giant" in found:
         found["one giant"] = f"torch.cat([torch.tensor([3e4]), torch.randn({names['less']})])"
     return found
+
+
+@contextlib.contextmanager
+def another_process() -> Iterator[None]:
+    """Inside, the hash of what has a text in it is another number, as in a process that is started anew.
+    Python salts it, and forks share their salt."""
+    plain = builtins.hash
+
+    def has_text(thing: Any) -> bool:
+        several = isinstance(thing, (tuple, frozenset))
+        return isinstance(thing, (str, bytes)) or several and any(map(has_text, thing))
+
+    with mock.patch.object(builtins, "hash", lambda thing: plain(thing) ^ (9973 if has_text(thing) else 0)):
+        yield
