@@ -31,6 +31,9 @@ def test_what_is_missing_or_too_much_is_said(came, told):
     assert told in caught.value.symptom
     # Names may come in any order, and one of several is enough.
     patients.examine("find", lambda *_: ["b", "c"], {"a model": (HEAD, ["c or d", "b"])})
+    with pytest.raises(expect.Mismatch) as caught:
+        patients.examine("find", lambda *_: ["c", "d"], {"a model": (HEAD, ["c or d"])})
+    assert caught.value.symptom == "Named already, by another name: `d`."
 
 
 def draws(model, batch, loss_fn):

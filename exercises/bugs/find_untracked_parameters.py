@@ -94,7 +94,8 @@ def shared(find_untracked_parameters):
     """What is shared is judged by itself, not by where it stands
 
     One tensor or module may stand in several places, under several names. `parameters()` goes through the
-    registered ones and yields each tensor once; whether it yields one is a matter of identity.
+    registered ones and yields each tensor once; whether it yields one is a matter of identity. A list may
+    hold itself, or the model: who doesn't remember where they have been walks in circles.
     """
     tied = "self.out = [nn.Linear(4, 1)]\nself.out[0].weight = self.head.weight"
     equal = "self.b = [nn.Parameter(self.head.bias.detach().clone())]"
@@ -141,4 +142,4 @@ def left_alone(find_untracked_parameters):
 
     A detector runs between two training steps. Whatever it changes makes the run another one.
     """
-    patients.left_alone(_NAME, find_untracked_parameters)
+    patients.left_alone(_NAME, find_untracked_parameters, backward=False)

@@ -44,13 +44,15 @@ def same_parameters(run: Run, sick: Run, but: Iterable[str] = ()) -> None:
                 expect.true(trains, told, "expected: it is, as in the code to mend")
 
 
-def same_shapes(run: Run, sick: Run) -> None:
+def same_shapes(run: Run, model: nn.Module, sick: Run) -> None:
     """As many batches come as in the starter, each of the same shape."""
     came, wanted = ([f.input is not None and tuple(f.input.shape) for f in r.trained] for r in (run, sick))
     if len(came) != len(wanted):
         told = f"{len(came)} batches train"
         short = sorted({len(b) for b in _inputs(sick)} - {len(b) for b in _inputs(run)})
         told += f", and none has {short[0]} rows, as the last one of an epoch" if short else ""
+        if not any(f.module is model for f in run.trained):
+            told = f"in training the returned model was not called: other modules were, {len(came)} times"
         raise expect.Mismatch(told, f"expected: {len(wanted)}, as in the code to mend")
     for number, (shape, other) in enumerate(zip(came, wanted, strict=True)):
         expect.equal(shape, other, what=f"the shape of training batch {number}")

@@ -65,17 +65,20 @@ def quiet(name: str, find: Detector, codes: Mapping[str, str], seeds: Iterable[i
 def _expect_found(came: Any, there: Collection[str], label: str) -> None:
     named = isinstance(came, (list, tuple, set)) and all(isinstance(one, str) for one in came)
     expect.true(named, f"the result is {expect.show(came)}", "expected: a list of texts")
-    missing, more, twice = list(there), [], [one for one in set(came) if list(came).count(one) > 1]
+    missing, more, again = list(there), [], []
+    twice = [one for one in set(came) if list(came).count(one) > 1]
     for one in dict.fromkeys(came):
-        found = next((wanted for wanted in missing if one in wanted.split(" or ")), None)
-        if found is None:
-            more.append(one)
+        names = [wanted for wanted in there if one in wanted.split(" or ")]
+        if found := [wanted for wanted in names if wanted in missing]:
+            missing.remove(found[0])
         else:
-            missing.remove(found)
+            (again if names else more).append(one)
     parts = {"Not found": missing, "Found without reason": more, "Found twice": sorted(twice)}
+    parts["Named already, by another name"] = again
     told = [f"{what}: {', '.join(f'`{one}`' for one in ones)}." for what, ones in parts.items() if ones]
     more = ", in any order" if len(there) > 1 else ""
-    expected = f"`{list(there)}`{more}" if there else "`[]`, for this model is healthy"
+    wanted = ", ".join(" or ".join(map(repr, one.split(" or "))) for one in there)
+    expected = f"`[{wanted}]`{more}" if there else "`[]`, for this model is healthy"
     if told:
         lines = [f"in “{label}” the result is {expect.show(came)}", f"expected: {expected}"]
         raise expect.Mismatch(*lines, symptom=" ".join(told))
@@ -114,10 +117,13 @@ LIVELY = {
 }
 
 
-def left_alone(name: str, find: Detector) -> None:
-    """The detector leaves the model, the batch and the random state as they were: it finds the same again."""
+def left_alone(name: str, find: Detector, *, backward: bool = True) -> None:
+    """The detector leaves the model, the batch and the random state as they were: it finds the same again.
+    `backward`: it calls backward, which may leave a gradient at an input that requires one."""
     with Rows() as rows:
         for label, code in LIVELY.items():
+            if "requires_grad=True" in code and not backward:
+                continue
             with rows.of(f"“{label}”"):
                 t = expect.given(code, **{name: find})
                 before, drawn = _state(t), (torch.get_rng_state(), random.getstate())

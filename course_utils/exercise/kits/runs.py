@@ -359,7 +359,7 @@ class Case:
         """
         t, sick = self.with_a_short_batch(answer, alone=True), self.sick()
         kept.same_layers(t.run, t.model, sick, but)
-        kept.same_shapes(t.run, sick)
+        kept.same_shapes(t.run, t.model, sick)
         kept.same_steps(t.run, sick, free)
         batches = [kept.batches(r, t.x if self.scaled else None) for r in (t.run, sick)]
         kept.same_batches(*batches)
