@@ -226,3 +226,10 @@ def test_nothing_is_raised():
 )  # fmt: skip
 def test_what_is_known_of_a_number_is_said(actual, expected, sentence):
     assert symptoms.of_number(actual, expected, what="the loss", factors={"the world size": 2}) == sentence
+
+
+def test_right_values_of_another_dtype_are_not_told_as_another_value():
+    like = {"the mean over the elements": V.double()}
+    told = said(V, V.double(), like=like)
+    assert told == "The values are right; the dtype is `torch.float32`, expected `torch.float64`."
+    assert said(2 * V, V, like={"twice as much": 2 * V}) == "The result is twice as much."

@@ -104,7 +104,8 @@ def iterating_uses_nothing(ResumableSampler):
     """To give an index out is not to have used it
 
     A loader with workers is ahead of the loop by up to `num_workers * prefetch_factor` batches. And the loop
-    calls `advance` while the loader still reads from the same iterator.
+    calls `advance` while the loader still reads from the same iterator. A generator that draws on gives
+    another order each time: one that is new, and seeded by seed and epoch, gives the epoch's.
     """
     t = _given(ResumableSampler)
     whole = _list(t)

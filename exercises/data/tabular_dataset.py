@@ -57,8 +57,8 @@ features = np.arange(12, dtype={!r}).reshape(4, 3)
 labels = np.array([7, 5, 3, 1], dtype={!r})
 data = TabularDataset(features, labels)"""
 
-_EVERY_SECOND = """import numpy as np
-features, labels = np.ones((8, 3), dtype="float32")[::2], np.arange(8)[::2]
+_GAPS = """import numpy as np
+features, labels = np.ones((8, 6), dtype="float32")[::2, ::2], np.arange(8)[::2]
 data = TabularDataset(features, labels)"""
 
 
@@ -105,7 +105,7 @@ def shows_writes(TabularDataset):
     with Rows() as rows:
         for label, table, number in (
             ("float64 and int32", _TABLE.format("float64", "int32"), 60),
-            ("every second row of a table", _EVERY_SECOND, 2**40 + 1),
+            ("every second row and column of a table", _GAPS, 2**40 + 1),
         ):
             with rows.of(label):
                 t = expect.given(table, TabularDataset=TabularDataset)
@@ -119,10 +119,10 @@ def is_a_view(TabularDataset):
     """A float32 row is a view of the array
 
     Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
-    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time. What is
-    written to a view is written to the array.
+    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time; `contiguous`
+    and `ascontiguousarray` do where there are gaps. What is written to a view is written to the array.
     """
-    t = _table(TabularDataset)
+    t = expect.given(_GAPS, TabularDataset=TabularDataset)
     t.run("features[1, 0] = np.nan")
     with expect.left_alone(torch.from_numpy(t.features), what="`features`"):
         t.run("x, y = data[1]")

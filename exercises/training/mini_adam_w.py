@@ -96,8 +96,8 @@ def steps(MiniAdamW, device):
     """A hundred steps without decay are torch's, and in place
 
     The running means begin at 0. After `t` steps their weights add up to `1 - beta**t`; dividing by it makes
-    them means. `eps` is added to the root: it decides the step where gradients are small. Who shares memory
-    with a parameter sees what is written in place, not what replaces it.
+    them means. After that division `eps` is added to the root: it decides the step where gradients are small.
+    Who shares memory with a parameter sees what is written in place, not what replaces it.
     """
     expect.true(not issubclass(MiniAdamW, torch.optim.Optimizer), "it is torch's own", "expected: your own")
     with Rows() as rows:
