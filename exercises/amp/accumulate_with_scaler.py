@@ -105,8 +105,8 @@ def in_turn(accumulate_with_scaler, device):
 def clipped(accumulate_with_scaler, device):
     """The sum is unscaled once and clipped once, by its true norm
 
-    Gradients that still have the scale in them can't be added to some that haven't. And clipped parts add up
-    to something else than the clipped sum: they may point in different directions.
+    Clipped before `unscale_`, gradients come out too small by the scale. Unscaled ones can't be added to some
+    that aren't. Clipped parts add up to something else than the clipped sum: they may point elsewhere.
     """
     for limit in (0.125, 100.0):
         t = _given(accumulate_with_scaler, device, [3, 1, 4])

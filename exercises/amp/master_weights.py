@@ -103,7 +103,7 @@ def small_updates(MasterWeights, device):
     """Updates that are too small for bfloat16 add up
 
     Right below 1 the numbers of bfloat16 are 1/256 apart, and less than half of that is rounded away. A
-    float32 master keeps it, as long as nothing rounded is written into the master.
+    float32 master keeps it, if nothing rounded is written into it. Its gradient is that of one step, no sum.
     """
     t = expect.given(_ONE, MasterWeights=MasterWeights, device=device)
     t.run("for _ in range(400):\n    weights.zero_grad()\n    p.sum().backward()\n    weights.step()")
@@ -115,7 +115,8 @@ def small_updates(MasterWeights, device):
 def follows(MasterWeights, device):
     """Each step is the optimizer's step in float32, and the model has it rounded
 
-    The optimizer works on the masters alone, with the gradients of this step. The model gets a rounded copy.
+    The optimizer works on the masters alone, with the gradients of this step. The model gets a copy, rounded
+    to the nearest number of bfloat16: without their lower 16 bits, numbers only come closer to zero.
     """
     _follow(_given(MasterWeights, device, _SGD), *["of_all"] * 5)
 
@@ -124,8 +125,8 @@ def follows(MasterWeights, device):
 def masters(MasterWeights, device):
     """The optimizer has the float32 copies, and the model its own tensors
 
-    Other code holds the model's parameters, and views of them. So they keep their storage. The state of the
-    optimizer has the dtype of what it is given, and is lost where an optimizer is made anew.
+    A frozen parameter has no master. Other code holds the model's parameters and views of them, so they keep
+    their storage. The optimizer's state has the dtype of what it is given, and is lost if it's made anew.
     """
     frozen = "model[0].bias.requires_grad_(False)\ngiven = []"
     t = _given(MasterWeights, device, "given.append([*masters]) or torch.optim.Adam(given[-1])", frozen)
@@ -143,7 +144,7 @@ def masters(MasterWeights, device):
 def without_gradient(MasterWeights, device):
     """A parameter that got no gradient this time stays as it is
 
-    Optimizers pass over a parameter whose `.grad` is None. With zeros, momentum and weight decay go on. A
-    master that moves unseen shows in the model when it is copied the next time.
+    Optimizers pass over a parameter whose `.grad` is None. With zeros, momentum and weight decay go on, and a
+    master's `.grad` from an earlier step is used again. What moves a master shows when it's copied.
     """
     _follow(_given(MasterWeights, device, _SGD), *["of_all", "of_one"] * 4, "of_all")

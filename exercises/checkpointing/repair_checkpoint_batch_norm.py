@@ -4,7 +4,7 @@ The function below runs a block in a checkpoint. After backward its batch norms 
 `num_batches_tracked` and the running statistics have moved twice. Mend it.
 
 - After each forward and its backward, in whatever order, all buffers of the block, other modules' too, are as
-  without a checkpoint. They are written in place.
+  without a checkpoint, and stay the same tensors.
 - The result and all gradients stay as they are, with batch statistics in the recomputation too.
 - The block stays in one checkpoint, and its modules keep their modes, settings and hooks.
 
@@ -90,12 +90,15 @@ def statistics(repair_checkpoint_batch_norm, device):
             with rows.of(label):
                 t = _given(repair_checkpoint_batch_norm, device, more)
                 plain = _given(lambda block, x: block(x), device, more)
+                before = dict(t.block.named_buffers())
                 for after, line in _STEPS.items():
                     t.run(line)
                     plain.run(line)
                     wanted = dict(plain.block.named_buffers())
                     for name, buffer in t.block.named_buffers():
                         expect.equal(buffer, wanted[name], what=f"buffer `{name}` after {after}")
+                        told = f"buffer `{name}` is another tensor after {after}"
+                        expect.true(buffer is before[name], told, "expected: the same, written in place")
 
 
 @exercise.check

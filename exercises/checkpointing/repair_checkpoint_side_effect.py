@@ -99,8 +99,9 @@ def gradients(repair_checkpoint_side_effect, device):
 def once(repair_checkpoint_side_effect, device):
     """One entry for each block and call, in order, whether backward runs or not
 
-    A checkpoint calls its function again in each backward, from the last block to the first, with grad
-    enabled as in the forward. A log inside it is written again then.
+    A checkpoint calls its function again in backward, and a log inside it is written again then. The entries
+    don't tell the two runs apart: other calls write to `seen` too, maybe the same numbers. A flag does, if a
+    `finally` resets it: the second run ends by an exception.
     """
     with Rows() as rows:
         for label, lines in _WAYS.items():

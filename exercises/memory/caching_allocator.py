@@ -184,13 +184,14 @@ def best_fit(CachingAllocator):
 def cache(CachingAllocator):
     """`empty_cache` gives back what is free as a whole, and nothing else
 
-    A segment with one block in use stays. Freed blocks are used again, so emptying the cache helps other
-    programs, not yours.
+    A segment with one block in use stays. The blocks of the others are gone: no `malloc` may find one.
     """
     scripts = """whole segments: a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 1))
         allocator.free(a); allocator.empty_cache() -> 14336: 14336 used | 2048: 0.5 used, 2047.5 free
         allocator.free(b); allocator.empty_cache() -> 2048: 0.5 used, 2047.5 free
         allocator.free(c); allocator.empty_cache() -> none
+        --used after that: allocator.free(allocator.malloc(1)); allocator.empty_cache() -> none
+        a = allocator.malloc(1) -> 2048: 0.5 used, 2047.5 free
         --neighbours: a, b, c = map(allocator.malloc, (12 * MiB, 14 * MiB, 16 * MiB))
         allocator.free(a); allocator.free(b); allocator.free(c); allocator.empty_cache() -> none
         --a part of one: a, b = map(allocator.malloc, (MiB, MiB))

@@ -81,9 +81,9 @@ def chain(free_the_cycle):
 def freed(free_the_cycle):
     """All blocks are freed with the last reference to the first
 
-    CPython frees an object when its last reference goes, be it in a variable, a list or a cache. `__del__`
-    runs no sooner. In a cycle each object has a reference from inside. It waits for the garbage collector
-    then, and that counts objects, not bytes.
+    CPython frees an object when its last reference goes, be it in a variable, a list or a cache; the values
+    of a `WeakKeyDictionary` are strong. `__del__` runs no sooner. In a cycle each object has a reference from
+    inside, and waits for the garbage collector, which counts objects, not bytes.
     """
 
     def used(sizes, read):

@@ -68,13 +68,18 @@ _SIZES = "range(1, n + 1)"
 
 mistakes = [
     Wrong(_root, told_by="equal_layers"),
-    Edit("counts the inputs alone", " + sum(kept[start : start + size])", "", told_by="equal_layers"),
     Edit("counts the live segment alone", "sum(inputs[:start:size]) + ", "", told_by="equal_layers"),
     Wrong(_by_the_mean, told_by="different_layers"),
     Edit("counts its input again", "[:start:size]", "[: start + 1 : size]", told_by="different_layers"),
     Edit("takes divisors", _SIZES, "[s for s in range(1, n + 1) if n % s == 0]", told_by="shorter_last"),
     Edit("leaves the rest out", "range(0, n, size)", "range(0, n - size + 1, size)", told_by="shorter_last"),
     Edit("counts inputs that are freed", "[:start:size]", "[::size]", told_by="freed_by_then"),
+    Edit(
+        "all inputs beside the largest segment",
+        "[:start:size]) + ",
+        "[::size]) - inputs[start] + ",
+        told_by="freed_by_then",
+    ),
 ]
 
 equivalent = {"line 8: `1` -> `2` (2)": "a size of n + 1 makes one segment too, and n comes first"}

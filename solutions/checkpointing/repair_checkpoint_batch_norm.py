@@ -82,12 +82,23 @@ class _Back(contextlib.AbstractContextManager):
             buffer.copy_(self.before[name])
 
 
-def _by_name(block, x):
-    contexts = contextlib.nullcontext(), _Back(block)
+class _Replaces(_Back):
+    def __exit__(self, *raised):
+        for name, buffer in self.before.items():
+            module, _, leaf = name.rpartition(".")
+            setattr(self.block.get_submodule(module), leaf, buffer)
+
+
+def _by_name(block, x, back=_Back):
+    contexts = contextlib.nullcontext(), back(block)
     return checkpoint(block, x, use_reentrant=False, context_fn=lambda: contexts)
 
 
 also_right = [_by_name, _other_buffers]
+
+
+def _other_tensors(block, x):
+    return _by_name(block, x, _Replaces)
 
 
 def _as_after_the_forward(block, x):
@@ -114,6 +125,7 @@ _CONTEXTS = "contextlib.nullcontext(), buffers_put_back()"
 mistakes = [
     Edit("evaluates", "before = {buffer", "block.eval()\n        before = {buffer", told_by="statistics"),
     Wrong(_as_after_the_forward, told_by="statistics"),
+    Wrong(_other_tensors, told_by="statistics"),
     Wrong(_momentum, told_by="statistics"),
     Edit(
         "not in a finally",

@@ -67,7 +67,7 @@ class CachingAllocator:
 
 # Other right answers
 
-from course_utils.exercise import Edit
+from course_utils.exercise import Edit, Wrong
 
 
 class _Wraps(CachingAllocator):
@@ -96,7 +96,22 @@ _FREES_EQUAL = """\
         blocks = [one for s in self.lists for one in s["blocks"]]
         blocks[blocks.index(block)]["state"] = "inactive"
         for"""
-_KEEPS = 'any(b["state"] != "inactive" for b in s["blocks"])'
+
+
+class _FindsWhatIsGone(CachingAllocator):
+    gone: tuple = ()
+
+    def empty_cache(self):
+        self.gone = [s["address"] for s in self.lists if all(b["state"] == "inactive" for b in s["blocks"])]
+
+    def segments(self):
+        return [s for s in super().segments() if s["address"] not in self.gone]
+
+    @property
+    def reserved(self):
+        return sum(s["total_size"] for s in self.segments())
+
+
 mistakes = [
     Edit(
         "one list for all",
@@ -111,7 +126,7 @@ mistakes = [
         "frees its equal", '        block["state"] = "inactive"\n        for', _FREES_EQUAL, told_by="merging"
     ),
     Edit("does not merge", 'merged[-1]["state"] == one["state"] == "inactive"', "False", told_by="merging"),
-    Edit("looks at the first block", _KEEPS, 's["blocks"][0]["state"] != "inactive"', told_by="cache"),
+    Wrong(_FindsWhatIsGone, told_by="cache"),
     Edit("addresses used twice", '"address": self.end', '"address": self.reserved', told_by="cache"),
 ]
 
