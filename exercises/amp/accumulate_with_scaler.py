@@ -142,10 +142,7 @@ def loss(accumulate_with_scaler, device):
     t = _given(accumulate_with_scaler, device, [5, 1, 2])
     wanted, _ = t.model.truth(t.x, t.y)
     means = [t.model.truth(x, y)[0] for x, y in t.batches]
-    like = {
-        "the mean of the micro-batches' losses": sum(means) / 3,
-        "the loss of the last micro-batch": means[-1],
-    }
+    like = {"the mean of the micro-batches' losses": sum(means) / 3, "the last micro-batch's": means[-1]}
     came = t.call(_CALL.format(1.0))
     expect.equal(came, wanted, rtol=0.01, like=like, factors={"the scale": 1024.0})
     expect.true(not came.requires_grad, "the loss has a graph", "expected: detached")

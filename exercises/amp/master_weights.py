@@ -115,8 +115,7 @@ def small_updates(MasterWeights, device):
 def follows(MasterWeights, device):
     """Each step is the optimizer's step in float32, and the model has it rounded
 
-    The optimizer works on the masters alone, with the gradients of this step. The model gets a copy, rounded
-    to the nearest number of bfloat16: without their lower 16 bits, numbers only come closer to zero.
+    The optimizer works on the masters alone, with this step's gradients. The copy is rounded, not cut off.
     """
     _follow(_given(MasterWeights, device, _SGD), *["of_all"] * 5)
 

@@ -72,8 +72,8 @@ _BLOCKS = {
 
 
 def _given(repair_checkpoint_batch_norm, device, more=""):
-    setup = _SETUP + more
-    return expect.given(setup, repair_checkpoint_batch_norm=repair_checkpoint_batch_norm, device=device)
+    names = {"repair_checkpoint_batch_norm": repair_checkpoint_batch_norm, "device": device}
+    return expect.given(_SETUP + more, **names)
 
 
 @exercise.check
@@ -96,9 +96,9 @@ def statistics(repair_checkpoint_batch_norm, device):
                     plain.run(line)
                     wanted = dict(plain.block.named_buffers())
                     for name, buffer in t.block.named_buffers():
-                        expect.equal(buffer, wanted[name], what=f"buffer `{name}` after {after}")
-                        told = f"buffer `{name}` is another tensor after {after}"
-                        expect.true(buffer is before[name], told, "expected: the same, written in place")
+                        what = f"buffer `{name}` after {after}"
+                        expect.equal(buffer, wanted[name], what=what)
+                        expect.true(buffer is before[name], f"{what} is another tensor", "expected: the same")
 
 
 @exercise.check

@@ -198,7 +198,7 @@ def cache(CachingAllocator):
         allocator.free(a); allocator.empty_cache() -> 2048: 1024 free, 1024 used"""
     _follow(CachingAllocator, scripts)
     t = expect.given(_SETUP, CachingAllocator=CachingAllocator)
-    t.run("a, b = map(allocator.malloc, (12 * MiB, 14 * MiB))")
-    t.run("allocator.free(a); allocator.empty_cache()\nc = allocator.malloc(16 * MiB)")
+    t.run("a, b = map(allocator.malloc, (12 * MiB, 14 * MiB)); allocator.free(a); allocator.empty_cache()")
+    t.run("c = allocator.malloc(16 * MiB)")
     (a, b), (c, d) = ((s["address"], s["address"] + s["total_size"]) for s in t.allocator.segments())
     expect.true(b <= c or d <= a, f"segments overlap: {a} to {b}, {c} to {d}", "expected: they don't")

@@ -100,8 +100,7 @@ def _compare(t, examples):
                 batch = eval(x.replace("old.", "script."), {"torch": torch, "script": t.script})
                 with answering(len(batch)):
                     came = t.call(f"model({x})")
-                wanted = t.script(batch)
-                expect.equal(came, wanted, what="the result")
+                expect.equal(came, t.script(batch), what="the result")
 
 
 @exercise.check(deadline=60)
@@ -125,8 +124,8 @@ def any_batch(migrate):
     """It computes the same for one row, for a thousand, and on both sides of the threshold
 
     A size is a constant for `torch.export` unless `dynamic_shapes` opens it, and a size of 1 in the example
-    is a constant even then. `x.norm()` is one number for the whole batch: many rows that are each near can
-    be far together. Every step of the loop reads the result of the step before.
+    is a constant even then. The norm is that of `x - mean`, and one number for the whole batch: many rows
+    that are each near can be far together. Every step of the loop reads the result of the step before.
     """
     examples = {f"{rows} rows": f"mean + torch.ones({rows}, 7)" for rows in (1000, 1, 2, 5)} | {
         "far": "mean + 10 * torch.linspace(-1, 1, 42).view(6, 7)",
@@ -146,9 +145,8 @@ def another_file(migrate):
     """
     t = _migrated(migrate, width=11, threshold=7.0, steps=3, dtype=torch.float64)
     wanted = t.script.state_dict()
-    expect.equal(
-        sorted(t.program.state_dict), sorted(wanted), what="the sorted names in `program.state_dict`"
-    )
+    names = sorted(t.program.state_dict)
+    expect.equal(names, sorted(wanted), what="the sorted names in `program.state_dict`")
     for name, values in wanted.items():
         expect.equal(t.program.state_dict[name].detach(), values, what=f"`program.state_dict['{name}']`")
     scaled = "mean + {} * torch.linspace(-1, 1, 66, dtype=torch.float64).view(6, 11)"

@@ -171,8 +171,8 @@ def read_later(replace_activation):
     """Later readers of a tensor that a ReLU changed read the new values, by either name
 
     A ReLU in place has a result, and it changes its input, which no edge of the graph shows. If you write
-    nothing, later readers of the input must read the new node. If you write the result back into the input,
-    backward fails for an activation that saved its input.
+    nothing, later readers of the input must read the new node, and earlier ones must not. If you write the
+    result back into the input, backward fails for an activation that saved its input.
     """
     with Rows() as rows:
         for forward, parts in (
