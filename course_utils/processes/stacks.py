@@ -219,7 +219,9 @@ def is_readers(file: str) -> bool:
         # Code made by Python or torch has names such as `<string>`; what a reader typed has lines to show. So
         # has what FX generates.
         return file == "<stdin>" or file in linecache.cache and not file.startswith("<eval_with_key>")
-    return not file.startswith(_foreign_folders())
+    # A package may also be in the folder of a user, or in one that a `.pth` file names.
+    installed = "/site-packages/" in file or "/dist-packages/" in file
+    return not installed and not file.startswith(_foreign_folders())
 
 
 @functools.cache

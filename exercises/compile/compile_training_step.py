@@ -124,7 +124,11 @@ def all_three(compile_training_step):
     """
     t, _, _ = _given(compile_training_step, _HALVES)
     t.run("step(x, y)")
-    graphs = f"graphs of `backend`: {t.backend}"
+    _all_ran(t, f"graphs of `backend`: {t.backend}")
+
+
+def _all_ran(t, graphs):
+    """The graphs that ran computed the whole step."""
     for part, names in (("forward", ["mm", "tanh"]), ("backward", ["tanh_backward"])):
         missing = [f"`{name}`" for name in names if name not in t.backend.ran()]
         told = f"they didn't run {', '.join(missing)}, of the {part} of `model`"
@@ -139,7 +143,8 @@ def schedule(compile_training_step):
 
     A step takes the rate that `optimizer.param_groups` has by then. SGD passes it as `alpha=`. For
     AOTAutograd a Python number there is a constant, so each new rate compiles the update again, up to the
-    limit. A tensor is an input of the graph, and a scheduler writes into it.
+    limit; if compiling is forbidden, it runs in Python. A tensor is an input of the graph, and a scheduler
+    writes into it.
     """
     t, plain, optimizer = _given(compile_training_step, _HALVES)
     rate = "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))"
@@ -147,11 +152,14 @@ def schedule(compile_training_step):
     twin = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))
     graphs = []
     for _ in range(4):
+        t.backend.forget()
         _one_step(t, plain, optimizer, "loss = step(x, y)\nschedule.step()")
         twin.step()
         graphs.append(len(t.backend.graphs) + t.backend.elsewhere)
     more = graphs[3] - graphs[1]
     expect.true(more == 0, f"graphs compiled from the third step on: {more}", "expected: none")
+    ran = "; ".join(str(graph) for graph in t.backend.graphs if graph.runs)
+    _all_ran(t, f"graphs of `backend` that ran in the fourth step: {t.backend.told(ran)}")
 
 
 @exercise.check(isolated=True, deadline=60)

@@ -92,7 +92,7 @@ def results_of_the_graph(CountingBackend):
 
     A graph has as many outputs as the code after it needs, and returns them as a tuple, even a single one. It
     computes with what it is called with; `example_inputs` are examples. Autograd records its operators like
-    any others, and its writes in place change the tensor it was given.
+    any others. A node whose result nobody uses may write in place: it has to run too.
     """
     x, y = "x = torch.tensor([1.0, 2.0], requires_grad=True)", "y = torch.tensor([[3.0], [4.0]])"
     with Rows() as rows:

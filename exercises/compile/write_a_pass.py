@@ -8,8 +8,8 @@ returns the changed module.
   either side, calls `add`. Leave calls with an `alpha` or a number; that can be a node too, whose
   `node.meta["example_value"]` is no tensor.
 - Leave a product that is used twice, and its sum.
-- Everything else still runs. If a write (`a.sub_(1)`, `a -= 1`, `a[0] = 1`, `out=a`) stands between a product
-  and its sum, you may leave both.
+- Everything else still runs. If a write (`a.sub_(1)`, `a -= 1`, `a[0] = 1`, `out=a`, `inplace=True`) stands
+  between a product and its sum, you may leave both.
 
 All tensors have one floating dtype.
 

@@ -134,7 +134,7 @@ def apart(latency_report):
     )
     came, wanted = _report(t, 4)
     for name in wanted:
-        expect.equal(came[name], wanted[name], what=f"report[{name!r}]")
+        expect.equal(came[name], wanted[name], what=f"`report[{name!r}]`")
 
 
 @exercise.check
@@ -142,6 +142,7 @@ def warm_up(latency_report):
     """Calls of the warm-up run, and don't count
 
     The first calls allocate, compile and fill caches. That time is paid once, so it belongs in no percentile.
+    The warm-up comes before the first round, and in no later one.
     """
     with Rows() as rows:
         for warmup, rounds, costs in (
@@ -152,10 +153,10 @@ def warm_up(latency_report):
             with rows.of(f"`warmup={warmup}`"):
                 t = _machine(latency_report, f"f={costs}, g={costs}")
                 came, wanted = _report(t, rounds, warmup)
-                expect.equal(came, wanted, what="report")
                 for name in ("f", "g"):
                     number = t.machine.called.count(name)
                     expect.equal(number, warmup + rounds, what=f"the number of calls of `{name}`")
+                expect.equal(came, wanted, what="`report`")
         with rows.of("no numbers given"):
             t = _machine(latency_report, "f=[1.0]")
             t.call("latency_report(machine.calls)")

@@ -116,7 +116,7 @@ def shares(ColumnRowLinear):
 
     `nn.Linear` holds its weight as (outputs, inputs). A hidden feature is an output of the first layer and an
     input of the second. Split the other way round, a rank has parts of sums, and `activation` needs the
-    whole.
+    whole. `chunk` cuts pieces of neighbours: rank 0 has the first features, not every n-th one.
     """
     t, pair = _given(ColumnRowLinear)
     found = dict(t.model.named_parameters())

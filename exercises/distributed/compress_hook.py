@@ -175,8 +175,9 @@ def feedback(compress_hook):
     """Over many backwards the sum is off by no more than one of them
 
     A gradient that stays the same is rounded in the same direction every time, and the error grows with the
-    steps. Add what this rank's numbers lost to its next gradient, before you make the scale: what a large
-    gradient loses may be more than all of a small one after it.
+    steps. So what was lost is added to the next gradient, before you make the scale: a large gradient may lose
+    more than all of a small one after it. This sum is rounded; lost is the sum less what was sent. The
+    gradient less what was sent leaves out what was lost before.
     """
     with Rows() as rows:
         for label, of_rank_0 in (

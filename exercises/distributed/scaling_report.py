@@ -53,7 +53,7 @@ def _expect_entries(scaling_report, setup, expression, wanted):
     expect.equal(sorted(found, key=str), sorted(wanted), what="the list of the numbers of processes")
     for processes, entries in wanted.items():
         looked_at = {name: value for name, value in found[processes].items() if name in entries}
-        what = f"the result[{processes}]"
+        what = f"`result[{processes}]`"
         expect.equal(looked_at, entries, what=what, factors={"the number of processes": processes})
 
 
@@ -102,7 +102,7 @@ eight = [warm_up + [(4, 10.0, 11.0, 13.0), (4, 13.0, 14.0, 16.0)] for _ in range
     with Rows() as rows:
         for label, runs in (
             ("two processes first", "{2: two, 4: four, 8: eight}"),
-            ("last", "{4: four, 2: two}"),
+            ("two processes last", "{4: four, 2: two}"),
         ):
             with rows.of(label):
                 here = {n: row for n, row in wanted.items() if f"{n}:" in runs}

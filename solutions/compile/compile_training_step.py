@@ -95,9 +95,21 @@ def returns_another(model, loss_function, lr, backend):
     return step, torch.optim.SGD(model.parameters(), lr, momentum=0.9)
 
 
+def forbids_more_graphs(model, loss_function, lr, backend):
+    """From the third step on a new rate runs the update in Python, where it has no graph."""
+    step, optimizer = compile_training_step(model, loss_function, lr, backend)
+    optimizer.param_groups[0]["lr"] = lr
+    steps = iter(["default", "default"])
+
+    def limited(x, y):
+        with torch.compiler.set_stance(next(steps, "eager_on_recompile")):
+            return step(x, y)
+
+    return limited, optimizer
+
+
 mistakes = [
     Wrong(trains_a_copy, told_by="as_without"),
-    Edit("gradients add up", "        optimizer.zero_grad()\n", "", told_by="as_without"),
     Wrong(returns_another, told_by="as_without"),
     Edit(
         "thaws what is frozen",
@@ -118,6 +130,7 @@ mistakes = [
         told_by="all_three",
     ),
     Edit("a rate that is a number", "lr=torch.tensor(lr)", "lr=lr", told_by="schedule"),
+    Wrong(forbids_more_graphs, told_by="schedule"),
     Edit("holds the graph", "loss.detach()", "loss", told_by="no_graph_left"),
 ]
 

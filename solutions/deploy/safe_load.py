@@ -99,7 +99,15 @@ def _looks_first(path):
     return safe_load(path)
 
 
+def _unwraps(path):
+    with contextlib.suppress(Exception):
+        return safe_load(path)
+    with Path(path).open("rb") as file:
+        return torch.load(file, map_location="cpu", weights_only=True)["model"]
+
+
 mistakes = [
+    Wrong(_unwraps, told_by="tensors_alone"),
     Wrong(_goes_by_the_ending, told_by="torch_files"),
     Edit("runs code", "weights_only=True", "weights_only=False", told_by="nothing_runs"),
     Wrong(_tries_again_without, told_by="nothing_runs"),

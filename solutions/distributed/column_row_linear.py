@@ -64,9 +64,11 @@ class ColumnRowLinear(nn.Module):
 
 # Other right answers
 
+import copy
+
 from torch.distributed import _functional_collectives as functional
 
-from course_utils.exercise import Edit
+from course_utils.exercise import Edit, Wrong
 
 
 class WithAHook(ColumnRowLinear):
@@ -134,7 +136,21 @@ _HIDDEN, _HOOK = "hidden = self.activation(F.linear(", "x.register_hook(_Total.a
 _OUT = "F.linear(hidden, self.second.weight)) + self.second.bias"
 _BIASED = "F.linear(hidden, self.second.weight, self.second.bias{}))"
 
+
+
+class EveryNth(ColumnRowLinear):
+    """The features of a rank aren't neighbours."""
+
+    def __init__(self, first, second, activation):
+        pair = copy.deepcopy(first), copy.deepcopy(second)
+        order = torch.arange(first.out_features).view(-1, dist.get_world_size()).t().flatten()
+        pair[0].weight.data, pair[0].bias.data = first.weight.data[order], first.bias.data[order]
+        pair[1].weight.data = second.weight.data[:, order]
+        super().__init__(*pair, activation)
+
+
 mistakes = [
+    Wrong(EveryNth, told_by="shares"),
     Edit("every rank adds the bias", _OUT, _BIASED.format(""), told_by="values"),
     Edit("views of the whole", "first.weight.chunk(n)[rank].clone()", "first.weight.chunk(n)[rank]", "kept"),
     Edit("keeps the pair", _INIT, f"{_INIT}        self.pair = [first, second]\n", told_by="kept"),

@@ -127,11 +127,11 @@ _SCALE = "(wanted.abs().max() / 127).clamp(min=torch.finfo(wanted.dtype).tiny)"
 
 mistakes = [
     Edit("own scale for all", "* all_scales[r]", "* scale", told_by="one_backward"),
-    Edit("does not divide", " for r in ranks) / len(ranks)", " for r in ranks)", told_by="one_backward"),
     Wrong(_waits, told_by="returns_at_once"),
     Edit("divides by zero", ".clamp(min=torch.finfo(wanted.dtype).tiny)", "", told_by="zeros"),
     Wrong(_half_precision, told_by="bytes_sent"),
     Edit("forgets the residual", "state[p] = lost[i]", "pass", told_by="feedback"),
+    Edit("forgets what was lost before", "lost = (wanted -", "lost = (gradient -", told_by="feedback"),
     Wrong(_one_residual, told_by="by_parameter"),
     Edit("hides NaN", _SCALE, "torch.tensor(max(1e-30, wanted.abs().max().item() / 127))", "not_a_number"),
 ]

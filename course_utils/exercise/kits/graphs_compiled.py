@@ -88,6 +88,11 @@ class Counting:
         """How many graphs came to backends that don't count, since this one was made."""
         return max(0, _made() - Counting._came - self._before)
 
+    def forget(self) -> None:
+        """From here on `runs`, `ran` and `wrote` know what ran later only."""
+        for graph in self.graphs:
+            graph.runs, graph.wrote = 0, set()
+
     def ran(self) -> list[str]:
         """The names of the operators, without their overloads, in the graphs that have run."""
         return [name.partition(".")[0] for graph in self.graphs if graph.runs for name in graph.operators]
