@@ -153,8 +153,8 @@ def one_after_another(stop_recompiles):
     """Rates, names and sizes that begin to change one after another
 
     The compiler learns that something varies when it sees it change. Two things that begin to vary in
-    different calls cost a graph each, besides the first. So leave at most one for it to learn. If compiling is
-    forbidden from some call on, what has no graph runs in Python.
+    different calls cost a graph each, besides the first. So leave one for it to learn. Where compiling
+    is forbidden, what has no graph runs in Python.
     """
     t = _counted(stop_recompiles, _CALLS.strip())
     _at_most_two(t.backend)

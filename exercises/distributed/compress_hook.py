@@ -175,8 +175,8 @@ def feedback(compress_hook):
     """Over many backwards the sum is off by no more than one of them
 
     A gradient that stays the same is rounded in the same direction every time, and the error grows with the
-    steps. So what was lost is added to the next gradient, before you make the scale: a large gradient may lose
-    more than all of a small one after it. This sum is rounded; lost is the sum less what was sent. The
+    steps. So add what was lost to the next gradient, before you make the scale: a large gradient may lose
+    more than all of a small one after it. You round this sum, and lost is the sum less what was sent. The
     gradient less what was sent leaves out what was lost before.
     """
     with Rows() as rows:

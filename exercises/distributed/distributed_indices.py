@@ -151,9 +151,9 @@ def cut(distributed_indices):
 
     Each rank has `length // num_replicas` indices then. If nothing is left over, nothing is left out.
     """
-    fewer = Trait("`length` is below `num_replicas`", lambda length, n, *rest: length < n, "No rank gets any.")
-    traits = [_NO_MULTIPLE, fewer]
-    _expect_shares(distributed_indices, _EVEN + _UNEVEN, {**_IN_ORDER, "drop_last": True}, traits=traits)
+    few = Trait("`length` is below `num_replicas`", lambda length, n, *rest: length < n, "No rank gets any.")
+    options = {**_IN_ORDER, "drop_last": True}
+    _expect_shares(distributed_indices, _EVEN + _UNEVEN, options, traits=[_NO_MULTIPLE, few])
 
 
 @exercise.check

@@ -3,8 +3,9 @@
 Every rank has a 1-D tensor `x` of the same length. Return their sum on every rank, as a new tensor.
 
 Each of `n` ranks sends to `(r + 1) % n` and receives from `(r - 1) % n` alone, and each call names that rank.
-Cut `x` into `n` pieces with `tensor_split`. They go around once to be summed and once more to spread the
-sums, so a rank sends `2 * (n - 1)` pieces, no more. A piece may be empty; it can be sent too.
+Cut `x` into `n` pieces of at most `ceil(length / n)` elements, say with `tensor_split`. They go around once
+to be summed and once more to spread the sums, so a rank sends `2 * (n - 1)` pieces, no more. A piece may be
+empty; it can be sent too.
 
 Use `dist.send`, `recv`, `isend` and `irecv`, no collective. Wait for all that you launch.
 
@@ -149,4 +150,6 @@ def pieces_not_tensors(ring_all_reduce, world_size):
                 # In each round all pieces but one, and no more than where the shortest is the one.
                 limit = 2 * (length - length // world_size) * t.x.itemsize
                 expect.at_most(sent, limit, f"bytes that this rank sends, with {t.x.nbytes:,} in `x`")
+                longest = max(call.bytes for call in calls if call.name == "send") // t.x.itemsize
+                expect.at_most(longest, -(-length // world_size), "elements in the longest piece it sends")
                 expect.equal(found, torch.arange(1.0, length + 1) * 1111)

@@ -137,7 +137,6 @@ _OUT = "F.linear(hidden, self.second.weight)) + self.second.bias"
 _BIASED = "F.linear(hidden, self.second.weight, self.second.bias{}))"
 
 
-
 class EveryNth(ColumnRowLinear):
     """The features of a rank aren't neighbours."""
 
