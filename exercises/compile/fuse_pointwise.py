@@ -148,8 +148,7 @@ def _expect_speedup(fuse_pointwise, machine, speedup, before=False):
         "fuse_pointwise(machine.functions, torch.ones(3), machine.backend, machine.clock)",
     )
     late = "the graph was compiled after the clock had been read"
-    if before:
-        expect.true(not t.machine.compiled_late, late, "expected: compiled before")
+    expect.true(not (before and t.machine.compiled_late), late, "expected: compiled before")
     expect.true(t.machine.read, "`clock` was not called", "expected: all times are differences of its values")
     expect.equal(t.speedup, speedup, what="`speedup`", rtol=0.1)
 
@@ -158,8 +157,8 @@ def _expect_speedup(fuse_pointwise, machine, speedup, before=False):
 def without_compiling(fuse_pointwise):
     """`speedup` leaves out the time for compiling
 
-    `torch.compile` itself compiles nothing: the first call does. On the simulated machine that takes 100
-    seconds; the steps take 6 and their graph 2, or 1 and 2. Only its `clock` shows these seconds.
+    `torch.compile` itself compiles nothing: the first call does. Here it takes 100 seconds; the steps take 6
+    and their graph 2, or 1 and 2. Only `clock` shows these seconds of a simulated machine.
     """
     _expect_speedup(fuse_pointwise, "steps=6.0, graph=2.0", 3.0, before=True)
     _expect_speedup(fuse_pointwise, "steps=1.0, graph=2.0", 0.5, before=True)
@@ -173,10 +172,9 @@ def on_a_busy_machine(fuse_pointwise):
     spoils a sum or a mean, but not a median.
     """
     with Rows() as rows:
-        with rows.of("each run 4 % slower"):
-            _expect_speedup(fuse_pointwise, "steps=6.0, graph=2.0, slower=1.04", 3.0)
-        with rows.of("each run 4 % faster"):
-            _expect_speedup(fuse_pointwise, "steps=6.0, graph=2.0, slower=0.96", 3.0)
+        for pace, slower in (("slower", 1.04), ("faster", 0.96)):
+            with rows.of(f"each run 4 % {pace}"):
+                _expect_speedup(fuse_pointwise, f"steps=6.0, graph=2.0, slower={slower}", 3.0)
         with rows.of("every seventh run 40 seconds longer"):
             for first in range(7):
                 _expect_speedup(fuse_pointwise, f"steps=4.0, graph=2.0, busy={first}", 2.0)
@@ -186,8 +184,7 @@ def on_a_busy_machine(fuse_pointwise):
 def one_kernel(fuse_pointwise):
     """Inductor makes one kernel of the steps
 
-    Inductor fuses pointwise operators within one graph. Between two kernels, all elements are written to
-    memory and read again.
+    Inductor fuses operators within a graph. Between two kernels, all elements are written and read again.
     """
     from torch._inductor import metrics
 

@@ -180,7 +180,6 @@ def in_place(write_a_pass):
             ("by `a -= 1`", "h = a * b; a -= 1; return h + c", ()),
             ("to an element", "h = a * b; a[0] = 5; return h + c", ()),
             ("by `out=`", "h = a * b; torch.sub(a, 1, out=a); return h + c", ()),
-            ("by a function", "h = a * b; torch._foreach_sub_([a], 1); return h + c", ()),
             ("by `inplace=`", "h = a * b; F.relu(a, inplace=True); return h + c", ()),
         ]:
             with rows.of(label):

@@ -153,9 +153,8 @@ def warm_up(latency_report):
             with rows.of(f"`warmup={warmup}`"):
                 t = _machine(latency_report, f"f={costs}, g={costs}")
                 came, wanted = _report(t, rounds, warmup)
-                for name in ("f", "g"):
-                    number = t.machine.called.count(name)
-                    expect.equal(number, warmup + rounds, what=f"the number of calls of `{name}`")
+                numbers = [t.machine.called.count(name) for name in "fg"]
+                expect.equal(numbers, 2 * [warmup + rounds], what="the list of calls of `f` and of `g`")
                 expect.equal(came, wanted, what="`report`")
         with rows.of("no numbers given"):
             t = _machine(latency_report, "f=[1.0]")
@@ -177,8 +176,6 @@ def in_turn(latency_report):
     counted = called[-12:]
     rounds = [counted[i : i + 3] for i in range(0, 12, 3)]
     expect.equal(len(called), 18, what="the number of calls of 3 functions, 2 + 4 times each,")
-    expect.true(
-        all(sorted(one) == ["f", "g", "h"] for one in rounds),
-        f"after the warm-up the order of the calls is {' '.join(counted)}",
-        "expected: in each round f, g and h once",
-    )
+    told = f"after the warm-up the order of the calls is {' '.join(counted)}"
+    in_turn = all(sorted(one) == ["f", "g", "h"] for one in rounds)
+    expect.true(in_turn, told, "expected: in each round f, g and h once")

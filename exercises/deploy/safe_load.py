@@ -124,9 +124,6 @@ def torch_files(safe_load):
     _reads(safe_load, "torch.save(state, path)")
 
 
-_OF_CHECKPOINTS = "state_dict", "model", "model_state_dict", "weights", "net", "module"
-
-
 @exercise.check
 def tensors_alone(safe_load):
     """What isn't a dict of tensors is refused
@@ -134,11 +131,12 @@ def tensors_alone(safe_load):
     `weights_only=True` also lets through lists, dicts in dicts, strings, numbers and `None`. It keeps code
     out, and says nothing about what the data are. A checkpoint with a dict of tensors in it is refused too.
     """
+    keys = "state_dict", "model", "model_state_dict", "weights", "net", "module"
     with Rows() as rows:
         for label, data in (
             ("a number beside the tensors", '{"weight": torch.ones(2), "epoch": 3}'),
             ("a dict in the dict", '{"weight": torch.ones(2), "optimizer": {"step": torch.tensor(1)}}'),
-            *((f"`{key!r}`: a dict", f'{{{key!r}: {{"weight": torch.ones(2)}}}}') for key in _OF_CHECKPOINTS),
+            *((f"`{key!r}`: a dict", f'{{{key!r}: {{"weight": torch.ones(2)}}}}') for key in keys),
             ("`None` as a value", '{"weight": None}'),
             ("a tensor alone", "torch.ones(2)"),
             ("a sparse tensor, which has `values` too", "torch.eye(2).to_sparse()"),

@@ -176,8 +176,8 @@ def feedback(compress_hook):
 
     A gradient that stays the same is rounded in the same direction every time, and the error grows with the
     steps. So add what was lost to the next gradient, before you make the scale: a large gradient may lose
-    more than all of a small one after it. You round this sum, and lost is the sum less what was sent. The
-    gradient less what was sent leaves out what was lost before.
+    more than all of a small one after it. What you round is this sum, not the gradient: lost is the sum less
+    what was sent, and so holds what was lost before.
     """
     with Rows() as rows:
         for label, of_rank_0 in (

@@ -146,10 +146,10 @@ def pieces_not_tensors(ring_all_reduce, world_size):
             with rows.of(f"{length} elements"):
                 t = _given(ring_all_reduce, length)
                 found, calls = ranks.all_through(t, _CALL)
-                sent = sum(call.bytes for call in calls if call.name == "send")
+                sizes = [call.bytes for call in calls if call.name == "send"]
                 # In each round all pieces but one, and no more than where the shortest is the one.
                 limit = 2 * (length - length // world_size) * t.x.itemsize
-                expect.at_most(sent, limit, f"bytes that this rank sends, with {t.x.nbytes:,} in `x`")
-                longest = max(call.bytes for call in calls if call.name == "send") // t.x.itemsize
+                expect.at_most(sum(sizes), limit, f"bytes that this rank sends, with {t.x.nbytes:,} in `x`")
+                longest = max(sizes) // t.x.itemsize
                 expect.at_most(longest, -(-length // world_size), "elements in the longest piece it sends")
                 expect.equal(found, torch.arange(1.0, length + 1) * 1111)
