@@ -379,7 +379,7 @@ def test_no_instrument_is_forgotten():
     modes = {"Watch": "", "CallWatch": "", "Noting": "operators", "CollectiveWatch": "traffic"}
     modes |= {"_Ledger": "peak_bytes", "_Clock": "step_timeline", "_Flops": "flops", "_Recorder": "traffic"}
     modes |= {"_Above": "syncs", "_Below": "syncs", "LaneWatch": "lanes", "Files": "files"}
-    modes |= {"BeforeOthers": "waits"}
+    modes |= {"BeforeOthers": "waits", "_InThread": "traffic"}
     modes |= {"Floats": "floats", "Called": "called"}
     text = "\n".join(
         path.read_text(encoding="utf-8") for path in Path(course_utils.__path__[0]).rglob("*.py")

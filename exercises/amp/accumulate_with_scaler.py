@@ -34,7 +34,12 @@ exercise = Exercise(
 
 @exercise.starter
 def accumulate_with_scaler(
-    model, loss_fn, optimizer, scaler, batches: list[tuple[Tensor, Tensor]], max_norm: float
+    model,
+    loss_fn,
+    optimizer,
+    scaler,
+    batches: list[tuple[Tensor, Tensor]],
+    max_norm: float,
 ) -> Tensor:
     raise NotImplementedError
 

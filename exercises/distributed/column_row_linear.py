@@ -45,7 +45,12 @@ exercise = Exercise(
 class ColumnRowLinear(nn.Module):
     """(n, inputs) -> (n, outputs), the same on every rank"""
 
-    def __init__(self, first: nn.Linear, second: nn.Linear, activation: Callable[[Tensor], Tensor]):
+    def __init__(
+        self,
+        first: nn.Linear,
+        second: nn.Linear,
+        activation: Callable[[Tensor], Tensor],
+    ):
         super().__init__()
         raise NotImplementedError
 

@@ -38,7 +38,11 @@ exercise = Exercise(
 
 @exercise.starter
 def save_on_rank_zero(
-    model: nn.Module, optimizer: torch.optim.Optimizer, step: int, path: str, device: torch.device
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    path: str,
+    device: torch.device,
 ) -> dict:
     """Writes `path` on rank 0; on every rank: what was read from it"""
     raise NotImplementedError

@@ -35,7 +35,12 @@ exercise = Exercise(
 
 @exercise.starter
 def online_softmax_attention(
-    q: Tensor, k: Tensor, v: Tensor, block: int, causal: bool = False, mask: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    block: int,
+    causal: bool = False,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """q (..., T, d), k (..., S, d), v (..., S, e) -> (..., T, e)"""
     raise NotImplementedError
