@@ -1,4 +1,4 @@
-"""`course lab | check | progress | build | prove | doctor`: what each takes, and who does it.
+"""`course lab | copy | progress | check | doctor | build | prove`: what each takes, and who does it.
 
 What does it is imported only when it is asked for.
 """
@@ -19,6 +19,7 @@ PyTorch Inside Out: a hands-on course on how PyTorch works inside.
 
 to learn
     lab        copy the lessons that are missing in workspace/, and open JupyterLab where you stopped
+    copy       put a fresh copy of a lesson beside yours: course copy 04
     progress   say where you stand and what is next; in one lesson: course progress 02
     check      grade the answers in notebooks
     doctor     say what this machine can and cannot run
@@ -32,8 +33,14 @@ to write
 
 course COMMAND --help tells more about one of them."""
 
-COMMANDS = ("lab", "progress", "check", "doctor", "build", "prove")
+COMMANDS = ("lab", "copy", "progress", "check", "doctor", "build", "prove")
 IN_NOTEBOOKS = ("hint", "solution")
+# How it was spelled before, by what comes first and second, and how it is spelled now.
+OLD_SPELLINGS = {
+    ("lab", "--fresh"): ("copy",),
+    ("check", "--record"): ("check", "--save-progress"),
+    ("build", "--record"): ("build", "--gpu-outputs"),
+}
 _LESSON = "01, tensors or 01_tensors"
 
 
@@ -46,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         print(f"course has no command {command!r}{_instead_of(command)}")
         return 2
+    command, rest = _as_spelled_now(command, rest)
     given = _given(command, rest)
     try:
         return _run(command, given)
@@ -63,6 +71,19 @@ def _instead_of(command: str) -> str:
     if close := difflib.get_close_matches(command, COMMANDS, n=1):
         return f". Type: course {close[0]}"
     return f"; there are {', '.join(COMMANDS)}. Type: course --help"
+
+
+def _as_spelled_now(command: str, rest: Sequence[str]) -> tuple[str, list[str]]:
+    """The command and its words; where they are spelled as in an earlier release, as they are now, with a
+    hint."""
+    for (old_command, option), (now, *options) in OLD_SPELLINGS.items():
+        words = [word for text in rest for word in (text.split("=", 1) if option in text else [text])]
+        if command == old_command and option in words:
+            said = f"course {old_command} {option} is now: course {' '.join([now, *options])}"
+            print(said, file=sys.stderr)
+            at = words.index(option)
+            return now, [*words[:at], *options, *words[at + 1 :]]
+    return command, list(rest)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,13 +105,13 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
     if command == "lab":
         take("--no-browser", action="store_true", help="only print the address")
         take("--port", type=int, help="this port and no other (default: the first free from 8888 on)")
-        beside = f"put a fresh copy of a lesson beside yours ({_LESSON}) and open nothing"
-        take("--fresh", metavar="LESSON", help=beside)
+    elif command == "copy":
+        take("lesson", metavar="LESSON", help=_LESSON)
     elif command == "check":
         take("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
         take("--json", action="store_true", help="print the results as JSON")
         take("--jobs", type=_positive, metavar="N", help="how many notebooks at a time")
-        take("--record", action="store_true", help="count these answers in your own record")
+        take("--save-progress", action="store_true", help="count these answers in your own progress")
     elif command == "progress":
         take("lesson", nargs="?", metavar="LESSON", help=f"{_LESSON} (default: all)")
     elif command == "build":
@@ -99,7 +120,7 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
         how.add_argument("--check", action="store_true", help="only say which notebooks are stale")
         how.add_argument("--force", action="store_true", help="also those that are up to date")
         how.add_argument("--solved", type=Path, metavar="DIR", help="write solved lessons into DIR")
-        how.add_argument("--record", action="store_true", help="record on this machine's GPU what it shows")
+        how.add_argument("--gpu-outputs", action="store_true", help="store what this machine's GPU shows")
     elif command == "prove":
         take("names", nargs="*", metavar="EXERCISE", help="(default: all exercises)")
         take("--sample", type=_positive, metavar="N", help="only so many mutants of each reference")
@@ -110,17 +131,19 @@ def _run(command: str, given: argparse.Namespace) -> int:
     if command == "lab":
         from course_utils.reader import lab
 
-        return (
-            lab.run(not given.no_browser, given.port) if given.fresh is None else lab.put_beside(given.fresh)
-        )
+        return lab.run(not given.no_browser, given.port)
+    if command == "copy":
+        from course_utils.reader import lab
+
+        return lab.put_beside(given.lesson)
     if command == "check":
         from course_utils.grading import command as checking
 
-        return checking.run(given.notebooks, given.json, given.jobs, keep_record=given.record)
+        return checking.run(given.notebooks, given.json, given.jobs, save_progress=given.save_progress)
     if command == "build":
         from course_utils.lessons import build
 
-        return build.run_build(given.names, given.check, given.force, given.solved, given.record)
+        return build.run_build(given.names, given.check, given.force, given.solved, given.gpu_outputs)
     if command == "prove":
         from course_utils.proving import laws
 

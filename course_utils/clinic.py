@@ -7,7 +7,7 @@ from typing import Any
 from course_utils import draw
 from course_utils.draw.picture import Picture
 from course_utils.exercise import Check
-from course_utils.exercise.kits.runs import Case
+from course_utils.exercise.kits.training_runs import Case
 from course_utils.exercise.states import FAILED
 from course_utils.grading import check_run, starter
 from course_utils.lessons import catalog

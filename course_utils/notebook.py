@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should no
 ATTEMPTS_BEFORE_SOLUTION = 3
 
 
-def check(answer: Any, *, record: bool = True) -> Report | Note:
+def check(answer: Any, *, save_progress: bool = True) -> Report | Note:
     """Grades an answer: a function or a class that has the name of an exercise, or that name.
 
-    `record=False` shows the report without counting an attempt. After a pass none is counted either.
+    `save_progress=False` shows the report without counting an attempt. After a pass none is counted either.
     """
     from course_utils.exercise.states import FAILED, PASSED
     from course_utils.grading import attempt, starter
@@ -57,10 +57,10 @@ def check(answer: Any, *, record: bool = True) -> Report | Note:
         shown = _record().hints(exercise.name)
         if shown < len(exercise.hints):
             report.hint = (shown + 1, len(exercise.hints), exercise.hints[shown])
-    if record and _record().state(exercise.name) != PASSED:
+    if save_progress and _record().state(exercise.name) != PASSED:
         counts = report.state, report.passed, report.total
         _record().add_attempt(exercise.name, exercise.topic, *counts, told_by=report.told_by)
-    if record:
+    if save_progress:
         report.notice = _record().news() or ""
     return report
 
@@ -123,7 +123,7 @@ def device(name: str | None = None) -> torch.device:
 
 
 def run_ranks(
-    fn: Callable[..., Any], world_size: int, *args: Any, deadline: float = 30.0, record: bool = False
+    fn: Callable[..., Any], world_size: int, *args: Any, deadline: float = 30.0, trace: bool = False
 ) -> Any:
     """Runs `fn(rank, world_size, *args)` in `world_size` real processes that form a process group.
 
@@ -131,13 +131,13 @@ def run_ranks(
     Raises `RankError` where a rank raised, died, or had not returned after `deadline` seconds; no
     process is left running.
 
-    `record=True` returns a recording of what each rank did when, whatever became of them: `draw.lanes` draws
-    it, `explore.lanes` steps through it, and `watching.lanes.record_from_here()`, called in `fn`, leaves out
+    `trace=True` returns a `Trace` of what each rank did when, whatever became of them: `draw.lanes` draws
+    it, `explore.lanes` steps through it, and `watching.lanes.trace_from_here()`, called in `fn`, leaves out
     what came before.
     """
     from course_utils.watching import run_ranks as several
 
-    return several.run_ranks(fn, world_size, *args, deadline=deadline, record=record)
+    return several.run_ranks(fn, world_size, *args, deadline=deadline, trace=trace)
 
 
 def show_error(statement: Callable[[], Any]) -> None:

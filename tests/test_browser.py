@@ -174,7 +174,7 @@ CELLS = """
 drawing => [...drawing.querySelectorAll("g[data-part]")].map(g => ({
   part: g.dataset.part,
   address: g.dataset.key === undefined ? null : Number(g.dataset.key),
-  index: g.dataset.part === "tape" ? null :
+  index: g.dataset.part === "storage" ? null :
     JSON.parse(g.querySelector("title").textContent.match(/^\\[.*?\\]/)[0]),
   lit: g.classList.contains("lit"),
   stroke: parseFloat(getComputedStyle(g.querySelector("rect")).strokeWidth),
@@ -193,7 +193,7 @@ def lit_index(explorer) -> list[int]:
 
 
 def assert_addresses(explorer) -> None:
-    """Every cell of the grid, and the lit one on the tape, lie where the strides of the tensor say."""
+    """Every cell of the grid, and the lit one in the storage, lie where the strides of the tensor say."""
     code, cells = seen(explorer)
     x = torch.arange(12).reshape(3, 4)
     y = eval(code, {"x": x})
@@ -202,15 +202,15 @@ def assert_addresses(explorer) -> None:
     def address(index):
         return y.storage_offset() + sum(i * s for i, s in zip(index, y.stride(), strict=True))
 
-    tape = [cell for cell in cells if cell["part"] == "tape"]
+    storage = [cell for cell in cells if cell["part"] == "storage"]
     grid = [cell for cell in cells if cell["part"] == "grid"]
-    assert [cell["address"] for cell in tape] == list(range(12))
+    assert [cell["address"] for cell in storage] == list(range(12))
     assert sorted(cell["index"] for cell in grid) == sorted(torch.ones(y.shape).nonzero().tolist())
     for cell in grid:
         assert cell["address"] == address(cell["index"])
         assert int(cell["text"]) == storage[cell["address"]] == y[tuple(cell["index"])]
     [lit] = [cell for cell in grid if cell["lit"]]
-    assert [cell["address"] for cell in tape if cell["lit"]] == [address(lit["index"])]
+    assert [cell["address"] for cell in storage if cell["lit"]] == [address(lit["index"])]
     # It is lit for the eye, too.
     thickest = max(cell["stroke"] for cell in cells)
     assert {cell["lit"] for cell in cells if cell["stroke"] == thickest} == {True}

@@ -57,7 +57,7 @@ explore.compiled(seen)
 import torch.distributed as dist
 from torch import nn
 from course_utils import run_ranks
-from course_utils.watching.lanes import record_from_here
+from course_utils.watching.lanes import trace_from_here
 
 def step(rank, world_size):
     torch.manual_seed(rank)
@@ -65,10 +65,10 @@ def step(rank, world_size):
     model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.13)
     for i in range(2):
         if i == 1:
-            record_from_here()
+            trace_from_here()
         model(torch.ones(64, 128)).sum().backward()
 
-recording = run_ranks(step, 2, record=True)
+recording = run_ranks(step, 2, trace=True)
 explore.lanes(recording)
 """,
     "hang": """
@@ -78,13 +78,13 @@ def hangs(rank, world_size):
     if rank == 0:
         dist.all_reduce(x)
 
-stuck = run_ranks(hangs, 2, record=True)
+stuck = run_ranks(hangs, 2, trace=True)
 explore.lanes(stuck)
 """,
 }
 TOLD = """
 import json
-from course_utils.draw.words import bytes_said
+from course_utils.draw.labels import bytes_said
 print(json.dumps({
     "peaks": {size: bytes_said(deep.stack.record(size, 36).peak) for size in (0, 6, 7)},
     "calls": [[call.arguments, [[s.what, s.why] for s in call.steps]] for call in seen.calls],

@@ -17,7 +17,7 @@ from torch import nn
 from course_utils import draw, explore, watch_compile
 from course_utils.draw.compiled import compose
 from course_utils.draw.picture import Picture
-from course_utils.watching import compiled_words as in_words
+from course_utils.watching import compiled_messages as in_words
 from course_utils.watching.compiled_seen import Break
 
 

@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from course_utils import draw
 from course_utils.draw import palette
 from course_utils.draw.layout import Layout
-from course_utils.draw.tapes import by_storage
+from course_utils.draw.storages import by_storage
 
 X = torch.arange(12).reshape(3, 4)
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(TypeError, match="sparse"):
         draw.strides(torch.eye(2).to_sparse())
     with pytest.raises(ValueError, match="101 places in its storage"):
-        draw.tapes(x=torch.zeros(101))
+        draw.storages(x=torch.zeros(101))
     with pytest.raises(ValueError, match="301 elements"):
         draw.strides(torch.zeros(1).expand(301))
     with pytest.raises(ValueError, match="21 elements"):
@@ -111,7 +111,7 @@ def words(picture):
     return [text.get_text() for text in picture.axes[0].texts]
 
 
-def test_what_is_read_is_lit_on_the_tape_and_in_the_grid():
+def test_what_is_read_is_lit_in_the_storage_and_in_the_grid():
     picture = draw.strides(X[1:, :2], "x[1:, :2]", light=(1, 0))
     assert cells(picture, palette.VIEW) == 2 * 3
     assert cells(picture, palette.LIT) == 2
@@ -133,9 +133,9 @@ def test_nothing_is_lit_in_an_empty_tensor():
     assert "empty" in words(draw.strides(torch.empty(0), "e"))
 
 
-def test_a_tape_for_each_storage():
+def test_a_row_for_each_storage():
     x = torch.arange(6)
-    picture = draw.tapes(x=x, a=x[1:4], c=x.reshape(2, 3).t().reshape(6))
+    picture = draw.storages(x=x, a=x[1:4], c=x.reshape(2, 3).t().reshape(6))
     assert words(picture).count("storage") == 2
     assert cells(picture, palette.VIEW) == 2 * 6 + 6 + 3 + 6
     assert repr(picture) == (
@@ -155,15 +155,15 @@ def test_a_walk_says_where_one_stride_does_not_go_on():
 PICTURES = {
     **{f"strides of {name}": lambda n=name, t=t: draw.strides(t, n) for name, t in VIEWS.items()},
     "three dimensions": lambda: draw.strides(torch.arange(24).reshape(2, 3, 4).permute(2, 0, 1), "x.permute"),
-    "a long tape, read often": lambda: draw.strides(
+    "a long storage, read often": lambda: draw.strides(
         torch.arange(40).reshape(2, 20)[:, :3].expand(2, 2, 3), "y"
     ),
     "the largest": lambda: draw.strides(torch.arange(100).reshape(4, 25), "y"),
-    "tapes": lambda: draw.tapes(x=X, turned=X.t(), repeated=X[0].expand(3, 4), other=torch.zeros(20)),
+    "storages": lambda: draw.storages(x=X, turned=X.t(), repeated=X[0].expand(3, 4), other=torch.zeros(20)),
     "overlapping rows": lambda: draw.strides(torch.arange(6).as_strided((4, 3), (1, 1)), "s", (1, 2)),
     "walks": lambda: draw.walk(X.t(), "x.t()"),
     "a walk back and forth": lambda: draw.walk(X[0].expand(3, 4), "e"),
-    "a long name": lambda: draw.tapes(a_name_of_many_letters=X, b=X.t().clone()),
+    "a long name": lambda: draw.storages(a_name_of_many_letters=X, b=X.t().clone()),
 }
 
 
@@ -199,7 +199,7 @@ def test_a_picture_is_no_wider_than_what_is_on_it():
 def test_drawing_changes_nothing():
     x = torch.arange(6.0, requires_grad=True)
     version, stride = x._version, x.stride()
-    draw.strides(x), draw.tapes(x=x), draw.walk(x)
+    draw.strides(x), draw.storages(x=x), draw.walk(x)
     assert (x._version, x.stride(), x.requires_grad, x.grad) == (version, stride, True, None)
 
 

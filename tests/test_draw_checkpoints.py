@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from course_utils import draw, explore, measure
 from course_utils.draw.checkpoint_steps import Stack, step
 from course_utils.draw.checkpoints import compose, curve_sizes, least
-from course_utils.draw.words import bytes_said
+from course_utils.draw.labels import bytes_said
 from course_utils.measure.memory import _Ledger
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -12,10 +12,10 @@ from course_utils import clinic, draw, explore, measure
 from course_utils.draw.run import compose
 from course_utils.draw.run_rows import Compared
 from course_utils.exercise import Check
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 from course_utils.lessons import catalog
 
-X, Y = runs.shapes(64)
+X, Y = training_runs.shapes(64)
 
 
 def train(steps=12, *, odd=-1, clear=True, freeze=-1, rate_at=-1, noise=0.0, parts=1, deep=1, scale=1.0):

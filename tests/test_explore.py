@@ -17,8 +17,8 @@ from matplotlib.image import imread
 from course_utils import explore
 from course_utils.draw.layout import MOST_ELEMENTS, Layout, bounds, same_storage
 from course_utils.draw.shapes import WIDTH, to_svg
+from course_utils.draw.storage_cells import CELL, short
 from course_utils.draw.strides import compose
-from course_utils.draw.tape import CELL, short
 from course_utils.explore.goal import Goal, same_elements, same_values
 from course_utils.explore.history import History
 from course_utils.explore.reasons import why_no_view
@@ -35,7 +35,7 @@ def random_view(dice: random.Random) -> torch.Tensor:
 
 def sliced_view(dice: random.Random) -> torch.Tensor:
     size = [dice.choice([1, 2, 2, 3, 4]) for _ in range(dice.randint(1, 4))]
-    size[0] = 1 if math.prod(size) > 96 else size[0]  # what a tape shows whole
+    size[0] = 1 if math.prod(size) > 96 else size[0]  # what a storage row shows whole
     t = torch.arange(100, 100 + math.prod(size)).reshape(size)
     if dice.random() < 0.6:
         t = t.transpose(dice.randrange(t.dim()), dice.randrange(t.dim()))
@@ -367,9 +367,9 @@ def test_every_cell_of_a_small_tensor_is_where_torch_has_it():
         grid = {index_of(g): g for g in cells_of(svg, "grid")}
         assert {index: address_of(g) for index, g in grid.items()} == where
         assert {index: text_of(g) for index, g in grid.items()} == {i: str(t[i].item()) for i in where}
-        tape = {address_of(g): g for g in cells_of(svg, "tape")}
-        assert list(tape) == list(range(Layout.of(t).length))
-        for address, g in tape.items():
+        storage = {address_of(g): g for g in cells_of(svg, "storage")}
+        assert list(storage) == list(range(Layout.of(t).length))
+        for address, g in storage.items():
             assert is_read(g) == (address in where.values())
             assert text_of(g) == str(100 + address)
 
@@ -382,7 +382,7 @@ def test_the_lit_cell_is_one_place_in_both_and_its_address_is_spelled_out():
             continue
         index = dice.choice(list(where))
         svg = to_svg(compose(t, index), "one")
-        (above,), (below,) = lit(svg, "tape"), lit(svg, "grid")
+        (above,), (below,) = lit(svg, "storage"), lit(svg, "grid")
         assert address_of(above) == address_of(below) == where[index]
         assert Layout.of(t).formula(index) in said(svg).replace("   =", " =").replace("  =", " =")
         twins = {index_of(g) for g in cells_of(svg, "grid") if is_dashed(g)}
@@ -463,10 +463,10 @@ def test_a_goal_stands_beside_the_tensor_where_there_is_room_and_below_where_not
 
 def test_signs_other_than_colour():
     svg = to_svg(compose(torch.arange(6)[::2], (1,)), "some")
-    (cell,) = lit(svg, "tape")
+    (cell,) = lit(svg, "storage")
     assert cell.find(f"{SVG}rect").get("stroke-width") == "3"
     assert cell.find(f"{SVG}text").get("font-weight") == "bold"
-    assert [is_dashed(g) for g in cells_of(svg, "tape")] == [False, True] * 3
+    assert [is_dashed(g) for g in cells_of(svg, "storage")] == [False, True] * 3
 
 
 def test_two_pictures_on_a_page_keep_to_themselves():
@@ -486,7 +486,7 @@ def explorer_of(*size: int, **more):
 
 
 def lit_address(explorer) -> int:
-    (above,), (below,) = lit(explorer.picture.value, "tape"), lit(explorer.picture.value, "grid")
+    (above,), (below,) = lit(explorer.picture.value, "storage"), lit(explorer.picture.value, "grid")
     assert address_of(above) == address_of(below)
     return address_of(above)
 

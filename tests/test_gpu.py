@@ -12,7 +12,7 @@ from nbformat.v4 import new_output
 
 from course_utils.exercise import Check, Exercise, expect
 from course_utils.grading import attempt
-from course_utils.lessons import catalog, freshness, recorded
+from course_utils.lessons import catalog, freshness, gpu_outputs
 from course_utils.lessons.source import notebook_of
 
 AHEAD = """
@@ -73,7 +73,7 @@ def test_what_a_gpu_showed_stands_below_its_cell_until_that_changes(tmp_path):
         new_output("stream", name="stderr", text="a warning\n"),
         new_output("display_data", {"image/png": "cGl4ZWxz"}),
     ]
-    assert recorded.keep(lesson, executed, "H200, torch 2.11") == 1
+    assert gpu_outputs.keep(lesson, executed, "H200, torch 2.11") == 1
     shown = notebook_of(course, lesson)
     nbformat.validate(shown)
     below = shown.cells[-1]

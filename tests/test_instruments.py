@@ -29,10 +29,10 @@ from torch.utils.data import DataLoader
 import course_utils
 from course_utils import measure
 from course_utils.draw.exports import eager
+from course_utils.exercise.kits.compiled import Counting
+from course_utils.exercise.kits.distributed import Files
 from course_utils.exercise.kits.formats import Floats
 from course_utils.exercise.kits.graphs import copies
-from course_utils.exercise.kits.graphs_compiled import Counting
-from course_utils.exercise.kits.groups import Files
 from course_utils.exercise.kits.modules import Called
 from course_utils.exercise.kits.ranks import BeforeOthers
 from course_utils.measure.roofline import place

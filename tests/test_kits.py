@@ -9,7 +9,7 @@ from torch.autograd import Function
 
 from course_utils.exercise import expect
 from course_utils.exercise.kits import derivatives, exported, modules
-from course_utils.exercise.kits.graphs_compiled import Counting, CountingHalves
+from course_utils.exercise.kits.compiled import Counting, CountingHalves
 
 X = "x = torch.tensor([-1., 0.5, 2.], requires_grad=True)"
 

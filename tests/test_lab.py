@@ -275,7 +275,7 @@ def test_a_second_start_names_what_is_newer_and_when_it_is_killed_no_kernel_stay
     running = start()
     kernel = running.start_kernel()
     assert "Copied" not in running.said
-    assert "course lab --fresh 01_tensors" in running.said
+    assert "course copy 01_tensors" in running.said
     assert "00_start_here than" not in running.said
     # Another one finds the port taken.
     port = running.address().split("/")[2].rpartition(":")[2]

@@ -23,7 +23,7 @@ from course_utils.draw.picture import Picture
 from course_utils.processes.result import Result
 from course_utils.processes.workers import Worker
 from course_utils.watching import lane_watch
-from course_utils.watching.lanes import Recording, read, record_from_here
+from course_utils.watching.lanes import Trace, read, trace_from_here
 from course_utils.watching.run_ranks import run_ranks
 
 LONG = 60.0
@@ -45,7 +45,7 @@ def ddp_step(rank, world_size):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(2):  # the buckets of the first step are not those of all others
         if step == 1:
-            record_from_here()
+            trace_from_here()
         optimizer.zero_grad()
         model(torch.ones(3, 64)).sum().backward()
         optimizer.step()
@@ -53,8 +53,8 @@ def ddp_step(rank, world_size):
 
 
 @pytest.fixture(scope="module")
-def step() -> Recording:
-    return run_ranks(ddp_step, 2, deadline=LONG, record=True)
+def step() -> Trace:
+    return run_ranks(ddp_step, 2, deadline=LONG, trace=True)
 
 
 def test_a_recording_holds_what_the_ranks_returned(step):
@@ -117,7 +117,7 @@ def without_a_module(rank, world_size):
 
 
 def test_messages_are_recorded_with_their_other_end():
-    first, second = run_ranks(without_a_module, 2, deadline=LONG, record=True).lanes
+    first, second = run_ranks(without_a_module, 2, deadline=LONG, trace=True).lanes
     assert [(f.name, f.peer, f.bytes) for f in first.flights] == [
         ("all_reduce", None, 16),
         ("send", 1, 16),
@@ -137,7 +137,7 @@ def evaluates(rank, world_size):
 
 
 def test_a_forward_in_inference_mode_is_recorded_and_gradients_that_come_later():
-    for lane in run_ranks(evaluates, 2, deadline=LONG, record=True).lanes:
+    for lane in run_ranks(evaluates, 2, deadline=LONG, trace=True).lanes:
         assert lane.told == "has returned"
         assert "forward" in [span.kind for span in lane.spans]
         assert [flight.name for flight in lane.flights] == ["all_reduce"]
@@ -162,7 +162,7 @@ def waits_for_a_slow_one(rank, world_size, folder):
 
 
 def test_who_waits_is_the_fast_one(tmp_path):
-    fast, slow = run_ranks(waits_for_a_slow_one, 2, tmp_path, deadline=LONG, record=True).lanes
+    fast, slow = run_ranks(waits_for_a_slow_one, 2, tmp_path, deadline=LONG, trace=True).lanes
     (wait,) = (span for span in fast.spans if span.kind == "waiting")
     called = slow.flights[0].begin
     assert wait.begin < called < wait.end
@@ -175,14 +175,14 @@ def accumulates(rank, world_size):
     model = nn.parallel.DistributedDataParallel(net())
     x = torch.ones(3, 64)
     model(x).sum().backward()
-    record_from_here()
+    trace_from_here()
     with model.no_sync():
         model(x).sum().backward()
     model(x).sum().backward()
 
 
 def test_a_gradient_that_nothing_sends_is_in_no_bucket():
-    recording = run_ranks(accumulates, 2, deadline=LONG, record=True)
+    recording = run_ranks(accumulates, 2, deadline=LONG, trace=True)
     for lane in recording.lanes:
         (launched,) = (flight.number for flight in lane.flights if flight.backward)
         assert [gradient.bucket for gradient in lane.gradients] == [None] * 4 + [launched] * 4
@@ -227,7 +227,7 @@ def skips(rank, world_size):
 
 
 def test_a_hang_is_recorded_as_what_it_is():
-    recording = run_ranks(skips, 2, deadline=LONG, record=True)
+    recording = run_ranks(skips, 2, deadline=LONG, trace=True)
     hung, over = recording.lanes
     assert (hung.state, over.state) == ("timed out", "returned")
     assert (hung.spans[-1].kind, hung.spans[-1].end) == ("waiting", math.inf)
@@ -245,7 +245,7 @@ def test_a_hang_is_recorded_as_what_it_is():
 
 
 def test_a_rank_that_hangs_in_ddp():
-    recording = run_ranks(one_without_backward, 2, deadline=LONG, record=True)
+    recording = run_ranks(one_without_backward, 2, deadline=LONG, trace=True)
     hung = recording.lanes[0]
     assert hung.told.startswith("waits in backward at your line")
     assert (hung.spans[-1].kind, hung.spans[-1].end) == ("waiting", math.inf)
@@ -261,7 +261,7 @@ def both_wait(rank, world_size):
 
 
 def test_that_a_rank_was_ended_is_not_drawn_as_the_end_of_what_the_others_waited_for():
-    for lane in run_ranks(both_wait, 2, deadline=LONG, record=True).lanes:
+    for lane in run_ranks(both_wait, 2, deadline=LONG, trace=True).lanes:
         assert lane.state == "timed out"
         assert [flight.end for flight in lane.flights] == [math.inf]
         assert [span.end for span in lane.spans if span.kind == "waiting"] == [math.inf]
@@ -281,7 +281,7 @@ def loops(rank, world_size):
 
 
 def test_a_loop_is_not_waiting():
-    lane = run_ranks(loops, 1, deadline=5.0, record=True).lanes[0]
+    lane = run_ranks(loops, 1, deadline=5.0, trace=True).lanes[0]
     assert (lane.spans[-1].kind, lane.spans[-1].end) == ("stuck", math.inf)
     assert "is in the loop at your line" in lane.told
 
@@ -295,7 +295,7 @@ def dies(rank, world_size):
 
 
 def test_what_a_rank_did_before_it_died_is_not_lost():
-    recording = run_ranks(dies, 2, deadline=LONG, record=True)
+    recording = run_ranks(dies, 2, deadline=LONG, trace=True)
     dead = recording.lanes[1]
     assert (dead.state, dead.told) == ("died", "died: signal 9 (SIGKILL)")
     assert [flight.name for flight in dead.flights] == ["all_reduce"]
@@ -311,7 +311,7 @@ def raises_and_prints(rank, world_size):
 
 
 def test_what_ranks_raise_is_in_the_recording(capsys):
-    recording = run_ranks(raises_and_prints, 2, deadline=LONG, record=True)
+    recording = run_ranks(raises_and_prints, 2, deadline=LONG, trace=True)
     assert capsys.readouterr().out == "[rank 0] on the way\n[rank 1] on the way\n"
     assert recording.lanes[1].told == "raised ValueError: no"
 
@@ -321,7 +321,7 @@ def many_operators(rank, world_size):
     x = torch.ones(1)
     for _ in range(20):
         x += 1
-    record_from_here()
+    trace_from_here()
     for _ in range(50):
         x += 1
     dist.all_reduce(x)
@@ -329,7 +329,7 @@ def many_operators(rank, world_size):
 
 
 def test_of_very_many_operators_the_first_are_recorded_and_all_collectives():
-    recording = run_ranks(many_operators, 1, deadline=LONG, record=True)
+    recording = run_ranks(many_operators, 1, deadline=LONG, trace=True)
     assert recording.values[0].item() == 71
     (lane,) = recording.lanes
     assert [flight.name for flight in lane.flights] == ["all_reduce"]
@@ -373,7 +373,7 @@ def a_log(late):
 
 
 @pytest.fixture
-def drawn() -> Recording:
+def drawn() -> Trace:
     """Two ranks, of which the second comes a millisecond later."""
     logs = [a_log(0), a_log(1)]
     return read([Result("returned")] * 2, logs, ["has returned"] * 2, "all 2 ranks have returned", math.inf)

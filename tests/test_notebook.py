@@ -93,7 +93,7 @@ def test_a_wrong_answer_is_named_and_a_right_one_passes(kernel):
 def test_the_starter_is_not_an_attempt(kernel):
     starter = "def centre(x):\n    '''another docstring'''\n    raise NotImplementedError  # later"
     assert "not attempted" in kernel.run(f"{starter}\ncheck(centre)")
-    kernel.run(f"{WRONG}\ncheck(centre, record=False)")  # nor is a demonstration
+    kernel.run(f"{WRONG}\ncheck(centre, save_progress=False)")  # nor is a demonstration
     assert re.search(r"· centre +not attempted\n", kernel.run("progress()"))
 
 

@@ -97,11 +97,11 @@ def test_lab_opens_where_the_reader_stopped(record):
     ("given", "said"),
     [
         (["progess"], "Type: course progress"),
-        (["xyz"], "'xyz'; there are lab, progress, check, doctor, build, prove. Type: course --help"),
+        (["xyz"], "'xyz'; there are lab, copy, progress, check, doctor, build, prove. Type: course --help"),
         (["solution", "xyz"], "it's called in a notebook: solution(sliding_windows)"),
         (["progress", "tensor"], "did you mean 01_tensors?"),
         (["prove", "sliding_window"], "did you mean sliding_windows?"),
-        (["lab", "--fresh", "compil"], "did you mean 12_compile?"),
+        (["copy", "compil"], "did you mean 12_compile?"),
         (["check", "--jobs", "0", "x.ipynb"], "wanted a number from 1 on, given '0'"),
         (["check"], "For help: course check --help"),
         (["build", "--check", "--force"], "--help"),
@@ -115,3 +115,19 @@ def test_errors_say_what_to_type(given, said, capsys):
         assert ended.code == 2
     output = capsys.readouterr()
     assert said in output.out + output.err
+
+
+@pytest.mark.parametrize(
+    ("given", "as_now"),
+    [
+        (["lab", "--fresh", "99"], "copy"),
+        (["lab", "--fresh=99"], "copy"),
+        (["check", "nowhere.ipynb", "--record"], "check --save-progress"),
+    ],
+)
+def test_an_old_spelling_goes_on_and_says_the_new_one(given, as_now, capsys):
+    assert cli.main(given) == 2  # there is no such lesson, no such notebook
+    said = capsys.readouterr()
+    assert said.err.startswith(f"course {given[0]} --")
+    assert f"is now: course {as_now}\n" in said.err
+    assert "99" in said.err or "nowhere.ipynb" in said.out + said.err

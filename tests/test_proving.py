@@ -11,7 +11,7 @@ from torch import nn
 
 from course_utils import cli
 from course_utils.lessons import catalog
-from course_utils.proving import around, bench, laws, mutants
+from course_utils.proving import around, grade_mutants, laws, mutants
 from tests.files import write
 
 
@@ -245,44 +245,44 @@ def course(tmp_path):
 
 
 def outcome_of_all(root):
-    with bench.Bench(root, "ramp") as one:
+    with grade_mutants.MutantGrader(root, "ramp") as one:
         return {m.description: one.try_mutant(m) for m in one.mutants}
 
 
 def test_checks_that_do_not_look_let_mutants_pass(course):
     found = outcome_of_all(course())
-    survived = {d for d, v in found.items() if v.state == bench.SURVIVED}
+    survived = {d for d, v in found.items() if v.state == grade_mutants.SURVIVED}
     assert "line 5: `0` -> `1`" not in survived
     assert "line 9: `torch.tensor(found)` -> `found`" in survived
     assert "the result of `ramp` of another dtype" in survived
     rejected = found["line 6: `i < n` -> `i <= n`"]
-    assert (rejected.state, rejected.check, rejected.how) == (bench.REJECTED, "length", "wrong")
+    assert (rejected.state, rejected.check, rejected.how) == (grade_mutants.REJECTED, "length", "wrong")
 
 
 def test_checks_that_look_let_none_pass(course):
     found = outcome_of_all(course(EXERCISE + STRICT))
-    assert {v.state for v in found.values()} <= {bench.REJECTED, bench.NO_CHANGE}
+    assert {v.state for v in found.values()} <= {grade_mutants.REJECTED, grade_mutants.NO_CHANGE}
     endless = found["line 8: `i += 1` removed"]
-    assert (endless.state, endless.how) == (bench.REJECTED, "timed out")
-    assert found["the result of `ramp` cloned"].state == bench.NO_CHANGE
-    assert found["line 8: `i += 1` -> `i = i + 1`"].state == bench.NO_CHANGE
+    assert (endless.state, endless.how) == (grade_mutants.REJECTED, "timed out")
+    assert found["the result of `ramp` cloned"].state == grade_mutants.NO_CHANGE
+    assert found["line 8: `i += 1` -> `i = i + 1`"].state == grade_mutants.NO_CHANGE
 
 
 def test_one_check_alone(course):
-    with bench.Bench(course(EXERCISE + STRICT), "ramp") as one:
+    with grade_mutants.MutantGrader(course(EXERCISE + STRICT), "ramp") as one:
         (mutant,) = [m for m in one.mutants if m.description == "line 9: `torch.tensor(found)` -> `found`"]
-        assert one.try_mutant(mutant, only="length").state == bench.SURVIVED
+        assert one.try_mutant(mutant, only="length").state == grade_mutants.SURVIVED
         assert one.try_mutant(mutant, only="values").check == "values"
 
 
 def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tried(course):
     tried = {
-        "import os\ndef ramp(n):\n    os._exit(3)\n": bench.REJECTED,
-        "def ramp(n):\n    return list(range(n))\n": bench.SURVIVED,
-        "import ctypes\ndef ramp(n):\n    ctypes.CDLL(None).sleep(60)\n": bench.REJECTED,
-        "def ramp(n):\n    return [*range(n)]\n": bench.SURVIVED,
+        "import os\ndef ramp(n):\n    os._exit(3)\n": grade_mutants.REJECTED,
+        "def ramp(n):\n    return list(range(n))\n": grade_mutants.SURVIVED,
+        "import ctypes\ndef ramp(n):\n    ctypes.CDLL(None).sleep(60)\n": grade_mutants.REJECTED,
+        "def ramp(n):\n    return [*range(n)]\n": grade_mutants.SURVIVED,
     }
-    with bench.Bench(course(), "ramp") as one:
+    with grade_mutants.MutantGrader(course(), "ramp") as one:
         states = [one.try_mutant(mutants.Mutant("tried", source)).state for source in tried]
     assert states == list(tried.values())
 
@@ -369,7 +369,7 @@ def test_code_that_a_cell_does_not_show_whole_is_a_fault(course):
 
 
 def test_the_sample_is_the_same_on_every_run(course):
-    with bench.Bench(course(), "ramp") as one:
+    with grade_mutants.MutantGrader(course(), "ramp") as one:
         sample = one.sample(10)
         assert sample == one.sample(10) == one.sample(20)[:10]
         assert len({m.description for m in sample}) == 10

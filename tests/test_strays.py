@@ -118,7 +118,7 @@ def expect_nothing(told):
 @pytest.mark.parametrize("end", [hangs, dies, raises])
 def test_nothing_is_left_of_a_run_that_fails(end, record, tmp_path):
     if record:
-        run_ranks(end, 2, tmp_path, deadline=PATIENCE, record=True)
+        run_ranks(end, 2, tmp_path, deadline=PATIENCE, trace=True)
     else:
         states = [result.state for result in ranks(end, 2, tmp_path, deadline=PATIENCE)]
         assert set(states) & {"timed out", "died", "raised"}
@@ -204,7 +204,7 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 import test_strays
 from course_utils.watching.run_ranks import run_ranks
-run_ranks(test_strays.loops, 2, Path({folder!r}), deadline=1000, record={record})
+run_ranks(test_strays.loops, 2, Path({folder!r}), deadline=1000, trace={trace})
 """
 
 
@@ -223,10 +223,10 @@ def kernel(tmp_path):
         manager.shutdown_kernel(now=True)
 
 
-def start(client, folder, record=False):
+def start(client, folder, trace=False):
     folder.mkdir()
     tests = str(Path(__file__).parent)
-    cell = CELL.format(tests=tests, folder=str(folder), record=record)
+    cell = CELL.format(tests=tests, folder=str(folder), trace=trace)
     # After a cell that raised, a kernel would refuse for a moment what comes next, as if it had been queued.
     asked = client.execute(cell, stop_on_error=False)
     return asked, told_by(folder)

@@ -16,8 +16,8 @@ from course_utils.draw.modules import modules
 from course_utils.draw.roofline import roofline, trace
 from course_utils.draw.run import curves, run
 from course_utils.draw.slopes import slopes
+from course_utils.draw.storages import storages, walk
 from course_utils.draw.strides import strides
-from course_utils.draw.tapes import tapes, walk
 from course_utils.draw.training import range_test, schedules, training
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "schedules",
     "slopes",
     "strides",
-    "tapes",
+    "storages",
     "trace",
     "training",
     "walk",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
-from course_utils.draw.words import LETTER, Words
 
 TOP, HIGH, STEP, SMALL, LEAST = 26.0, 26.0, 34.0, 10.5, 1.5
 FREE = "inactive"
@@ -45,7 +45,7 @@ def compose(segments: Sequence[Mapping[str, Any]], title: str = "") -> Scene:
 def _block(x: float, y: float, wide: float, block: Mapping[str, Any]) -> Box:
     free, text = block["state"] == FREE, size_of(block["size"])
     fits = LETTER * SMALL * len(text) < wide - 4
-    words = (Words(x + wide / 2, y + HIGH / 2, text, SMALL, "middle", faint=free),) if fits else ()
+    words = (Label(x + wide / 2, y + HIGH / 2, text, SMALL, "middle", faint=free),) if fits else ()
     more = f"{text}, {'free' if free else 'in use'}"
     return Box(x, y, wide, HIGH, "" if free else "view", words, more, dashed=free)
 

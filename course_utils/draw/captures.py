@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, jit, nn
 
+from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import LETTER, Words
 from course_utils.watching.compiled_source import dedented
 
 # Sizes in pixels of the page.
@@ -167,7 +167,7 @@ def _form(scene: Scene, form: Form, x: float, y: float) -> float:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
         scene.write(x + NUMBER - 4, at, str(number + 1), SMALL - 1.5, "end", faint=True)
         for part in textwrap.wrap(line, LETTERS, subsequent_indent=indent):
-            words = Words(x + NUMBER + 4, at, part, CODE, code=True)
+            words = Label(x + NUMBER + 4, at, part, CODE, code=True)
             if number in form.lit:
                 left, key = x + NUMBER, f"{form.name}.{number}"
                 scene.box(left, at - ROW / 2, COLUMN - NUMBER - 3, ROW, "lit", (words,), line=0.6, key=key)

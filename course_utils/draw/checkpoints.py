@@ -11,10 +11,10 @@ from itertools import groupby
 from torch import Tensor, nn
 
 from course_utils.draw.checkpoint_steps import Stack
+from course_utils.draw.labels import LETTER, Label, bytes_said
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, Small, to_picture
 from course_utils.draw.time_axis import round_step
-from course_utils.draw.words import LETTER, Words, bytes_said
 from course_utils.measure.steps import PHASES, Phase, StepTimeline
 
 FILLS: dict[Phase, str] = {"forward": "saved", "recompute": "lit", "backward": "gradient"}
@@ -145,7 +145,7 @@ def _panel(
         left, right = scale.x(at), scale.x(at + count)
         at += count
         text = _PHASES[phase] if _wide(_PHASES[phase]) < right - left - 1 else ""
-        label = (Words((left + right) / 2, bottom + 2 + STRIP / 2, text, TINY, "middle"),) if text else ()
+        label = (Label((left + right) / 2, bottom + 2 + STRIP / 2, text, TINY, "middle"),) if text else ()
         more = f"{phase}: {count} operators"
         box = Box(
             left, bottom + 2, right - left, STRIP, FILLS[phase], label, more, 0.3, part="ran", key=phase

@@ -6,9 +6,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from course_utils.draw.labels import Label, counted
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import Words, counted
 from course_utils.watching.compiled import Watched
 from course_utils.watching.compiled_seen import (
     NO_GRAPH,
@@ -75,7 +75,7 @@ def fill_of(seen: Watched, name: str) -> str:
 
 
 def _chip(scene: Scene, seen: Watched, name: str, x: float, y: float) -> None:
-    word = Words(x + CHIP / 2, y + ROW / 2, name, SMALL, "middle", code=True, bold=True)
+    word = Label(x + CHIP / 2, y + ROW / 2, name, SMALL, "middle", code=True, bold=True)
     scene.box(x, y + 2, CHIP, CHIP, fill_of(seen, name), (word,), "", 0.8, part="chip", key=name)
 
 
@@ -110,7 +110,7 @@ def _line(scene: Scene, seen: Watched, line: Line, ran: dict[str, Step] | None, 
     filled = [n for n in line.pieces if ran is None or (n in ran and ran[n].what != "python")]
     # A line that has operators in several graphs is underlined in the colours of the others.
     under = 6.0 if filled[1:] else 0.0
-    words = Words(BAND + 8, y + (ROW - under) / 2, line.text.expandtabs(4), CODE, code=True)
+    words = Label(BAND + 8, y + (ROW - under) / 2, line.text.expandtabs(4), CODE, code=True)
     if not filled:
         scene.words.append(words)
     more, top = f"line {line.number} is in piece {' and '.join(line.pieces)}", y + 0.5
@@ -201,7 +201,7 @@ def _call(scene: Scene, seen: Watched, call: Call, here: bool, y: float) -> floa
 def _mark(scene: Scene, seen: Watched, call: Call, step: Step, x: float, y: float, width: float) -> None:
     python, fresh = step.what == "python", step.what in ("compiled", "recompiled")
     fill = "" if python else fill_of(seen, step.piece)
-    word = Words(x + width / 2, y + ROW / 2, mark(step), SMALL - 0.5, "middle", bold=fresh)
+    word = Label(x + width / 2, y + ROW / 2, mark(step), SMALL - 0.5, "middle", bold=fresh)
     more = f"call {call.number}: {mark(step)}" + (f": {step.why}" if step.why else "")
     key, line = f"{call.number}.{step.piece}{step.version}", 2.2 if fresh else 0.8
     scene.box(x, y + 1, width, ROW - 2, fill, (word,), more, line, python, step.what, key)

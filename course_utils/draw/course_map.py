@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from course_utils.draw.labels import Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import Words
 
 WIDE, HIGH, GAP, STEP, BAR, SMALL = 128.0, 50.0, 15.0, 78.0, 6.0, 10.5
 
@@ -44,7 +44,7 @@ def course_map(stops: Sequence[Stop]) -> Picture:
         lines = textwrap.wrap(words[0], 21)[:3]
         filled = stop.done >= 1
         top = y + HIGH / 2 - 2 - 13 * (len(lines) - 1) / 2
-        said = tuple(Words(x + WIDE / 2, top + 13 * i, line, SMALL, "middle") for i, line in enumerate(lines))
+        said = tuple(Label(x + WIDE / 2, top + 13 * i, line, SMALL, "middle") for i, line in enumerate(lines))
         scene.box(x, y, WIDE, HIGH, "rank" if filled else "", said, line=1.2)
         if 0 < stop.done < 1:
             scene.box(x, y + HIGH - BAR, WIDE * stop.done, BAR, "rank", line=0)

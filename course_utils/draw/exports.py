@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils.draw.labels import Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import Words
 from course_utils.measure.modes import Noting
 
 HEIGHT, BETWEEN, TOP, MARGIN = 25.0, 11.0, 30.0, 8.0
@@ -51,8 +51,8 @@ def compose(forms: dict[str, Sequence[Operator]]) -> Scene:
         for row, operator in enumerate(operators):
             lit = known is not None and _plain(operator.name) not in known
             words = (
-                Words(left + 8, y + HEIGHT / 2, operator.name, 11.5),
-                Words(left + across - 8, y + HEIGHT / 2, operator.shape, 10.5, "end"),
+                Label(left + 8, y + HEIGHT / 2, operator.name, 11.5),
+                Label(left + across - 8, y + HEIGHT / 2, operator.shape, 10.5, "end"),
             )
             more = f"{name}: {operator.name} gives {operator.shape}" + (", not so to the left" if lit else "")
             fill = "lit" if lit else "view" if row else "storage"

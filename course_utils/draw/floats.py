@@ -7,9 +7,9 @@ import math
 
 from course_utils.draw.floats_axis import SMALL, TINY, Axis, Shown, band, layers, log2, two_to
 from course_utils.draw.formats import FORMATS, Format
+from course_utils.draw.labels import Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import Words
 
 # Sizes in pixels of the page.
 NAME, BIT, HIGH, LINE = 98.0, 9.6, 19.0, 42.0  # of a row in the table
@@ -52,7 +52,7 @@ def table(value: float | None) -> Scene:
         else:
             now = form.decode(bits)
             said = [f"{now:.10g}", "exact" if now == value else _error(value, now)]
-        scene.words += [Words(x, top + 9, one, TINY, code=True) for x, one in zip(places, said, strict=True)]
+        scene.words += [Label(x, top + 9, one, TINY, code=True) for x, one in zip(places, said, strict=True)]
         told.append(
             f"{form.name}: " + ", ".join(f"{head} {one}" for head, one in zip(heads, said, strict=True))
         )
@@ -138,7 +138,7 @@ def _bits(scene: Scene, form: Format, bits: int | None, x: float, y: float, wide
         field = field_of(form, place)
         one = "" if bits is None else str(bits >> form.width - 1 - place & 1)
         middle = x + wide * place + wide / 2
-        said = (Words(middle, y + HIGH / 2, one, 10 if wide < 12 else 12, "middle", code=True),)
+        said = (Label(middle, y + HIGH / 2, one, 10 if wide < 12 else 12, "middle", code=True),)
         more = f"{form.name}: {field} bit"
         scene.box(
             x + wide * place, y, wide - 1, HIGH, FILLS[field], said if one else (), more, 0.6, part="bit"

@@ -11,8 +11,8 @@ import numpy
 
 from course_utils.draw.formats import Format
 from course_utils.draw.gradients import Gradients
+from course_utils.draw.labels import Label, percent
 from course_utils.draw.shapes import WIDTH, Scene
-from course_utils.draw.words import Words, percent
 
 # Sizes in pixels of the page.
 SMALL, TINY = 11.0, 10.5
@@ -71,7 +71,7 @@ def band(scene: Scene, axis: Axis, shown: Shown, y: float) -> None:
     said = {"zero": "→ 0", "subnormal": "subnormal", "normal": "normal", "overflow": _becomes(form)}
     scene.write(1, y + 10, "|x|", 12, code=True)
     for name, start, end in axis.regions():
-        words = Words((start + end) / 2, y + 10, said[name], SMALL, "middle")
+        words = Label((start + end) / 2, y + 10, said[name], SMALL, "middle")
         fits = words.width < end - start
         more = f"{said[name]}: sizes of {form.name}"
         scene.box(start, y, end - start, 20, REGIONS[name], (words,) * fits, more, 0.6, part=name)
@@ -108,7 +108,7 @@ def layers(scene: Scene, axis: Axis, shown: Shown, top: float) -> list[str]:
     scene.write(1, top + 22, f"{shown.about}, {times}", 12.5, bold=True)
     heads = ("→ 0", "subnormal", _becomes(form))
     for (x, wide), head, name in zip(COLUMNS, heads, ("zero", "subnormal", "overflow"), strict=True):
-        words = (Words(x, top + 22, head, TINY, "middle"),)
+        words = (Label(x, top + 22, head, TINY, "middle"),)
         scene.box(x - wide / 2, top + 13, wide, 18, REGIONS[name], words, line=0.6)
     bottom, told = top + 38 + ROW * len(rows), [f"{shown.about}, {times}"]
     for _, x, _ in axis.regions()[1:]:

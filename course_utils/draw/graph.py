@@ -9,13 +9,13 @@ from torch import Tensor
 
 from course_utils.draw import palette
 from course_utils.draw.graph_backward import Gradient, Step
+from course_utils.draw.graph_labels import chip, second, summary
 from course_utils.draw.graph_nodes import Op, read
 from course_utils.draw.graph_steps import State, Steps, text_of
-from course_utils.draw.graph_words import chip, second, summary
+from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.layers import Placed, place
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import LETTER, Words
 
 LINE, CHIP, PAD = 16.0, 17.0, 7.0
 BIG, SMALL, TINY = 12.0, 10.5, 9.5
@@ -143,8 +143,8 @@ class Drawing(Steps):
         sign = "✗ " if fails else "▶ " if runs else "✓ " if state and state.done else ""
         at, names = y + PAD + LINE / 2 - 2, second(op, self.outputs)
         words = (
-            Words(x + PAD, at, sign + op.kind, BIG, code=True, bold=True),
-            Words(x + PAD, at + LINE, names, SMALL, code=True, bold=op.leaf),
+            Label(x + PAD, at, sign + op.kind, BIG, code=True, bold=True),
+            Label(x + PAD, at + LINE, names, SMALL, code=True, bold=op.leaf),
         )
         fill = "odd" if fails else "lit" if runs else "view" if op.leaf else ""
         part, more = "leaf" if op.leaf else "node", f"{op.kind} {names}".strip()
@@ -155,7 +155,7 @@ class Drawing(Steps):
             rows.append((text, fill, dashed, more, 2.2 if fill == "odd" else 0.6, "saved", str(op.number)))
         at += 1.5 * LINE
         for text, fill, dashed, more, line, part, key in rows:
-            inside = (Words(x + PAD + 1, at + CHIP / 2 - 0.5, text, SMALL, code=True),)
+            inside = (Label(x + PAD + 1, at + CHIP / 2 - 0.5, text, SMALL, code=True),)
             scene.box(x + 4, at, width - 8, CHIP - 2, fill, inside, more, line, dashed, part, key)
             at += CHIP
 
@@ -199,7 +199,7 @@ class Drawing(Steps):
             start = (x + width * (number + 1) / (len(ends) + 1), foot)
             if target is None:
                 scene.line((start, (start[0], foot + 7)), 1.0, dashed=True)
-                none = Words(start[0], foot + 14, f"{index}: None", TINY, "middle", code=True, faint=True)
+                none = Label(start[0], foot + 14, f"{index}: None", TINY, "middle", code=True, faint=True)
                 scene.words.append(none)
                 continue
             goal = self._port(placed, sizes, op.number, target)

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
+from course_utils.draw.labels import Label, cut
 from course_utils.draw.model_run import run, tensors_in
 from course_utils.draw.module_tree import must_be_module
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.draw.words import Words, cut
 
 # Sizes in pixels of the page.
 ROW, BOX, LEFT, RIGHT, TOP = 24.0, 18.0, 170.0, 4.0, 52.0
@@ -104,9 +104,9 @@ def _lanes(scene: Scene, fired: Fired, lanes: dict[str, float], end: float) -> N
     called = {path for path, _ in fired.events}
     for path, y in lanes.items():
         x, middle = 1 + 12.0 * _level(path), y + ROW / 2
-        words = Words(x, middle, path.rpartition(".")[2] or "the model", CODE, code=True, bold=True)
+        words = Label(x, middle, path.rpartition(".")[2] or "the model", CODE, code=True, bold=True)
         what = cut(fired.modules[path], max(int((LEFT - 22 - x - words.width) / (0.52 * SMALL)), 1))
-        scene.words += [words, Words(x + words.width + 8, middle, what, SMALL, faint=True)]
+        scene.words += [words, Label(x + words.width + 8, middle, what, SMALL, faint=True)]
         if path not in called:
             scene.write(LEFT + 4, middle, "never called, so none of its hooks fired", SMALL)
         scene.line(((LEFT, y + ROW), (end, y + ROW)), 0.5)
@@ -128,7 +128,7 @@ def _events(scene: Scene, fired: Fired, lanes: dict[str, float], step: float) ->
         waiting += [x + step] * pre
         if not pre and waiting and (start := waiting.pop()) < x:
             scene.line(((start, y + BOX / 2), (x, y + BOX / 2)), 3.0)
-        word = Words(x + step / 2, y + BOX / 2, "pre" if pre else "hook", TINY, "middle")
+        word = Label(x + step / 2, y + BOX / 2, "pre" if pre else "hook", TINY, "middle")
         more = f"{number}: {kind} of {path or 'the model'}, a {fired.modules[path]}"
         words, fill = (word,) if step >= ENOUGH else (), "" if pre else FILLS[way]
         gap = min(1.0, step / 8)

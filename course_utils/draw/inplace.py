@@ -7,8 +7,8 @@ import textwrap
 
 from course_utils.draw.graph_steps import text_of
 from course_utils.draw.inplace_program import Lane, Run
+from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.shapes import WIDTH, Scene
-from course_utils.draw.words import LETTER, Words
 
 ROW, GAP = 24.0, 12.0
 CODE, SMALL = 12.0, 10.5
@@ -31,7 +31,7 @@ def scene_of(run: Run) -> Scene:
     for number, row in enumerate(run.rows):
         y, write, failed = top + number * ROW, number == run.row, run.error and number == last
         text = f"▶ {row}" if write else row
-        words = (Words(8, y + ROW / 2 - 1, text, CODE, code=True, bold=write),)
+        words = (Label(8, y + ROW / 2 - 1, text, CODE, code=True, bold=write),)
         filled, line = "odd" if failed else "lit" if write else "", 2.2 if write or failed else 0.6
         dashed = number == last and not failed
         scene.box(0.8, y, code - 10, ROW - 3, filled, words, "", line, dashed, "line", str(number))
@@ -46,7 +46,7 @@ def scene_of(run: Run) -> Scene:
     scene.width = max(WIDTH, x)
     y = top + len(run.rows) * ROW + 10
     wide = LETTER * CODE * len(sign) + 18
-    words = (Words(9, y + 11, sign, CODE, code=True, bold=True),)
+    words = (Label(9, y + 11, sign, CODE, code=True, bold=True),)
     scene.box(1, y, wide, 22, fill, words, run.reason, 2.2, part="verdict", key=run.verdict)
     beside = textwrap.wrap(run.reason, int((WIDTH - wide - 16) / 6.4))
     for number, line in enumerate(beside):
@@ -84,7 +84,7 @@ def _cell(scene: Scene, lane: Lane, row: int, last: bool, x: float, y: float, wi
     elif written:
         text, fill, line = "≠ other values" if last else f"≠ v{now}", "odd", 2.0
         more = f"other values than were saved, and still version {now}"
-    words = (Words(x + 6, y + ROW / 2 - 1, text, SMALL, code=True, bold=behind or written),)
+    words = (Label(x + 6, y + ROW / 2 - 1, text, SMALL, code=True, bold=behind or written),)
     key, dashed = f"{lane.node}.{lane.name}.{row}", written and not behind
     scene.box(x, y, wide, ROW - 3, fill, words, more, line, dashed, "cell", key)
 

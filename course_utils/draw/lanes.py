@@ -1,4 +1,4 @@
-"""Swim lanes: several ranks on one time axis, from a recording of `run_ranks(..., record=True)`."""
+"""Swim lanes: several ranks on one time axis, from a recording of `run_ranks(..., trace=True)`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from course_utils.draw.labels import bytes_said, counted
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Box, Scene, to_picture
 from course_utils.draw.time_axis import LEFT, SMALL, TINY, Axis, bar, ticks
-from course_utils.draw.words import bytes_said, counted
-from course_utils.watching.lanes import Flight, Lane, Recording, Span
+from course_utils.watching.lanes import Flight, Lane, Span, Trace
 
 # Sizes in pixels of the page.
 COMPUTE, FILLING, FLIGHT, GAP, BETWEEN = 24.0, 20.0, 17.0, 4.0, 14.0
@@ -20,7 +20,7 @@ NAMES = {"other": "computes", "waiting": "waits", "stuck": "never returns"}
 OPEN = 1.3
 
 
-def lanes(recording: Recording) -> Picture:
+def lanes(recording: Trace) -> Picture:
     """A picture of what each rank did when, in milliseconds from the first rank's start.
 
     For each rank: a row of what it computed and where it waited; a row of buckets that fill as gradients
@@ -29,13 +29,13 @@ def lanes(recording: Recording) -> Picture:
     return to_picture(compose(recording, 0.0, whole(recording)))
 
 
-def whole(recording: Recording) -> float:
+def whole(recording: Trace) -> float:
     """Seconds that a picture of all of it has to show."""
     hangs = any(math.isinf(span.end) for lane in recording.lanes for span in lane.spans)
     return max(recording.seconds * (OPEN if hangs else 1.02), 1e-4)
 
 
-def compose(recording: Recording, start: float, stop: float, cursor: float | None = None) -> Scene:
+def compose(recording: Trace, start: float, stop: float, cursor: float | None = None) -> Scene:
     """The scene of `lanes` between two times in seconds. `cursor`: a moment with a line through all lanes."""
     axis = Axis(start, stop)
     told = "; ".join(str(recording).splitlines())

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from course_utils.draw.words import counted
+from course_utils.draw.labels import counted
 from course_utils.words import with_article
 
 BADGES = ("saved", "moved", "trained", "shared")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from course_utils.draw import palette
+from course_utils.draw.labels import LETTER, Label, bytes_said, counted, cut
 from course_utils.draw.module_tree import BADGES, Held, Node, must_be_module, read
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
-from course_utils.draw.words import LETTER, Words, bytes_said, counted, cut
 
 # Sizes in pixels of the page.
 ROW, CODE, SMALL, INDENT = 20.0, 12.0, 10.5, 14.0
@@ -74,7 +74,7 @@ def compose(tree: Node, depth: int, lit: str = "") -> Scene:
     head = f"{head}: {counted(modules, 'module')} inside, {_sizes(tensors)}"
     counts = " · ".join(f"{sum(getattr(one, badge) for one in tensors):,} {badge}" for badge in BADGES)
     scene = Scene(head)
-    scene.words += [Words(1, 11, head, 13.5, bold=True), Words(1, 32, counts, SMALL + 1)]
+    scene.words += [Label(1, 11, head, 13.5, bold=True), Label(1, 32, counts, SMALL + 1)]
     for badge in BADGES[:3]:
         x, width = COLUMNS[badge]
         scene.write(x + width / 2, 32, f"{badge}?", SMALL, "middle", faint=True)
@@ -114,7 +114,7 @@ def _row(scene: Scene, row: Row, y: float, lit: str) -> None:
     part, here = ("tensor", row.held) if row.held else ("module", row.node)
     name = here.name or "the model"
     name = cut(name, int((SHAPE - x if row.held else 250) / (LETTER * CODE)))
-    words = Words(x, middle, name, CODE, code=True, bold=not row.held)
+    words = Label(x, middle, name, CODE, code=True, bold=not row.held)
     fill, path = "lit" if lit and row.has(lit)[1] else "", here.path
     # A box for each row, so that what has no fill can be pointed at too.
     line = 0.8 * bool(fill)
@@ -122,9 +122,9 @@ def _row(scene: Scene, row: Row, y: float, lit: str) -> None:
     scene.boxes.append(box)
     if row.held:
         scene.words += [
-            Words(SHAPE, middle, row.held.shape, SMALL, code=True),
-            Words(BYTES, middle, bytes_said(row.held.bytes), SMALL, "end", faint=True),
-            Words(KIND, middle, row.held.kind, SMALL, faint=True),
+            Label(SHAPE, middle, row.held.shape, SMALL, code=True),
+            Label(BYTES, middle, bytes_said(row.held.bytes), SMALL, "end", faint=True),
+            Label(KIND, middle, row.held.kind, SMALL, faint=True),
         ]
     else:
         _module(scene, row, x + words.width + 10, middle)
@@ -135,7 +135,7 @@ def _row(scene: Scene, row: Row, y: float, lit: str) -> None:
 def _module(scene: Scene, row: Row, x: float, middle: float) -> None:
     said = row.node.what
     if row.framed:
-        words = (Words(x + 27, middle, "outside", SMALL, "middle"),)
+        words = (Label(x + 27, middle, "outside", SMALL, "middle"),)
         scene.box(x, middle - 8, 54, 16, "odd", words, line=0.8)
         x += 62
         said += "" if row.closed else f", {OUTSIDE}"
@@ -158,6 +158,6 @@ def _badge(scene: Scene, row: Row, badge: str, middle: float) -> None:
 
 def _box(scene: Scene, badge: str, middle: float, text: str, more: str, key: str) -> None:
     x, width = COLUMNS[badge]
-    words = (Words(x + width / 2, middle, text, SMALL, "middle"),)
+    words = (Label(x + width / 2, middle, text, SMALL, "middle"),)
     fill = FILLS[badge] if text == badge else ""
     scene.box(x, middle - 7.5, width, 15, fill, words, more, 0.8, part=badge, key=key)

@@ -9,11 +9,11 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from course_utils.draw import palette
+from course_utils.draw.labels import LETTER, cut
 from course_utils.draw.picture import Picture
 from course_utils.draw.run_rows import LOSS, Compared, Numbers, Row, losses_of
 from course_utils.draw.shapes import WIDTH, Scene, Small, to_picture
 from course_utils.draw.time_axis import round_step
-from course_utils.draw.words import LETTER, cut
 from course_utils.measure.training import Run
 
 Point = tuple[float, float]

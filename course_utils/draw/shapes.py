@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from course_utils.draw import palette, words
+from course_utils.draw import labels, palette
+from course_utils.draw.labels import STYLE, Label
 from course_utils.draw.picture import Picture
-from course_utils.draw.words import STYLE, Words
 
 WIDTH = 700
 
@@ -25,7 +25,7 @@ class Box:
     width: float
     height: float
     fill: str = ""
-    words: tuple[Words, ...] = ()
+    words: tuple[Label, ...] = ()
     more: str = ""
     line: float = 1.2
     dashed: bool = False
@@ -67,7 +67,7 @@ class Scene:
     height: float = 0.0
     boxes: list[Box] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
-    words: list[Words] = field(default_factory=list)
+    words: list[Label] = field(default_factory=list)
     areas: list[Area] = field(default_factory=list)
     linked: bool = False
 
@@ -80,8 +80,8 @@ class Scene:
         self.lines.append(Line(*values, **more))
 
     def write(self, *values: Any, **more: Any) -> None:
-        """Adds `Words` of these values."""
-        self.words.append(Words(*values, **more))
+        """Adds `Label` of these values."""
+        self.words.append(Label(*values, **more))
 
     def area(self, *values: Any, **more: Any) -> None:
         """Adds an `Area` of these values."""
@@ -128,7 +128,7 @@ def to_svg(scene: Scene, ident: str) -> str:
         f'aria-label="{escape(scene.description)}"><style>{style}</style>'
     ]
     parts += [*map(_area, scene.areas), *map(_line, scene.lines), *map(_box, scene.boxes)]
-    return "".join([*parts, *map(words.to_svg, scene.words), "</svg>"])
+    return "".join([*parts, *map(labels.to_svg, scene.words), "</svg>"])
 
 
 def _box(box: Box) -> str:
@@ -140,7 +140,7 @@ def _box(box: Box) -> str:
     return (
         f'<g class="{names}"{data}>{said}'
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="4" '
-        f'stroke-width="{box.line:g}"{dashes}/>{"".join(map(words.to_svg, box.words))}</g>'
+        f'stroke-width="{box.line:g}"{dashes}/>{"".join(map(labels.to_svg, box.words))}</g>'
     )
 
 
@@ -234,7 +234,7 @@ def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:
             )
         )
         for one in box.words:
-            words.say(axes, one, palette.INK if box.fill else palette.TEXT)
+            labels.say(axes, one, palette.INK if box.fill else palette.TEXT)
     for one in scene.words:
-        words.say(axes, one)
+        labels.say(axes, one)
     return picture

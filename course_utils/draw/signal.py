@@ -11,10 +11,10 @@ from typing import Any
 import numpy
 from torch import Tensor, nn
 
+from course_utils.draw.labels import percent
 from course_utils.draw.model_run import run
 from course_utils.draw.module_tree import must_be_module
 from course_utils.draw.shapes import WIDTH, Scene
-from course_utils.draw.words import percent
 
 # Sizes in pixels of the page.
 ROW, HIGH, TOP, BOTTOM, LEFT = 17.0, 15.0, 44.0, 30.0, 128.0

@@ -1,4 +1,4 @@
-"""A tensor over its storage: the tape above, the grid below, one element lit in both."""
+"""A tensor over its storage: the storage above, the grid below, one element lit in both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from course_utils.draw.layout import Layout, must_be_drawable
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
-from course_utils.draw.tape import CELL, Cells, short, storage_values
+from course_utils.draw.storage_cells import CELL, Cells, short, storage_values
 
 LINE = 19
 LEFT = (34, 50)  # beside a grid, for the numbers of its rows; where each grid has a name, for that too
@@ -57,7 +57,7 @@ def compose(
     if title:
         scene.write(1, 10, code, 14, code=True, bold=True)
         y = 26
-    y = _tape(scene, cells, tensor, index, origin, y) + 8
+    y = _storage(scene, cells, tensor, index, origin, y) + 8
     reading = f"size {layout.size}   stride {layout.stride}   offset {layout.offset}"
     top = _heading(scene, "tensor", reading, 1, y)
     end = _grid(scene, cells, "grid", tensor, index, 1, top)
@@ -87,7 +87,7 @@ def _heading(scene: Scene, title: str, text: str, x: float, y: float) -> float:
     return y + LINE + 4
 
 
-def _tape(
+def _storage(
     scene: Scene, cells: Cells, tensor: Tensor, index: tuple[int, ...] | None, origin: str, y: float
 ) -> float:
     layout, size = Layout.of(tensor), tensor.untyped_storage().nbytes()
@@ -102,7 +102,7 @@ def _tape(
     below = 13 if max(times.values(), default=0) > 1 else 3
     for start in range(0, layout.length, cells.in_a_row):
         row = range(start, min(start + cells.in_a_row, layout.length))
-        cells.tape(scene, row, values, times, 1, y + 13, lit)
+        cells.row(scene, row, values, times, 1, y + 13, lit)
         y += 13 + CELL + below
     return y
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.shapes import WIDTH, Box, Scene
-from course_utils.draw.words import LETTER, Words
 
 LEFT, RIGHT = 62, 10  # pixels of the page: the names of the rows, and what is left free
 TINY, SMALL = 10.5, 11.5
@@ -43,7 +43,7 @@ def bar(
     left, right = axis.x(begin), axis.x(end)
     width = max(right - left, 1.0)
     text = next((text for text in texts if LETTER * pixels * len(text) + 10 <= width), "")
-    words = (Words(left + width / 2, y + height / 2, text, pixels, "middle"),) if text else ()
+    words = (Label(left + width / 2, y + height / 2, text, pixels, "middle"),) if text else ()
     thin = 0.9 if texts and width >= 4 else 0.4
     return Box(left, y, width, height, words=words, line=thin, **how)
 

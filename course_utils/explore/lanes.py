@@ -6,14 +6,14 @@ from course_utils.draw.lanes import compose, whole
 from course_utils.draw.shapes import Scene
 from course_utils.explore.controls import slider
 from course_utils.explore.explorer import Stepper
-from course_utils.watching.lanes import Recording
+from course_utils.watching.lanes import Trace
 
 # A window never shows less than this part of the recording.
 CLOSEST = 1 / 200
 
 
-def lanes(recording: Recording) -> LanesExplorer:
-    """An explorer of what `run_ranks(..., record=True)` gave: steps from event to event, and a window of time
+def lanes(recording: Trace) -> LanesExplorer:
+    """An explorer of what `run_ranks(..., trace=True)` gave: steps from event to event, and a window of time
     to look at closely."""
     return LanesExplorer(recording)
 
@@ -22,7 +22,7 @@ class LanesExplorer(Stepper):
     """The widget. `step` is the number of the event that is shown. `window` is the time that is shown,
     (start, stop) in milliseconds."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Trace) -> None:
         self.recording, self.moments = recording, recording.moments()
         self.length = whole(recording) * 1e3
         more = {"step": self.length / 500, "readout_format": ".1f", "width": 330, "label": 26}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from course_utils.draw.words import counted
+from course_utils.draw.labels import counted
 
 
 def why_no_view(size: Sequence[int], stride: Sequence[int], shape: Sequence[int]) -> str | None:

@@ -8,11 +8,11 @@ import ipywidgets as widgets
 from torch import Tensor
 
 from course_utils.draw import palette
+from course_utils.draw.labels import counted
 from course_utils.draw.layout import MOST_DIMENSIONS, Layout, same_storage
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Scene, to_picture
 from course_utils.draw.strides import compose
-from course_utils.draw.words import counted
 from course_utils.explore.controls import button, move, slider, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.explore.goal import Goal

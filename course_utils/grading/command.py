@@ -32,10 +32,12 @@ from course_utils.processes import client
 from course_utils.reader.record import open_record
 
 
-def run(paths: list[Path], as_json: bool = False, jobs: int | None = None, keep_record: bool = False) -> int:
+def run(
+    paths: list[Path], as_json: bool = False, jobs: int | None = None, save_progress: bool = False
+) -> int:
     """Grades the notebooks, prints what came of each as soon as it is known, and returns the exit code.
-    `jobs` notebooks are graded at once (default: one for each core). `keep_record`: what was graded counts in
-    the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
+    `jobs` notebooks are graded at once (default: one for each core). `save_progress`: what was graded counts
+    in the reader's record, as in a notebook. Raises `CourseError` where the course's own files do not fit
     together."""
     course = catalog.load()
     client.warm_up()
@@ -56,10 +58,10 @@ def run(paths: list[Path], as_json: bool = False, jobs: int | None = None, keep_
 
         graded = notebooks.grade_all(submitted, min(jobs or os.cpu_count() or 1, len(paths)), done)
     printed.end(graded)
-    if keep_record:
+    if save_progress:
         _record([report for one in graded for report in one.reports])
     elif not as_json and any(r.state != NOT_ATTEMPTED for one in graded for r in one.reports):
-        print("\nYour own record is left as it was; --record counts these answers in it.")
+        print("\nYour own progress is left as it was; --save-progress counts these answers.")
     if any(one.error for one in graded):
         return 2
     return 0 if all(report.state == PASSED for one in graded for report in one.reports) else 1

@@ -28,7 +28,9 @@ class BuildError(Exception):
     """A lesson does not run from its first cell to its last; the message names the cell and why."""
 
 
-def run_build(names: list[str], check: bool, force: bool, solved: Path | None, record: bool = False) -> int:
+def run_build(
+    names: list[str], check: bool, force: bool, solved: Path | None, gpu_outputs: bool = False
+) -> int:
     """`course build`: the notebooks of the lessons `names` (number, topic or slug; none: all). The options
     are those of the command; what `solved` writes is not run, papermill does that. Returns the exit code: 0
     all is well, 1 something is stale or could not be built, 2 there are no lessons. Raises `CourseError`
@@ -43,8 +45,8 @@ def run_build(names: list[str], check: bool, force: bool, solved: Path | None, r
     failed = 0
     for lesson in lessons:
         try:
-            if record:
-                print(f"{lesson.slug}: {record_gpu(course, lesson)} cells recorded", flush=True)
+            if gpu_outputs:
+                print(f"{lesson.slug}: {store_gpu_outputs(course, lesson)} cells stored", flush=True)
             elif solved is not None:
                 print(f"{lesson.slug}: {write_solved(course, lesson, solved)}", flush=True)
             elif force or why_stale(course, lesson):
@@ -56,7 +58,7 @@ def run_build(names: list[str], check: bool, force: bool, solved: Path | None, r
         except (BuildError, CourseError, TooLarge) as error:
             print(f"{lesson.slug}: not built. {error}", flush=True)
             failed += 1
-    if not names and not failed and not record and solved is None and glossary.write(course):
+    if not names and not failed and not gpu_outputs and solved is None and glossary.write(course):
         print("glossary: written", flush=True)
     return 1 if failed else 0
 
@@ -104,21 +106,21 @@ def write_solved(course: Course, lesson: Lesson, folder: Path) -> Path:
     return path
 
 
-def record_gpu(course: Course, lesson: Lesson) -> int:
+def store_gpu_outputs(course: Course, lesson: Lesson) -> int:
     """Runs the solved lesson on the GPU and keeps what its cells tagged `gpu` show. Returns how many. Raises
     `BuildError` where a cell fails."""
     import torch
 
-    from course_utils.lessons import recorded
+    from course_utils.lessons import gpu_outputs
     from course_utils.lessons.source import CHECK, notebook_of, role
 
     notebook = notebook_of(course, lesson, solved=True)
     notebook.cells = [cell for cell in notebook.cells if role(cell) != CHECK]  # they show nothing of a GPU's
-    if not any(map(recorded.is_tagged, notebook.cells)):
+    if not any(map(gpu_outputs.is_tagged, notebook.cells)):
         return 0
     execute(notebook, course.root, device="cuda")
     make_steady(notebook)
-    return recorded.keep(lesson, notebook, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    return gpu_outputs.keep(lesson, notebook, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
 
 
 def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:

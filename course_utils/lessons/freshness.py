@@ -17,7 +17,7 @@ from course_utils.lessons.notebook_files import cells_digest
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _BUILDERS = tuple(
-    f"lessons/{name}.py" for name in ("freshness", "source", "build", "notebook_files", "recorded")
+    f"lessons/{name}.py" for name in ("freshness", "source", "build", "notebook_files", "gpu_outputs")
 )
 
 _MAP = "progress(all=True)"  # where this is called in a lesson, it shows the map of the course
@@ -68,7 +68,7 @@ def source_digest(course: Course, lesson: Lesson) -> str:
     that these reach. What the rest of the engine changes in an output, a fresh run beside it finds."""
     source = _text(lesson.source)
     parts = [source, repository(course.root) or "", *(_text(_PACKAGE / name) for name in _BUILDERS)]
-    if (records := course.root / "notebooks" / "recorded" / f"{lesson.slug}.json").is_file():
+    if (records := course.root / "notebooks" / "gpu_outputs" / f"{lesson.slug}.json").is_file():
         parts.append(_text(records))
     parts += (_text(course.root / "exercises" / lesson.topic / f"{n}.py") for n in lesson.exercise_names)
     for module in what_draws(source):

@@ -16,7 +16,7 @@ from jupytext.myst import MystMetadataParsingError
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_utils.lessons import recorded
+from course_utils.lessons import gpu_outputs
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import repository
 from course_utils.lessons.notebook_files import KERNELSPEC, LANGUAGE
@@ -39,14 +39,14 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
     if reading is not None and not isinstance(reading, int):
         raise CourseError(f"{lesson.source}: `reading` in its front matter is a whole number of minutes")
     cells: list[NotebookNode] = []
-    records = recorded.read(lesson)
+    records = gpu_outputs.read(lesson)
     for cell in read.cells:
         if cell.cell_type == "markdown":
             cells += _prose(course, lesson, cell.source, solved)
             continue
         cells.append(cell)
-        if recorded.is_tagged(cell) and (record := records.get(cell_ids([cell])[0])):
-            cells.append(recorded.cell_below(record))
+        if gpu_outputs.is_tagged(cell) and (record := records.get(cell_ids([cell])[0])):
+            cells.append(gpu_outputs.cell_below(record))
     if links := _neighbours(course, lesson):
         cells.append(new_markdown_cell(links))
     _add_top(cells, lesson, _routes(course, lesson, reading), repository(course.root))

@@ -20,7 +20,7 @@ Bytes and counts are the same on the CPU
 and on a GPU: they are those of the operators, not of an allocator that rounds up.
 """
 
-from course_utils.measure.compiling import graphs_compiled
+from course_utils.measure.compiled import graphs_compiled
 from course_utils.measure.loading import loading
 from course_utils.measure.memory import live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators

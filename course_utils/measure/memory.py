@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from course_utils.measure.compiler import unseen_by_compiler
 from course_utils.measure.frames import caller, frames, readers_line
 from course_utils.measure.modes import Watch, in_backward, packet
 from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.measure.uncompiled import unseen_by_compiler
 from course_utils.processes.stacks import is_readers
 
 Category = Literal["parameters", "gradients", "optimizer", "activations", "temporaries"]

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_map
 
-from course_utils.measure.compiler import skip_code, unseen_by_compiler
 from course_utils.measure.storage import tensors_in
+from course_utils.measure.uncompiled import skip_code, unseen_by_compiler
 
 _composite: dict[tuple[Any, str], bool] = {}
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from course_utils.measure.compiler import unseen_by_compiler
 from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.measure.uncompiled import unseen_by_compiler
 
 UNKNOWN = "?"
 

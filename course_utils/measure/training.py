@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from course_utils.measure.compiler import as_written, uncompiled
 from course_utils.measure.saved import nodes_behind
 from course_utils.measure.storage import tensors_in
+from course_utils.measure.uncompiled import as_written, uncompiled
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """Proves the graders: right answers pass, wrong ones are rejected by the check that should.
 
 `mutants` changes a reference mechanically, `around` puts changes around it, `written` makes answers of source
-text, `bench` grades mutants, `laws` says what every exercise keeps, and is `course prove`, `texts` what the
-course's voice allows. For authors and tests: no reader's code imports it.
+text, `grade_mutants` grades them, `laws` says what every exercise keeps, and is `course prove`, `texts` what
+the course's voice allows. For authors and tests: no reader's code imports it.
 """

@@ -24,7 +24,7 @@ from course_utils.grading.starter import is_starter
 from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Course, Solution
 from course_utils.processes import client
-from course_utils.proving import bench, tried
+from course_utils.proving import grade_mutants, tried
 from course_utils.proving.named import names
 from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited, module_of
@@ -92,7 +92,7 @@ def starter(exercise: Exercise) -> Iterator[str]:
     answers = [typed, lambda *args, **kwargs: None, lambda *args, **kwargs: "four", lambda: 0]
     for nonsense in answers[1:]:
         nonsense.__name__ = exercise.answer_name
-    reports = bench.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
+    reports = grade_mutants.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     if reports[0].state not in FAILED:
         yield f"what the reader starts from {_came_out(reports[0])}"
     for report in reports[1:]:
@@ -109,7 +109,7 @@ def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
     """The reference and the other right answers pass, on every device."""
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
     answers = [solution.reference, *solution.also_right]
-    reports = bench.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
+    reports = grade_mutants.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     for answer, report in zip(answers, reports, strict=True):
         if report.state != PASSED:
             yield f"{answer.__name__}, a right answer, {_came_out(report)}:\n{report}"
@@ -140,7 +140,7 @@ def mistakes(course: Course, name: str, rejecting: set[str], whole: bool = True)
         upto = len(names) if whole or pair[0].told_by not in known else names.index(pair[0].told_by) + 1
         return attempt.grade(replace(exercise, checks=exercise.checks[:upto]), pair[1], devices=["cpu"])
 
-    reports = bench.mapped(exercise, graded, zip(solution.mistakes, answers, strict=True))
+    reports = grade_mutants.mapped(exercise, graded, zip(solution.mistakes, answers, strict=True))
     for mistake, answer, report in zip(solution.mistakes, answers, reports, strict=True):
         rejecting |= {o.check for o in report.outcomes if o.state in FAILED}
         if is_starter(exercise, answer):
@@ -203,7 +203,7 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
     `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to."""
     exercise, solution = course.exercise(name), course.solution(name)
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
-    with bench.Bench(course.root, name) as one:
+    with grade_mutants.MutantGrader(course.root, name) as one:
         if one.trouble:
             yield f"none was tried: {one.trouble}"
             return
@@ -211,13 +211,13 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
         tried = {v.mutant.description: v for v in one.try_all(one.sample(count), listed)}
         rejecting |= {verdict.check for verdict in tried.values()}
         for description, verdict in tried.items():
-            if verdict.state == bench.SURVIVED and description not in listed:
+            if verdict.state == grade_mutants.SURVIVED and description not in listed:
                 yield _survives(description, solution)
         by_name = {mutant.description: mutant for mutant in one.mutants}
         for description, why in listed.items():
             if description not in by_name:
                 yield f"{description} is listed, and is no mutant of the reference"
-            elif count is None and tried[description].state != bench.SURVIVED:
+            elif count is None and tried[description].state != grade_mutants.SURVIVED:
                 yield f"{description} is listed as equivalent, and does not survive"
             if not why.strip():
                 yield f"{description} does not say why it is equivalent"
@@ -226,7 +226,9 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
         for check in exercise.checks:
             if check.name in rejecting | lacking:
                 continue
-            if not any(one.try_mutant(m, only=check.name).state == bench.REJECTED for m in one.mutants):
+            if not any(
+                one.try_mutant(m, only=check.name).state == grade_mutants.REJECTED for m in one.mutants
+            ):
                 yield f"check {check.name} rejects no wrong answer at all"
 
 
@@ -253,7 +255,7 @@ def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple
     yield "hard input", [] if is_prediction(solution) else list(tried.faults(exercise, solution))
     yield "starter", list(starter(exercise))
     yield "right answers", list(right_answers(exercise, solution))
-    bench.warm_up()
+    grade_mutants.warm_up()
     yield "mistakes", list(mistakes(course, name, rejecting))
     yield "mutations", list(mutations(course, name, rejecting, count))
 

@@ -54,7 +54,7 @@ def run(browser: bool, port: int | None) -> int:
         print(f"Copied to workspace/: {', '.join(found.copied)}")
     for slug in found.newer:
         print(f"The course has a newer {slug} than your copy.")
-        print(f"To have it beside yours: {_course()} lab --fresh {slug}")
+        print(f"To have it beside yours: {_course()} copy {slug}")
     _serve(root / "workspace", browser, port, _where_the_reader_stopped(root))
     return 0
 

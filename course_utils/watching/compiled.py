@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from course_utils.watching import compiled_words as in_words
+from course_utils.watching import compiled_messages as in_words
 from course_utils.watching.compiled_parts import Made, Now, Part
 from course_utils.watching.compiled_seen import Break, Call, Graph, Line, Piece, Step
 from course_utils.watching.compiled_source import RESUME, Source, copy, function_of

@@ -30,9 +30,9 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from course_utils.measure.compiler import silence_about_hooks, unseen_by_compiler
 from course_utils.measure.modes import in_backward
 from course_utils.measure.traffic import Call, CollectiveWatch
+from course_utils.measure.uncompiled import silence_about_hooks, unseen_by_compiler
 
 MOST_OPERATORS = 20_000
 # Seconds for which one thread may keep the others from noting that something is complete.

@@ -109,8 +109,8 @@ _DOING = {
 
 
 @dataclass
-class Recording:
-    """What `run_ranks(..., record=True)` gives. `values`: what the ranks returned, None for those that did
+class Trace:
+    """What `run_ranks(..., trace=True)` gives. `values`: what the ranks returned, None for those that did
     not; `report`: what became of each, in words; `seconds`: until the last thing that happened."""
 
     lanes: list[Lane]
@@ -150,7 +150,7 @@ class Recording:
     __repr__ = __str__
 
 
-def record_from_here() -> None:
+def trace_from_here() -> None:
     """Inside a function that `run_ranks` records: leaves out what this rank has done until now, so that
     the recording begins after the construction of a model, say. Does nothing where none is made."""
     watch = sys.modules.get("course_utils.watching.lane_watch")
@@ -164,7 +164,7 @@ def read(
     told: Sequence[str],
     report: str,
     stopped: float,
-) -> Recording:
+) -> Trace:
     """The recording that the ranks' logs give together with what became of each of them. `stopped`: when
     those were ended that had not returned, on the monotonic clock (infinite: all had); what others saw of
     that is no part of it.
@@ -176,7 +176,7 @@ def read(
         _lane(rank, result, each, words, zero)
         for rank, (result, each, words) in enumerate(zip(results, events, told, strict=True))
     ]
-    return Recording(lanes, [result.value for result in results], report)
+    return Trace(lanes, [result.value for result in results], report)
 
 
 def _events(log: bytes) -> list[list[Any]]:

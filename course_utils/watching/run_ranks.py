@@ -24,7 +24,7 @@ from course_utils.processes.ranks import (
 from course_utils.processes.result import Result
 from course_utils.watching import lanes
 from course_utils.watching.lane_watch import watching
-from course_utils.watching.lanes import Recording
+from course_utils.watching.lanes import Trace
 
 
 def run_ranks(
@@ -32,8 +32,8 @@ def run_ranks(
     world_size: int,
     *args: Any,
     deadline: float = DEADLINE,
-    record: bool = False,
-) -> list[Any] | Recording:
+    trace: bool = False,
+) -> list[Any] | Trace:
     """Runs `function(rank, world_size, *args)` in `world_size` processes of one process group.
 
     Returns what the ranks return, in their order, tensors on the CPU. What they print is printed when all
@@ -41,11 +41,11 @@ def run_ranks(
     seconds; nothing is left running then. Where all of them wait for each other just then, they are looked
     at a little longer: whether that is for ever.
 
-    `record`: returns a `Recording` of what each rank did when, for `draw.lanes` and `explore.lanes`, and
-    raises nothing of what ranks did. `lanes.record_from_here()` in the function leaves out what came before.
+    `trace`: returns a `Trace` of what each rank did when, for `draw.lanes` and `explore.lanes`, and
+    raises nothing of what ranks did. `lanes.trace_from_here()` in the function leaves out what came before.
     Noting every operator makes the ranks slower.
     """
-    if record:
+    if trace:
         recording, results = _recorded(function, world_size, args, deadline)
         _print_labelled(results)
         return recording
@@ -58,8 +58,8 @@ def run_ranks(
 
 def _recorded(
     function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
-) -> tuple[Recording, list[Result]]:
-    def once() -> tuple[Recording, list[Result]]:
+) -> tuple[Trace, list[Result]]:
+    def once() -> tuple[Trace, list[Result]]:
         with contextlib.ExitStack() as open_files:
             # Files without a name: whatever becomes of this process, nothing of them stays.
             logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]

@@ -17,7 +17,7 @@ shapes, and `[]` if the order matters. A loss may be as small as 1e-24.
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import numbers, patients
+from course_utils.exercise.kits import bugs, numbers
 from course_utils.exercise.kits.numbers import SEEDS
 
 exercise = Exercise(
@@ -43,7 +43,7 @@ _OWN = "lambda out, y: ((out[:, 0] - y) ** 2).mean()"
 
 
 def _loss(loss="lambda out, y: ((out - y) ** 2).mean()", y="torch.randn(6)", out="self.head(x)", init=_HEAD):
-    return patients.net(init, f"return {out}", y=y, loss=loss)
+    return bugs.net(init, f"return {out}", y=y, loss=loss)
 
 
 @exercise.check
@@ -66,7 +66,7 @@ def broadcast(find_broadcast_loss):
         "three numbers each": (three, ["(6, 1, 3) against (6, 3)"]),
         "one prediction for all": (_loss(out="self.head(x).mean()"), ["() against (6,)"]),
     }
-    patients.examine(_NAME, find_broadcast_loss, models, SEEDS)
+    bugs.examine(_NAME, find_broadcast_loss, models, SEEDS)
 
 
 @exercise.check
@@ -82,7 +82,7 @@ def shapes(find_broadcast_loss):
         "cross-entropy with weights": _loss(weighted, "torch.arange(6) % 3", "x[:, :3]"),
         "a loss that squeezes": _loss("lambda out, y: F.mse_loss(out.squeeze(1), y)"),
     }
-    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
+    bugs.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check
@@ -105,7 +105,7 @@ def values(find_broadcast_loss):
         "two examples": _loss(_OWN, "torch.tensor([0., 1.])", "self.head(x)[:2]"),
         "a large offset": _loss(f"{_OWN} + 100"),
     }
-    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
+    bugs.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check
@@ -121,7 +121,7 @@ def any_size(find_broadcast_loss):
         "a loss scaled down": _loss("lambda out, y: 1e-12 * F.mse_loss(out, y)", _COLUMN),
         "float64, targets 1e-12 apart": _loss(_OWN, double),
     }
-    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
+    bugs.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check
@@ -136,7 +136,7 @@ def on_purpose(find_broadcast_loss):
         "a contrastive loss": _loss(contrast, "torch.randn(6, 4)", "x @ self.head.weight.T * x"),
         "differences of all pairs": _loss("lambda out, y: ((out - out.T - (y[:, None] - y)) ** 2).mean()"),
     }
-    patients.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
+    bugs.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
 @exercise.check
@@ -146,4 +146,4 @@ def left_alone(find_broadcast_loss):
     The shape of the prediction comes from a call, which moves running statistics in training mode and draws
     for dropout. New predictions are drawn from the same generator.
     """
-    patients.left_alone(_NAME, find_broadcast_loss)
+    bugs.left_alone(_NAME, find_broadcast_loss)

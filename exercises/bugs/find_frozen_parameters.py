@@ -14,8 +14,8 @@ training mode (`model.train()`), in each of three steps of `torch.optim.SGD` on 
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import numbers, patients
-from course_utils.exercise.kits.patients import net
+from course_utils.exercise.kits import bugs, numbers
+from course_utils.exercise.kits.bugs import net
 
 exercise = Exercise(
     minutes=15,
@@ -63,7 +63,7 @@ def cut_off(find_frozen_parameters):
         "a layer that is not called": (_two(init=_THIRD), _MORE),
         "one parameter": (_two("h = F.linear(x, self.body.weight.data, self.body.bias)"), _BODY[:1]),
     }
-    patients.examine(_NAME, find_frozen_parameters, models)
+    bugs.examine(_NAME, find_frozen_parameters, models)
 
 
 @exercise.check
@@ -78,7 +78,7 @@ def nothing_left(find_frozen_parameters):
         "all frozen": (_two(init="self.requires_grad_(False)"), []),
         "no parameters": (net("self.act = nn.ReLU()", "return self.act(x)"), []),
     }
-    patients.examine(_NAME, find_frozen_parameters, models)
+    bugs.examine(_NAME, find_frozen_parameters, models)
 
 
 @exercise.check
@@ -97,7 +97,7 @@ def zeros(find_frozen_parameters):
         "a gate that is shut": (shut, _BODY),
         "gradients from before": (stale, _MORE),
     }
-    patients.examine(_NAME, find_frozen_parameters, models)
+    bugs.examine(_NAME, find_frozen_parameters, models)
 
 
 @exercise.check
@@ -127,7 +127,7 @@ def healthy(find_frozen_parameters):
         "a layer used in training only": _two(trains, after="model.eval()"),
         "two outputs": _two(out="self.head(x), h", loss=both),
     }
-    patients.quiet(_NAME, find_frozen_parameters, codes)
+    bugs.quiet(_NAME, find_frozen_parameters, codes)
 
 
 @exercise.check
@@ -146,7 +146,7 @@ def any_gradient(find_frozen_parameters):
         "NaN": _two("h = (0 * self.body(x)).sqrt()"),
         "float64": _two(after="model.double()\nbatch = [t.double() for t in batch]"),
     }
-    patients.quiet(_NAME, find_frozen_parameters, codes)
+    bugs.quiet(_NAME, find_frozen_parameters, codes)
 
 
 @exercise.check
@@ -156,4 +156,4 @@ def left_alone(find_frozen_parameters):
     A step changes parameters; a backward adds to `.grad`, also to that of an input that requires a gradient;
     a call in training mode moves running statistics, dropout draws, and a layer may write to its input.
     """
-    patients.left_alone(_NAME, find_frozen_parameters)
+    bugs.left_alone(_NAME, find_frozen_parameters)

@@ -16,8 +16,8 @@ tuples and dicts, however nested (none inside itself). Name it if the count grow
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import patients
-from course_utils.exercise.kits.patients import net
+from course_utils.exercise.kits import bugs
+from course_utils.exercise.kits.bugs import net
 
 exercise = Exercise(
     minutes=20,
@@ -73,7 +73,7 @@ def hoarded(find_graph_leaks):
         "tuples in a list in a dict": (_keeps("self.log = {'out': []}", log), ["log"]),
         "predictions, in evaluation mode": (kept, ["kept"]),
     }
-    patients.examine(_NAME, find_graph_leaks, models)
+    bugs.examine(_NAME, find_graph_leaks, models)
 
 
 @exercise.check(deadline=5.0)
@@ -98,7 +98,7 @@ def carried(find_graph_leaks):
         "a graph with many paths": (_carries(_ZEROS, paths), ["state"]),
         "a bank of features": (bank, ["bank"]),
     }
-    patients.examine(_NAME, find_graph_leaks, models)
+    bugs.examine(_NAME, find_graph_leaks, models)
 
 
 @exercise.check
@@ -116,7 +116,7 @@ def in_modules(find_graph_leaks):
         "a list, two modules down": (_keeps(inner, "self.body[0].seen.append(out)"), ["body.0.seen"]),
         "a module with two names": (_keeps(f"{inner}\nself.same = self.body[0]", seen), ["body.0.seen"]),
     }
-    patients.examine(_NAME, find_graph_leaks, models)
+    bugs.examine(_NAME, find_graph_leaks, models)
 
 
 @exercise.check
@@ -143,7 +143,7 @@ def healthy(find_graph_leaks):
         "outputs without a graph": net("self.kept = []", "self.kept.append(x * 2)\nreturn x"),
         "the first output, each time": _keeps("self.same = []", "self.same.append([*self.same, out][0])"),
     }
-    patients.quiet(_NAME, find_graph_leaks, codes)
+    bugs.quiet(_NAME, find_graph_leaks, codes)
 
 
 @exercise.check
@@ -153,4 +153,4 @@ def left_alone(find_graph_leaks):
     The calls of a detector leave results too. What a module keeps in lists and attributes is copied with it
     by `copy.deepcopy`, as long as no tensor there has a graph.
     """
-    patients.left_alone(_NAME, find_graph_leaks)
+    bugs.left_alone(_NAME, find_graph_leaks)

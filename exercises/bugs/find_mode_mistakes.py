@@ -17,8 +17,8 @@ Model, batch `(x, y)` and random state stay as they were.
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import numbers, patients
-from course_utils.exercise.kits.patients import net
+from course_utils.exercise.kits import bugs, numbers
+from course_utils.exercise.kits.bugs import net
 
 exercise = Exercise(
     minutes=20,
@@ -90,7 +90,7 @@ def healthy(find_mode_mistakes):
         "float64": _head("self.norm(x)", _NORM, after="model.double()\nbatch = [t.double() for t in batch]"),
         **{label: _head("x", x=code) for label, code in numbers.hard("6, 4").items()},
     }
-    patients.quiet(_NAME, find_mode_mistakes, codes)
+    bugs.quiet(_NAME, find_mode_mistakes, codes)
 
 
 @exercise.check
@@ -111,7 +111,7 @@ def differs(find_mode_mistakes):
         "dropout on tiny numbers": net("self.act = nn.ReLU()", "return F.dropout(x)", x=_TINY),
         "a `train()` that leaves dropout on": _head("self.drop(x)", "self.drop = nn.Dropout()", methods=_MC),
     }
-    patients.examine(_NAME, find_mode_mistakes, {label: (code, ["differs"]) for label, code in codes.items()})
+    bugs.examine(_NAME, find_mode_mistakes, {label: (code, ["differs"]) for label, code in codes.items()})
 
 
 @exercise.check
@@ -134,7 +134,7 @@ def mixes(find_mode_mistakes):
         "words, less their mean": net(embed, words, x="torch.arange(9).view(3, 3)"),
         "tiny numbers, less their mean": net("self.act = nn.ReLU()", "return x - x.mean(0)", x=_TINY),
     }
-    patients.examine(_NAME, find_mode_mistakes, {label: (code, ["mixes"]) for label, code in codes.items()})
+    bugs.examine(_NAME, find_mode_mistakes, {label: (code, ["mixes"]) for label, code in codes.items()})
 
 
 @exercise.check
@@ -159,7 +159,7 @@ def thawed(find_mode_mistakes):
         "a counter": (_head("x", _NORM, counts, first="self.norm.calls += self.training"), ["thawed"]),
         "what isn't saved, by 1e-12": (_head("x", _NORM, little, first=adds), ["thawed"]),
     }
-    patients.examine(_NAME, find_mode_mistakes, models)
+    bugs.examine(_NAME, find_mode_mistakes, models)
 
 
 @exercise.check
@@ -169,4 +169,4 @@ def left_alone(find_mode_mistakes):
     `eval()` and `train()` set the mode of every module inside; where modes differ, one `train()` does not
     bring them back. A call in training mode moves running statistics, also under `no_grad`, and draws.
     """
-    patients.left_alone(_NAME, find_mode_mistakes, backward=False)
+    bugs.left_alone(_NAME, find_mode_mistakes, backward=False)

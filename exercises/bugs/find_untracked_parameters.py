@@ -15,7 +15,7 @@ tuples and dicts there, however nested. A list may hold the model, or itself.
 from torch import nn
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import patients
+from course_utils.exercise.kits import bugs
 
 exercise = Exercise(
     minutes=15,
@@ -43,7 +43,7 @@ _NAME = "find_untracked_parameters"
 def _net(init, **more):
     """A model with a linear head; the rest of it is not used in its forward."""
     forward = more.pop("forward", "return self.head(x)")
-    return patients.net(f"self.head = nn.Linear(4, 1)\n{init}", forward, **more)
+    return bugs.net(f"self.head = nn.Linear(4, 1)\n{init}", forward, **more)
 
 
 def _layer(name):
@@ -67,7 +67,7 @@ def in_containers(find_untracked_parameters):
         "a list inside a registered module": (_net(inside), _layer("body.0.more.1.0")),
         "a list in a layer that stands in a list": (_net(deep), _layer("a.0.b.0")),
     }
-    patients.examine(_NAME, find_untracked_parameters, models)
+    bugs.examine(_NAME, find_untracked_parameters, models)
 
 
 @exercise.check
@@ -86,7 +86,7 @@ def without_a_module(find_untracked_parameters):
         "a `parameters()` of its own": (_net("self.more = nn.Linear(4, 4)", methods=own), _layer("more")),
         "a buffer in a list": (_net(f"self.a = [nn.Identity()]\nself.a[0].{buffer}"), ["a.0.gain"]),
     }
-    patients.examine(_NAME, find_untracked_parameters, models)
+    bugs.examine(_NAME, find_untracked_parameters, models)
 
 
 @exercise.check
@@ -109,7 +109,7 @@ def shared(find_untracked_parameters):
         "a list that holds the model and itself": (_net(itself), _layer("a.0")),
         "one tensor in two places": (_net(both), ["scale or both.0 or both.1"]),
     }
-    patients.examine(_NAME, find_untracked_parameters, models)
+    bugs.examine(_NAME, find_untracked_parameters, models)
 
 
 @exercise.check
@@ -131,9 +131,9 @@ def healthy(find_untracked_parameters):
         "a buffer that stands in a list too": _net(buffers),
         "tied weights": _net(tied),
         "a result kept by the forward": _net("self.last = None", forward=last, after="model(batch[0])"),
-        "no parameters": patients.net("self.layers = [nn.ReLU()]", "return x"),
+        "no parameters": bugs.net("self.layers = [nn.ReLU()]", "return x"),
     }
-    patients.quiet(_NAME, find_untracked_parameters, codes)
+    bugs.quiet(_NAME, find_untracked_parameters, codes)
 
 
 @exercise.check
@@ -142,4 +142,4 @@ def left_alone(find_untracked_parameters):
 
     A detector runs between two training steps. Whatever it changes makes the run another one.
     """
-    patients.left_alone(_NAME, find_untracked_parameters, backward=False)
+    bugs.left_alone(_NAME, find_untracked_parameters, backward=False)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -29,9 +29,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_broadcast_loss(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_broadcast_loss(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -55,13 +53,13 @@ def _loss(output, target):
     return F.mse_loss(output.reshape(-1), target)
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="x, y = runs.line(128)",
-    train=runs.healthy(
+    setup="x, y = training_runs.line(128)",
+    train=training_runs.healthy(
         lambda t: nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1)), _loss, epochs=10, lr=0.2
     ),
-    held=runs.on_held(runs.line(400, seed=100), _loss),
+    held=training_runs.on_held(training_runs.line(400, seed=100), _loss),
     room=2.0,
     short=("128", "136"),
 )
@@ -76,7 +74,7 @@ def pairs(repair_broadcast_loss):
     not. Expected is the mean of one square for each row of the batch, with `y` as it came; their sum has a
     gradient as many times as large.
     """
-    for setup in ("x, y = runs.line(128)", "x, y = runs.line(41)"):
+    for setup in ("x, y = training_runs.line(128)", "x, y = training_runs.line(41)"):
         t = _CASE.treated(repair_broadcast_loss, setup=setup)
         for forward, rows, loss in t.batches():
             expect.equal(forward.output.numel(), len(rows), what="the number of predictions for a batch")

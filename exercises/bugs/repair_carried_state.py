@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=5,
@@ -84,9 +84,9 @@ def _healthy(t, seed):
     return model
 
 
-_HELD = runs.wave(528, seed=100).view(16, 33, 1)
-_SERIES = "series = runs.wave(528).view(16, 33).clone()"
-_CASE = runs.Case(
+_HELD = training_runs.wave(528, seed=100).view(16, 33, 1)
+_SERIES = "series = training_runs.wave(528).view(16, 33).clone()"
+_CASE = training_runs.Case(
     exercise,
     setup=_SERIES,
     call="model, losses = {name}(series, seed)",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -72,11 +72,11 @@ def _network(t):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), _Unit(), nn.Linear(8, 3))
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="x, y = runs.shapes(192, noise=0.15)",
-    train=runs.healthy(_network, kind=torch.optim.Adam, lr=0.05),
-    held=runs.on_held(runs.shapes(300, seed=100, noise=0.15)),
+    setup="x, y = training_runs.shapes(192, noise=0.15)",
+    train=training_runs.healthy(_network, kind=torch.optim.Adam, lr=0.05),
+    held=training_runs.on_held(training_runs.shapes(300, seed=100, noise=0.15)),
 )
 
 

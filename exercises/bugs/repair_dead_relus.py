@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -68,13 +68,13 @@ def _network(t):
     return nn.Sequential(nn.Flatten(), *layers)
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="""x, kind = runs.shapes(480)
+    setup="""x, kind = training_runs.shapes(480)
 kept = (kind < 2) | (torch.arange(480) % 30 == 2)
 x, y = x[kept], (kind[kept] == 2).float()""",
-    train=runs.healthy(_network, _loss),
-    held=runs.on_held(_rare(*runs.shapes(3000, seed=100)), _loss),
+    train=training_runs.healthy(_network, _loss),
+    held=training_runs.on_held(_rare(*training_runs.shapes(3000, seed=100)), _loss),
     room=2.2,
 )
 
@@ -86,7 +86,7 @@ def first_scores(repair_dead_relus):
     A bias of the last layer is added to the scores that the model returns, and to nothing else: -3 there is a
     probability of 0.05. One of a hidden layer, low or high, comes through the weights: 0 is its start.
     """
-    firsts = [_CASE.treated(repair_dead_relus, seed).run.trained[0].output for seed in runs.SEEDS]
+    firsts = [_CASE.treated(repair_dead_relus, seed).run.trained[0].output for seed in training_runs.SEEDS]
     mean = float(torch.cat(firsts).mean())
     told = f"in the first batch, for three seeds, the scores have a mean of {mean:.3g}"
     expect.true(-4 <= mean <= -2, told, "expected: between -4 and -2")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=5,
@@ -31,9 +31,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_decayed_norms(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_decayed_norms(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -63,12 +61,12 @@ def _healthy(t, seed):
     decayed, spared = [first.weight, last.weight], [first.bias, last.bias, *norm.parameters()]
     groups = [{"params": decayed, "weight_decay": 2.0}, {"params": spared, "weight_decay": 0.0}]
     model = nn.Sequential(nn.Flatten(), first, norm, nn.ReLU(), last)
-    return runs.trained(
+    return training_runs.trained(
         model, F.cross_entropy, t.x, t.y, lambda _, lr: torch.optim.AdamW(groups, lr), lr=0.02
     )
 
 
-_CASE = runs.Case(exercise, train=_healthy)
+_CASE = training_runs.Case(exercise, train=_healthy)
 
 
 @exercise.check

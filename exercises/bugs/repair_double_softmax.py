@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import kept, runs
+from course_utils.exercise.kits import kept, training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -32,9 +32,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_double_softmax(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_double_softmax(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -57,8 +55,8 @@ def repair_double_softmax(
     return model, losses
 
 
-_X, _Y = runs.shapes(300, seed=100)
-_CASE = runs.Case(
+_X, _Y = training_runs.shapes(300, seed=100)
+_CASE = training_runs.Case(
     exercise,
     held=lambda model: F.cross_entropy(kept.scores(measure.record_run(model, _X).forwards[-1]), _Y),
 )

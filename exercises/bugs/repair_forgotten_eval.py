@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -60,14 +60,14 @@ def _network(t):
     return nn.Sequential(nn.Flatten(), *layers)
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="""x, y = runs.shapes(192)
-x_val, y_val = runs.shapes(175, seed=1)
+    setup="""x, y = training_runs.shapes(192)
+x_val, y_val = training_runs.shapes(175, seed=1)
 order = y_val.argsort(stable=True)
 x_val, y_val = x_val[order], y_val[order]""",
     call="model, losses, val_losses = {name}(x, y, x_val, y_val, seed)",
-    train=runs.healthy(_network, lr=0.05, momentum=0.9),
+    train=training_runs.healthy(_network, lr=0.05, momentum=0.9),
 )
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=5,
@@ -55,9 +55,9 @@ def repair_growing_history(
     return model, losses, val_losses
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="x, y = runs.shapes(192)\nx_val, y_val = runs.shapes(180, seed=1)",
+    setup="x, y = training_runs.shapes(192)\nx_val, y_val = training_runs.shapes(180, seed=1)",
     call="model, losses, val_losses = {name}(x, y, x_val, y_val, seed)",
     short=("192", "424"),  # more than a hundred steps: all of them are returned
 )

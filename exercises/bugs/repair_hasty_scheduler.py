@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -30,9 +30,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_hasty_scheduler(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_hasty_scheduler(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -58,13 +56,13 @@ def repair_hasty_scheduler(
 def _healthy(t, seed):
     """Three epochs at each rate, each with an optimizer of its own: plain SGD keeps no state."""
     torch.manual_seed(seed)
-    model = runs.small(t)
+    model = training_runs.small(t)
     for epochs, rate in ((3, 0.5), (3, 0.25), (2, 0.125)):
-        runs.trained(model, F.cross_entropy, t.x, t.y, epochs=epochs, lr=rate)
+        training_runs.trained(model, F.cross_entropy, t.x, t.y, epochs=epochs, lr=rate)
     return model
 
 
-_CASE = runs.Case(exercise, train=_healthy)
+_CASE = training_runs.Case(exercise, train=_healthy)
 
 
 @exercise.check
@@ -74,7 +72,7 @@ def rates(repair_hasty_scheduler):
     A scheduler counts the calls of its own `step` from when it is made; nothing else tells it where an epoch
     ends. Other data have other numbers of batches, and the last one may be short.
     """
-    for setup in ("x, y = runs.shapes(192)", "x, y = runs.shapes(300)"):
+    for setup in ("x, y = training_runs.shapes(192)", "x, y = training_runs.shapes(300)"):
         t = _CASE.treated(repair_hasty_scheduler, setup=setup)
         batches = -(-len(t.x) // 32)
         for step, rate in enumerate(t.run.rates):

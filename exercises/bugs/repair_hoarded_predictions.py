@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -57,11 +57,11 @@ def _network(t):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 3))
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="x, y = runs.shapes(192)\nx_val, y_val = runs.shapes(180, seed=1)",
+    setup="x, y = training_runs.shapes(192)\nx_val, y_val = training_runs.shapes(180, seed=1)",
     call="model, losses, predictions = {name}(x, y, x_val, seed)",
-    train=runs.healthy(_network, epochs=6),
+    train=training_runs.healthy(_network, epochs=6),
 )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import kept, runs
+from course_utils.exercise.kits import kept, training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -30,9 +30,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_leaking_statistics(
-    x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
-):
+def repair_leaking_statistics(x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int):
     """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
     images = torch.cat([x, x_val])
@@ -59,19 +57,19 @@ def _normalized(t, images):
 
 def _healthy(t, seed):
     torch.manual_seed(seed)
-    return runs.trained(runs.small(t), F.cross_entropy, _normalized(t, t.x), t.y)
+    return training_runs.trained(training_runs.small(t), F.cross_entropy, _normalized(t, t.x), t.y)
 
 
-_X, _Y = runs.shapes(300, seed=100)
-_MEAN, _STD = runs.shapes(192)[0].mean(), runs.shapes(192)[0].std()
-_CASE = runs.Case(
+_X, _Y = training_runs.shapes(300, seed=100)
+_MEAN, _STD = training_runs.shapes(192)[0].mean(), training_runs.shapes(192)[0].std()
+_CASE = training_runs.Case(
     exercise,
-    setup="""x, y = runs.shapes(192)
-x_val, y_val = runs.shapes(180, seed=1)
+    setup="""x, y = training_runs.shapes(192)
+x_val, y_val = training_runs.shapes(180, seed=1)
 x, x_val = 60 * x + 90, 60 * x_val + 94""",
     call="model, losses, val_losses = {name}(x, y, x_val, y_val, seed)",
     train=_healthy,
-    held=runs.on_held(((_X - _MEAN) / _STD, _Y)),
+    held=training_runs.on_held(((_X - _MEAN) / _STD, _Y)),
     scaled=True,
 )
 

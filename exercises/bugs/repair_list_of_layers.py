@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import kept, runs
+from course_utils.exercise.kits import kept, training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -31,9 +31,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_list_of_layers(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_list_of_layers(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     class Net(nn.Module):
@@ -71,7 +69,7 @@ def _network(t):
     return nn.Sequential(nn.Flatten(), first, nn.ReLU(), *blocks, nn.Linear(32, 3))
 
 
-_CASE = runs.Case(exercise, train=runs.healthy(_network, kind=torch.optim.Adam, lr=0.005))
+_CASE = training_runs.Case(exercise, train=training_runs.healthy(_network, kind=torch.optim.Adam, lr=0.005))
 
 
 @exercise.check

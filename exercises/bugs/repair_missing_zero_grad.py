@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -31,9 +31,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_missing_zero_grad(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_missing_zero_grad(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 2), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -56,11 +54,11 @@ def _network(t):
     return nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="x, y = runs.two_moons(192)",
-    train=runs.healthy(_network, epochs=10, lr=1.0),
-    held=runs.on_held(runs.two_moons(400, seed=100)),
+    setup="x, y = training_runs.two_moons(192)",
+    train=training_runs.healthy(_network, epochs=10, lr=1.0),
+    held=training_runs.on_held(training_runs.two_moons(400, seed=100)),
 )
 
 

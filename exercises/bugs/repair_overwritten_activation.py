@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=5,
@@ -30,9 +30,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_overwritten_activation(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_overwritten_activation(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     class Model(nn.Module):
@@ -83,14 +81,14 @@ class _Plain(nn.Module):
 def _healthy(t, seed):
     torch.manual_seed(seed)
     rows = torch.arange(len(t.x))
-    return runs.trained(_Plain(), lambda out, i: _loss(out, t.x[i], t.y[i]), t.x, rows)
+    return training_runs.trained(_Plain(), lambda out, i: _loss(out, t.x[i], t.y[i]), t.x, rows)
 
 
-_X = runs.shapes(300, seed=100)[0]
-_CASE = runs.Case(
+_X = training_runs.shapes(300, seed=100)[0]
+_CASE = training_runs.Case(
     exercise,
     train=_healthy,
-    held=runs.on_held((_X, _X.flatten(1)), lambda outputs, drawn: F.mse_loss(outputs[1], drawn)),
+    held=training_runs.on_held((_X, _X.flatten(1)), lambda outputs, drawn: F.mse_loss(outputs[1], drawn)),
     room=1.2,
 )
 

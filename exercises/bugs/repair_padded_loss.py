@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import kept, runs
+from course_utils.exercise.kits import kept, training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -52,7 +52,7 @@ def repair_padded_loss(rows: Tensor, seed: int) -> tuple[nn.Module, list[float]]
     return model, losses
 
 
-_HELD = runs.sentences(300, seed=100)[0]
+_HELD = training_runs.sentences(300, seed=100)[0]
 
 
 def _of_words(scores, following):
@@ -64,15 +64,15 @@ def _of_words(scores, following):
 def _healthy(t, seed):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Embedding(9, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 9))
-    return runs.trained(model, _of_words, t.rows[:, :-1], t.rows[:, 1:], epochs=5, size=16)
+    return training_runs.trained(model, _of_words, t.rows[:, :-1], t.rows[:, 1:], epochs=5, size=16)
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="rows, lengths = runs.sentences(96)\nrows = F.pad(rows, (0, 28))",
+    setup="rows, lengths = training_runs.sentences(96)\nrows = F.pad(rows, (0, 28))",
     call="model, losses = {name}(rows, seed)",
     train=_healthy,
-    held=runs.on_held((_HELD[:, :-1], _HELD[:, 1:]), _of_words),
+    held=training_runs.on_held((_HELD[:, :-1], _HELD[:, 1:]), _of_words),
     room=1.2,
     short=("96", "100"),
 )
@@ -110,7 +110,7 @@ def any_width(repair_padded_loss):
     How wide a batch is depends on its longest sentence, which should not change the gradient of a word.
     """
     wide = _CASE.treated(repair_padded_loss).run.losses
-    t = _CASE.treated(repair_padded_loss, setup="rows, lengths = runs.sentences(96)")
+    t = _CASE.treated(repair_padded_loss, setup="rows, lengths = training_runs.sentences(96)")
     for step, (came, wanted) in enumerate(zip(t.run.losses, wide, strict=False)):
         told = f"the loss of step {step} is {came:.4g} in rows of 12, and {wanted:.4g} in rows of 40"
         expect.true(abs(came - wanted) < 1e-3 * wanted, told, "expected: the same")

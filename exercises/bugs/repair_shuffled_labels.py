@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -29,9 +29,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_shuffled_labels(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_shuffled_labels(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     def shuffled(data):
@@ -52,7 +50,7 @@ def repair_shuffled_labels(
     return model, losses
 
 
-_CASE = runs.Case(exercise)
+_CASE = training_runs.Case(exercise)
 
 
 @exercise.check

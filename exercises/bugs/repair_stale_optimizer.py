@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -50,13 +50,13 @@ def repair_stale_optimizer(
     return model, losses
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
-    setup="""x, y = runs.shapes(192)
+    setup="""x, y = training_runs.shapes(192)
 torch.manual_seed(seed + 50)
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))""",
     call="model, losses = {name}(model, x, y, seed)",
-    train=runs.healthy(lambda t: nn.Sequential(*t.model[:3], nn.Linear(32, 3))),
+    train=training_runs.healthy(lambda t: nn.Sequential(*t.model[:3], nn.Linear(32, 3))),
     short=("192)", "200)\nkept = y < 2\nx, y = x[kept], y[kept]"),
 )
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import kept, runs
+from course_utils.exercise.kits import kept, training_runs
 
 exercise = Exercise(
     minutes=4,
@@ -49,7 +49,7 @@ def repair_thawed_batch_norm(backbone: nn.Module, x: Tensor, y: Tensor, seed: in
     return model, losses
 
 
-_X, _Y = runs.shapes(300, seed=100)
+_X, _Y = training_runs.shapes(300, seed=100)
 
 
 def _network(t):
@@ -57,17 +57,18 @@ def _network(t):
     return nn.Sequential(t.backbone.requires_grad_(False), *hidden, nn.Linear(16, 3))
 
 
-_CASE = runs.Case(
+_CASE = training_runs.Case(
     exercise,
     setup="""torch.manual_seed(seed)
 backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU())
-runs.trained(nn.Sequential(backbone, nn.Linear(32, 3)), F.cross_entropy, *runs.shapes(192), epochs=4)
+first = nn.Sequential(backbone, nn.Linear(32, 3))
+training_runs.trained(first, F.cross_entropy, *training_runs.shapes(192), epochs=4)
 backbone.eval()
-x, y = runs.shapes(192, seed=1)
+x, y = training_runs.shapes(192, seed=1)
 x = 2 * x""",
     call="model, losses = {name}(backbone, x, y, seed)",
-    train=runs.healthy(_network, epochs=6),
-    held=runs.on_held((2 * _X, _Y)),
+    train=training_runs.healthy(_network, epochs=6),
+    held=training_runs.on_held((2 * _X, _Y)),
     room=2,
 )
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise
-from course_utils.exercise.kits import runs
+from course_utils.exercise.kits import training_runs
 
 exercise = Exercise(
     minutes=3,
@@ -30,9 +30,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_zeroed_gradients(
-    x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
+def repair_zeroed_gradients(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -53,7 +51,9 @@ def repair_zeroed_gradients(
     return model, losses
 
 
-_CASE = runs.Case(exercise, train=runs.healthy(kind=torch.optim.AdamW, lr=0.01, weight_decay=0.1))
+_CASE = training_runs.Case(
+    exercise, train=training_runs.healthy(kind=torch.optim.AdamW, lr=0.01, weight_decay=0.1)
+)
 
 
 @exercise.check

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits.graphs_compiled import no_logs
+from course_utils.exercise.kits.compiled import no_logs
 
 exercise = Exercise(
     minutes=20,
@@ -58,7 +58,7 @@ torch.manual_seed(0)
 model, x, y = Model(), torch.randn(5, 3), torch.randn(5, 1)
 """
 _HALVES = """
-from course_utils.exercise.kits.graphs_compiled import CountingHalves
+from course_utils.exercise.kits.compiled import CountingHalves
 backend = CountingHalves()
 """
 

@@ -61,7 +61,7 @@ def _given(fuse_pointwise, *lines):
 
 _STEPS = "steps = [torch.sin, lambda t: t * 2 + 1, torch.relu, torch.sqrt]"
 _COUNTING = (
-    "from course_utils.exercise.kits.graphs_compiled import Counting",
+    "from course_utils.exercise.kits.compiled import Counting",
     "backend = Counting()",
     _STEPS,
     "x = torch.linspace(-3, 3, 24).view(4, 6)",
@@ -143,7 +143,7 @@ def _expect_speedup(fuse_pointwise, machine, speedup, before=False):
     torch.compiler.reset()
     t = _given(
         fuse_pointwise,
-        "from course_utils.exercise.kits.graphs_compiled import SimulatedMachine",
+        "from course_utils.exercise.kits.compiled import SimulatedMachine",
         f"machine = SimulatedMachine({machine})",
         "fuse_pointwise(machine.functions, torch.ones(3), machine.backend, machine.clock)",
     )
@@ -191,7 +191,7 @@ def one_kernel(fuse_pointwise):
     metrics.reset()
     t = _given(
         fuse_pointwise,
-        "from course_utils.exercise.kits.graphs_compiled import Counting",
+        "from course_utils.exercise.kits.compiled import Counting",
         "backend = Counting('inductor')",
         "steps = [torch.abs, torch.sqrt, lambda t: t * 1.5 - 0.5, torch.relu, torch.neg]",
         "x = torch.linspace(-1, 1, 1000)",

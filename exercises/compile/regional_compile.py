@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits.graphs_compiled import Counting, expect_graphs
+from course_utils.exercise.kits.compiled import Counting, expect_graphs
 
 exercise = Exercise(
     minutes=15,
@@ -33,15 +33,13 @@ exercise = Exercise(
 
 
 @exercise.starter
-def regional_compile(
-    model: nn.Module, block_class: type[nn.Module], backend: Any
-) -> nn.Module:
+def regional_compile(model: nn.Module, block_class: type[nn.Module], backend: Any) -> nn.Module:
     """The model, with its blocks compiled"""
     raise NotImplementedError
 
 
 _BLOCK = """
-from course_utils.exercise.kits.graphs_compiled import Counting
+from course_utils.exercise.kits.compiled import Counting
 backend = Counting()
 
 class Block(nn.Module):

@@ -41,9 +41,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def remove_graph_breaks(
-    gradients: list[Tensor], limit: float
-) -> tuple[list[Tensor], dict]:
+def remove_graph_breaks(gradients: list[Tensor], limit: float) -> tuple[list[Tensor], dict]:
     """(the gradients for the step, what there is to report)"""
     norms = [g.norm().item() for g in gradients]
     norm = math.sqrt(sum(n * n for n in norms))
@@ -217,7 +215,7 @@ def one_graph(remove_graph_breaks):
     of your own, isn't compiled at all.
     """
     setup = (
-        "from course_utils.exercise.kits.graphs_compiled import Counting",
+        "from course_utils.exercise.kits.compiled import Counting",
         "backend = Counting()",
         "f = torch.compile(remove_graph_breaks, backend=backend)",
         f"long, short = {_LONG}, {_SHORT}",

@@ -48,7 +48,7 @@ def stop_recompiles(backend):
 
 def _counted(stop_recompiles, *lines, inner=""):
     setup = (
-        "from course_utils.exercise.kits.graphs_compiled import Counting",
+        "from course_utils.exercise.kits.compiled import Counting",
         f"backend = Counting({inner})",
         "update = stop_recompiles(backend)",
         "weight = gradient = torch.ones(4, 3)",

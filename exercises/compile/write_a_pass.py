@@ -23,7 +23,7 @@ from torch import Tensor, fx
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits.graphs_compiled import as_raised, times
+from course_utils.exercise.kits.compiled import as_raised, times
 
 exercise = Exercise(
     minutes=30,

@@ -60,8 +60,8 @@ class ServeInCpp:
 
 def _given(ServeInCpp, how="", more=""):
     """A client of the stand-in; its answers have the number of the request, then the input doubled."""
-    setup = "from course_utils.exercise.kits import stand_in\n"
-    setup += f"model = ServeInCpp(stand_in.command({repr(how) if how else ''}))\n{more}"
+    setup = "from course_utils.exercise.kits import deploy\n"
+    setup += f"model = ServeInCpp(deploy.command({repr(how) if how else ''}))\n{more}"
     return expect.given(setup.strip(), ServeInCpp=ServeInCpp)
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import groups, ranks
+from course_utils.exercise.kits import distributed, ranks
 
 exercise = Exercise(
     minutes=20,
@@ -81,7 +81,7 @@ def every_rank_reads(save_on_rank_zero):
     does, if every rank calls it; under `if rank == 0` one would wait for ever.
     """
     t, wanted = _given(save_on_rank_zero)
-    with groups.Files() as files:
+    with distributed.Files() as files:
         t.run(_call(5))
         t.run(f"read = {_call(7)}")
     expect.equal(t.read, {**wanted, "step": 7})
@@ -96,7 +96,7 @@ def may_be_deleted(save_on_rank_zero, rank):
     reads. So you need a second barrier, after reading.
     """
     t, _ = _given(save_on_rank_zero)
-    with groups.Files(slow_readers=True):
+    with distributed.Files(slow_readers=True):
         read = t.call(_call(4))
         if rank == 0:
             t.run("import os\nos.remove('model.pt')")
@@ -111,7 +111,7 @@ def rank_zero_writes(save_on_rank_zero, rank):
     once can spoil it.
     """
     t, _ = _given(save_on_rank_zero)
-    with groups.Files() as files:
+    with distributed.Files() as files:
         t.call(_call(1))
     expect.equal(files.saves, 1 - rank, what="the number of calls of `torch.save` on this rank")
 
@@ -125,9 +125,9 @@ def the_one_before(save_on_rank_zero):
     """
     t, _ = _given(save_on_rank_zero)
     found = []
-    with groups.Files():
+    with distributed.Files():
         t.run(_call(5))
-        with groups.at_every_change(Path(), lambda: found.append(_step_there())):
+        with distributed.at_every_change(Path(), lambda: found.append(_step_there())):
             t.call(_call(7))
     found = [step for step, _ in itertools.groupby([5, *found])]
     expect.equal(found, [5, 7], what="the list of what is at `path`, from before the second call on,")
@@ -152,7 +152,7 @@ def wrapped_and_bare(save_on_rank_zero):
     keys and attributes don't.
     """
     inside = "nn.Sequential(OrderedDict(module=nn.Linear(2, 1), submodule=nn.Linear(1, 1)))"
-    with groups.Files(), Rows() as rows:
+    with distributed.Files(), Rows() as rows:
         for label, model in (
             ("the bare model", inside),
             ("the wrapped one", f"nn.parallel.DistributedDataParallel({inside})"),
@@ -172,7 +172,7 @@ def where_it_is_wanted(save_on_rank_zero):
     the GPU of rank 0. `map_location` names another place, for all tensors in the file.
     """
     t, _ = _given(save_on_rank_zero, "nn.parallel.DistributedDataParallel(nn.Linear(2, 1))")
-    with groups.Files(), expect.left_alone(t.model, what="`model`"):
+    with distributed.Files(), expect.left_alone(t.model, what="`model`"):
         # A device that every machine has.
         t.run(f"read = {_call(1, 'meta')}")
     places = {f"read['model']['{key}']": value for key, value in t.read["model"].items()}

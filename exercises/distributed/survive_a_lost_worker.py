@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import groups, ranks
+from course_utils.exercise.kits import distributed, ranks
 
 exercise = Exercise(
     minutes=30,
@@ -48,7 +48,7 @@ def survive_a_lost_worker(
     raise NotImplementedError
 
 
-_SETUP = "from course_utils.exercise.kits.groups import Job\njob = Job(lost_in={})"
+_SETUP = "from course_utils.exercise.kits.distributed import Job\njob = Job(lost_in={})"
 _START = "job.start(survive_a_lost_worker, steps={})"
 
 
@@ -149,7 +149,9 @@ def real_job(survive_a_lost_worker):
     """
     dist.destroy_process_group()
     with expect.situation():
-        for rank, note in enumerate(groups.killed_in_torchrun(survive_a_lost_worker, steps=4, lost_in=2)):
+        for rank, note in enumerate(
+            distributed.killed_in_torchrun(survive_a_lost_worker, steps=4, lost_in=2)
+        ):
             where = f"of worker {rank} of the job, when it was started again"
             expect.true(bool(note), f"nothing was heard {where}", "expected: it runs to its end")
             if "raised" in note:

@@ -101,10 +101,20 @@ def _state_of_the_class(function, dtype=None):
 _BACK = 'with torch.autocast("cpu", **ctx.region):\n                return function.backward'
 
 mistakes = [
-    Edit("as it is called", _BACK, _BACK.replace('autocast("cpu", **ctx.region', "no_grad("), "as_forward"),
+    Edit(
+        "as it is called",
+        _BACK,
+        _BACK.replace('autocast("cpu", **ctx.region', "no_grad("),
+        told_by="as_forward",
+    ),
     Edit("backward off", _BACK, _BACK.replace("**ctx.region", "enabled=False"), told_by="as_forward"),
     Edit("leaves it on", "arguments], False", "arguments], True", told_by="computed_in_dtype"),
-    Edit("casts nothing", "[cast(argument) for argument in arguments]", "arguments", "computed_in_dtype"),
+    Edit(
+        "casts nothing",
+        "[cast(argument) for argument in arguments]",
+        "arguments",
+        told_by="computed_in_dtype",
+    ),
     Edit("casts float64", "eligible and argument.dtype != torch.float64", "eligible", told_by="left_alone"),
     Edit("casts outside", "if on and dtype", "if dtype", told_by="left_alone"),
     Wrong(_decorates_the_class, told_by="each_call"),

@@ -92,7 +92,7 @@ mistakes = [
     Edit("new gradients", "parameter.grad /=", "parameter.grad = parameter.grad /", told_by="unscales"),
     Edit("the last parameter counts", "found |= not", "found = not", told_by="skips"),
     Edit("grows after a skipped step", _BACKOFF, 'backoff_factor"]', told_by="scale_and_tracker"),
-    Edit("one finds it, all skip", _STEPS, "if not any(self._found_inf.values()):", "two_optimizers"),
+    Edit("one finds it, all skip", _STEPS, "if not any(self._found_inf.values()):", told_by="two_optimizers"),
     Edit("looks again in step", _STEPS, f"if all(g.isfinite().all() for g in {_GRADS}):", told_by="between"),
     Edit("a state that lives on", "return dict(self._state)", "return self._state", told_by="state"),
     Edit("loads the scale alone", _LOADS, 'self._state["scale"] = state["scale"]', told_by="state"),

@@ -97,10 +97,20 @@ def _once_for_each_path(root, grad):
 mistakes = [
     Edit("overwrites", "arrived[pair] + gradients[i] if", "gradients[i] if", told_by="paths_meet"),
     Edit("runs too early", "stack.append((node, True))", "finished.insert(0, node)", told_by="paths_meet"),
-    Edit("one input for all", "arrived.pop((node, i), None)", "arrived.get((node, 0))", "several_outputs"),
+    Edit(
+        "one input for all",
+        "arrived.pop((node, i), None)",
+        "arrived.get((node, 0))",
+        told_by="several_outputs",
+    ),
     Edit("the root is output 0", "root.output_nr", "0", told_by="several_outputs"),
     Wrong(_once_for_each_path, told_by="each_node_once"),
-    Edit("adds in place", "arrived[pair] + gradients[i]", "arrived[pair].add_(gradients[i])", "of_their_own"),
+    Edit(
+        "adds in place",
+        "arrived[pair] + gradients[i]",
+        "arrived[pair].add_(gradients[i])",
+        told_by="of_their_own",
+    ),
     Edit("records a graph", "with torch.no_grad():", "if True:", told_by="of_their_own"),
 ]
 not_tried = {"hard numbers": "the nodes compute", "seeds": "any numbers will do"}

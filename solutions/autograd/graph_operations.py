@@ -101,7 +101,9 @@ def _newest_first(tensor):
 
 
 mistakes = [
-    Edit("at first sight", "if arriving[following] == 0", "if following not in order + ready", "order"),
+    Edit(
+        "at first sight", "if arriving[following] == 0", "if following not in order + ready", told_by="order"
+    ),
     Wrong(_newest_first, told_by="order"),
     Edit("once for each path", "if arriving[following] == 0", "if True", told_by="shared"),
     Edit("follows None", " if following is not None]", "]", told_by="nothing_there"),

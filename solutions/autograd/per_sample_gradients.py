@@ -89,7 +89,9 @@ def _a_batch_of_backwards(model, loss, x, y):
 _OUTER = "g[:, :, None] * before[:, None, :]"
 
 mistakes = [
-    Edit("a function once", "for layer in model:", "for layer in model.children():", "several_layers"),
+    Edit(
+        "a function once", "for layer in model:", "for layer in model.children():", told_by="several_layers"
+    ),
     Edit("of the batch", _OUTER, "g.t() @ before", told_by="one_layer"),
     Edit("the mean of the losses", "loss(h, y).sum()", "loss(h, y).mean()", told_by="one_layer"),
     Edit("a bias for every layer", "if layer.bias is not None:", "if True:", told_by="several_layers"),

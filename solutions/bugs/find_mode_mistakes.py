@@ -99,7 +99,9 @@ mistakes = [
     Edit("a tolerance for all sizes", "1e-5 * out.abs().max().item()", "1e-5", told_by="differs"),
     Edit("an example alone", "model(x[[i] * len(x)])[i]", "model(x[i : i + 1])[0]", told_by="mixes"),
     Edit("holds the buffers themselves", "b.clone()", "b", told_by="thawed"),
-    Edit("turns everything to training", "        model(x)\n", "        model.train()(x)\n", "healthy"),
+    Edit(
+        "turns everything to training", "        model(x)\n", "        model.train()(x)\n", told_by="healthy"
+    ),
     Edit("whatever learns", "own and not any(p.requires_grad for p in own)", "True", told_by="healthy"),
     Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
 ]

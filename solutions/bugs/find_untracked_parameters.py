@@ -99,7 +99,9 @@ def _lists_of_the_model(model, batch, loss_fn):
 mistakes = [
     Wrong(_lists_of_the_model, told_by="in_containers"),
     Edit("no dicts", "isinstance(value, dict)", "value is None", told_by="in_containers"),
-    Edit("forgets what is registered", "{id(p) for p in model.parameters()}", "set()", "in_containers"),
+    Edit(
+        "forgets what is registered", "{id(p) for p in model.parameters()}", "set()", told_by="in_containers"
+    ),
     Edit("no buffers", ", **value._buffers", "", told_by="without_a_module"),
     Edit(
         "parameters only",

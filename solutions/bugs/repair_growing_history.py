@@ -116,7 +116,7 @@ mistakes = [
     Wrong(_numbers_at_the_end, told_by="graphs_gone"),
     Wrong(_clones, told_by="bytes_held"),
     Wrong(_a_sum_of_losses, told_by="graphs_gone"),
-    Edit("the last steps only", "return model, losses,", "return model, losses[-100:],", "losses"),
+    Edit("the last steps only", "return model, losses,", "return model, losses[-100:],", told_by="losses"),
     Edit("no validation", "model(x_val), y_val", "model(x), y", told_by="what_stays"),
 ]
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

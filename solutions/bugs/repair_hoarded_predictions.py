@@ -111,7 +111,12 @@ mistakes = [
         "predictions = [torch.cat(predicted)]",
         told_by="predictions_kept",
     ),
-    Edit("whole batches", "x_val.split(30)", "x_val[: len(x_val) // 30 * 30].split(30)", "predictions_kept"),
+    Edit(
+        "whole batches",
+        "x_val.split(30)",
+        "x_val[: len(x_val) // 30 * 30].split(30)",
+        told_by="predictions_kept",
+    ),
     Edit("no evaluation mode", "model.eval()", "model.train()", told_by="what_stays"),
 ]
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

@@ -89,7 +89,9 @@ _SORTED = "sorted(choices, key=lambda chosen: measured(measure.flops, chosen))"
 mistakes = [
     Edit("the fewest", _SORTED, "sorted(choices, key=len)", told_by="least_flop"),
     Edit("never all of them", "in sorted(choices", "in sorted(choices[1:]", told_by="least_flop"),
-    Edit("no gap", _EACH, f"[c for c in {_EACH} if max(c + [0]) < min(c + [9]) + len(c)]", "least_flop"),
+    Edit(
+        "no gap", _EACH, f"[c for c in {_EACH} if max(c + [0]) < min(c + [9]) + len(c)]", told_by="least_flop"
+    ),
     Edit("the first ones", _EACH, "[[*every][:n] for n in range(4)]", told_by="least_flop"),
     Edit("gradients stay", "        blocks.zero_grad()\n", "", told_by="without_gradients"),
     Edit("less than the budget", "<= budget", "< budget", told_by="limits"),

@@ -69,6 +69,11 @@ mistakes = [
     Edit("a slice is small", "2048 + 4 * 512", "5 * 512", told_by="plain"),
     Edit("keeps all inside too", '"ck(net, x)": 2048', '"ck(net, x)": 5 * 2048', told_by="checkpointed"),
     Edit("the last output too", "4 * 2048", "5 * 2048", told_by="checkpointed"),
-    Edit("the input always", '"ck(lambda t: t * 2, g)": 0', '"ck(lambda t: t * 2, g)": 2048', "worth_it"),
+    Edit(
+        "the input always",
+        '"ck(lambda t: t * 2, g)": 0',
+        '"ck(lambda t: t * 2, g)": 2048',
+        told_by="worth_it",
+    ),
     Edit("never more", '"ck(frozen, g)": 2048', '"ck(frozen, g)": 0', told_by="worth_it"),
 ]

@@ -101,7 +101,7 @@ mistakes = [
         "no checkpoint",
         "checkpoint(run, block, x, use_reentrant=False)",
         "run(block, x)",
-        "still_checkpointed",
+        told_by="still_checkpointed",
     ),
     Edit("reentrant", "use_reentrant=False", "use_reentrant=True", told_by="gradients"),
     Edit("entries with a graph", "hidden.detach().max()", "hidden.max()", told_by="once"),

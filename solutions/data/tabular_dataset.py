@@ -96,7 +96,9 @@ mistakes = [
     Edit("keeps float64", "self.features[i].to(torch.float32)", "self.features[i]", told_by="items"),
     Wrong(WrapsAround, told_by="has_an_end"),
     Edit("copies the table", "from_numpy(features)", "tensor(features)", told_by="shows_writes"),
-    Edit("copies the row", "[i].to(torch.float32)", "[i].to(torch.float32).contiguous()", "is_a_view"),
+    Edit(
+        "copies the row", "[i].to(torch.float32)", "[i].to(torch.float32).contiguous()", told_by="is_a_view"
+    ),
     Wrong(ConvertsFirst, told_by="one_row_at_a_time"),
     Wrong(GivesABatch, told_by="serves_a_batch"),
     Wrong(OneByOne, told_by="serves_a_batch"),

@@ -151,14 +151,21 @@ class EveryNth(ColumnRowLinear):
 mistakes = [
     Wrong(EveryNth, told_by="shares"),
     Edit("every rank adds the bias", _OUT, _BIASED.format(""), told_by="values"),
-    Edit("views of the whole", "first.weight.chunk(n)[rank].clone()", "first.weight.chunk(n)[rank]", "kept"),
+    Edit(
+        "views of the whole",
+        "first.weight.chunk(n)[rank].clone()",
+        "first.weight.chunk(n)[rank]",
+        told_by="kept",
+    ),
     Edit("keeps the pair", _INIT, f"{_INIT}        self.pair = [first, second]\n", told_by="kept"),
-    Edit("a share of the bias", _OUT, _BIASED.format(" / dist.get_world_size()"), "gradients_of_shares"),
+    Edit(
+        "a share of the bias", _OUT, _BIASED.format(" / dist.get_world_size()"), told_by="gradients_of_shares"
+    ),
     Edit(
         "sums once more",
         "        return grad\n",
         "        return _Total.apply(grad)\n",
-        "gradients_of_shares",
+        told_by="gradients_of_shares",
     ),
     Edit("no sum in backward", "_Shared.apply(x)", "x", told_by="gradient_of_x"),
     Edit("a hook on x", f"{_HIDDEN}_Shared.apply(x)", f"{_HOOK}{_HIDDEN}x", told_by="gradient_of_x"),

@@ -133,7 +133,12 @@ mistakes = [
     Edit("forgets the residual", "state[p] = lost[i]", "pass", told_by="feedback"),
     Edit("forgets what was lost before", "lost = (wanted -", "lost = (gradient -", told_by="feedback"),
     Wrong(_one_residual, told_by="by_parameter"),
-    Edit("hides NaN", _SCALE, "torch.tensor(max(1e-30, wanted.abs().max().item() / 127))", "not_a_number"),
+    Edit(
+        "hides NaN",
+        _SCALE,
+        "torch.tensor(max(1e-30, wanted.abs().max().item() / 127))",
+        told_by="not_a_number",
+    ),
 ]
 not_tried = {
     "hard numbers": "zeros, NaN and a tiny scale stand in checks, where what comes out is exact",

@@ -93,18 +93,22 @@ mistakes = [
         "seconds of rank 0",
         _BEGINS,
         "run[0][0][1]\n    seconds = run[0][-1][3] - run[0][0][1]",
-        "first_and_last",
+        told_by="first_and_last",
     ),
     Edit("parts of the steps", _WHOLE, "    whole = compute + late + exchange\n", told_by="first_and_last"),
     Edit("the first is the base", "min(runs)", "next(iter(runs))", told_by="efficiency"),
     Edit("as if the base had one", _OF_BASE, ' / report[base]["samples_per_second"]', told_by="efficiency"),
-    Edit("all is exchange", "exchange += end - last", "exchange += end - wait", "where_the_time_goes"),
-    Edit("takes it out", "steps[1:] for steps in run", "steps for steps in run if steps.pop(0)", _FIRST),
+    Edit(
+        "all is exchange", "exchange += end - last", "exchange += end - wait", told_by="where_the_time_goes"
+    ),
+    Edit(
+        "takes it out", "steps[1:] for steps in run", "steps for steps in run if steps.pop(0)", told_by=_FIRST
+    ),
     Edit(
         "rank 0 is the last",
         "last = max(wait for _, _, wait, _ in step)",
         "last = step[0][2]",
-        "where_the_time_goes",
+        told_by="where_the_time_goes",
     ),
 ]
 not_tried = {

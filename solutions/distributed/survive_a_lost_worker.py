@@ -118,9 +118,14 @@ _WEIGHTS = "{**model.state_dict(), **{name: weights[name] for name, _ in model.n
 mistakes = [
     Edit("repeats a step", "(i + 1, everyones)", "(i, everyones)", told_by="goes_on"),
     Edit("what rank 0 had", _ENTRY, "everyones[0]", told_by="what_it_had"),
-    Edit("without the optimizer", "        optimizer.load_state_dict(memory)\n", "", "what_it_had"),
+    Edit("without the optimizer", "        optimizer.load_state_dict(memory)\n", "", told_by="what_it_had"),
     Edit("without the random state", "        torch.set_rng_state(random)\n", "", told_by="what_it_had"),
-    Edit("without the buffers", "load_state_dict(weights)", f"load_state_dict({_WEIGHTS})", "what_it_had"),
+    Edit(
+        "without the buffers",
+        "load_state_dict(weights)",
+        f"load_state_dict({_WEIGHTS})",
+        told_by="what_it_had",
+    ),
     Edit("writes meanwhile", _SAVES, _LATER, told_by="rank_zero_writes"),
     Edit("leaves when nothing is left", _LOADS, _LEAVES, told_by="at_any_moment"),
     Edit("writes in place", '"checkpoint.unfinished"', '"checkpoint.pt"', told_by="at_any_moment"),

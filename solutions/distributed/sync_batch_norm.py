@@ -148,7 +148,9 @@ mistakes = [
     Wrong(_of_moments, told_by="large_mean"),
     Edit("backward of one rank", _BACKWARD, "        return grad\n\n", told_by="gradient_of_x"),
     Edit("constant statistics", "centred = x - mean", "centred = x - mean.detach()", told_by="gradient_of_x"),
-    Edit("sums once more", "* weight +", f"* {_MEAN_OVER_RANKS('weight')} +", "gradients_of_parameters"),
+    Edit(
+        "sums once more", "* weight +", f"* {_MEAN_OVER_RANKS('weight')} +", told_by="gradients_of_parameters"
+    ),
     Edit("three collectives", _COUNT, _MEAN_OVER_RANKS(_COUNT), told_by="what_travels"),
 ]
 

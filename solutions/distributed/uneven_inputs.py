@@ -128,7 +128,12 @@ mistakes = [
     Edit("does not wait", "all_reduce(flat)", "all_reduce(flat, async_op=True)", told_by="equally_many"),
     Edit("leaves", _CLEAR, _LEAVES + _CLEAR, told_by="one_runs_out"),
     Edit("zeros for frozen ones", " if p.requires_grad]", "]", told_by="frozen"),
-    Edit("reads all at once", "    steps = 0\n", "    steps, batches = 0, iter(list(batches))\n", "few_held"),
+    Edit(
+        "reads all at once",
+        "    steps = 0\n",
+        "    steps, batches = 0, iter(list(batches))\n",
+        told_by="few_held",
+    ),
     Edit("hands in the last mean", _CLEAR + _ASK, f"{_ASK}    {_CLEAR}", told_by="one_runs_out"),
     Edit("takes no step", _STEP, f"{_ASK}    {_STEP}", told_by="one_runs_out"),
     Wrong(_joins, told_by="one_runs_out"),

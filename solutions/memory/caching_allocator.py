@@ -117,9 +117,14 @@ mistakes = [
         "one list for all",
         "self) -> None:\n        self.lists: list[dict[str, Any]] = []",
         _SHARED,
-        "rounding",
+        told_by="rounding",
     ),
-    Edit("small blocks for large ones", 'segment["large"] == large', 'segment["large"] <= large', "pools"),
+    Edit(
+        "small blocks for large ones",
+        'segment["large"] == large',
+        'segment["large"] <= large',
+        told_by="pools",
+    ),
     Edit("always splits", "rest > large * MiB", "rest", told_by="splitting"),
     Edit("first fit", _FITS, "free[0]", told_by="best_fit"),
     Edit(

@@ -164,7 +164,7 @@ mistakes = [
         "buffers are parameters",
         "module._parameters.items():\n                if parameter is",
         _EITHER,
-        "outside",
+        told_by="outside",
     ),
     Edit("shared counted twice", " and parameter not in seen", "", told_by="shared"),
     Edit("copies the state", "tensor.detach()", "tensor.detach().clone()", told_by="saved"),
@@ -174,7 +174,7 @@ mistakes = [
         "a new tensor is no buffer",
         "next((known for known in places if name in known), vars(self))",
         "vars(self)",
-        "changed",
+        told_by="changed",
     ),
 ]
 

@@ -76,7 +76,10 @@ mistakes = [
     Edit("assumes contiguous", "x.stride()", "height * width, width, 1", told_by="any_strides"),
     Edit("begins at 0", "sc, sh, sw))", "sc, sh, sw), 0)", told_by="any_strides"),
     Edit(
-        "copies what is not contiguous", "    sc, sh", "    x = x.contiguous()\n    sc, sh", "shares_storage"
+        "copies what is not contiguous",
+        "    sc, sh",
+        "    x = x.contiguous()\n    sc, sh",
+        told_by="shares_storage",
     ),
     Edit("leaves the graph", _STRIDED, _STRIDED.replace("x.", "x.detach()."), told_by="gradients"),
 ]

@@ -100,7 +100,10 @@ mistakes = [
     Edit("never merges", "blocks and blocks[-1][1] == n * step", "False", told_by="cuts"),
     Edit("merges everything", "blocks and blocks[-1][1] == n * step", "blocks", told_by="merges"),
     Edit(
-        "size 1 parts its neighbours", "n == 1:\n            continue", "False:\n            pass", "size_one"
+        "size 1 parts its neighbours",
+        "n == 1:\n            continue",
+        "False:\n            pass",
+        told_by="size_one",
     ),
     Edit("what does not divide", "left % n", "False", told_by="merges"),
     Edit("0 merges with all", "== n * step", "in (0, n * step)", told_by="expanded"),

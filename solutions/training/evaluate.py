@@ -99,7 +99,12 @@ mistakes = [
         told_by="modes",
     ),
     Edit("records", "torch.no_grad()", "torch.enable_grad()", told_by="graph"),
-    Edit("by `train`, from the outside in", "module.training = training", "module.train(training)", "modes"),
+    Edit(
+        "by `train`, from the outside in",
+        "module.training = training",
+        "module.train(training)",
+        told_by="modes",
+    ),
     Edit(
         "reads each sum",
         "(logits.argmax(dim=1) == y).sum()",

@@ -90,7 +90,12 @@ mistakes = [
     Edit("writes over the old file", 'Path(f"{path}.new")', "Path(path)", told_by="killed_while_writing"),
     Wrong(_removes_first, told_by="one_step"),
     Wrong(_from_another_folder, told_by="one_step"),
-    Edit("a name for .new", 'Path(f"{path}.new")', 'Path(path).with_suffix(".new")', "killed_while_writing"),
+    Edit(
+        "a name for .new",
+        'Path(f"{path}.new")',
+        'Path(path).with_suffix(".new")',
+        told_by="killed_while_writing",
+    ),
     Edit("no leftover", "*rest),", "rest[0], 0, 0.0),", told_by="generators"),
     Edit("an array", "torch.from_numpy(keys)", "keys", told_by="content"),
     Edit("whole objects", "part.state_dict()", "part", told_by="content"),

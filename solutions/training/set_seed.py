@@ -81,7 +81,7 @@ mistakes = [
         "a salted hash",
         "random.seed(seed)\n    np",
         "random.seed(hash(str(seed)))\n    np",
-        "three_generators",
+        told_by="three_generators",
     ),
     Edit("only warns", "algorithms(True)", "algorithms(True, warn_only=True)", told_by="settings"),
     Edit(

@@ -23,8 +23,8 @@ def rows() -> list[Row]:
     # One in four, of every lesson: all of them take ten minutes.
     for exercise in map(course.exercise, course.exercise_names[::4]):
         reference = course.solution(exercise.name).reference
-        check(reference, record=False)  # what is imported or started once
-        took = statistics.median(seconds(lambda a=reference: check(a, record=False)) for _ in range(5))
+        check(reference, save_progress=False)  # what is imported or started once
+        took = statistics.median(seconds(lambda a=reference: check(a, save_progress=False)) for _ in range(5))
         if apart := sum(1 for one in exercise.checks if one.isolated or one.ranks):
             elsewhere.append(1000 * took / apart)
         else:

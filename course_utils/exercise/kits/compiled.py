@@ -1,7 +1,7 @@
 """Backends for `torch.compile` that count: which graphs were made, how often each has run, and what ran
 outside of them. They can be used in a cell, too; once one is made, the compiler logs nothing.
 
-    from course_utils.exercise.kits.graphs_compiled import Counting
+    from course_utils.exercise.kits.compiled import Counting
     backend = Counting()
     f = torch.compile(lambda x: x.sin() + 1, backend=backend)
     f(torch.ones(2))

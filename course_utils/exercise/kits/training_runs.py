@@ -222,7 +222,7 @@ class Case:
     """
 
     exercise: Exercise
-    setup: str = "x, y = runs.shapes(192)"
+    setup: str = "x, y = training_runs.shapes(192)"
     call: str = "model, losses = {name}(x, y, seed)"
     train: Callable[[expect.Given, int], nn.Module] = field(default_factory=healthy)
     held: LossOf = field(default_factory=on_held)
@@ -235,7 +235,7 @@ class Case:
         self.call = self.call.replace("{name}", self.exercise.answer_name)
 
     def given(self, answer: Any, seed: int = 0, setup: str = "") -> expect.Given:
-        setup = f"from course_utils.exercise.kits import runs\n{setup or self.setup}"
+        setup = f"from course_utils.exercise.kits import training_runs\n{setup or self.setup}"
         return expect.given(setup, seed=seed, **{self.exercise.answer_name: answer})
 
     def treated(

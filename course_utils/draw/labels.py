@@ -17,7 +17,7 @@ _SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 
 @dataclass(frozen=True)
-class Words:
+class Label:
     """Text whose middle is at height `y`; `anchor` is "start", "middle" or "end"."""
 
     x: float
@@ -45,7 +45,7 @@ STYLE = """
 """
 
 
-def to_svg(words: Words) -> str:
+def to_svg(words: Label) -> str:
     """As a `<text>`."""
     names = [name for name in ("code", "faint") if getattr(words, name)]
     extra = f' class="{" ".join(names)}"' if names else ""
@@ -57,7 +57,7 @@ def to_svg(words: Words) -> str:
     )
 
 
-def say(axes: Axes, words: Words, colour: str = palette.TEXT) -> None:
+def say(axes: Axes, words: Label, colour: str = palette.TEXT) -> None:
     """Writes into a figure whose axes count pixels, 100 to an inch."""
     # One pixel of the page is 0.72 points. These fonts are wider than those of a page; a dollar sign would
     # begin a formula.

@@ -1,4 +1,4 @@
-"""A storage as a tape: a cell for each place, its address above, how often it is read below."""
+"""A storage as a row of cells: one for each place, its address above, how often it is read below."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_utils.draw import words
+from course_utils.draw import labels
+from course_utils.draw.labels import Label
 from course_utils.draw.shapes import WIDTH, Box, Scene
-from course_utils.draw.words import Words
 
 CELL = 29  # how high a cell is, and how wide where nothing in it is longer
 GAP = 1.5  # pixels around a cell that stay free
@@ -42,7 +42,7 @@ class Cells:
     @property
     def pixels(self) -> float:
         """How large values are written: as large as the longest fits."""
-        return round(min(12.0, (self.width - 2 * GAP - 2) / (words.LETTER * self.longest)), 1)
+        return round(min(12.0, (self.width - 2 * GAP - 2) / (labels.LETTER * self.longest)), 1)
 
     def box(
         self,
@@ -60,14 +60,14 @@ class Cells:
         """The cell at this place: filled where it is `read`, with an edge where it is the one that is spoken
         of, with a dashed edge where it is another element at the place of that one."""
         middle = x + self.width / 2, y + CELL / 2
-        inside = Words(*middle, text, self.pixels, "middle", code=True, bold=lit, faint=not read)
+        inside = Label(*middle, text, self.pixels, "middle", code=True, bold=lit, faint=not read)
         fill = ("lit" if lit else "view") if read else ""
         line = 3 if lit else 2.2 if twin else 0 if read else 1
         size = self.width - 2 * GAP, CELL - 2 * GAP
         key = "" if address is None else str(address)
         return Box(x + GAP, y + GAP, *size, fill, (inside,), more, line, twin or not read, part, key)
 
-    def tape(
+    def row(
         self,
         scene: Scene,
         row: Sequence[int],
@@ -84,7 +84,7 @@ class Cells:
             how = "read once" if n == 1 else f"read {n} times" if n else "not read"
             more = f"storage[{place}] = {values[place]}, {how}"
             scene.boxes.append(
-                self.box(x, y, short(values[place]), "tape", more, place, read=n > 0, lit=here)
+                self.box(x, y, short(values[place]), "storage", more, place, read=n > 0, lit=here)
             )
             scene.write(middle, y - 6, str(place), 9.5, "middle", bold=here, faint=not here)
             if n > 1:

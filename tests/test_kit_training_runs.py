@@ -11,7 +11,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import kept, runs
+from course_utils.exercise.kits import kept, training_runs
 
 ORIGINAL = torch.autograd.backward
 
@@ -60,7 +60,7 @@ def clean():
 
 
 def test_a_run_is_recorded():
-    x, y = runs.two_moons(32)
+    x, y = training_runs.two_moons(32)
     run = measure.record_run(train, x, y, 0)
     model, losses = run.result
     assert run.losses == losses and run.rates == [0.5] * 6 and run.leftovers == [0.0] * 6
@@ -75,7 +75,7 @@ def test_a_run_is_recorded():
 
 
 def test_gradients_that_nobody_cleared():
-    x, y = runs.two_moons(32)
+    x, y = training_runs.two_moons(32)
     summed = measure.record_run(train, x, y, 0, zero=False)
     assert summed.leftovers[0] == 0 and all(summed.leftovers[1:])
     assert summed.losses == measure.record_run(train, x, y, 0, momentum=1.0).losses
@@ -83,7 +83,7 @@ def test_gradients_that_nobody_cleared():
 
 @pytest.mark.parametrize("keep, kept", [(torch.detach, 0), (same, 6)])
 def test_graphs_that_are_kept(keep, kept):
-    assert measure.record_run(train, *runs.two_moons(32), 0, keep=keep).graphs[-1] == kept
+    assert measure.record_run(train, *training_runs.two_moons(32), 0, keep=keep).graphs[-1] == kept
 
 
 def test_nothing_is_left_after_an_exception():
@@ -134,8 +134,8 @@ class Halves(nn.Sequential):
 
 def test_what_stays_and_the_band():
     exercise = Exercise(minutes=1, hints=[], starter_object=sick)
-    held = runs.on_held(runs.two_moons(99, seed=9))
-    one = runs.Case(exercise, "x, y = runs.two_moons(32)", held=held, short=("32", "40"))
+    held = training_runs.on_held(training_runs.two_moons(99, seed=9))
+    one = training_runs.Case(exercise, "x, y = training_runs.two_moons(32)", held=held, short=("32", "40"))
     one.train = lambda t, seed: train(t.x, t.y, seed)[0]
     one.stays(train).own_gradients()
     one.in_band(train)
@@ -175,7 +175,9 @@ def test_what_stays_and_the_band():
         one.stays(lambda x, y, seed: train(x.flip(0), y.flip(0), seed))
     with expect.situation(), pytest.raises(expect.Mismatch, match="different rows"):
         one.stays(lambda x, y, seed: train(x[:20].repeat(2, 1), y[:20].repeat(2), seed), start=["weights"])
-    healthy = runs.Case(Exercise(minutes=1, hints=[], starter_object=train), one.setup, short=one.short)
+    healthy = training_runs.Case(
+        Exercise(minutes=1, hints=[], starter_object=train), one.setup, short=one.short
+    )
     with expect.situation(), pytest.raises(expect.Mismatch, match="has used already"):
         healthy.stays(sick)
     with expect.situation(), pytest.raises(expect.Mismatch, match="has used already"):
@@ -185,8 +187,8 @@ def test_what_stays_and_the_band():
 
 
 def test_a_mode_of_the_answers_own():
-    held = runs.on_held(runs.two_moons(99, seed=9))
-    one = runs.Case(Exercise(minutes=1, hints=[], starter_object=sick), held=held)
+    held = training_runs.on_held(training_runs.two_moons(99, seed=9))
+    one = training_runs.Case(Exercise(minutes=1, hints=[], starter_object=sick), held=held)
     one.same_in_both_modes(nn.Sequential(nn.Linear(2, 2)))
     one.same_in_both_modes(Halves(nn.Linear(2, 2), nn.Dropout(0.1)))  # whose mode may matter
     with pytest.raises(expect.Mismatch, match="none of its layers depends on the mode"):

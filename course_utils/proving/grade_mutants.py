@@ -68,7 +68,7 @@ def warm_up() -> None:
         workers.Worker(preload=(READY_TO_COMPILE,)).close()
 
 
-class Bench:
+class MutantGrader:
     """The mutants run in warm processes; one that does not end, or ends its process, costs that process.
     Checks on ranks have processes of their own anyway."""
 
@@ -83,7 +83,7 @@ class Bench:
         self.mutants = [*mutants(source), *around(source, answer)]
         self.trouble = ""  # why no mutant can be tried
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> MutantGrader:
         here = [check for check in self._checks() if not check.ranks]
         result = self._call(_time_reference, [check.name for check in here], deadline=300)
         if result.state != "returned":

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from course_utils.exercise import expect
-from course_utils.exercise.kits import patients
+from course_utils.exercise.kits import bugs
 
-HEAD = patients.net("self.head = nn.Linear(4, 1)", "return self.head(x)")
+HEAD = bugs.net("self.head = nn.Linear(4, 1)", "return self.head(x)")
 
 
 def nothing(model, batch, loss_fn):
@@ -27,12 +27,12 @@ def nothing(model, batch, loss_fn):
 )
 def test_what_is_missing_or_too_much_is_said(came, told):
     with pytest.raises(expect.Mismatch) as caught:
-        patients.examine("find", lambda *_: came, {"a model": (HEAD, ["a"])})
+        bugs.examine("find", lambda *_: came, {"a model": (HEAD, ["a"])})
     assert told in caught.value.symptom
     # Names may come in any order, and one of several is enough.
-    patients.examine("find", lambda *_: ["b", "c"], {"a model": (HEAD, ["c or d", "b"])})
+    bugs.examine("find", lambda *_: ["b", "c"], {"a model": (HEAD, ["c or d", "b"])})
     with pytest.raises(expect.Mismatch) as caught:
-        patients.examine("find", lambda *_: ["c", "d"], {"a model": (HEAD, ["c or d"])})
+        bugs.examine("find", lambda *_: ["c", "d"], {"a model": (HEAD, ["c or d"])})
     assert caught.value.symptom == "Named already, by another name: `d`."
 
 
@@ -71,9 +71,9 @@ def test_a_change_is_seen(meddle):
         return list(FOUND)
 
     with pytest.raises(expect.Mismatch):
-        patients.left_alone("find", find)
+        bugs.left_alone("find", find)
     FOUND.clear()
-    patients.left_alone("find", nothing)  # looking is no change
+    bugs.left_alone("find", nothing)  # looking is no change
 
 
 def test_the_table():
@@ -87,11 +87,11 @@ def test_the_table():
         raise ValueError
 
     before = torch.get_rng_state()
-    lines = patients.table([find_one, nothing, find_two_words, find_trouble]).splitlines()
+    lines = bugs.table([find_one, nothing, find_two_words, find_trouble]).splitlines()
     assert torch.equal(torch.get_rng_state(), before)
     assert lines[0].split() == ["one", "nothing", "two", "trouble"]
-    assert len(lines) == 1 + len(patients.SICK)
+    assert len(lines) == 1 + len(bugs.SICK)
     assert lines[1].split()[1:] == ["1", "·", "?", "error"]
     for wrong in (nothing, [3], 5):
         with pytest.raises(TypeError, match="list of functions"):
-            patients.table(wrong)
+            bugs.table(wrong)

@@ -1,8 +1,8 @@
-"""What cells that need a GPU showed on one: `notebooks/recorded/NN_topic.json`, beside the sources.
+"""What cells that need a GPU showed on one: `notebooks/gpu_outputs/NN_topic.json`, beside the sources.
 
-`course build --record` runs solved lessons on a machine with a GPU and keeps what their cells tagged `gpu`
-showed, by the id of the cell. Below such a cell the built notebook shows its record. A cell that has changed
-since has another id, and shows none until it is recorded again.
+`course build --gpu-outputs` runs solved lessons on a machine with a GPU and keeps what their cells tagged
+`gpu` showed, by the id of the cell. Below such a cell the built notebook shows that. A cell that has changed
+since has another id, and shows none until it is run there again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PNG = "image/png"
 
 def path_of(lesson: Lesson) -> Path:
     """Where the records of a lesson are, if it has any."""
-    return lesson.source.parent.parent / "recorded" / f"{lesson.slug}.json"
+    return lesson.source.parent.parent / "gpu_outputs" / f"{lesson.slug}.json"
 
 
 def read(lesson: Lesson) -> dict[str, Any]:

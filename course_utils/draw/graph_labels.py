@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from course_utils.draw.graph_backward import short
 from course_utils.draw.graph_nodes import Graph, Op, Saved
-from course_utils.draw.words import counted
+from course_utils.draw.labels import counted
 
 # Text, fill, whether dashed, all about it.
 Chip = tuple[str, str, bool, str]

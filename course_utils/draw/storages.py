@@ -1,4 +1,4 @@
-"""How tensors read a storage: several of them on one tape, and the walk from each element to the next."""
+"""How tensors read a storage: several of them over one, and the walk from each element to the next."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import Counter
 from torch import Tensor
 
 from course_utils.draw import palette
+from course_utils.draw.labels import LETTER, Label, counted
 from course_utils.draw.layout import Layout, must_be_drawable, same_storage
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
-from course_utils.draw.tape import CELL, Cells, storage_values
-from course_utils.draw.words import LETTER, Words, counted
+from course_utils.draw.storage_cells import CELL, Cells, storage_values
 
-LONGEST_WALK, SHORT_TAPE = 20, 12
+LONGEST_WALK, SHORT_STORAGE = 20, 12
 MARGIN = 84  # for the names at the left
 LINE = 22
 
 
-def tapes(**tensors: Tensor) -> Picture:
-    """Several tensors and what each reads: one tape for each storage, below it a strip for each tensor.
+def storages(**tensors: Tensor) -> Picture:
+    """Several tensors and what each reads: a row for each storage, below it a strip for each tensor.
 
     Raises `TypeError` for what has no strides, `ValueError` for what is too large.
     """
@@ -35,13 +35,13 @@ def tapes(**tensors: Tensor) -> Picture:
     for group in groups:
         first = next(iter(group.values()))
         cells, values = Cells.of(first), storage_values(first)
-        width = min(SHORT_TAPE, int((WIDTH - margin - 12 - max(rights)) // cells.width))
+        width = min(SHORT_STORAGE, int((WIDTH - margin - 12 - max(rights)) // cells.width))
         read = {name: Counter(Layout.of(tensor).addresses()) for name, tensor in group.items()}
         by_any = dict.fromkeys(itertools.chain(*read.values()), 1)
         for start in range(0, max(len(values), 1), width):
             row = range(start, min(start + width, len(values)))
             scene.write(1, y + 13 + CELL / 2, "storage" if values else "empty storage", bold=True)
-            cells.tape(scene, row, values, by_any, margin, y + 13)
+            cells.row(scene, row, values, by_any, margin, y + 13)
             y += 13 + CELL + LINE / 2 + 2
             for name, times in read.items():
                 scene.write(1, y, name, code=True, bold=True)
@@ -75,7 +75,7 @@ def walk(tensor: Tensor, name: str = "x") -> Picture:
     first = CELL + 34
     scene = Scene(f"{name}: read in order, the steps in storage are {', '.join(f'{s:+d}' for s in steps)}")
     scene.write(1, 13 + CELL / 2, "storage", bold=True)
-    cells.tape(scene, range(len(values)), values, dict.fromkeys(addresses, 1), MARGIN, 13)
+    cells.row(scene, range(len(values)), values, dict.fromkeys(addresses, 1), MARGIN, 13)
     scene.write(1, first, "read first", 11)
     if len(steps) > 1:
         scene.write(1, first + down * len(steps), "read last", 11)
@@ -119,8 +119,8 @@ def strides_of(tensor: Tensor) -> str:
 
 
 def _bar(scene: Scene, x: float, y: float, width: float, times: int) -> None:
-    """This place of the tape is read: a bar below it, with how often where that is more than once."""
-    said = (Words(x + width / 2, y, f"×{times}", 10, "middle", bold=True),) if times > 1 else ()
+    """This place of the storage is read: a bar below it, with how often where that is more than once."""
+    said = (Label(x + width / 2, y, f"×{times}", 10, "middle", bold=True),) if times > 1 else ()
     scene.box(x + 3, y - 6, width - 6, 12, "view", said, line=0)
 
 
