@@ -77,7 +77,11 @@ def _as_spelled_now(command: str, rest: Sequence[str]) -> tuple[str, list[str]]:
     """The command and its words; where they are spelled as in an earlier release, as they are now, with a
     hint."""
     for (old_command, option), (now, *options) in OLD_SPELLINGS.items():
-        words = [word for text in rest for word in (text.split("=", 1) if option in text else [text])]
+        words = [
+            word
+            for text in rest
+            for word in (text.split("=", 1) if text.startswith(option + "=") else [text])
+        ]
         if command == old_command and option in words:
             said = f"course {old_command} {option} is now: course {' '.join([now, *options])}"
             print(said, file=sys.stderr)
