@@ -14,7 +14,6 @@ KINDS = {
     "fetched": ("storage", "reads items"),
     "collated": ("view", "collates"),
     "waited": ("", "waits"),
-    "moved": ("flight", "moves"),
     "step": ("rank", "step"),
 }
 
@@ -23,7 +22,7 @@ def loading(found: Loading) -> Picture:
     """Who waited for whom, from what `measure.loading` returned.
 
     A row for each worker: it reads items, then collates them. Below it, thin, how long each batch was on its
-    way or lay in the queue. The last row is the loop: it waits, moves the batch, steps.
+    way or lay in the queue. The last row is the loop: it waits, then steps.
     """
     return to_picture(compose(found))
 
@@ -49,7 +48,7 @@ def compose(found: Loading) -> Scene:
         )
     for number, batch in enumerate(found.batches):
         own = ("waited",) if found.workers else ("fetched", "collated")
-        _parts(scene, axis, batch, number, y, (*own, "moved", "step"))
+        _parts(scene, axis, batch, number, y, (*own, "step"))
     y += ROW + 6
     ticks(scene, axis, y)
     scene.height = y + 18

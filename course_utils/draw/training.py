@@ -119,10 +119,10 @@ def training() -> Training:
     return Training()
 
 
-def _smoothed(losses: Sequence[float], keep: float = 0.8) -> list[float]:
-    """A running mean that forgets, corrected for its start at zero."""
+def _smoothed(losses: Sequence[float]) -> list[float]:
+    """A running mean that keeps four fifths at each step, corrected for its start at zero."""
     mean, smooth = 0.0, []
     for step, loss in enumerate(losses, 1):
-        mean = keep * mean + (1 - keep) * loss
-        smooth.append(mean / (1 - keep**step))
+        mean = 0.8 * mean + 0.2 * loss
+        smooth.append(mean / (1 - 0.8**step))
     return smooth

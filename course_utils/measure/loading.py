@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import torch
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -24,14 +23,13 @@ class Fed:
     """One batch on its way. Intervals in seconds from the start of the recording.
 
     `worker`: the worker that made it, -1 for the process that also trains. `fetched`: its items were read;
-    `collated`: they became a batch; `waited`: the loop stood at `next`; `moved`: to the device; `step`.
+    `collated`: they became a batch; `waited`: the loop stood at `next`; `step`: it stepped on the batch.
     """
 
     worker: int
     fetched: Interval
     collated: Interval
     waited: Interval
-    moved: Interval
     step: Interval
 
     @property
@@ -77,13 +75,12 @@ def loading(
     loader: DataLoader,
     step: Callable[[Any], Any],
     batches: int | None = None,
-    device: str | torch.device = "cpu",
 ) -> Loading:
     """Runs `step(batch)` over at most `batches` batches of `loader` (default: all) and says when each was
-    fetched, collated, waited for, moved to `device` and stepped on.
+    fetched, collated, waited for and stepped on.
 
     The loader is left as it is: a copy of it, with workers of its own, is watched, and its workers have
-    ended when this returns. Batches without `.to` are not moved. Raises `TypeError` for anything but a
+    ended when this returns. Raises `TypeError` for anything but a
     `DataLoader`, and `ValueError` where there is no batch.
     """
     if not isinstance(loader, DataLoader):
@@ -100,7 +97,7 @@ def loading(
         if not loader.num_workers:
             fetcher = iterator._dataset_fetcher
             fetcher.fetch = functools.partial(_timed(type(fetcher).fetch), fetcher)
-        found.batches.extend(_fed(iterator, step, batches, device, start))
+        found.batches.extend(_fed(iterator, step, batches, start))
     finally:
         if loader.num_workers:
             iterator._shutdown_workers()
@@ -114,9 +111,7 @@ def length(interval: Interval) -> float:
     return interval[1] - interval[0]
 
 
-def _fed(
-    iterator: Any, step: Callable[[Any], Any], batches: int | None, device: str | torch.device, start: float
-) -> Iterator[Fed]:
+def _fed(iterator: Any, step: Callable[[Any], Any], batches: int | None, start: float) -> Iterator[Fed]:
     for _ in itertools.count() if batches is None else range(batches):
         times = [time.monotonic()]
         try:
@@ -124,9 +119,7 @@ def _fed(
         except StopIteration:
             return
         times.append(time.monotonic())
-        batch = made.batch.to(device) if hasattr(made.batch, "to") else made.batch
-        times.append(time.monotonic())
-        step(batch)
+        step(made.batch)
         times.append(time.monotonic())
         intervals = [made.fetched, made.collated, *itertools.pairwise(times)]
         yield Fed(made.worker, *((begin - start, end - start) for begin, end in intervals))

@@ -186,13 +186,13 @@ class Tree:
 
 
 @functools.cache
-def programs(kind: str, count: int, length: int = 14) -> list[list[str]]:
+def programs(kind: str, count: int) -> list[list[str]]:
     """Lines that build a tree `root` of `MiniModule`s and change it, the same on every run."""
     trees = [Tree(f"{kind} {number}") for number in range(count)]
     for tree in trees:
-        tree.grow(BUILD, length // 2)
+        tree.grow(BUILD, 7)
         tree.lines.append("asked = root.state_dict(), list(root.named_parameters())")
-        tree.grow(KINDS[kind] * 4 + BUILD, length)
+        tree.grow(KINDS[kind] * 4 + BUILD, 14)
     return [tree.lines for tree in trees]
 
 

@@ -25,14 +25,14 @@ LossOf = Callable[[nn.Module], Tensor]
 # --- data ----------------------------------------------------------------------------------------------
 
 
-def two_moons(n: int = 192, seed: int = 0, noise: float = 0.15) -> tuple[Tensor, Tensor]:
+def two_moons(n: int = 192, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Points (n, 2) on two half circles that reach into each other, and which of the two: (n,), 0 or 1."""
     random = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % 2
     angle = math.pi * torch.rand(n, generator=random)
     upper = torch.stack([angle.cos(), angle.sin()], 1)
     x = torch.where(y[:, None] == 0, upper, torch.tensor([1.0, 0.5]) - upper)
-    return x + noise * torch.randn(n, 2, generator=random), y
+    return x + 0.15 * torch.randn(n, 2, generator=random), y
 
 
 def line(n: int = 128, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:
@@ -42,38 +42,38 @@ def line(n: int = 128, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tenso
     return x, 2 * x[:, 0] - 1 + noise * torch.randn(n, generator=random)
 
 
-def shapes(n: int = 192, seed: int = 0, size: int = 8, noise: float = 0.3) -> tuple[Tensor, Tensor]:
-    """Images (n, 1, size, size), each with a shape somewhere, and which: (n,), 0 a frame, 1 a cross, 2 a
+def shapes(n: int = 192, seed: int = 0, noise: float = 0.3) -> tuple[Tensor, Tensor]:
+    """Images (n, 1, 8, 8), each with a shape somewhere, and which: (n,), 0 a frame, 1 a cross, 2 a
     filled square."""
     random = torch.Generator().manual_seed(seed)
     frame, cross, filled = torch.ones(3, 5, 5)
     frame[1:4, 1:4] = 0
     cross[torch.arange(5) != 2] = 0
     cross[:, 2] = 1
-    x, y = noise * torch.randn(n, 1, size, size, generator=random), torch.arange(n) % 3
-    corners = torch.randint(size - 4, (n, 2), generator=random).tolist()
+    x, y = noise * torch.randn(n, 1, 8, 8, generator=random), torch.arange(n) % 3
+    corners = torch.randint(4, (n, 2), generator=random).tolist()
     for image, kind, (top, left) in zip(x, y.tolist(), corners, strict=True):
         image[0, top : top + 5, left : left + 5] += (frame, cross, filled)[kind]
     return x, y
 
 
-def wave(n: int = 512, seed: int = 0, noise: float = 0.1) -> Tensor:
+def wave(n: int = 512, seed: int = 0) -> Tensor:
     """A series (n,): the sum of two sines, with some noise."""
     random = torch.Generator().manual_seed(seed)
     t = torch.arange(n) * 0.3 + 6 * torch.rand(1, generator=random)
-    return t.sin() + 0.5 * (2.3 * t).sin() + noise * torch.randn(n, generator=random)
+    return t.sin() + 0.5 * (2.3 * t).sin() + 0.1 * torch.randn(n, generator=random)
 
 
-def sentences(n: int = 96, seed: int = 0, longest: int = 12, words: int = 8) -> tuple[Tensor, Tensor]:
-    """Rows of words (n, longest), numbers from 1 to `words`, and their lengths (n,); 0 is padding. Most words
+def sentences(n: int = 96, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of words (n, 12), numbers from 1 to 8, and their lengths (n,); 0 is padding. Most words
     follow from the one before (3 times it and 1, in a circle); one in ten is any."""
     random = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(2, longest + 1, (n,), generator=random)
-    rows = torch.randint(words, (n, longest), generator=random)
-    keep = torch.rand(n, longest, generator=random) < 0.9
-    for i in range(1, longest):
-        rows[:, i] = torch.where(keep[:, i], (3 * rows[:, i - 1] + 1) % words, rows[:, i])
-    return (rows + 1) * (torch.arange(longest) < lengths[:, None]), lengths
+    lengths = torch.randint(2, 13, (n,), generator=random)
+    rows = torch.randint(8, (n, 12), generator=random)
+    keep = torch.rand(n, 12, generator=random) < 0.9
+    for i in range(1, 12):
+        rows[:, i] = torch.where(keep[:, i], (3 * rows[:, i - 1] + 1) % 8, rows[:, i])
+    return (rows + 1) * (torch.arange(12) < lengths[:, None]), lengths
 
 
 def small(_: expect.Given) -> nn.Module:
