@@ -1,8 +1,10 @@
 """Tables of cases and labelled examples: what is shown, and what is said of where it is wrong."""
 
 import pytest
+import torch
 
-from course_utils.exercise import Rows, Table, Trait, expect
+from course_utils.exercise import Exercise, Rows, Table, Trait, expect
+from course_utils.grading.check_run import Place, run
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +103,67 @@ def test_rows_raise_what_comes_first():
             expect.true(False, "no")
     with Rows() as rows, rows.of("`a`"):
         expect.true(True)
+
+
+def called(answer, check, **options):
+    """The message of a check with cases on an answer, or None where it passes."""
+    exercise = Exercise(minutes=1, hints=[])
+    exercise.starter(double)
+    check.__doc__ = "A title"
+    exercise.check(**options)(check)
+    outcome = run(exercise.checks[0], answer, Place("cpu"))
+    assert outcome.looks > 0
+    return outcome.state, outcome.message
+
+
+def double(x):
+    raise NotImplementedError
+
+
+def doubles(t):
+    expect.equal(t.call("double(x)"), 2 * t.x)
+
+
+DOUBLED = {"a row": "x = torch.ones(1, 2)", "a view": "x = torch.arange(8.)[::2]", "a number": "x = 3"}
+
+
+def test_every_case_of_a_check_is_run_and_the_first_failure_told():
+    assert called(lambda x: x + x, doubles, cases=DOUBLED) == ("passed", [])
+    state, (example, first, *_, labels) = called(lambda x: x + 1, doubles, given="y = 1", cases=DOUBLED)
+    assert (state, example) == ("wrong", "for\ny = 1\nx = torch.arange(8.)[::2]\ndouble(x)")
+    assert "1" in first and "expected 0" in first
+    assert labels == "wrong for a view, a number; right for a row"
+
+
+def test_what_a_case_raises():
+    """An error that is no assertion's is told as it is, in its example; what is no `Exception` ends all."""
+    state, lines = called(lambda x: x.add(x), doubles, cases=DOUBLED)
+    assert state == "raised"
+    assert lines[:2] == ["for\nx = 3\ndouble(x)", "`AttributeError: 'int' object has no attribute 'add'`"]
+    seen = []
+    assert called(lambda x: seen.append(x) or exit(3), doubles, cases=DOUBLED)[0] == "raised"
+    assert len(seen) == 1
+
+
+def test_what_is_known_in_an_example():
+    """The answer by the exercise's name, what the check asks for, and the values of the case. The device is
+    told where it is not where a tensor is made anyway, a value where the code names it."""
+
+    def check(double, t, device, size, wanted):
+        expect.equal(t.call("double(torch.ones(size, device=device))"), torch.full((size,), wanted))
+
+    given = {"given": "x = torch.zeros(size, device=device)", "cases": [(2, 2.0), (3, 2.0)]}
+    assert called(lambda x: x + x, check, **given) == ("passed", [])
+    _, (example, *_, labels) = called(lambda x: x + len(x) - 1, check, **given)
+    assert example == "for\nsize = 3\nx = torch.zeros(size)\ndouble(torch.ones(size))"
+    assert labels == "wrong for `size=3, wanted=2.0`; right for `size=2, wanted=2.0`"
+
+
+def test_an_answer_that_writes_to_a_value_does_not_spoil_the_next_run():
+    def check(double, x):
+        expect.equal(double(x), [1, 2, 1, 2])
+
+    cases = {"a list": [1, 2]}
+    for _ in range(2):
+        assert called(lambda x: x.extend(x) or x, check, cases=cases) == ("passed", [])
+    assert cases == {"a list": [1, 2]}

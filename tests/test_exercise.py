@@ -1,12 +1,13 @@
 """How an exercise is put together, and what its decorators refuse."""
 
 import pydoc
+import re
 
 import pytest
 
 from course_utils import exercise as room
 from course_utils.exercise import Exercise, expect, snake_case
-from course_utils.exercise.form import ISOLATED_DEADLINE, PLAIN_DEADLINE
+from course_utils.exercise.form import FIXTURES, ISOLATED_DEADLINE, NEEDS, PLAIN_DEADLINE, Case
 
 
 @pytest.fixture
@@ -52,6 +53,10 @@ def asks(answer, size):
     """x"""
 
 
+def pairs(answer, a, b):
+    """x"""
+
+
 def knows_its_rank(answer, rank):
     """x"""
 
@@ -64,8 +69,12 @@ def odd(answer):
     ("check", "options", "said"),
     [
         (silent, {}, "check silent needs a docstring"),
-        (asks, {}, "check asks asks for 'size'; it may ask for device, tmp_path"),
+        (asks, {}, "check asks asks for 'size'; it may ask for device, tmp_path, t$"),
         (knows_its_rank, {}, "asks for 'rank'"),  # it is known only where there are ranks
+        (knows_its_rank, {"cases": [1, 2]}, "asks for 'rank'"),  # and is no part of a case
+        (pairs, {"cases": [(1, 2), 3]}, "check pairs: a case has 1 parts, for the parameters a, b"),
+        (odd, {"cases": ["x = 1"]}, "check odd: a case has 1 parts, for the parameters none"),
+        (odd, {"given": "x = 1"}, "check odd is given an example, and does not ask for `t`"),
         (odd, {"needs": ("cuda", "abacus")}, "check odd: no such need: abacus"),
     ],
 )
@@ -93,11 +102,73 @@ def test_names_of_files(name, file):
     assert snake_case(name) == file
 
 
+def cases(exercise, function, **options):
+    function.__doc__ = "A title"
+    exercise.starter(odd)
+    exercise.check(**options)(function)
+    return exercise.checks[-1].cases
+
+
+def test_a_check_without_cases_is_called_once(exercise):
+    assert cases(exercise, lambda t, device: None, given="x = 1") == (Case("", "x = 1"),)
+
+
+SETUP = """
+    for i in range(2):
+        x = i
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "wanted"),
+    [
+        # Code for `t`, after that of `given`, each indented as it likes.
+        (
+            lambda t: None,
+            {"given": SETUP, "cases": {"a row": "if x:\n    x = 2\n", "as it is": ""}},
+            [("a row", "for i in range(2):\n    x = i\nif x:\n    x = 2", {})]
+            + [("as it is", "for i in range(2):\n    x = i", {})],
+        ),
+        # Without labels the code is its own, on one line.
+        (lambda t: None, {"cases": ["x = 1", "x = 2\ny = 3"]}, [("`x = 1`", "x = 1"), ("`x = 2; y = 3`",)]),
+        # What makes code of parts.
+        (
+            lambda t: None,
+            {"given": "f = {}\nx = {{1: {}}}".format, "cases": [("abs", 2)]},
+            [("`abs`", "f = abs\nx = {1: 2}", {})],
+        ),
+        # The last parts are what the check asks for by other names.
+        (
+            lambda answer, t, device, size, wanted: None,
+            {"given": "y = 1", "cases": {"two": ("x = 1", 2, None), "none": (3, "text")}},
+            [("two", "y = 1\nx = 1", {"size": 2, "wanted": None})]
+            + [("none", "y = 1", {"size": 3, "wanted": "text"})],
+        ),
+        # Without `t`: one value as it is, also a tuple; several out of a tuple.
+        (
+            lambda answer, size: None,
+            {"cases": [(), (2, 1), "mean"]},
+            [("`size=()`", "", {"size": ()}), ("`size=(2, 1)`",), ("`mean`",)],
+        ),
+        (
+            lambda answer, low, high: None,
+            {"cases": [(1, 2.5)]},
+            [("`low=1, high=2.5`", "", {"low": 1, "high": 2.5})],
+        ),
+    ],
+)
+def test_cases(exercise, function, options, wanted):
+    found = cases(exercise, function, **options)
+    assert len(found) == len(wanted)
+    for case, told in zip(found, wanted, strict=True):
+        assert (case.label, case.setup, case.values)[: len(told)] == told
+
+
 def test_pydoc_shows_what_an_exercise_may_use():
     shown = pydoc.plain(pydoc.render_doc(room))
-    assert [
-        name for name in ("Exercise", "Edit", "Wrong", "Table", "Rows") if f"class {name}(" not in shown
-    ] == []
+    told = {*FIXTURES, *NEEDS, *room.__all__} - {"Check", "Mistake", "snake_case"}  # an exercise needs none
+    assert [name for name in told if not re.search(rf"\b{name}\b", shown)] == []
+    assert "__" not in shown.replace("__init__.py", "")
     shown = pydoc.plain(pydoc.render_doc(expect))
     used = {
         name for name, value in vars(expect).items() if getattr(value, "__module__", "") == expect.__name__

@@ -1,8 +1,39 @@
 """All that an exercise file and its solution import, beside torch and `course_utils.measure`.
 
-`form`: what an exercise is made of. `expect`: assertions that say what came and what was expected. `given`:
-examples that a reader can paste. `cases`: tables of cases, and labelled examples. `predict`: predictions.
-`symptoms`: what is known of a wrong value. `kits`: what several exercises of one topic share.
+An exercise file makes one `Exercise(minutes=, hints=, core=)`, with a starter and then checks. A check:
+
+    @exercise.check(given="torch.manual_seed(0)", cases={"a row": "x = torch.rand(1, 4)", …})
+    def values(answer, t, device):
+        '''The title
+
+        The why.'''
+        expect.equal(t.call("answer(x)"), t.x + 1)
+
+Its first parameter is the answer, or `t`. The others are asked for by name:
+
+    device            the check runs once for every device of this machine
+    tmp_path          a folder, gone afterwards
+    rank, world_size  of a check with `ranks=`
+    t                 an example that is set up, as by `expect.given`; the answer, by its own name, and what
+                      else the check asks for are known in it
+    any other name    a part of each case
+
+    given=    the code that `t` sets up, or what makes it of the parts of a case: "x = torch.ones({})".format
+    cases=    the check is called for each, and a report says which are wrong, and which right. A dict from
+              labels to what a case holds, or a list of that, where the first part is the label: code for
+              `t`, after that of `given`; a value, for the one parameter of another name; or a tuple of parts,
+              of which the last are the values of these parameters, and those before them code
+    isolated= in a process of its own, with a deadline that nothing can swallow
+    ranks=    in so many processes that form a group
+    needs=    "cuda", "mps", "compiler", "cmake", "onnxruntime" or "safetensors", or several of them: where
+              they are not, the outcome is *could not check*
+    deadline= seconds, for all cases together: 10, or 30 where the check is isolated or on ranks
+
+`expect`: assertions that say what came and what was expected. `Rows`: labelled examples within a check;
+`Table`, `Trait`: thousands of cases, compared at once. `predict`: predictions. `symptoms`: what is known of a
+wrong value. `kits`: what several exercises of one topic share.
+
+A solution file lists `mistakes`, as `Edit(label, old, new, told_by=)` or `Wrong(function, told_by=)`.
 
 It may import `measure`, `machine` and `words`; nothing in it knows how a check is run.
 """
@@ -29,7 +60,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["expect", "kits", "predict"]  # what pydoc lists: of a class it would show all its dunders
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,11 @@
-"""Many cases at once: a `Table` of up to thousands of small ones, or `Rows` of a few labelled examples.
+"""Many cases at once: a `Table` of up to thousands of small ones, or `Rows` of a few labelled examples, which
+the cases of a check are.
 
-Both run every case, show the simplest that differs (the first, for rows), and say where else it does.
+All run every case, show the simplest that differs (the first, for rows), and say where else it does.
 """
 
 import contextlib
+import copy
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from course_utils.exercise.compare import show
-from course_utils.exercise.given import SHOWN, situation
+from course_utils.exercise.form import EXAMPLE, Check, parameters_of
+from course_utils.exercise.given import SHOWN, Given, situation
 from course_utils.exercise.mismatch import Mismatch, looked
 
 # How a symptom begins that is about all cases of a table.
@@ -175,3 +178,16 @@ class Rows:
             wrong, right = _listed([label for label, _, _ in self._wrong]), _listed(self._right)
             error.lines.append(f"wrong for {wrong}; right for {right}")
         raise error
+
+
+def call(check: Check, answer: Any, fixtures: Mapping[str, Any]) -> None:
+    """Calls the check on the answer, once for each of its cases, and raises what the first failure raised.
+    `fixtures`: what it asks for beside its cases, by name; in `t` these are known too."""
+    first = () if parameters_of(check.function)[0] == EXAMPLE else (answer,)
+    with Rows() as rows:
+        for case in check.cases:
+            with rows.of(case.label):
+                given = {**fixtures, **copy.deepcopy(case.values)}  # an answer may write to them
+                if EXAMPLE in check.wants:
+                    given[EXAMPLE] = Given(case.setup, {check.answer_name: answer, **given})
+                check.function(*first, **given)

@@ -6,7 +6,8 @@ Nothing here knows how a check is run.
 
 import inspect
 import re
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,18 @@ PLAIN_DEADLINE = 10.0
 ISOLATED_DEADLINE = 30.0
 
 FIXTURES = ("device", "tmp_path", "rank", "world_size")
+EXAMPLE = "t"
 NEEDS = ("cuda", "mps", "compiler", "cmake", "onnxruntime", "safetensors")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a check: the lines that are set up as `t`, and values, by the name of the parameter.
+    `label`: what a report calls it; none where it is the only one."""
+
+    label: str = ""
+    setup: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,8 @@ class Check:
 
     `why` is the rule of torch's that it is about, told where it is the first to fail. `wants` are the names
     of the parameters after the answer; `ranks` is the number of processes the check runs in (0: it is not a
-    check on ranks); `deadline` is in seconds.
+    check on ranks); `deadline` is in seconds, for all `cases` together. `answer_name`: what the answer is
+    called in an example.
     """
 
     name: str
@@ -38,6 +51,8 @@ class Check:
     ranks: int = 0
     deadline: float = PLAIN_DEADLINE
     why: str = ""
+    answer_name: str = ""
+    cases: tuple[Case, ...] = field(default=(Case(),), compare=False)
 
 
 @dataclass(frozen=True)
@@ -105,36 +120,90 @@ class Exercise:
         ranks: int = 0,
         needs: str | tuple[str, ...] = (),
         deadline: float | None = None,
+        given: str | Callable[..., str] = "",
+        cases: Mapping[str, Any] | Iterable[Any] = ((),),
     ) -> Callable[..., Any]:
         """Decorator: a check. The first line of its docstring is what the reader sees in the list; the rest
         is the why.
 
-        The first parameter is the answer; the others are asked for by name (`FIXTURES`).
-        Raises `TypeError` for a check without a docstring or with a parameter of an unknown name,
-        and `ValueError` for a need that no machine can have.
+        The first parameter is the answer, or `t`; the others are asked for by name (`FIXTURES`, `t`, and what
+        `cases` hold: see `cases_of`). `given`: code that is set up as `t`, before that of each case; or what
+        makes the whole code of a case out of its parts, such as `TEMPLATE.format`. `deadline`: seconds.
+        Raises `TypeError` for a check without a docstring, with a parameter of an unknown name, or whose
+        cases do not hold what it asks for, and `ValueError` for a need that no machine can have.
         """
         if function is None:
-            return lambda f: self.check(f, isolated=isolated, ranks=ranks, needs=needs, deadline=deadline)
-        needs = (needs,) if isinstance(needs, str) else tuple(needs)
-        unknown_needs = set(needs) - set(NEEDS)
-        if unknown_needs:
-            raise ValueError(f"check {function.__name__}: no such need: {', '.join(sorted(unknown_needs))}")
+            options = {"needs": needs, "deadline": deadline, "given": given, "cases": cases}
+            return lambda f: self.check(f, isolated=isolated, ranks=ranks, **options)
+        name, needs = function.__name__, (needs,) if isinstance(needs, str) else tuple(needs)
+        if unknown_needs := set(needs) - set(NEEDS):
+            raise ValueError(f"check {name}: no such need: {', '.join(sorted(unknown_needs))}")
         told = inspect.getdoc(function)
         if not told:
-            raise TypeError(f"check {function.__name__} needs a docstring: it is what the reader sees")
-        code = function.__code__
-        wants = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        allowed = FIXTURES if ranks else FIXTURES[:2]
-        if unknown := [name for name in wants if name not in allowed]:
-            may = ", ".join(allowed)
-            raise TypeError(f"check {function.__name__} asks for {unknown[0]!r}; it may ask for {may}")
+            raise TypeError(f"check {name} needs a docstring: it is what the reader sees")
+        parameters = parameters_of(function)
+        wants = parameters[parameters[0] != EXAMPLE :]
+        own = [one for one in wants if one not in (*FIXTURES, EXAMPLE)]
+        allowed = (*(FIXTURES if ranks else FIXTURES[:2]), EXAMPLE)
+        if unknown := [one for one in wants if one not in allowed and (one in FIXTURES or cases == ((),))]:
+            raise TypeError(f"check {name} asks for {unknown[0]!r}; it may ask for {', '.join(allowed)}")
+        if given and EXAMPLE not in wants:
+            raise TypeError(f"check {name} is given an example, and does not ask for `{EXAMPLE}`")
+        answer_name = self.answer_name if EXAMPLE in wants else ""
+        try:
+            found = cases_of(cases, own, given, sets_up=EXAMPLE in wants)
+        except TypeError as error:
+            raise TypeError(f"check {name}: {error}") from error
         if deadline is None:
             deadline = ISOLATED_DEADLINE if isolated or ranks else PLAIN_DEADLINE
         title, _, why = told.partition("\n")
-        self.checks.append(
-            Check(function.__name__, title, function, wants, needs, isolated, ranks, deadline, why.strip())
-        )
+        how = (needs, isolated, ranks, deadline, why.strip(), answer_name, found)
+        self.checks.append(Check(name, title, function, wants, *how))
         return function
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of its parameters, in order."""
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def cases_of(
+    cases: Mapping[str, Any] | Iterable[Any],
+    own: list[str],
+    given: str | Callable[..., str] = "",
+    sets_up: bool = False,
+) -> tuple[Case, ...]:
+    """The cases of a check, from labels and what each holds, or a list of what each holds: a tuple of parts,
+    or one part.
+
+    The last parts are the values of the parameters `own`. Those before them are code that is set up as `t`,
+    after the lines of `given`, or what the function `given` makes code of; there are none unless the check
+    `sets_up` a `t`. A case without a label has its first part as one, code in backticks. Raises `TypeError`
+    where a case has too few parts, or too many.
+    """
+    found = []
+    labelled = cases.items() if isinstance(cases, Mapping) else (("", held) for held in cases)
+    for label, held in labelled:
+        parts = held if isinstance(held, tuple) and (sets_up or len(own) != 1) else (held,)
+        at = len(parts) - len(own)
+        if at < 0 or (at > 0 and not sets_up):
+            raise TypeError(f"a case has {len(parts)} parts, for the parameters {', '.join(own) or 'none'}")
+        values = dict(zip(own, parts[at:], strict=True))
+        setup = given(*parts[:at]) if callable(given) else lines_of(given, *parts[:at])
+        found.append(Case(label or _label(parts, values), setup, values))
+    return tuple(found)
+
+
+def lines_of(*codes: str) -> str:
+    """Pieces of code, each indented as it likes, as the lines of one."""
+    return "\n".join(code for one in codes if (code := textwrap.dedent(one).strip()))
+
+
+def _label(parts: tuple[Any, ...], values: dict[str, Any]) -> str:
+    if parts and isinstance(parts[0], str):
+        return f"`{'; '.join(lines_of(parts[0]).splitlines())}`"
+    return f"`{', '.join(f'{name}={value}' for name, value in values.items())}`" if values else ""
 
 
 def snake_case(name: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from course_utils.exercise import Check, expect
+from course_utils.exercise import Check, cases, expect
 from course_utils.exercise.states import (
     COULD_NOT_CHECK,
     DIED,
@@ -132,7 +132,7 @@ def run(
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if hasattr(answer, "make"):
                     answer = answer.make()
-                check.function(answer, **given)
+                cases.call(check, answer, given)
             outcome.state = PASSED
         except (expect.Mismatch, expect.CannotCheck) as error:
             if _by_the_answer(error, check):

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from course_utils import machine
+from course_utils.exercise import cases
 from course_utils.grading import attempt
 from course_utils.lessons import catalog
 
@@ -15,4 +16,4 @@ def run_checks(name: str, answer: Any) -> None:
         if not all(machine.has(need) for need in check.needs):
             continue
         assert not check.isolated and not check.ranks, f"{name} is not checked in one process alone"
-        check.function(answer, **({"device": torch.device("cpu")} if "device" in check.wants else {}))
+        cases.call(check, answer, {"device": torch.device("cpu")} if "device" in check.wants else {})
