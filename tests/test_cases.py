@@ -106,13 +106,12 @@ def test_rows_raise_what_comes_first():
 
 
 def called(answer, check, **options):
-    """The message of a check with cases on an answer, or None where it passes."""
+    """The state and the message of a check with cases on an answer."""
     exercise = Exercise(minutes=1, hints=[])
     exercise.starter(double)
     check.__doc__ = "A title"
     exercise.check(**options)(check)
     outcome = run(exercise.checks[0], answer, Place("cpu"))
-    assert outcome.looks > 0
     return outcome.state, outcome.message
 
 
@@ -157,6 +156,17 @@ def test_what_is_known_in_an_example():
     _, (example, *_, labels) = called(lambda x: x + len(x) - 1, check, **given)
     assert example == "for\nsize = 3\nx = torch.zeros(size)\ndouble(torch.ones(size))"
     assert labels == "wrong for `size=3, wanted=2.0`; right for `size=2, wanted=2.0`"
+
+
+def test_what_code_was_made_of_is_not_known_in_it():
+    """Else the example would begin with `x = '…'`."""
+
+    def check(t, x):
+        expect.equal(t.call("double(x)"), 2 * eval(x))
+
+    made = {"given": "x = {}".format, "cases": ["torch.ones(2)", "torch.ones(3)"]}
+    _, (example, *_) = called(lambda x: x, check, **made)
+    assert example == "for\nx = torch.ones(2)\ndouble(x)"
 
 
 def test_an_answer_that_writes_to_a_value_does_not_spoil_the_next_run():

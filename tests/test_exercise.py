@@ -110,7 +110,7 @@ def cases(exercise, function, **options):
 
 
 def test_a_check_without_cases_is_called_once(exercise):
-    assert cases(exercise, lambda t, device: None, given="x = 1") == (Case("", "x = 1"),)
+    assert cases(exercise, lambda t, device: None, given="x = 1") == (Case(setup="x = 1"),)
 
 
 SETUP = """
@@ -131,11 +131,16 @@ SETUP = """
         ),
         # Without labels the code is its own, on one line.
         (lambda t: None, {"cases": ["x = 1", "x = 2\ny = 3"]}, [("`x = 1`", "x = 1"), ("`x = 2; y = 3`",)]),
-        # What makes code of parts.
+        # What makes code of all parts, also of those that the check asks for.
         (
             lambda t: None,
             {"given": "f = {}\nx = {{1: {}}}".format, "cases": [("abs", 2)]},
-            [("`abs`", "f = abs\nx = {1: 2}", {})],
+            [("`abs`", "f = abs\nx = {1: 2}", {}, False)],
+        ),
+        (
+            lambda t, x, wanted: None,
+            {"given": "f = {}\nx = {}".format, "cases": [("abs", 2, 4)]},
+            [("`abs`", "f = abs\nx = 2", {"x": 2, "wanted": 4}, False)],
         ),
         # The last parts are what the check asks for by other names.
         (
@@ -161,7 +166,7 @@ def test_cases(exercise, function, options, wanted):
     found = cases(exercise, function, **options)
     assert len(found) == len(wanted)
     for case, told in zip(found, wanted, strict=True):
-        assert (case.label, case.setup, case.values)[: len(told)] == told
+        assert (case.label, case.setup, case.values, case.known)[: len(told)] == told
 
 
 def test_pydoc_shows_what_an_exercise_may_use():

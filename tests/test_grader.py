@@ -373,6 +373,27 @@ def test_a_device_check_runs_once_for_each_device():
     assert seen[2:] == machine.devices()
 
 
+def test_cases_in_processes_of_their_own():
+    """Isolated, and on ranks, where `dist` is known in the example and all go through all cases."""
+
+    def doubled(t, n):
+        expect.equal(t.call("mean(x)"), torch.full((n,), 2.0))
+
+    def summed(t, world_size):
+        t.run("dist.all_reduce(y := mean(x))")
+        expect.equal(t.y, 2 * t.x * world_size)
+
+    exercise = an_exercise()
+    doubled.__doc__, summed.__doc__ = "Doubled", "Summed"
+    exercise.check(isolated=True, given="x = torch.ones(n)", cases=[2, 3])(doubled)
+    exercise.check(ranks=2, cases={"one": "x = torch.ones(1)", "two": "x = torch.ones(2)"})(summed)
+    report = attempt.grade(exercise, lambda x: x + x)
+    assert [o.state for o in report.outcomes] == [PASSED] * 2
+    isolated, on_ranks = attempt.grade(exercise, lambda x: x * (4 - len(x))).outcomes
+    assert (isolated.state, isolated.message[-1]) == (WRONG, "wrong for `n=3`; right for `n=2`")
+    assert (on_ranks.state, on_ranks.message[-1]) == (WRONG, "wrong for one; right for two")
+
+
 def test_a_check_on_ranks_uses_a_device_of_which_each_has_one(monkeypatch):
     def on_ranks(mean, device, rank):
         """Never run"""

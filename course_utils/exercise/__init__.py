@@ -15,14 +15,15 @@ Its first parameter is the answer, or `t`. The others are asked for by name:
     tmp_path          a folder, gone afterwards
     rank, world_size  of a check with `ranks=`
     t                 an example that is set up, as by `expect.given`; the answer, by its own name, and what
-                      else the check asks for are known in it
+                      else the check asks for are known in it, and on ranks `dist`
     any other name    a part of each case
 
-    given=    the code that `t` sets up, or what makes it of the parts of a case: "x = torch.ones({})".format
     cases=    the check is called for each, and a report says which are wrong, and which right. A dict from
-              labels to what a case holds, or a list of that, where the first part is the label: code for
-              `t`, after that of `given`; a value, for the one parameter of another name; or a tuple of parts,
-              of which the last are the values of these parameters, and those before them code
+              labels to what a case holds, or a list of that, where the first part is the label. A case holds
+              code for `t`; or a value, for the one parameter of another name; or a tuple of parts, of which
+              the last are the values of these parameters, and those before them code
+    given=    code for `t`, before that of each case; or what makes its code of all parts of a case,
+              "x = torch.ones({})".format, and then the values are not known in it by name
     isolated= in a process of its own, with a deadline that nothing can swallow
     ranks=    in so many processes that form a group
     needs=    "cuda", "mps", "compiler", "cmake", "onnxruntime" or "safetensors", or several of them: where

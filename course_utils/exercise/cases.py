@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
+
 from course_utils.exercise.compare import show
 from course_utils.exercise.form import EXAMPLE, Check, parameters_of
 from course_utils.exercise.given import SHOWN, Given, situation
@@ -182,12 +184,13 @@ class Rows:
 
 def call(check: Check, answer: Any, fixtures: Mapping[str, Any]) -> None:
     """Calls the check on the answer, once for each of its cases, and raises what the first failure raised.
-    `fixtures`: what it asks for beside its cases, by name; in `t` these are known too."""
+    `fixtures`: what it asks for beside its cases, by name; they are known in `t` too, and on ranks `dist`."""
+    known = {check.answer_name: answer} | ({"dist": torch.distributed} if check.ranks else {})
     first = () if parameters_of(check.function)[0] == EXAMPLE else (answer,)
     with Rows() as rows:
         for case in check.cases:
             with rows.of(case.label):
                 given = {**fixtures, **copy.deepcopy(case.values)}  # an answer may write to them
                 if EXAMPLE in check.wants:
-                    given[EXAMPLE] = Given(case.setup, {check.answer_name: answer, **given})
+                    given[EXAMPLE] = Given(case.setup, {**known, **(given if case.known else fixtures)})
                 check.function(*first, **given)

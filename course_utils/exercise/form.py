@@ -24,12 +24,13 @@ NEEDS = ("cuda", "mps", "compiler", "cmake", "onnxruntime", "safetensors")
 
 @dataclass(frozen=True)
 class Case:
-    """One call of a check: the lines that are set up as `t`, and values, by the name of the parameter.
-    `label`: what a report calls it; none where it is the only one."""
+    """One call of a check: the code that is set up as `t`, and values, by the name of the parameter.
+    `label`: what a report calls it; none where it is the only one. `known`: whether `t` knows the values."""
 
     label: str = ""
     setup: str = ""
     values: dict[str, Any] = field(default_factory=dict)
+    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class Exercise:
         is the why.
 
         The first parameter is the answer, or `t`; the others are asked for by name (`FIXTURES`, `t`, and what
-        `cases` hold: see `cases_of`). `given`: code that is set up as `t`, before that of each case; or what
-        makes the whole code of a case out of its parts, such as `TEMPLATE.format`. `deadline`: seconds.
+        `cases` hold: see `cases_of`). `given`: code that is set up as `t`, before that of each case, or
+        what makes the code of a case out of all its parts, such as `TEMPLATE.format`. `deadline`: seconds.
         Raises `TypeError` for a check without a docstring, with a parameter of an unknown name, or whose
         cases do not hold what it asks for, and `ValueError` for a need that no machine can have.
         """
@@ -177,10 +178,10 @@ def cases_of(
     """The cases of a check, from labels and what each holds, or a list of what each holds: a tuple of parts,
     or one part.
 
-    The last parts are the values of the parameters `own`. Those before them are code that is set up as `t`,
-    after the lines of `given`, or what the function `given` makes code of; there are none unless the check
-    `sets_up` a `t`. A case without a label has its first part as one, code in backticks. Raises `TypeError`
-    where a case has too few parts, or too many.
+    The last parts are the values of the parameters `own`. Where the check `sets_up` a `t`, its code is that
+    of `given` and then the parts before the values, which are known in it by name; or it is what the function
+    `given` makes of all parts. A case without a label has its first part as one, code in backticks. Raises
+    `TypeError` where a case has too few parts, or too many.
     """
     found = []
     labelled = cases.items() if isinstance(cases, Mapping) else (("", held) for held in cases)
@@ -190,8 +191,8 @@ def cases_of(
         if at < 0 or (at > 0 and not sets_up):
             raise TypeError(f"a case has {len(parts)} parts, for the parameters {', '.join(own) or 'none'}")
         values = dict(zip(own, parts[at:], strict=True))
-        setup = given(*parts[:at]) if callable(given) else lines_of(given, *parts[:at])
-        found.append(Case(label or _label(parts, values), setup, values))
+        setup = given(*parts) if callable(given) else lines_of(given, *parts[:at])
+        found.append(Case(label or _label(parts, values), setup, values, not callable(given)))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ KINDS = {
 
 
 def used(exercise: Exercise) -> set[str]:
-    """The kinds that the checks of an exercise try, themselves or by the functions of kits that they name."""
+    """The kinds that the checks of an exercise try, themselves or by what they name of kits."""
     text = "\n".join(_code(exercise.path.read_text(encoding="utf-8")))
     found = {kind for kind, pattern in KINDS.items() if re.search(pattern, text)}
     if not re.search(r"(?<![a-z])rand|shuffle|dropout|Dropout", text):
@@ -45,7 +45,8 @@ def faults(exercise: Exercise, solution: Solution) -> Iterator[str]:
 
 
 def _code(source: str) -> Iterator[str]:
-    """The source of an exercise, without its task and starter, and that of the kit functions it names."""
+    """The source of an exercise, without its task and starter, and what it names of kits: the source of
+    functions, and cases."""
     tree = ast.parse(source)
     kits: dict[str, ModuleType | object] = {}
     for node in tree.body:
@@ -60,8 +61,8 @@ def _code(source: str) -> Iterator[str]:
             yield from _with_helpers(kit)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
             owner = kits.get(part.value.id)
-            if isinstance(owner, ModuleType) and callable(kit := getattr(owner, part.attr, None)):
-                yield from _with_helpers(kit)
+            kit = getattr(owner, part.attr, None) if isinstance(owner, ModuleType) else None
+            yield from _with_helpers(kit) if callable(kit) else [repr(kit)]
 
 
 def _is_starter(node: ast.stmt) -> bool:

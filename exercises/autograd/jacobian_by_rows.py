@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
@@ -40,17 +40,25 @@ def jacobian_by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     raise NotImplementedError
 
 
+_SETUP = "function = lambda x: {}\nx = {}".format
 _CALL = "jacobian_by_rows(function, x)"
 
 
-def _expect_jacobian(jacobian_by_rows, setup, device=None):
-    t = expect.given(setup, jacobian_by_rows=jacobian_by_rows, device=device)
+def _expect_jacobian(t):
     wanted = torch.autograd.functional.jacobian(t.function, t.x.detach())
     expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5)
 
 
-@exercise.check
-def right_values(jacobian_by_rows, device):
+@exercise.check(
+    given="function = lambda x: {}\nx = torch.tensor({}, device=device)".format,
+    cases=[
+        ("x.cumsum(0)[1:]", "[0., 1., 2., 3.]"),
+        ("x[:1] * x[1:]", "[2., 3.]"),
+        ("torch.stack([x[0] * x[1], x[1].sin() + x[2], x[0] ** 2, x.prod()])", "[1., 2., 3.]"),
+        ("x.softmax(0)", "[1., 0., -1.]"),
+    ],
+)
+def right_values(t, device):
     """Every row is right
 
     Backward gives `v @ J`, and a `v` with a single 1 picks a row. All rows go back through one graph, whose
@@ -58,49 +66,40 @@ def right_values(jacobian_by_rows, device):
     as that of `cumsum` keep nothing). `backward` adds to `.grad`: what is there stays in the sum, so the next
     row has that of the rows before it in it, until it is cleared.
     """
-    with Rows() as rows:
-        for code, x in [
-            ("x.cumsum(0)[1:]", "[0., 1., 2., 3.]"),
-            ("x[:1] * x[1:]", "[2., 3.]"),
-            ("torch.stack([x[0] * x[1], x[1].sin() + x[2], x[0] ** 2, x.prod()])", "[1., 2., 3.]"),
-            ("x.softmax(0)", "[1., 0., -1.]"),
-        ]:
-            with rows.of(f"`{code}`"):
-                setup = f"function = lambda x: {code}\nx = torch.tensor({x}, device=device)"
-                _expect_jacobian(jacobian_by_rows, setup, device)
+    _expect_jacobian(t)
 
 
-@exercise.check
-def any_shape(jacobian_by_rows):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "a matrix to a matrix": ("(x @ x[1:].t()).sin()", "torch.arange(6.).reshape(3, 2)"),
+        "three dimensions to two": ("(x * x).cumsum(0).sum(1)", "torch.arange(8.).reshape(2, 2, 2)"),
+        "two to five": ("(x * x)[:, None, None, None] * x", "torch.arange(4.).reshape(2, 2)"),
+        "a vector to a number": ("(x * x).sum()", "torch.arange(3.)"),
+        "a number to a vector": ("x.exp() * torch.arange(1., 3.)", "torch.tensor(0.5)"),
+        "a number to a number": ("x * x", "torch.tensor(2.)"),
+        "a result that is transposed": ("(x.reshape(2, 2) * x[:2]).t()", "torch.arange(1., 5.)"),
+        "an `x` that is transposed": ("(x * x)[1:]", "torch.arange(6.).reshape(2, 3).t()"),
+    },
+)
+def any_shape(t):
     """Results and inputs have any shape and any strides
 
     `y[i]` is one element if `y` is a vector. `y.reshape(-1)` makes a vector of any result, and a copy if the
     result isn't contiguous. A number has the shape `()`: `reshape(*())` gets no size at all, `reshape(())`
     gets an empty one.
     """
-    with Rows() as rows:
-        for label, code, x in [
-            ("a matrix to a matrix", "(x @ x[1:].t()).sin()", "torch.arange(6.).reshape(3, 2)"),
-            ("three dimensions to two", "(x * x).cumsum(0).sum(1)", "torch.arange(8.).reshape(2, 2, 2)"),
-            ("two to five", "(x * x)[:, None, None, None] * x", "torch.arange(4.).reshape(2, 2)"),
-            ("a vector to a number", "(x * x).sum()", "torch.arange(3.)"),
-            ("a number to a vector", "x.exp() * torch.arange(1., 3.)", "torch.tensor(0.5)"),
-            ("a number to a number", "x * x", "torch.tensor(2.)"),
-            ("a result that is transposed", "(x.reshape(2, 2) * x[:2]).t()", "torch.arange(1., 5.)"),
-            ("an `x` that is transposed", "(x * x)[1:]", "torch.arange(6.).reshape(2, 3).t()"),
-        ]:
-            with rows.of(label):
-                _expect_jacobian(jacobian_by_rows, f"function = lambda x: {code}\nx = {x}")
+    _expect_jacobian(t)
 
 
-@exercise.check
-def independent(jacobian_by_rows):
+@exercise.check(cases=graphs.WITHOUT_X)
+def independent(t):
     """A result that does not depend on `x` has zeros, of the dtype of `x`
 
     If a tensor isn't in the graph, `grad` raises, or gives None with `allow_unused=True`. A result without
     any graph can't be differentiated; its `requires_grad` is False.
     """
-    graphs.without_x(lambda setup: _expect_jacobian(jacobian_by_rows, setup))
+    _expect_jacobian(t)
 
 
 @exercise.check
@@ -115,17 +114,15 @@ def left_alone(jacobian_by_rows):
     graphs.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 
 
-@exercise.check
-def work(jacobian_by_rows):
+@exercise.check(
+    given="w = torch.ones(4, 10)\nfunction = lambda x: (w @ x.reshape(-1)).sin()",
+    cases=["x = torch.ones(10)", "x = torch.ones(2, 5).t()"],
+)
+def work(t):
     """One call of `function`, and one way back for each element of the result
 
     Forward, `w @ x` is one product of a matrix and a vector. Each way back through it is another, and gives a
     row of the Jacobian, however many elements `x` has.
     """
-    for x in ("torch.ones(10)", "torch.ones(2, 5).t()"):
-        setup = f"w = torch.ones(4, 10)\nfunction = lambda x: (w @ x.reshape(-1)).sin()\nx = {x}"
-        t = expect.given(setup, jacobian_by_rows=jacobian_by_rows)
-        ran = graphs.operators_of_own_call(t, _CALL)
-        expect.at_most(
-            ran.count("aten.mv"), 5, "products with `w`, one forward and one for each of 4 results"
-        )
+    ran = graphs.operators_of_own_call(t, _CALL)
+    expect.at_most(ran.count("aten.mv"), 5, "products with `w`, one forward and one for each of 4 results")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
@@ -47,77 +47,67 @@ def vector_jacobian_products(
 _CALL = "vector_jacobian_products(function, x, v)"
 
 
-def _expect_product(vector_jacobian_products, setup, device=None):
-    t = expect.given(setup, vector_jacobian_products=vector_jacobian_products, device=device)
+def _expect_product(t):
     jacobian = torch.autograd.functional.jacobian(t.function, t.x.detach())
     wanted = torch.tensordot(jacobian, t.v, dims=t.v.dim())
     like = {"`v @ J`": t.v @ jacobian} if t.v.shape == wanted.shape == (len(jacobian),) else {}
     expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5, like=like)
 
 
-@exercise.check
-def right_values(vector_jacobian_products, device):
+@exercise.check(
+    given="function = lambda x: {}\nx, v = torch.tensor([{}, {}], device=device)".format,
+    cases=[
+        ("x * x", "[1., 3.]", "[1., 10.]"),
+        ("torch.stack([x[0] * x[1], x[1].sin() + x[2], x[0]])", "[1., 2., 3.]", "[1., 0.5, -1.]"),
+        ("x.cumsum(0)", "[0., 0., 0., 0.]", "[1., 2., 4., 8.]"),
+    ],
+)
+def right_values(t, device):
     """The product is right, with as many elements out as in
 
     The first product, `u @ J`, is linear in `u`, and its Jacobian is the transpose of `J`. To differentiate
     it with respect to `u`, let `u` require grad and let the product have a graph: `create_graph` makes one,
     `retain_graph` doesn't. The result has a graph only if `x` requires grad.
     """
-    with Rows() as rows:
-        for code, x, v in [
-            ("x * x", "[1., 3.]", "[1., 10.]"),
-            ("torch.stack([x[0] * x[1], x[1].sin() + x[2], x[0]])", "[1., 2., 3.]", "[1., 0.5, -1.]"),
-            ("x.cumsum(0)", "[0., 0., 0., 0.]", "[1., 2., 4., 8.]"),
-        ]:
-            with rows.of(f"`{code}`"):
-                pair = f"x, v = torch.tensor([{x}, {v}], device=device)"
-                _expect_product(vector_jacobian_products, f"function = lambda x: {code}\n{pair}", device)
+    _expect_product(t)
 
 
-@exercise.check
-def any_shape(vector_jacobian_products):
+@exercise.check(
+    given="function = lambda x: {}\nx = {}\nv = {}".format,
+    cases={
+        "a vector to a number": ("x.prod()", "torch.arange(1., 4.)", "torch.tensor([1., 0., -1.])"),
+        "a number to a vector": ("x.exp() * torch.arange(1., 6.)", "torch.tensor(0.5)", "torch.tensor(2.)"),
+        "a matrix to a vector": ("(x @ x.t())[0]", "torch.arange(6.).reshape(2, 3)", "torch.ones(2, 3)"),
+        "five dimensions to three": (
+            "(x * x).cumsum(4)[0, 0]",
+            "torch.arange(12.).reshape(1, 2, 1, 2, 3)",
+            "torch.arange(12.).reshape(1, 2, 1, 2, 3)",
+        ),
+        "an `x` that is transposed": (
+            "torch.stack([x[:, 0], x[:, 1] * x[:, 0]]).sin()",
+            "torch.arange(6.).reshape(3, 2).t()",
+            "torch.arange(12.).reshape(2, 6)[:, ::2]",
+        ),
+        "float64": ("x.sin() * x[0]", "torch.ones(2).double()", "torch.arange(1., 3.).double()"),
+    },
+)
+def any_shape(t):
     """More elements in than out, and fewer, of any shape and dtype
 
     In `torch.autograd.grad(y, x, u)` the weights `u` belong to `y`: they have its shape and dtype, as
     `torch.zeros_like(y)` has. `v` has the shape of `x`, and the product has the shape of the result.
     """
-    with Rows() as rows:
-        for label, code, x, v in [
-            ("a vector to a number", "x.prod()", "torch.arange(1., 4.)", "torch.tensor([1., 0., -1.])"),
-            (
-                "a number to a vector",
-                "x.exp() * torch.arange(1., 6.)",
-                "torch.tensor(0.5)",
-                "torch.tensor(2.)",
-            ),
-            ("a matrix to a vector", "(x @ x.t())[0]", "torch.arange(6.).reshape(2, 3)", "torch.ones(2, 3)"),
-            (
-                "five dimensions to three",
-                "(x * x).cumsum(4)[0, 0]",
-                "torch.arange(12.).reshape(1, 2, 1, 2, 3)",
-                "torch.arange(12.).reshape(1, 2, 1, 2, 3)",
-            ),
-            (
-                "an `x` that is transposed",
-                "torch.stack([x[:, 0], x[:, 1] * x[:, 0]]).sin()",
-                "torch.arange(6.).reshape(3, 2).t()",
-                "torch.arange(12.).reshape(2, 6)[:, ::2]",
-            ),
-            ("float64", "x.sin() * x[0]", "torch.ones(2).double()", "torch.arange(1., 3.).double()"),
-        ]:
-            with rows.of(label):
-                _expect_product(vector_jacobian_products, f"function = lambda x: {code}\nx = {x}\nv = {v}")
+    _expect_product(t)
 
 
-@exercise.check
-def independent(vector_jacobian_products):
+@exercise.check(given="v = torch.tensor([1., 10.], dtype=torch.float64)", cases=graphs.WITHOUT_X)
+def independent(t):
     """Where the result does not depend on `x`, the product is zero
 
     If a tensor isn't in the graph, `grad` raises, or gives None with `allow_unused=True`. A result without
     any graph can't be differentiated; its `requires_grad` is False.
     """
-    v = "v = torch.tensor([1., 10.], dtype=torch.float64)"
-    graphs.without_x(lambda setup: _expect_product(vector_jacobian_products, setup), v)
+    _expect_product(t)
 
 
 @exercise.check

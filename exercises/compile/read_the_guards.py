@@ -68,6 +68,9 @@ def _used_again(kind, was, now):
             return False
 
 
+_CALL = "read_the_guards(guards, names)"
+
+
 def _compare(read_the_guards, kind, cases):
     """`cases`: label -> (the value that was compiled for, that of the call), as code."""
     with Rows() as rows:
@@ -77,8 +80,7 @@ def _compare(read_the_guards, kind, cases):
                 if "OrderedDict" in now:
                     setup = f"from collections import OrderedDict\n{setup}"
                 t = expect.given(setup, read_the_guards=read_the_guards)
-                said = t.call("read_the_guards(guards, names)")
-                expect.equal(said, _used_again(kind, was, now))
+                expect.equal(t.call(_CALL), _used_again(kind, was, now))
 
 
 @exercise.check(isolated=True, deadline=60)
@@ -165,70 +167,65 @@ def containers(read_the_guards):
     _compare(read_the_guards, "type", cases)
 
 
-@exercise.check
-def grad_mode(read_the_guards):
+@exercise.check(
+    given='guards = [("grad mode", "", was)]',
+    cases={f"`{was}` then, `{now}` now": (was, now) for was in (True, False) for now in (True, False)},
+)
+def grad_mode(t, was, now):
     """Grad mode is guarded too
 
     It isn't an argument, but it decides what is kept for backward. Code compiled with gradients isn't used
     under `no_grad`, nor the other way round.
     """
-    with Rows() as rows:
-        for was in (True, False):
-            for now in (True, False):
-                with rows.of(f"`{was}` then, `{now}` now"):
-                    setup = f'guards = [("grad mode", "", {was})]'
-                    t = expect.given(setup, read_the_guards=read_the_guards)
-                    t.run(f"with torch.set_grad_enabled({now}):\n    said = read_the_guards(guards, {{}})")
-                    expect.equal(t.said, was is now)
+    t.run("with torch.set_grad_enabled(now):\n    said = read_the_guards(guards, {})")
+    expect.equal(t.said, was is now)
 
 
-@exercise.check
-def sources(read_the_guards):
+_SOURCES = """guards = [("constant", "layers[1].size", 3), ("constant", "options['deep']['on']", None)]
+from types import SimpleNamespace
+a, b = SimpleNamespace(size=3), SimpleNamespace()
+class Broken:
+    size = property(lambda self: 1 // 0)"""
+_DEEP = "'options': {'deep': {'on': None}}"
+
+
+@exercise.check(
+    given=_SOURCES,
+    cases={
+        "all there": (f"names = {{'layers': [b, a], {_DEEP}}}", True),
+        "list too short": (f"names = {{'layers': [a], {_DEEP}}}", False),
+        "no attribute": (f"names = {{'layers': [a, b], {_DEEP}}}", False),
+        "a property that raises": (f"names = {{'layers': [a, Broken()], {_DEEP}}}", False),
+        "no key": ("names = {'layers': [a, a], 'options': {'deep': {}}}", False),
+        "None in place of a dict": ("names = {'layers': [a, a], 'options': {'deep': None}}", False),
+        "no name": ("names = {'layers': [a, a]}", False),
+    },
+)
+def sources(t, holds):
     """A source that raises doesn't hold
 
     A list can be too short; a key, a name or an attribute can be missing; `None` can't be indexed. Python
     raises `IndexError`, `KeyError`, `NameError`, `AttributeError` or `TypeError`; a property can raise
     anything. The code was compiled for a call in which something was there.
     """
-    setup = """guards = [("constant", "layers[1].size", 3), ("constant", "options['deep']['on']", None)]
-from types import SimpleNamespace
-a, b = SimpleNamespace(size=3), SimpleNamespace()
-class Broken:
-    size = property(lambda self: 1 // 0)
-names = """
-    deep = "'options': {'deep': {'on': None}}"
-    with Rows() as rows:
-        for label, names, holds in [
-            ("all there", f"{{'layers': [b, a], {deep}}}", True),
-            ("list too short", f"{{'layers': [a], {deep}}}", False),
-            ("no attribute", f"{{'layers': [a, b], {deep}}}", False),
-            ("a property that raises", f"{{'layers': [a, Broken()], {deep}}}", False),
-            ("no key", "{'layers': [a, a], 'options': {'deep': {}}}", False),
-            ("None in place of a dict", "{'layers': [a, a], 'options': {'deep': None}}", False),
-            ("no name", "{'layers': [a, a]}", False),
-        ]:
-            with rows.of(label):
-                t = expect.given(setup + names, read_the_guards=read_the_guards)
-                expect.equal(t.call("read_the_guards(guards, names)"), holds)
+    expect.equal(t.call(_CALL), holds)
 
 
-@exercise.check
-def all_of_them(read_the_guards):
+@exercise.check(
+    given='guards = [("constant", "n", 2), ("constant", "mode", "up"), ("length", "x", [0])]',
+    cases={
+        "all hold": ("names = {'n': 2, 'mode': 'up', 'x': [1]}", True),
+        "the first fails": ("names = {'n': 3, 'mode': 'up', 'x': [1]}", False),
+        "the second fails": ("names = {'n': 2, 'mode': 'down', 'x': [1]}", False),
+        "the last fails": ("names = {'n': 2, 'mode': 'up', 'x': []}", False),
+        "a name without a guard": ("names = {'n': 2, 'mode': 'up', 'x': [1], 'other': torch.ones(2)}", True),
+        "no guards": ("guards, names = [], {}", True),
+    },
+)
+def all_of_them(t, holds):
     """All guards must hold, in any order
 
     If one guard fails, another version is tried or compiled. What has no guard wasn't used, and may be
     anything.
     """
-    with Rows() as rows:
-        for label, names, holds in [
-            ("all hold", "{'n': 2, 'mode': 'up', 'x': [1]}", True),
-            ("the first fails", "{'n': 3, 'mode': 'up', 'x': [1]}", False),
-            ("the second fails", "{'n': 2, 'mode': 'down', 'x': [1]}", False),
-            ("the last fails", "{'n': 2, 'mode': 'up', 'x': []}", False),
-            ("a name without a guard", "{'n': 2, 'mode': 'up', 'x': [1], 'other': torch.ones(2)}", True),
-        ]:
-            with rows.of(label):
-                guards = 'guards = [("constant", "n", 2), ("constant", "mode", "up"), ("length", "x", [0])]'
-                t = expect.given(f"{guards}\nnames = {names}", read_the_guards=read_the_guards)
-                expect.equal(t.call("read_the_guards(guards, names)"), holds)
-    expect.equal(expect.given("", read_the_guards=read_the_guards).call("read_the_guards([], {})"), True)
+    expect.equal(t.call(_CALL), holds)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
@@ -67,10 +67,6 @@ for _label, _code in numbers.hard("4, 3", "large numbers", "one giant", "a tiny 
     )
 
 
-def _given(clip_global_norm, device, more):
-    return expect.given(_SETUP + more, clip_global_norm=clip_global_norm, device=device)
-
-
 def _grads(t):
     return [p.grad for p in t.parameters]
 
@@ -81,91 +77,78 @@ def _norm(grads):
     return torch.cat(whole).norm() if whole else torch.tensor(0.0, dtype=torch.float64)
 
 
-@exercise.check
-def norm(clip_global_norm, device):
+@exercise.check(given=_SETUP, cases=_CASES)
+def norm(t, device):
     """The norm before is returned
 
     All gradients are one vector: its length is the root of the sum of **all** squares. In float16 a square
     beyond 65,504 is infinite, so squares are added up in float32. Without any gradient the length is 0.
     """
-    with Rows() as rows:
-        for label, more in _CASES.items():
-            with rows.of(label):
-                t = _given(clip_global_norm, device, more)
-                wanted = _norm(_grads(t))
-                longest = max((_norm([g]) for g in _grads(t)), default=wanted)
-                came = expect.a_tensor(t.call(_CALL)).to(t.parameters[0].dtype)
-                like = {"the longest gradient alone": longest, "the square": wanted**2}
-                expect.close(came, wanted, like=like, factor=8)
+    wanted = _norm(_grads(t))
+    longest = max((_norm([g]) for g in _grads(t)), default=wanted)
+    came = expect.a_tensor(t.call(_CALL)).to(t.parameters[0].dtype)
+    like = {"the longest gradient alone": longest, "the square": wanted**2}
+    expect.close(came, wanted, like=like, factor=8)
 
 
-@exercise.check
-def clipped(clip_global_norm, device):
+@exercise.check(given=_SETUP, cases=_CASES)
+def clipped(t, device):
     """Afterwards the norm is at most `max_norm`, and the direction as before
 
     One factor for all gradients keeps the direction; clipping each gradient by itself, or each element, turns
     it. A generator can be walked once only, and `flatten` copies what is non-contiguous.
     """
-    with Rows() as rows:
-        for label, more in _CASES.items():
-            with rows.of(label):
-                t = _given(clip_global_norm, device, more)
-                factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
-                before = [None if g is None else g.clone() for g in _grads(t)]
-                with expect.left_alone(t.parameters, what="`parameters`"):
-                    t.run("clip_global_norm((p for p in parameters), max_norm)")
-                for i, (came, old) in enumerate(zip(_grads(t), before, strict=True)):
-                    what, like = f"`parameters[{i}].grad`", {"what it was before the call": old}
-                    if old is None:
-                        expect.equal(came, None, what=what)
-                    else:  # torch's own divides by 1e-6 more than the norm
-                        room = 8 if label == "float16" else 40
-                        expect.close(came, old.double() * factor, what=what, like=like, factor=room)
+    factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
+    before = [None if g is None else g.clone() for g in _grads(t)]
+    with expect.left_alone(t.parameters, what="`parameters`"):
+        t.run("clip_global_norm((p for p in parameters), max_norm)")
+    for i, (came, old) in enumerate(zip(_grads(t), before, strict=True)):
+        what, like = f"`parameters[{i}].grad`", {"what it was before the call": old}
+        if old is None:
+            expect.equal(came, None, what=what)
+        else:  # torch's own divides by 1e-6 more than the norm
+            room = 8 if came.dtype == torch.float16 else 40
+            expect.close(came, old.double() * factor, what=what, like=like, factor=room)
 
 
-@exercise.check
-def in_place(clip_global_norm, device):
+@exercise.check(
+    given=f"{_SETUP}bucket = torch.ones(6, device=device)\nparameters[2].grad = bucket.view(2, 3)",
+)
+def in_place(t, device):
     """The gradients are scaled in place
 
     Others may hold the same tensors: `DistributedDataParallel(…, gradient_as_bucket_view=True)` makes
     gradients views of its buckets, and a captured CUDA graph reads from fixed addresses.
     """
-    bucket = "bucket = torch.ones(6, device=device)\nparameters[2].grad = bucket.view(2, 3)\n"
-    t = _given(clip_global_norm, device, bucket + "max_norm = 0.5")
     before = _grads(t)
-    t.run("clip_global_norm(iter(parameters), max_norm)")
+    t.run("clip_global_norm(iter(parameters), 0.5)")
     for i, (grad, old) in enumerate(zip(_grads(t), before, strict=True)):
         expect.true(grad is old, f"`parameters[{i}].grad` is another tensor now", "expected: the same one")
     expect.equal(t.bucket, t.parameters[2].grad.flatten(), what="`bucket`")
 
 
-@exercise.check
-def not_finite(clip_global_norm, device):
+@exercise.check(
+    given=_SETUP,
+    cases=[f"parameters[{i}].grad[0, 1] = float({bad!r})" for bad in ("inf", "-inf", "nan") for i in (0, 2)],
+)
+def not_finite(t, device):
     """An infinite or NaN norm raises, and no gradient has changed
 
     A finite number divided by infinity is 0, and infinity times 0 is NaN. Scaling by such a norm would hide
     which gradient was bad, and spoil the good ones.
     """
-    with Rows() as rows:
-        for value in ("inf", "-inf", "nan"):
-            for i in (0, 2):
-                with rows.of(f"`{value}` in `parameters[{i}].grad`"):
-                    bad = f"parameters[{i}].grad[0, 1] = float('{value}')\nmax_norm = 0.5"
-                    t = _given(clip_global_norm, device, bad)
-                    with expect.left_alone(t.parameters, what="`parameters`", gradients=True):
-                        expect.raises(RuntimeError, lambda t=t: t.call(_CALL))
+    with expect.left_alone(t.parameters, what="`parameters`", gradients=True):
+        expect.raises(RuntimeError, lambda: t.call("clip_global_norm(parameters, 0.5)"))
 
 
-@exercise.check
-def waits(clip_global_norm, device):
+@exercise.check(given=_SETUP, cases=["max_norm = 0.5", "max_norm = 50.0"])
+def waits(t, device):
     """Python waits at most once
 
     `.item()` and `if norm > max_norm` wait for the device. One look, whether the norm is finite, is needed to
     raise an error.
     """
-    for more in ("max_norm = 0.5", "max_norm = 50.0"):
-        t = _given(clip_global_norm, device, more)
-        with measure.syncs() as found:
-            t.run(_CALL)
-        told = f"Python waited {found.count()} times for {len(t.parameters)} gradients, expected: at most 1"
-        expect.true(found.count() <= 1, told, *(f"  {line}" for line in found.where[:3]))
+    with measure.syncs() as found:
+        t.run(_CALL)
+    told = f"Python waited {found.count()} times for {len(t.parameters)} gradients, expected: at most 1"
+    expect.true(found.count() <= 1, told, *(f"  {line}" for line in found.where[:3]))

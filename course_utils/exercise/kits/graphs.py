@@ -12,11 +12,21 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Rows, expect
+from course_utils.exercise import expect
 from course_utils.exercise.kits.modules import Called
 from course_utils.measure.modes import Noting, packet
 from course_utils.measure.operators import is_copy
 from course_utils.measure.storage import tensors_in
+
+_W = "w = torch.ones(3, dtype=torch.float64, requires_grad=True)\n"
+_X = "\nx = torch.tensor([1., 2.], dtype=torch.float64)"
+# Code that makes `function` and `x`: some results of each function, or all, do not depend on `x`.
+WITHOUT_X = {
+    "all results": f"function = lambda x: torch.ones(3, dtype=torch.float64){_X}",
+    "some results": f"{_W}function = lambda x: torch.stack([x[0] * x[1], w.sum(), x[0]]){_X}",
+    "results with a graph that does not lead to `x`": f"{_W}function = lambda x: 2 * w{_X}",
+}
+
 
 
 def following(node: Any) -> list[Any]:
@@ -111,21 +121,6 @@ def left_alone(call: str, more: str = "", **answer: Any) -> None:
         with untouched({name: getattr(t, name) for name in (["x", "v", "w"] if more else ["x", "w"])}):
             found = t.call(call)
         expect.equal(expect.a_tensor(found).requires_grad, False, what="`requires_grad` of the result")
-
-
-def without_x(expect_right: Callable[[str], None], more: str = "") -> None:
-    """Calls `expect_right` with the lines that make `function` and `x`, and then `more`: some results of each
-    function, or all, do not depend on `x`."""
-    with Rows() as rows:
-        for label, code in (
-            ("all results", "torch.ones(3, dtype=torch.float64)"),
-            ("some results", "torch.stack([x[0] * x[1], w.sum(), x[0]])"),
-            ("results with a graph that does not lead to `x`", "2 * w"),
-        ):
-            with rows.of(label):
-                w = "w = torch.ones(3, dtype=torch.float64, requires_grad=True)\n" if "w" in code else ""
-                x = "x = torch.tensor([1., 2.], dtype=torch.float64)"
-                expect_right(f"{w}function = lambda x: {code}\n{x}\n{more}")
 
 
 def operators_of_own_call(t: expect.Given, call: str) -> measure.Operators:
