@@ -46,7 +46,7 @@ def faults(exercise: Exercise, solution: Solution) -> Iterator[str]:
 
 def _code(source: str) -> Iterator[str]:
     """The source of an exercise, without its task and starter, and what it names of kits: the source of
-    functions, and cases."""
+    functions, and dicts of cases."""
     tree = ast.parse(source)
     kits: dict[str, ModuleType | object] = {}
     for node in tree.body:
@@ -62,7 +62,10 @@ def _code(source: str) -> Iterator[str]:
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
             owner = kits.get(part.value.id)
             kit = getattr(owner, part.attr, None) if isinstance(owner, ModuleType) else None
-            yield from _with_helpers(kit) if callable(kit) else [repr(kit)]
+            if callable(kit):
+                yield from _with_helpers(kit)
+            elif isinstance(kit, dict):
+                yield repr(kit)
 
 
 def _is_starter(node: ast.stmt) -> bool:
