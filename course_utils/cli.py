@@ -1,4 +1,4 @@
-"""`course lab | copy | progress | check | doctor | build | prove`: what each takes, and who does it.
+"""`course lab | copy | progress | check | doctor | new | build | prove`: what each takes, and who does it.
 
 What does it is imported only when it is asked for.
 """
@@ -28,12 +28,13 @@ to teach
     check --json   the same as data, for a grader of a class
 
 to write
+    new        write the two files of a new exercise: course new tensors last_column
     build      make the notebooks from their sources and exercises
     prove      prove that an exercise's checks do what they should
 
 course COMMAND --help tells more about one of them."""
 
-COMMANDS = ("lab", "copy", "progress", "check", "doctor", "build", "prove")
+COMMANDS = ("lab", "copy", "progress", "check", "doctor", "new", "build", "prove")
 IN_NOTEBOOKS = ("hint", "solution")
 # How it was spelled before, by what comes first and second, and how it is spelled now.
 OLD_SPELLINGS = {
@@ -118,6 +119,9 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
         take("--save-progress", action="store_true", help="count these answers in your own progress")
     elif command == "progress":
         take("lesson", nargs="?", metavar="LESSON", help=f"{_LESSON} (default: all)")
+    elif command == "new":
+        take("lesson", metavar="LESSON", help=_LESSON)
+        take("name", metavar="NAME", help="what the reader's function is called; its file has the same name")
     elif command == "build":
         take("names", nargs="*", metavar="LESSON", help=f"{_LESSON} (default: all)")
         how = parser.add_mutually_exclusive_group()
@@ -148,6 +152,10 @@ def _run(command: str, given: argparse.Namespace) -> int:
         from course_utils.lessons import build
 
         return build.run_build(given.names, given.check, given.force, given.solved, given.gpu_outputs)
+    if command == "new":
+        from course_utils.proving import new
+
+        return new.run(given.lesson, given.name)
     if command == "prove":
         from course_utils.proving import laws
 

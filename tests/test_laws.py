@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def test_mistakes_are_rejected_first_by_the_check_that_they_name(name):
 
 @every_exercise
 def test_mutants_are_rejected_and_every_check_rejects_something(name):
-    none(laws.mutations(COURSE, name, set(_mistakes(name)[1]), SAMPLE))
+    none(laws.mutations(COURSE, name, set(_mistakes(name)[1]), SAMPLE, Counter()))
 
 
 # --- the same for everybody, every time --------------------------------------------------------------

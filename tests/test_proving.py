@@ -11,7 +11,7 @@ from torch import nn
 
 from course_utils import cli
 from course_utils.lessons import catalog
-from course_utils.proving import around, grade_mutants, laws, mutants
+from course_utils.proving import around, grade_mutants, laws, mutants, stale
 from tests.files import write
 
 
@@ -414,13 +414,12 @@ def test_a_right_answer_that_fails_is_said(course):
     assert next(laws.right_answers(exercise, solution)).startswith("ramp, a right answer, raised an error:\n")
 
 
-def test_the_exercise_in_the_readme_holds(tmp_path, capsys, monkeypatch):
-    text = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-    (fence,) = re.findall(r"```\{exercise\} \w+", text)
+def test_the_exercise_in_the_contributors_guide_holds(tmp_path, capsys, monkeypatch):
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     files = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert [path.partition("/")[0] for path, _ in files] == ["exercises", "solutions"]
     cell = "```{code-cell}\nimport torch\nfrom torch import Tensor\n```"
-    lesson = f"# Tensors\n\n{cell}\n\n{fence}\n```\n"
+    lesson = f"# Tensors\n\n{cell}\n\n```{{exercise}} last_column\n```\n"
     for path, content in [("notebooks/source/01_tensors.md", lesson), *files]:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content, encoding="utf-8")
@@ -434,3 +433,25 @@ def test_the_exercise_in_the_readme_holds(tmp_path, capsys, monkeypatch):
     assert cli.main(["prove", "last_column"]) == 1
     told = capsys.readouterr().out
     assert "`last_column` also writes to `x` (`x.add_(1)`" in told and "✗ last_column: 2 faults (" in told
+
+
+def test_a_new_exercise_has_two_files_and_a_place_and_lacks_what_is_said(course, capsys, monkeypatch):
+    root = course()
+    monkeypatch.setenv("COURSE_ROOT", str(root))
+    assert cli.main(["new", "ramps", "LastRamp"]) == 0
+    assert "written: exercises/ramps/last_ramp.py" in capsys.readouterr().out
+    assert cli.main(["new", "01", "ramp"]) == 2
+    assert capsys.readouterr().err == "exercises/ramps/ramp.py is there already\n"
+    catalog._load.cache_clear()
+    made = catalog.load(root)
+    assert made.lessons[0].exercise_names == ("ramp", "last_ramp")
+    exercise, solution = made.exercise("last_ramp"), made.solution("last_ramp")
+    assert exercise.answer_name == "LastRamp"
+    missing = list(laws.form(exercise, solution))
+    for what in ("the title", "the task", "hint 1", "check values", "the why of values", "the reason"):
+        assert f"{what} is still to be written" in missing
+    assert "it has 1 checks, not 3 to 7" in missing and "it lists 1 mistakes, not 3 to 8" in missing
+    (root / "README.md").write_text("| 01 | Ramps | 0 | 1 |\n")
+    todo = list(stale.around(made, ["last_ramp"]))
+    assert todo[0].startswith("README.md, the table of lessons, needs this line: | 01 | Ramps | 0 | ")
+    assert todo[1] == "notebooks/01_ramps.ipynb has not been built: course build 01_ramps"

@@ -2,5 +2,6 @@
 
 `mutants` changes a reference mechanically, `around` puts changes around it, `written` makes answers of source
 text, `grade_mutants` grades them, `laws` says what every exercise keeps, and is `course prove`, `texts` what
-the course's voice allows. For authors and tests: no reader's code imports it.
+the course's voice allows, `stale` what has to follow, `new` is `course new`. For authors and tests: no
+reader's code imports it.
 """

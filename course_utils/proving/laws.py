@@ -7,6 +7,7 @@ import re
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +25,9 @@ from course_utils.grading.starter import is_starter
 from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Course, Solution
 from course_utils.processes import client
-from course_utils.proving import grade_mutants, tried
+from course_utils.proving import grade_mutants, stale, tried
 from course_utils.proving.named import names
-from course_utils.proving.texts import code_lines, faults, given_away, prose, texts
+from course_utils.proving.texts import TO_WRITE, code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited, module_of
 
 MOST_LINES = 320  # of an exercise's file
@@ -70,6 +71,9 @@ def form(exercise: Exercise, solution: Solution) -> Iterator[str]:
     if len(set(titles)) != len(titles):
         yield "two checks have the same title"
     for where, text in texts(exercise, solution):
+        if text.startswith(TO_WRITE):
+            yield f"{where} is still to be written"
+            continue
         for fault in faults(text):
             yield f"{where} has {fault}"
         if where == "the title" or where.startswith("check "):
@@ -198,9 +202,12 @@ def _does_not_run(shown: str, name: str, answer: Any) -> str:
     return ""
 
 
-def mutations(course: Course, name: str, rejecting: set[str], count: int | None) -> Iterator[str]:
+def mutations(
+    course: Course, name: str, rejecting: set[str], count: int | None, ran: Counter[str]
+) -> Iterator[str]:
     """Mutants of the reference are rejected; those that are listed survive; each check rejects something.
-    `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to."""
+    `count`: so many mutants, the same every time; None for all. `rejecting`: the checks that are known to.
+    `ran["mutants"]` becomes how many were tried."""
     exercise, solution = course.exercise(name), course.solution(name)
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
     with grade_mutants.MutantGrader(course.root, name) as one:
@@ -209,6 +216,7 @@ def mutations(course: Course, name: str, rejecting: set[str], count: int | None)
             return
         listed = solution.equivalent
         tried = {v.mutant.description: v for v in one.try_all(one.sample(count), listed)}
+        ran["mutants"] = len(tried)
         rejecting |= {verdict.check for verdict in tried.values()}
         for description, verdict in tried.items():
             if verdict.state == grade_mutants.SURVIVED and description not in listed:
@@ -246,8 +254,11 @@ def starter_as_typed(exercise: Exercise) -> Any:
     return getattr(module_of(source, name, importable=False, **names), exercise.answer_name)
 
 
-def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple[str, list[str]]]:
-    """(law, its faults) for one exercise, one law after another."""
+def prove(
+    course: Course, name: str, count: int | None = None, ran: Counter[str] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """(law, its faults) for one exercise, one law after another. `ran` is filled with how much was tried."""
+    ran = Counter() if ran is None else ran
     exercise, solution = course.exercise(name), course.solution(name)
     rejecting: set[str] = set()
     yield "form", list(form(exercise, solution))
@@ -257,11 +268,15 @@ def prove(course: Course, name: str, count: int | None = None) -> Iterator[tuple
     yield "right answers", list(right_answers(exercise, solution))
     grade_mutants.warm_up()
     yield "mistakes", list(mistakes(course, name, rejecting))
-    yield "mutations", list(mutations(course, name, rejecting, count))
+    yield "mutations", list(mutations(course, name, rejecting, count, ran))
+    ran["checks"] = len(exercise.checks)
+    ran["cases"] = sum(len(check.cases) for check in exercise.checks)
+    ran["answers"] = 1 + len(solution.also_right) + len(solution.mistakes)
 
 
 def run(names: list[str], sample: int | None = None) -> int:
-    """`course prove`: proves these exercises, or all, and prints the faults; 0 where there is none. Raises
+    """`course prove`: proves these exercises, or all, and prints the faults and how much was tried; of those
+    that are named also what is to be mended around them. Returns 0 where there is no fault. Raises
     `CourseError` where there is no such exercise, or a file of one is not whole."""
     course = catalog.load()
     for name in names:
@@ -271,12 +286,17 @@ def run(names: list[str], sample: int | None = None) -> int:
     client.warm_up()
     bad = 0
     for name in names or course.exercise_names:
-        started, found = time.perf_counter(), 0
-        for law, faults_found in prove(course, name, sample):
+        started, found, ran = time.perf_counter(), 0, Counter()
+        for law, faults_found in prove(course, name, sample, ran):
             found += len(faults_found)
             for fault in faults_found:
                 print(f"  {law}: {fault}", flush=True)
         bad += bool(found)
         says = f"{found} fault{'s' * (found > 1)}" if found else "holds"
-        print(f"{'✗' if found else '✓'} {name}: {says} ({time.perf_counter() - started:.1f} s)", flush=True)
+        much = ", ".join(f"{ran[what]} {what}" for what in ("checks", "cases", "answers", "mutants"))
+        seconds = time.perf_counter() - started
+        where = " and ".join(machine.devices())
+        print(f"{'✗' if found else '✓'} {name}: {says} ({much} on {where}, {seconds:.1f} s)", flush=True)
+    for todo in stale.around(course, names):
+        print(f"  to be mended around it: {todo}")
     return 1 if bad else 0

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from course_utils.exercise import Exercise
 from course_utils.lessons.catalog import Solution
 
+# How a text begins that `course new` has left to be written.
+TO_WRITE = "…"
 BANNED = ("simply", "just", "obviously", "powerful", "seamless", "seamlessly", "dive into", "oops")
 _BANNED = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
 _CODE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)

@@ -1,0 +1,36 @@
+"""What a new or changed exercise leaves to be mended around it: long lines, the README, built lessons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from course_utils.lessons import freshness
+from course_utils.lessons.catalog import Course, Lesson
+
+MOST_COLUMNS = 110  # of a line in a file, as `make lint` has it
+
+
+def readme_row(course: Course, lesson: Lesson) -> str:
+    """The lesson's row in the README's table: number, title, minutes of its core, of all of it."""
+    cards = [course.card(name) for name in lesson.exercise_names]
+    every = lesson.reading + sum(card.minutes for card in cards)
+    core = every - sum(card.minutes for card in cards if not card.core)
+    return f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |"
+
+
+def around(course: Course, names: list[str]) -> Iterator[str]:
+    """What is to be mended beside these exercises, each as a sentence that says how."""
+    for name in names:
+        for path in (course.exercise(name).path, course.solution(name).path):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if len(line) > MOST_COLUMNS:
+                    where = f"{path.relative_to(course.root)}, line {number}"
+                    yield f"{where} has {len(line)} characters, at most {MOST_COLUMNS} are allowed"
+    readme = course.root / "README.md"
+    table = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    for lesson in {course.lesson_of(name).slug: course.lesson_of(name) for name in names}.values():
+        if table and (row := readme_row(course, lesson)) not in table:
+            yield f"README.md, the table of lessons, needs this line: {row}"
+    for lesson in course.lessons:
+        if why := freshness.why_stale(course, lesson):
+            yield f"notebooks/{lesson.slug}.ipynb {why}: course build {lesson.slug}"
