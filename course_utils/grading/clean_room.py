@@ -266,12 +266,15 @@ def _graphs_print_nothing() -> Iterator[None]:
     if module is None:
         yield
         return
-    before = vars(module).get("print", print)
+    before = vars(module).get("print")
     module.print = print_elsewhere
     try:
         yield
     finally:
-        module.print = before
+        if before is None:
+            del module.print  # it is the built-in one again
+        else:
+            module.print = before
 
 
 @contextlib.contextmanager
