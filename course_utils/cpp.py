@@ -62,7 +62,7 @@ class BuildError(Exception):
 
 
 class Ran(NamedTuple):
-    """What a program left behind. A negative `returncode` is the signal that ended it."""
+    """The exit code and the output of a program. A negative `returncode` is the signal that ended it."""
 
     returncode: int
     stdout: str
@@ -70,18 +70,18 @@ class Ran(NamedTuple):
 
 
 def build(source: str, name: str) -> Path:
-    """The program that is made from this C++20 source, from the cache where it was built before. `name` is
-    what the program is called: letters, digits and underscores. Raises `BuildError` where the source does not
-    compile, where there is no cmake, and where the cache cannot be written to."""
+    """Builds the program of this C++20 source, or takes it from the cache where it was built before. `name`
+    is what the program is called: letters, digits and underscores. Raises `BuildError` where the source does
+    not compile, where there is no cmake, and where the cache cannot be written to."""
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
         raise ValueError(f"{name!r} is no name for a program: letters, digits and underscores")
     return keep(name, source, lambda place: _build_in(place, source, name))
 
 
 def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
-    """The file of that name, from the cache where it was made before, from the same source. `make` gets an
-    empty folder and returns the file that it wrote there. Raises `BuildError` where the cache cannot be
-    written to."""
+    """Returns the file of that name, from the cache where it was made before, from the same source. `make`
+    gets an empty folder and returns the file that it wrote there. Raises `BuildError` where the cache cannot
+    be written to."""
     folder = cache_folder() / f"{Path(name).stem}-{_key(source, name)}"
     kept = folder / name
     if kept.is_file():
@@ -111,7 +111,7 @@ def run(program: Path, *args: object, timeout: float = 60.0) -> Ran:
 
 
 def cmake_text(name: str) -> str:
-    """The CMakeLists.txt of a program of that name."""
+    """Returns the CMakeLists.txt of a program of that name."""
     cpu = torch.version.cuda is None and torch.version.hip is None
     text = _PROJECT.replace("@TORCH@", _FIND_TORCH if cpu else _NAME_LIBRARIES)
     abi = str(int(torch.compiled_with_cxx11_abi()))
@@ -119,7 +119,8 @@ def cmake_text(name: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where programs are kept: `$XDG_CACHE_HOME/pytorch-inside-out/cpp`, by default under `~/.cache`."""
+    """Returns the folder where programs are kept: `$XDG_CACHE_HOME/pytorch-inside-out/cpp`, by default under
+    `~/.cache`."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # A relative one is to be ignored, says the standard.
     base = configured if configured.is_absolute() else Path("~/.cache").expanduser()

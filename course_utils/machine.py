@@ -34,7 +34,7 @@ class Package:
 
 
 def has(need: str) -> bool:
-    """Whether a check that needs "cuda", "mps", "compiler", "cmake" or one of `MODULES` can run here. Raises
+    """True if a check that needs "cuda", "mps", "compiler", "cmake" or one of `MODULES` can run here. Raises
     `ValueError` for any other need."""
     if need in ("cuda", "mps"):
         return need in devices()
@@ -63,7 +63,7 @@ def devices() -> list[str]:
 
 
 def serves(device: str, ranks: int) -> bool:
-    """Whether so many processes can talk to each other with tensors on this kind of device: each needs a GPU
+    """True if so many processes can talk to each other with tensors on this kind of device: each needs a GPU
     of its own, and NCCL."""
     import torch
 
@@ -258,7 +258,7 @@ class Machine:
 
     @property
     def driver_is_too_old(self) -> bool:
-        """Whether the driver's CUDA is of an older major version than torch's: then no kernel runs."""
+        """True if the driver's CUDA is of an older major version than torch's: then no kernel runs."""
         return _is_too_old(self.driver_cuda, self.torch_build.removeprefix("CUDA "))
 
 

@@ -103,7 +103,7 @@ def solution(answer: Any) -> Note:
 
 
 def progress(*, all: bool = False) -> Progress:
-    """Where you stand in this lesson and what is next.
+    """Shows where you stand in this lesson and what is next.
 
     `all=True`, and where no lesson is open: the map of the whole course.
     """

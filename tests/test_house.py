@@ -1,5 +1,8 @@
-"""What may import what."""
+"""What may import what, and how what is public is described."""
 
+import importlib
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,17 @@ def test_what_exercises_are_made_of_knows_nothing_of_how_they_are_run():
     allowed = tuple(f"course_utils.{name}" for name in ("exercise", "measure", "machine", "words", "cpp"))
     for path in (ROOT / "course_utils" / "exercise").rglob("*.py"):
         assert not [name for name in ours(path) if not name.startswith(allowed)], path
+
+
+PUBLIC = ("course_utils", "measure", "draw", "explore", "exercise", "exercise.expect")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_docstring_says_what_is_done(name):
+    """Not "What ..." or "Whether ...": a sentence that can be read without having read others."""
+    module = importlib.import_module(name if name == "course_utils" else f"course_utils.{name}")
+    for public in module.__all__:
+        thing = getattr(module, public)
+        if inspect.isfunction(thing) or inspect.isclass(thing):
+            text = inspect.getdoc(thing) or ""
+            assert text and not re.match(r"(What|Where|Whether|How|Who|When)\b", text), f"{name}.{public}"

@@ -19,7 +19,7 @@ KINDS = {
 
 
 def loading(found: Loading) -> Picture:
-    """Who waited for whom, from what `measure.loading` returned.
+    """A picture of who waited for whom, from what `measure.loading` returned.
 
     A row for each worker: it reads items, then collates them. Below it, thin, how long each batch was on its
     way or lay in the queue. The last row is the loop: it waits, then steps.

@@ -16,7 +16,8 @@ from course_utils.exercise.mismatch import Mismatch, looked
 def left_alone(
     *things: Any, what: str = "the input", gradients: bool = False, hooks: bool = True
 ) -> Iterator[None]:
-    """What runs inside leaves these as they are: tensors, modules, or lists, tuples and dicts of them.
+    """Checks that what runs inside changes none of these: tensors, modules, or lists, tuples and dicts of
+    them.
 
     Of a tensor: the place that it reads, its size, strides, dtype and `requires_grad`, every bit of its
     elements, and its version counter, which counts writes that were undone again. Of a module: the same of
@@ -46,8 +47,8 @@ def left_alone(
 
 @contextlib.contextmanager
 def hooks_left_alone(model: nn.Module, what: str = "`model`") -> Iterator[None]:
-    """What runs inside leaves the hooks of the modules and of their parameters: those that are there stay,
-    and there are no others."""
+    """Checks that what runs inside neither adds nor removes a hook of a module, a part or a parameter of
+    it."""
     before = _hooks(model, what)
     yield
     looked()

@@ -21,7 +21,7 @@ RETURNED = "the result"
 
 
 def show(value: Any) -> str:
-    """A value for a message: short, on one line, the same on every run."""
+    """Writes a value for a message: short, on one line, the same on every run."""
     if isinstance(value, Tensor):
         if value.numel() <= 16 and value.device.type != "meta":
             with torch.no_grad():
@@ -238,14 +238,15 @@ def compare_elements(actual: Tensor, expected: Tensor, what: str, how: How) -> N
 
 
 def a_tensor(value: Any, *, what: str = RETURNED) -> Tensor:
-    """It is a tensor; without a class of the reader's."""
+    """Checks that a value is a tensor and returns it, without a class of the reader's. Raises `Mismatch` if
+    not."""
     if not is_tensor(value):
         raise Mismatch(f"{what} is {kind_of(value, what)}, expected a tensor")
     return plain(value)
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor. (`isinstance` believes what an object says of its own class.)"""
+    """True for a tensor. (`isinstance` believes what an object says of its own class.)"""
     return issubclass(type(value), Tensor)
 
 

@@ -63,7 +63,7 @@ def equal(
     like: Mapping[str, Any] | None = None,
     factors: Mapping[str, float] | None = None,
 ) -> None:
-    """`actual` is what is expected: same structure, types, shapes, dtypes, devices and values.
+    """Checks that `actual` is what is expected: structure, types, shapes, dtypes, devices and values.
 
     Tensors of floating point agree within the tolerance that `torch.testing` derives from their dtype, which
     gets smaller where all that is expected is below 1 (or within `rtol` and `atol`); integers, booleans and
@@ -86,7 +86,7 @@ def close(
     factor: float = 4.0,
     like: Mapping[str, Any] | None = None,
 ) -> None:
-    """`actual` is the float64 `oracle` up to the rounding of its own dtype.
+    """Checks that `actual` is the float64 `oracle` up to the rounding of its own dtype.
 
     Allowed is `factor` times the dtype's epsilon, relative to the largest element of the oracle. `like`: see
     `equal`.
@@ -106,7 +106,7 @@ def close(
 
 
 def same_storage(view: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
-    """`view` reads the storage of `source`: no element was copied."""
+    """Checks that `view` reads the storage of `source`: no element was copied."""
     view = a_tensor(view, what=what)
     size = view.untyped_storage().nbytes()
     told = f"{what} has a storage of its own, of {size} bytes: its elements were copied"
@@ -114,7 +114,7 @@ def same_storage(view: Tensor, source: Tensor, *, what: str = "the result", of: 
 
 
 def own_storage(copy: Tensor, source: Tensor, *, what: str = "the result", of: str = "the input") -> None:
-    """`copy` does not read the storage of `source`."""
+    """Checks that `copy` has a storage of its own, not that of `source`."""
     told = f"{what} shares the storage of {of}: writing to one changes the other"
     true(not _shares_memory(a_tensor(copy, what=what), source), told, "expected: a storage of its own")
 
@@ -129,7 +129,7 @@ def _shares_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def strides(actual: Tensor, expected: Sequence[int]) -> None:
-    """The strides of the result are these, on every dimension that has more than one element."""
+    """Checks the strides of a result, in elements, on every dimension of more than one element."""
     actual, wanted = a_tensor(actual), tuple(expected)
     seen = actual.stride()
     pairs = zip(seen, wanted, actual.shape, strict=False)
@@ -138,7 +138,7 @@ def strides(actual: Tensor, expected: Sequence[int]) -> None:
 
 
 def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> None:
-    """`tensor` still holds what it held `before` (a clone made earlier)."""
+    """Checks that `tensor` still holds what it held `before` (a clone made earlier)."""
     looked()
     if tensor.shape != before.shape:
         raise Mismatch(f"the shape of {what} was {tuple(before.shape)} and is {tuple(tensor.shape)} now")
@@ -150,7 +150,7 @@ def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> Non
 
 
 def in_graph(result: Any, *, what: str = "the result", of: str = "the input") -> None:
-    """`result` is a tensor that an operator made inside the graph: a gradient can go back from it."""
+    """Checks that `result` was made by an operator in the graph: a gradient can go back from it."""
     result = a_tensor(result, what=what)
     told = f"{of} requires a gradient and {what} does not: it has left the graph"
     if result.requires_grad:
@@ -159,7 +159,7 @@ def in_graph(result: Any, *, what: str = "the result", of: str = "the input") ->
 
 
 def true(condition: bool, *message: str) -> None:
-    """The condition holds. `message`: what is the case when it does not, then what was expected."""
+    """Checks that a condition holds. `message`: what is the case when it does not, then what was expected."""
     condition = bool(condition)
     looked()
     if not condition:
@@ -167,7 +167,7 @@ def true(condition: bool, *message: str) -> None:
 
 
 def at_most(actual: float, limit: float, what: str, *, unit: str = "") -> None:
-    """A count or a number of bytes stays within a limit."""
+    """Checks that a count or a number of bytes (`unit="bytes"`) is no larger than `limit`."""
     most = f"at most {_amount(limit, unit)}" if limit else "none"
     true(actual <= limit, f"{what}: {_amount(actual, unit)}, expected {most}")
 
@@ -175,7 +175,7 @@ def at_most(actual: float, limit: float, what: str, *, unit: str = "") -> None:
 def raises(
     kind: type[BaseException], function: Callable[[], Any], *, what: str = "the call"
 ) -> BaseException:
-    """Calling `function` raises `kind`; the exception is returned."""
+    """Checks that `function()` raises an exception of this `kind`, and returns it."""
     try:
         came = function()
     except kind as error:

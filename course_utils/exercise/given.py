@@ -70,7 +70,7 @@ SHOWN: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("shown", default=("",
 
 @contextlib.contextmanager
 def situation(*lines: str) -> Iterator[None]:
-    """Messages of what runs inside begin with these lines of code; without any: with none."""
+    """Lets the messages of what runs inside begin with these lines of code; without any: with none."""
     token = SHOWN.set(("\n".join(lines), {}))
     yield
     # Not where something was raised: what is said of it begins with this code.
@@ -88,8 +88,8 @@ def example_of_its_own() -> Iterator[None]:
 
 
 def example() -> list[str]:
-    """The part of a message that shows what was run; nothing where nothing was given. One line of code stands
-    in backticks; several stand by themselves, as they would in a cell."""
+    """Returns the part of a message that shows what was run; nothing where nothing was given. One line of
+    code stands in backticks; several stand by themselves, as they would in a cell."""
     code, _ = SHOWN.get()
     told = f"for\n{code}" if "\n" in code else f"for `{code}`"
     return [told] if code else []

@@ -11,8 +11,8 @@ _looks: ContextVar[list[int] | None] = ContextVar("looks", default=None)
 
 
 class Mismatch(AssertionError):
-    """What came is not what was expected. `lines` is the message, the failing example first; `symptom` a true
-    sentence about what came, or no text."""
+    """Raised where something is not what was expected. `lines` is the message, the failing example first;
+    `symptom` a true sentence about what came, or no text."""
 
     def __init__(self, *lines: str, symptom: str = "") -> None:
         looked()
@@ -22,12 +22,13 @@ class Mismatch(AssertionError):
 
 
 class CannotCheck(Exception):
-    """This machine, or this run, cannot decide: the outcome is *could not check*, never *passed*."""
+    """Raised where this machine, or this run, cannot decide: the outcome is *could not check*, never
+    *passed*."""
 
 
 @contextlib.contextmanager
 def looking() -> Iterator[list[int]]:
-    """The list that is yielded grows by an entry whenever something is looked at inside: a check that has
+    """Yields a list that grows by an entry whenever something is looked at inside: a check that has
     looked at nothing has not passed."""
     found: list[int] = []
     token = _looks.set(found)
@@ -38,7 +39,7 @@ def looking() -> Iterator[list[int]]:
 
 
 def looked() -> None:
-    """Something of the answer was looked at."""
+    """Notes that something of the answer was looked at."""
     found = _looks.get()
     if found is not None:
         found.append(1)

@@ -21,7 +21,7 @@ TOLD = 3
 
 
 def written_down(predict: Callable[[], Any]) -> dict[str, Any]:
-    """What `predict` returns, which it must know without running any of torch's operators."""
+    """Returns the dict of predictions, which `predict` must know without running any of torch's operators."""
     raised = None
     with measure.operators() as ran:
         try:
@@ -69,7 +69,8 @@ def compare(
     unit: str = "",
     all_lines: Iterable[str] | None = None,
 ) -> None:
-    """Some lines of a prediction: every wrong one is told, the first few with their rule.
+    """Compares some lines of a prediction with the truth: every wrong one is told, the first few with their
+    rule.
 
     `truths` says for each line what torch did just now; `whys` has the rule behind it. `parts`: the truths
     are tuples, and this is what their entries are called. `words`: the answers are some of these. `unit`:

@@ -80,8 +80,8 @@ def loading(
     fetched, collated, waited for and stepped on.
 
     The loader is left as it is: a copy of it, with workers of its own, is watched, and its workers have
-    ended when this returns. Raises `TypeError` for anything but a
-    `DataLoader`, and `ValueError` where there is no batch.
+    ended when this returns. Raises `TypeError` for anything but a `DataLoader`, and `ValueError` where there
+    is no batch.
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(

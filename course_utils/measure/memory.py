@@ -95,7 +95,7 @@ class Live:
 
 
 def peak_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Peak:
-    """The most bytes that were alive at one moment of `fn(*args, **kwargs)`, of those allocated by it.
+    """Measures the most bytes alive at one moment of `fn(*args, **kwargs)`, of those allocated by it.
 
     What was there before counts neither when it stays nor when it is freed. `device`: only storages on
     devices of this type.
@@ -109,7 +109,7 @@ def peak_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **
 
 
 def live_bytes(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Live:
-    """Bytes that `fn(*args, **kwargs)` allocates and that are still there afterwards.
+    """Measures the bytes that `fn(*args, **kwargs)` allocates and that are still there afterwards.
 
     Sees what saved-tensor hooks cannot: tensors kept as attributes of a `ctx`, in lists, in cycles. A
     forward without leaks leaves nothing once its result is dropped; gradients that it left in `.grad` count.
@@ -128,7 +128,7 @@ def live_bytes(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Live:
 
 
 def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
-    """What was alive after each allocation and release on the first GPU that
+    """Reads what was alive after each allocation and release on the first GPU that
     `torch.cuda.memory._snapshot()` recorded.
 
     The allocator knows no categories: all is "temporaries". `line` is the innermost frame outside torch, as

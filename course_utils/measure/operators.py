@@ -61,20 +61,20 @@ class Call:
 
 @dataclass
 class Operators:
-    """The operators that ran, in order."""
+    """The operators that ran, in order; what `measure.operators()` gives."""
 
     calls: list[Call] = field(default_factory=list)
 
     def count(self, *names: str, where: Where | None = None) -> int:
-        """How often any of these ran: `"aten.add"` (every overload) or `"aten.add.Tensor"`."""
+        """Counts how often any of these ran: `"aten.add"` (every overload) or `"aten.add.Tensor"`."""
         return len(self._those(names, where))
 
     def matmuls(self, where: Where | None = None) -> int:
-        """How many matrix products ran, of whatever kind; not convolutions, not fused attention."""
+        """Counts the matrix products that ran, of whatever kind; not convolutions, not fused attention."""
         return len(self._those(MATMULS, where))
 
     def total(self, where: Where | None = None) -> int:
-        """How many operators ran, views and all."""
+        """Counts the operators that ran, views and all."""
         return len(self._in(where))
 
     @property
@@ -126,8 +126,8 @@ def operators() -> Iterator[Operators]:
 
 
 def flops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """Floating-point operations of the matrix products, convolutions and attention in `fn(*args)`, by torch's
-    own counter: a multiplication and an addition are two. Element-wise operators count nothing."""
+    """Counts the floating-point operations of matrix products, convolutions and attention in `fn(*args)`, by
+    torch's own counter: a multiplication and an addition are two. Element-wise operators count nothing."""
     counter = _Flops()
     with counter:
         fn(*args, **kwargs)

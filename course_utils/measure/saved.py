@@ -59,7 +59,7 @@ class _Held:
 
 
 def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs: Any) -> Saved:
-    """Bytes that are kept for backward once `fn(*args, **kwargs)` has returned and while its result lives.
+    """Measures the bytes kept for backward once `fn(*args, **kwargs)` has returned, while its result lives.
 
     Every storage counts once, whole, however many views of it are saved. Parameters do not count: they are
     there anyway. They are found in the graph, in `fn` (what it is bound to, closes over or uses as a

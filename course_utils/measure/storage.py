@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors share memory: writing to one can then show in the other.
+    """True for two tensors that share memory: writing to one can then show in the other.
 
     Compares storages, not addresses: all empty tensors have address 0 and share nothing.
     """
@@ -18,7 +18,8 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
 
 
 def storage_bytes(t: Tensor) -> int:
-    """Bytes that this tensor keeps alive: all of its storage, however little of it the tensor shows."""
+    """Returns the bytes that this tensor keeps alive: all of its storage, however little of it the tensor
+    shows."""
     return sum(storage.nbytes() for storage in storages(t))
 
 

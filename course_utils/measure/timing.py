@@ -36,7 +36,7 @@ class Ratio:
 
 
 def time_ratio(a: Callable[[], Any], b: Callable[[], Any], *, seconds: float = 1.0) -> Ratio:
-    """How many times as long as `b()` does `a()` take, both on this machine and in this moment?
+    """Measures how many times as long as `b()` a call of `a()` takes, on this machine and in this moment.
 
     Both are warmed up, then timed in turns and each pair in the other order than the last, so that a busy
     moment hits both alike; a GPU is waited for. It ends when 1 is well outside of the noise, after 51 pairs,

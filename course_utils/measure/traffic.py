@@ -58,7 +58,7 @@ class Call:
 
 @dataclass
 class Traffic:
-    """What this rank called, in order.
+    """The messages and collectives that this rank called, in order.
 
     `order`: `"all_reduce 0"` where call 0 was launched, `"wait 0"` where this rank began to wait for it
     (`"wait"`: for what is not known), and what was noted, in the order of this rank's program.
@@ -68,7 +68,7 @@ class Traffic:
     order: list[str] = field(default_factory=list)
 
     def count(self, *names: str, backward: bool | None = None) -> int:
-        """How many of these were called; of all where none is named. `backward`: only there, or only
+        """Counts the calls of these names; of all where none is named. `backward`: only there, or only
         elsewhere."""
         return len(self._those(names, backward))
 
