@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from course_utils import cpp
+from course_utils import cpp, torch_private
 
 SOURCE = r"""
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -59,7 +59,7 @@ def package(net: nn.Module, columns: int) -> Path:
         example = torch.zeros(2, columns)
         exported = torch.export.export(net, (example,), dynamic_shapes=({0: rows},))
         path = str(place / "net.pt2")
-        return Path(torch._inductor.aoti_compile_and_package(exported, package_path=path))
+        return Path(torch_private.aoti_compile_and_package(exported, package_path=path))
 
     numbers = {name: tensor.tolist() for name, tensor in net.state_dict().items()}
     return cpp.keep("net.pt2", f"{net} {columns} {numbers}", make)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.draw.formats import Format
 from course_utils.draw.model_run import run
 from course_utils.draw.module_tree import must_be_module
@@ -90,7 +91,7 @@ def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[st
     hooks = [
         (module, "register_forward_hook", note(name or "the model"))
         for name, module in model.named_modules()
-        if any(isinstance(one, Tensor) and one.dim() > 1 for one in module._parameters.values())
+        if any(isinstance(one, Tensor) and one.dim() > 1 for one in torch_private.parameters(module).values())
     ]
     run(model, batch, who, [*hooks, (model, "register_forward_hook", finish)], copies)
     found = {

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node, get_gradient_edge
 
+from course_utils import torch_private
+
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
-_RAW = "_raw_saved_"
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,9 @@ def read(outputs: Sequence[Tensor], names: Mapping[str, Tensor]) -> Graph:
     ops = []
     for node, number in found.items():
         joined = tuple((found[n], slot) if n is not None else None for n, slot in node.next_functions)
-        shapes = tuple(tuple(map(int, one.shape)) for one in node._input_metadata)
-        ops.append(Op(number, node.name().rpartition("::")[2], joined, node._sequence_nr(), node, shapes))
+        shapes = tuple(tuple(map(int, one.shape)) for one in torch_private.input_metadata(node))
+        kind, order = node.name().rpartition("::")[2], torch_private.sequence_nr(node)
+        ops.append(Op(number, kind, joined, order, node, shapes))
     for name, tensor in names.items():
         edge = get_gradient_edge(tensor) if tensor.requires_grad else None
         if edge and edge.node in found:
@@ -121,9 +123,10 @@ def _entries(node: Node) -> Iterator[tuple[str, str, int | None, Any]]:
     """What is saved under which name: the name for a reader, the attribute, the place in a tuple, and torch's
     `SavedTensor`, None where it was freed."""
     for name in dir(type(node)):
-        if not name.startswith(_RAW):
+        if not name.startswith(torch_private.RAW_SAVED):
             continue
-        called = "saved_tensors" if isinstance(node, BackwardCFunction) else name.removeprefix(_RAW)
+        own = isinstance(node, BackwardCFunction)
+        called = "saved_tensors" if own else name.removeprefix(torch_private.RAW_SAVED)
         try:
             # What comes of this points into the node, which must be alive: `node` is.
             raw = getattr(node, name)
@@ -147,7 +150,7 @@ def _saved(
     try:
         # Unpacking is what compares the versions.
         tensor = _unpacked(node, name, place)
-        version = None if tensor is None else tensor._version
+        version = None if tensor is None else torch_private.version(tensor)
     except RuntimeError as error:
         if (found := _VERSIONS.search(str(error))) is None:
             return Saved(called, "freed")
@@ -157,8 +160,8 @@ def _saved(
     if _is_number(tensor):
         return Saved(called, "number", whose=str(tensor.item()))
     storage = tensor.untyped_storage()
-    where = storage._cdata, storage.nbytes()
-    now, whom = tensor._version, whose(tensor, names)
+    where = torch_private.storage_key(storage), storage.nbytes()
+    now, whom = torch_private.version(tensor), whose(tensor, names)
     return Saved(called, "kept", tuple(tensor.shape), tensor.nbytes, version, now, whom, where)
 
 
@@ -189,15 +192,15 @@ def _is_number(tensor: Tensor) -> bool:
 def _unpacked(node: Node, name: str, place: int | None) -> Tensor | None:
     if isinstance(node, BackwardCFunction):
         return node.saved_tensors[place]
-    value = getattr(node, name.removeprefix("_raw"))
+    value = getattr(node, torch_private.SAVED + name.removeprefix(torch_private.RAW_SAVED))
     return value if place is None else value[place]
 
 
 def whose(tensor: Tensor, names: Mapping[str, Tensor]) -> str:
     """Which of the named tensors this is, or is a view of; empty where none."""
-    views = ""
+    views, key = "", torch_private.storage_key
     for name, mine in names.items():
-        if mine.untyped_storage()._cdata != tensor.untyped_storage()._cdata:
+        if key(mine.untyped_storage()) != key(tensor.untyped_storage()):
             continue
         if all(
             getattr(mine, what)() == getattr(tensor, what)() for what in ("size", "stride", "storage_offset")

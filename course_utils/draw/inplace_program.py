@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import allow_mutation_on_saved_tensors
 
+from course_utils import torch_private
 from course_utils.draw.graph_backward import Gradient, describe, in_one_line
 from course_utils.draw.graph_nodes import kept_by, read, whose
 
@@ -130,11 +131,11 @@ class _Watch:
                 continue
             self.nodes[op.node] = []
             for name, tensor in kept_by(op.node):
-                lane = Lane(op.kind, name, whose(tensor, names), row, tensor._version)
+                lane = Lane(op.kind, name, whose(tensor, names), row, torch_private.version(tensor))
                 self.nodes[op.node].append((lane, tensor, tensor.detach().clone()))
         every = [entry for entries in self.nodes.values() for entry in entries]
         for lane, tensor, before in every:
-            lane.now.append(tensor._version)
+            lane.now.append(torch_private.version(tensor))
             lane.written.append(not torch.equal(tensor.detach(), before))
         self.run.lanes = [lane for lane, *_ in every]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from course_utils import torch_private
 from course_utils.words import with_article
 
 MOST_DIMENSIONS = 4
@@ -35,7 +36,8 @@ def must_be_drawable(tensor: Tensor) -> None:
 def same_storage(a: Tensor, b: Tensor) -> bool:
     """Whether both tensors read one storage."""
     # Not by `data_ptr()`: empty storages, and those on meta, all have address 0.
-    return a.untyped_storage()._cdata == b.untyped_storage()._cdata
+    key = torch_private.storage_key
+    return key(a.untyped_storage()) == key(b.untyped_storage())
 
 
 @dataclass(frozen=True)

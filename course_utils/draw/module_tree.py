@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.draw.labels import counted
 from course_utils.words import with_article
 
@@ -93,13 +94,14 @@ class _Reader:
     def module(self, name: str, path: str, module: nn.Module, outside: bool) -> Node:
         dot = f"{path}." if path else ""
         node = Node(name, path, type(module).__name__, outside, [], [])
-        kinds = {key: "unregistered parameter" if outside else "parameter" for key in module._parameters}
-        for key in module._buffers:
-            kinds[key] = "non-persistent buffer" if key in module._non_persistent_buffers_set else "buffer"
-        for key, one in (*module._parameters.items(), *module._buffers.items()):
+        parameters, buffers = torch_private.parameters(module), torch_private.buffers(module)
+        unsaved = torch_private.unsaved_buffers(module)
+        kinds = dict.fromkeys(parameters, "unregistered parameter" if outside else "parameter")
+        kinds |= {key: "non-persistent buffer" if key in unsaved else "buffer" for key in buffers}
+        for key, one in (*parameters.items(), *buffers.items()):
             if one is not None:
                 node.held.append(self.held(key, dot + key, kinds[key], one))
-        for key, one in module._modules.items():
+        for key, one in torch_private.submodules(module).items():
             if one is not None:
                 node.below.append(self.module(key, dot + key, one, outside))
         for key, one in vars(module).items():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.draw.labels import percent
 from course_utils.draw.model_run import run
 from course_utils.draw.module_tree import must_be_module
@@ -26,7 +27,7 @@ COLUMNS = (
     ("activations", "view", "size of what a layer returns"),
     ("gradients", "gradient", "size of the gradient that arrives there"),
 )
-SCALED = (nn.Linear, nn.modules.conv._ConvNd)
+SCALED = (nn.Linear, torch_private.Conv)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
 
 
 def _weighs(module: nn.Module) -> bool:
-    return any(one is not None and one.dim() > 1 for one in module._parameters.values())
+    return any(one is not None and one.dim() > 1 for one in torch_private.parameters(module).values())
 
 
 def compose(layers: list[Layer], title: str) -> Scene:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.exercise.compare import name_of, numbers, place
 from course_utils.exercise.mismatch import Mismatch, looked
 
@@ -67,7 +68,7 @@ def _hooks(model: nn.Module, what: str) -> dict[str, list[Any]]:
     for prefix, module in _modules(model, what):
         found |= {f"{prefix}{kind}": held for kind, held in vars(module).items() if kind.endswith("_hooks")}
     for name, tensor in _places(model, what).items():
-        for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        for kind in torch_private.TENSOR_HOOKS:
             found[f"{name.strip('`')}.{kind}"] = getattr(tensor, kind, None)
     return {where: list(held.values()) for where, held in found.items() if isinstance(held, dict)}
 
@@ -133,7 +134,7 @@ def _facts(tensor: Tensor) -> dict[str, Any]:
         "size": tuple(tensor.shape),
         "dtype": name_of(tensor.dtype),
         "`requires_grad`": tensor.requires_grad,
-        "version": 0 if tensor.is_inference() else tensor._version,
+        "version": 0 if tensor.is_inference() else torch_private.version(tensor),
     }
     if tensor.layout is torch.strided and tensor.device.type != "meta":
         facts |= {"stride": tensor.stride()}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_utils import torch_private
 from course_utils.exercise import symptoms
 from course_utils.exercise.given import known_numbers, known_tensors
 from course_utils.exercise.mismatch import Mismatch
@@ -53,7 +54,7 @@ ROUNDING = 8
 
 
 def _tolerances(actual: Tensor, expected: Tensor, how: How) -> tuple[float, float]:
-    rtol, atol = torch.testing._comparison.default_tolerances(actual, expected)
+    rtol, atol = torch_private.default_tolerances(actual, expected)
     measured = _is_rounded(expected) and expected.layout is torch.strided and not expected.is_meta
     if atol and how.atol is None and measured:
         sizes = expected.detach().abs().flatten()
@@ -256,7 +257,7 @@ def plain(tensor: Tensor) -> Tensor:
     name = kind.__module__
     if name.startswith("torch") and getattr(sys.modules.get(name), kind.__name__, None) is kind:
         return tensor
-    with torch._C.DisableTorchFunctionSubclass():
+    with torch_private.DisableTorchFunctionSubclass():
         return torch.Tensor.as_subclass(tensor, torch.Tensor)
 
 

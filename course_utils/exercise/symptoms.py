@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_utils import torch_private
+
 # So many times more closely than the values differ must hold what is said of them.
 CLOSER = 100
 # By how much a number of bytes may be off, by a name for a sentence (as `factors` has it).
@@ -45,8 +47,9 @@ def of_tensor(
     `numbers`: those of its numbers that a factor may come from. `factors`: numbers that it is known to come
     from where it fits, by a name for a sentence. Nothing is changed and nothing raised.
     """
+    alone = torch_private.DisableTorchFunctionSubclass
     try:
-        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        with torch.no_grad(), alone():
             p = _Pair(actual, expected, what, rtol, atol, eps, known, numbers, factors)
             if p.right.all():  # another value may be the same number
                 return _not_the_values(p) or _is_like(p, like)

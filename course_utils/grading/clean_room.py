@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 import torch
 
-from course_utils import machine
+from course_utils import machine, torch_private
 from course_utils.exercise import expect
 from course_utils.grading import tampering
 from course_utils.processes.streams import KEPT_OUTPUT, NOT_SHOWN
@@ -175,7 +175,7 @@ def _torch_state(room: Room) -> Iterator[None]:
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
     cudnn_names = ("enabled", "benchmark", "deterministic", "allow_tf32")
     cudnn = {name: getattr(torch.backends.cudnn, name) for name in cudnn_names}
-    printing = vars(torch._tensor_str.PRINT_OPTS).copy()
+    printing = vars(torch_private.print_options).copy()
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     try:
         for set_to, _, inside in settings:
@@ -203,7 +203,7 @@ def _torch_state(room: Room) -> Iterator[None]:
         for name, value in cudnn.items():
             setattr(torch.backends.cudnn, name, value)
         for name, value in printing.items():
-            setattr(torch._tensor_str.PRINT_OPTS, name, value)
+            setattr(torch_private.print_options, name, value)
         if not inference:
             torch.set_grad_enabled(grad)
 
@@ -235,13 +235,13 @@ def _no_default_device(room: Room) -> Iterator[None]:
             torch.set_default_device(None if before.type == "cpu" else before)
 
 
-_HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
-
-
 @contextlib.contextmanager
 def _no_global_hooks() -> Iterator[None]:
     """Hooks that the reader has put on every module stay out of the check, and come back."""
-    tables = [getattr(torch.nn.modules.module, f"_global_{name}_hooks") for name in _HOOKS]
+    tables = [
+        *(torch_private.global_forward_hooks, torch_private.global_forward_pre_hooks),
+        *(torch_private.global_backward_hooks, torch_private.global_backward_pre_hooks),
+    ]
     before = [dict(table) for table in tables]
     for table in tables:
         table.clear()
@@ -281,24 +281,24 @@ def _graphs_print_nothing() -> Iterator[None]:
 def _no_modes_left(room: Room) -> Iterator[None]:
     """What was entered inside and never left is left here: modes that see every operator, and the hooks
     through which tensors are saved for backward. A check that ran under them saw what they let it see."""
-    functions, operators = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    functions, operators = torch_private.count_function_modes(), torch_private.count_operator_modes()
     hooks = _saved_tensors_hooks()
     try:
         yield
     finally:
-        while (count := torch._C._len_torch_function_stack()) > functions:
-            mode = torch._C._get_function_stack_at(count - 1)
-            if isinstance(mode, torch.utils._device.DeviceContext):
+        while (count := torch_private.count_function_modes()) > functions:
+            mode = torch_private.function_mode(count - 1)
+            if isinstance(mode, torch_private.DeviceContext):
                 break  # the default device, which is put back elsewhere
             mode.__exit__(None, None, None)
             room.disturbed.append("the modes of torch")
-        while (count := torch._C._len_torch_dispatch_stack()) > operators:
-            torch._C._get_dispatch_stack_at(count - 1).__exit__(None, None, None)
+        while (count := torch_private.count_operator_modes()) > operators:
+            torch_private.operator_mode(count - 1).__exit__(None, None, None)
             room.disturbed.append("the modes of torch")
         while (now := _saved_tensors_hooks()) is not None and now != hooks:
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            torch_private.pop_saved_tensors_hooks()
             room.disturbed.append("the hooks for saved tensors")
 
 
 def _saved_tensors_hooks() -> Any:
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return torch_private.top_saved_tensors_hooks(True)

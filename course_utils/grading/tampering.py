@@ -14,23 +14,26 @@ from typing import Any, NamedTuple
 
 import torch
 
+from course_utils import torch_private
 from course_utils.exercise import compare, expect, given
 from course_utils.exercise.mismatch import Mismatch
 
 _ABSENT, _NOTHING = object(), object()
 # What comparisons are made of, by the owner that they are looked up on. What else of torch, of a tensor or
 # of a storage the course's modules below name is added with them.
+_PRIVATE = ("default_tolerances", "storage_key", "version")
 _DECIDING: dict[Any, str] = {
     torch: "equal allclose isclose isnan eq ne all any where is_tensor ones_like zeros_like Tensor",
     torch.Tensor: """__eq__ __ne__ __bool__ __invert__ __sub__ __and__ __or__ __getitem__ __getattribute__
         __torch_function__ equal allclose isclose eq ne all any abs isnan item tolist numel dim size stride
         data_ptr detach clone shape dtype device grad _version untyped_storage storage_offset is_contiguous
         cpu double to""",
-    torch.UntypedStorage: "data_ptr nbytes",
+    torch.UntypedStorage: "data_ptr nbytes _cdata",
     Mismatch: "__init__",
     math: "isclose isfinite isnan",
     torch.testing: "assert_close",
-    torch.testing._comparison: "default_tolerances",
+    sys.modules[torch_private.default_tolerances.__module__]: "default_tolerances",
+    torch_private: " ".join(name for name in _PRIVATE if getattr(torch_private, name)),  # fetched by that
     builtins: """abs all any bool dict enumerate float getattr int isinstance len list map max min range repr
         round set sorted str sum tuple type zip""",
 }

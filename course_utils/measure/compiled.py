@@ -7,6 +7,7 @@ from types import CodeType
 from typing import Any
 from weakref import ref
 
+from course_utils import torch_private
 from course_utils.processes.stacks import is_readers
 
 
@@ -61,38 +62,36 @@ def graphs_compiled() -> Iterator[GraphsCompiled]:
 
     What was compiled before is not counted again, and a function that is compiled already compiles nothing.
     """
-    # Here, not above: importing the compiler takes seconds.
-    from torch._dynamo import utils
-    from torch._dynamo.convert_frame import input_codes, register_bytecode_hook
-    from torch._guards import CompileContext
-
     found = GraphsCompiled()
-    counter = utils.counters["stats"]
+    # Here, not above: importing the compiler takes seconds.
+    counters, reasons = torch_private.compiler_counters, torch_private.graph_break_reasons
+    looked_at = torch_private.input_codes.seen
+    counter = counters["stats"]
     counted = counter["unique_graphs"]
-    before = _alive(input_codes.seen)
+    before = _alive(looked_at)
     # The counters miss breaks at an `if` on a tensor; this list has them all.
-    known = list(utils.graph_break_reasons)
+    known = list(reasons)
 
     def look() -> None:
         nonlocal counter, counted
-        if utils.counters["stats"] is not counter:  # cleared
-            counter, counted = utils.counters["stats"], 0
+        if counters["stats"] is not counter:  # cleared
+            counter, counted = counters["stats"], 0
         found.graphs += counter["unique_graphs"] - counted
         counted = counter["unique_graphs"]
-        now_seen = _alive(input_codes.seen)
+        now_seen = _alive(looked_at)
         found._tried |= {number: code for number, code in now_seen.items() if number not in before}
-        now = list(utils.graph_break_reasons)
+        now = list(reasons)
         found.reasons += [_in_a_line(new) for new in now if all(new is not old for old in known)]
         known[:] = now
 
     def code_compiled(*codes: CodeType) -> None:
         look()
         found._done |= {id(code): code for code in codes}  # the old and the new
-        current = CompileContext.current_compile_id()
+        current = torch_private.CompileContext.current_compile_id()
         if current is not None and current.frame_compile_id:
             found.recompilations += 1
 
-    handle = register_bytecode_hook(code_compiled)
+    handle = torch_private.register_bytecode_hook(code_compiled)
     try:
         yield found
     finally:

@@ -7,10 +7,14 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
+from course_utils import torch_private
 from course_utils.processes.stacks import is_readers
 
 # Between the instruments, or a mode, and the operator.
-_OWN = ("course_utils.measure", "torch._dynamo.", "torch._compile", "torch._ops")
+_OWN = (
+    *("course_utils.measure", "course_utils.torch_private"),
+    *(f"{torch_private.DYNAMO}.", torch_private.COMPILE, torch_private.OPERATORS),
+)
 _HANDLERS = ("__torch_dispatch__", "__torch_function__")
 
 

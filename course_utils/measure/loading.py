@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from torch.utils.data import DataLoader, get_worker_info
-from torch.utils.data._utils import fetch
-from torch.utils.data._utils.pin_memory import pin_memory
 
+from course_utils import torch_private
 from course_utils.words import with_article
 
-FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)
 Interval = tuple[float, float]  # seconds, from the start of the recording
 
 
@@ -89,18 +87,18 @@ def loading(
         )
     watched = copy.copy(loader)
     begun = functools.partial(_worker_begins, loader.worker_init_fn)
-    vars(watched).update(_iterator=None, worker_init_fn=begun)
+    vars(watched).update({torch_private.LOADER_ITERATOR: None, "worker_init_fn": begun})
     start = time.monotonic()
     iterator = iter(watched)
     try:
         found = Loading(loader.num_workers, time.monotonic() - start)
         if not loader.num_workers:
-            fetcher = iterator._dataset_fetcher
+            fetcher = torch_private.dataset_fetcher(iterator)
             fetcher.fetch = functools.partial(_timed(type(fetcher).fetch), fetcher)
         found.batches.extend(_fed(iterator, step, batches, start))
     finally:
         if loader.num_workers:
-            iterator._shutdown_workers()
+            torch_private.shutdown_workers(iterator)
     if not found.batches:
         raise ValueError("measure.loading: the loader has no batch")
     return found
@@ -135,7 +133,7 @@ class _Made:
     collated: Interval
 
     def pin_memory(self) -> Self:
-        self.batch = pin_memory(self.batch)
+        self.batch = torch_private.pin_memory(self.batch)
         return self
 
 
@@ -143,7 +141,7 @@ def _worker_begins(init: Callable[[int], Any] | None, worker: int) -> None:
     """The loader's own `worker_init_fn`, and after it every fetcher of this worker gives a `_Made`."""
     if init is not None:
         init(worker)
-    for fetcher in FETCHERS:
+    for fetcher in (torch_private.MapFetcher, torch_private.IterableFetcher):
         fetcher.fetch = _timed(fetcher.fetch)
 
 

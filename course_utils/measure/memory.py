@@ -18,8 +18,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 
+from course_utils import torch_private
 from course_utils.measure.frames import caller, frames, readers_line
 from course_utils.measure.modes import Watch, in_backward, packet
 from course_utils.measure.storage import key, storages, tensors_in
@@ -119,7 +119,8 @@ def live_bytes(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Live:
         with ledger.open():
             result = fn(*args, **kwargs)
         held = sum(block.bytes for block in ledger.alive.values())
-        own = {key(s) for t in tree_leaves(result) if isinstance(t, Tensor) for s in storages(t)}
+        returned = (t for t in torch_private.tree_leaves(result) if isinstance(t, Tensor))
+        own = {key(s) for t in returned for s in storages(t)}
         mine = sum(block.bytes for number, block in ledger.alive.items() if number in own)
         del result
         left = sum(block.bytes for block in ledger.alive.values())
@@ -281,7 +282,7 @@ class _Ledger(Watch):
         return None if block is None or self._makers.get(block) == _node() else block
 
     def _notice_backward(self) -> None:
-        task = torch._C._current_graph_task_id()
+        task = torch_private.current_graph_task_id()
         if task != self._task:
             if task != -1:
                 self.events.append(("backward", None, 0))
@@ -338,17 +339,17 @@ class _Ledger(Watch):
 
 
 def _node() -> int:
-    node = torch._C._current_autograd_node()
-    return -1 if node is None else node._sequence_nr()
+    node = torch_private.current_node()
+    return -1 if node is None else torch_private.sequence_nr(node)
 
 
 def _called_by_engine() -> bool:
     """Whether an operator comes straight from autograd's engine, not from a backward written in Python."""
     frame = caller()
-    return frame is None or frame.f_code.co_name == "_engine_run_backward"
+    return frame is None or frame.f_code is torch_private.engine_run_backward.__code__
 
 
 def _is_first_gradient() -> bool:
     """Whether this makes the 1 that a backward starts with: made just before it, but not by the forward."""
     own = itertools.takewhile(lambda frame: frame.f_globals.get("__name__") == "torch.autograd", frames())
-    return any(frame.f_code.co_name == "_make_grads" for frame in own)
+    return any(frame.f_code is torch_private.make_grads.__code__ for frame in own)

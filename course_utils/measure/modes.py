@@ -5,23 +5,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _pop_mode,
-    _push_mode,
-    is_traceable_wrapper_subclass_type,
-)
-from torch.utils._pytree import tree_map
 
+from course_utils import torch_private
 from course_utils.measure.storage import tensors_in
 from course_utils.measure.uncompiled import skip_code, unseen_by_compiler
 
 _composite: dict[tuple[Any, str], bool] = {}
 
 
-class Watch(TorchDispatchMode):
+class Watch(torch_private.TorchDispatchMode):
     """Sees every operator on plain tensors, forward and backward. Subclasses say what is noted in `saw`, and
     what else holds meanwhile in `held`. Entered again while it is entered, it still sees each once."""
 
@@ -37,12 +30,12 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if any(is_traceable_wrapper_subclass_type(kind) for kind in types):
+        if any(torch_private.is_wrapper_class(kind) for kind in types):
             return NotImplemented  # it unwraps itself first, and what it calls then comes by here
         # The reader's own function modes must not see what is done here.
-        with torch._C.DisableTorchFunction():
-            if isinstance(func, HigherOrderOperator):
-                args, kwargs = tree_map(self._seen_inside, (args, kwargs))
+        with torch_private.DisableTorchFunction():
+            if isinstance(func, torch_private.HigherOrderOperator):
+                args, kwargs = torch_private.tree_map(self._seen_inside, (args, kwargs))
                 return func(*args, **kwargs)
             if self.divides(func, args):
                 # In inference mode operators such as `linear` come undivided; everywhere else as their parts.
@@ -98,7 +91,7 @@ class Watch(TorchDispatchMode):
     @classmethod
     def is_infra_mode(cls) -> bool:
         # The same for versions of torch that do not ask the above.
-        return not hasattr(TorchDispatchMode, "ignore_compile_internals")
+        return not hasattr(torch_private.TorchDispatchMode, "ignore_compile_internals")
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -126,11 +119,11 @@ def _under(watch: Watch) -> Iterator[None]:
 
     Not `with watch`: that is how its user enters it, and what is opened and closed then stays as it is.
     """
-    _push_mode(watch)
+    torch_private.push_mode(watch)
     try:
         yield
     finally:
-        _pop_mode()
+        torch_private.pop_mode()
 
 
 class CallWatch(TorchFunctionMode):
@@ -171,7 +164,7 @@ class CallWatch(TorchFunctionMode):
 
 def in_backward() -> bool:
     """Whether autograd's engine is running what runs now."""
-    return torch._C._current_graph_task_id() != -1
+    return torch_private.current_graph_task_id() != -1
 
 
 def packet(func: Any) -> str:
@@ -188,7 +181,7 @@ def _is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     known = _composite.get((func, device))
     if known is None:
         known = (
-            isinstance(func, torch._ops.OpOverload)
+            isinstance(func, torch_private.OpOverload)
             and has_kernel(func, "CompositeImplicitAutograd")
             and not has_kernel(func, "Meta" if device == "meta" else device.upper())
         )
@@ -196,9 +189,9 @@ def _is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     return known
 
 
-def has_kernel(func: torch._ops.OpOverload, dispatch_key: str) -> bool:
+def has_kernel(func: Any, dispatch_key: str) -> bool:
     """Whether an operator has a kernel of its own for this key of the dispatcher."""
     try:
-        return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), dispatch_key)
+        return torch_private.has_kernel(func.name(), dispatch_key)
     except RuntimeError:  # a device that has no key of its own
         return False

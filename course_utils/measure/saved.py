@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves
 
+from course_utils import torch_private
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.uncompiled import unseen_by_compiler
 
@@ -74,20 +74,21 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
 
     @unseen_by_compiler
     def pack(t: Tensor) -> _Held:
-        with torch._C.DisableTorchFunction():
+        with torch_private.DisableTorchFunction():
             # Without its graph: a saved output would hold the node that holds it, for ever. Not by `detach`,
             # which is an operator, and there may be someone who counts them.
             alone = t.data
         # The node that saves has the last number that was given out.
-        token = _Held(alone, torch._C._autograd._get_sequence_nr() - 1)
+        token = _Held(alone, torch_private.next_sequence_nr() - 1)
         held.append(weakref.ref(token))
         return token
 
     with saved_tensors_hooks(pack, unseen_by_compiler(lambda token: token.tensor)):
         result = fn(*args, **kwargs)
-    with torch._C.DisableTorchFunction():
+    with torch_private.DisableTorchFunction():
         nodes = list(nodes_behind(result))
-        names = {node._sequence_nr(): node.name() for node in nodes if not hasattr(node, "variable")}
+        inner = [node for node in nodes if not hasattr(node, "variable")]
+        names = {torch_private.sequence_nr(node): node.name() for node in inner}
         if any(token.sequence not in names for token in _alive(held)):
             gc.collect()  # a graph that only waits for the collector is not kept
         leaves = [getattr(node, "variable", None) for node in nodes]
@@ -117,7 +118,7 @@ def _alive(held: list[weakref.ref[_Held]]) -> list[_Held]:
 
 def nodes_behind(result: Any) -> Iterator[Any]:
     """Every node of the graph behind a result, each once."""
-    pending = [t.grad_fn for t in tree_leaves(result) if isinstance(t, Tensor)]
+    pending = [t.grad_fn for t in torch_private.tree_leaves(result) if isinstance(t, Tensor)]
     seen = set()
     while pending:
         node = pending.pop()

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from course_utils import torch_private
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:
@@ -25,11 +26,12 @@ def storage_bytes(t: Tensor) -> int:
 
 def storages(t: Tensor) -> list[torch.UntypedStorage]:
     """The storages of a tensor: one, or several (sparse, nested, wrapper subclasses), or none at all."""
-    if is_traceable_wrapper_subclass(t):
+    if torch_private.is_wrapper(t):
         inner, _ = t.__tensor_flatten__()
         return [storage for name in inner for storage in storages(getattr(t, name))]
     if t.layout is torch.sparse_coo:
-        return [*storages(t.detach()._indices()), *storages(t.detach()._values())]
+        places, values = torch_private.sparse_indices, torch_private.sparse_values
+        return [*storages(places(t.detach())), *storages(values(t.detach()))]
     try:
         return [t.untyped_storage()]
     except (RuntimeError, NotImplementedError):  # inside vmap and its kin a tensor is only a wrapper
@@ -38,7 +40,7 @@ def storages(t: Tensor) -> list[torch.UntypedStorage]:
 
 def key(storage: torch.UntypedStorage) -> int:
     """What tells one storage from another while both are alive."""
-    return storage._cdata
+    return torch_private.storage_key(storage)
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from course_utils import torch_private
 from course_utils.measure.frames import frames
 from course_utils.measure.modes import CallWatch, Watch, packet
 from course_utils.measure.storage import tensors_in
@@ -170,7 +171,7 @@ class _Above(CallWatch):
         below.plain_value = func is Tensor.__setitem__ and not isinstance(args[2], Tensor)
         if kind is not None:
             if kind and not below.counted_above:
-                with torch._C.DisableTorchFunction():
+                with torch_private.DisableTorchFunction():
                     below.note(kind, args[:1])
             below.counted_above += 1
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from course_utils import torch_private
 from course_utils.measure.modes import Watch, in_backward
 from course_utils.measure.storage import tensors_in
 
@@ -123,7 +124,7 @@ class CollectiveWatch(Watch):
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         # The second is the base of `torch.futures.Future`.
-        with self._watch_waits(torch._C._distributed_c10d.Work), self._watch_waits(torch._C.Future):
+        with self._watch_waits(torch_private.Work), self._watch_waits(torch_private.Future):
             yield
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
@@ -178,7 +179,7 @@ def _call_of(func: Any, args: tuple[Any, ...]) -> Call | None:
 def _work_of(out: Any) -> Any:
     """The `Work` that a call gave, the same object that Python code gets; None where there is none."""
     last = out[-1] if isinstance(out, (tuple, list)) and out else out
-    kind = torch._C._distributed_c10d.Work
+    kind = torch_private.Work
     return kind.unbox(last) if isinstance(last, torch.ScriptObject) and hasattr(kind, "unbox") else None
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from course_utils import torch_private
 from course_utils.measure.saved import nodes_behind
 from course_utils.measure.storage import tensors_in
 from course_utils.measure.uncompiled import as_written, uncompiled
@@ -219,7 +220,7 @@ class _Recorder:
         for number, model in enumerate(self.models):
             before = f"{type(model).__name__}." if number else ""
             for name, layer in model.named_modules():
-                if own := [p for p in layer._parameters.values() if p is not None]:
+                if own := [p for p in torch_private.parameters(layer).values() if p is not None]:
                     known = [norms[id(p)] if id(p) in norms else _norm(p) for p in own]
                     called = before + (name or type(layer).__name__)
                     self.run.grad_norms.setdefault(called, []).append(_together(known))

@@ -14,28 +14,32 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._C._dynamo import eval_frame
+
+from course_utils import torch_private
 
 
 def skip_code(code: CodeType) -> None:
     """The compiler does not begin with this code; where it meets it on its way, it goes through it."""
-    action = eval_frame._FrameAction
-    eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    action = torch_private.FrameAction
+    torch_private.set_code_strategy(code, torch_private.FrameStrategy(action.SKIP, action.DEFAULT))
 
 
 def unseen_by_compiler(function: Callable[..., Any]) -> Callable[..., Any]:
     """This function, of which nothing is compiled, nor of what it calls."""
 
+    # Not asked for inside: there the compiler would look at what fetches it.
+    set_callback = torch_private.set_frame_callback
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = eval_frame.set_eval_frame(None)
+        before = set_callback(None)
         try:
             return function(*args, **kwargs)
         finally:
-            eval_frame.set_eval_frame(before)
+            set_callback(before)
 
     skip_code(call.__code__)
-    call._torchdynamo_disable = True  # nor does it go through it
+    setattr(call, torch_private.NOT_COMPILED, True)  # nor does it go through it
     return call
 
 
@@ -62,7 +66,7 @@ def uncompiled() -> Iterator[None]:
 
         stack.enter_context(warnings.catch_warnings())
         silence_about_hooks()
-        if "torch._dynamo" in sys.modules:
+        if torch_private.DYNAMO in sys.modules:
             stand_aside()
         else:
             torch.compile = first_compile
@@ -72,5 +76,5 @@ def uncompiled() -> Iterator[None]:
 
 def as_written(module: nn.Module) -> nn.Module:
     """The module that `torch.compile(module)` was given; every other one itself."""
-    compiler = sys.modules.get("torch._dynamo")
-    return module._orig_mod if compiler and isinstance(module, compiler.OptimizedModule) else module
+    compiled = torch_private.DYNAMO in sys.modules and isinstance(module, torch_private.OptimizedModule)
+    return torch_private.compiled_from(module) if compiled else module

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from course_utils import torch_private
 from course_utils.proving.mutants import Mutant
 from course_utils.proving.written import module_of
 
@@ -135,9 +136,9 @@ def _surround(function: Callable[..., Any], kind: str, detail: str, mark: Path) 
             return function(*args, **kwargs)
         if kind == "cloned at entry":
             copy = bound.arguments[detail] = value.clone()
-            version = copy._version
+            version = torch_private.version(copy)
             result = function(*bound.args, **bound.kwargs)
-            if copy._version != version or _storage(copy) in _storages(result):
+            if torch_private.version(copy) != version or _storage(copy) in _storages(result):
                 mark.touch()
             return result
         result = function(*args, **kwargs)

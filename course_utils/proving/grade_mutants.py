@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
-from course_utils import machine
+from course_utils import machine, torch_private
 from course_utils.exercise import Check, Exercise
 from course_utils.exercise.states import COULD_NOT_CHECK, FAILED, PASSED, RAISED
 from course_utils.grading import attempt
@@ -64,7 +62,7 @@ def mapped(exercise: Exercise, grade: Callable[[Any], T], answers: Iterable[Any]
 def warm_up() -> None:
     """Where right answers have brought the compiler in, the processes of the mutants have it from the start.
     Returns at once."""
-    if "torch._dynamo" in sys.modules:
+    if torch_private.DYNAMO in sys.modules:
         workers.Worker(preload=(READY_TO_COMPILE,)).close()
 
 
@@ -167,11 +165,11 @@ class MutantGrader:
 
 def _compile_eagerly() -> None:
     """What the compiler would generate code for runs as it is: a mutant is no test of the generator."""
-    torch._TorchCompileInductorWrapper.__call__ = lambda self, module, inputs: module.forward
+    torch_private.CompileWrapper.__call__ = lambda self, module, inputs: module.forward
 
 
 def _run(check: Check, answer: Any, deadline: float) -> Outcome:
-    if dynamo := sys.modules.get("torch._dynamo"):
+    if dynamo := sys.modules.get(torch_private.DYNAMO):
         dynamo.reset()
     device = next((need for need in check.needs if need in ("cuda", "mps")), "cpu")
     return run(check, answer, Place(device if "device" in check.wants else None), deadline)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from course_utils import torch_private
 from course_utils.watching import compiled_messages as in_words
 from course_utils.watching.compiled_parts import Made, Now, Part
 from course_utils.watching.compiled_seen import Break, Call, Graph, Line, Piece, Step
@@ -42,7 +43,6 @@ class Watched:
 
     def __init__(self, f: Callable[..., Any], backend: str, options: dict[str, Any]) -> None:
         import torch
-        from torch._dynamo import lookup_backend
 
         module = isinstance(f, torch.nn.Module)
         self.pieces: list[Piece] = []
@@ -55,7 +55,7 @@ class Watched:
         self._signature = inspect.signature(f.forward if module else f)
         copied = f if module else copy(f)
         self._entry = function_of(copied.forward if module else copied).__code__
-        self._inner = lookup_backend(backend)
+        self._inner = torch_private.lookup_backend(backend)
         self._parts: dict[int, Part] = {}  # by the identity of their code
         self._made: dict[str, Made] = {}  # by torch's name of the compilation that is under way
         self._now: Now | None = None
@@ -87,12 +87,10 @@ class Watched:
 
     @contextmanager
     def _listening(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-        from torch._dynamo.convert_frame import register_bytecode_hook
-
         given = self._signature.bind(*args, **kwargs).arguments
         call = Call(len(self.calls) + 1, tuple(in_words.of_argument(*one) for one in given.items()))
         self._now = Now(call, given)
-        handle = register_bytecode_hook(self._compiled)
+        handle = torch_private.register_bytecode_hook(self._compiled)
         try:
             yield
         finally:
@@ -108,10 +106,8 @@ class Watched:
 
     def _compile(self, module: Any, inputs: list[Any], **options: Any) -> Callable[..., Any]:
         """The backend: sees each graph once."""
-        from torch._guards import CompileContext
-
         made = Made(*self._source.in_graph(module))
-        self._made[str(CompileContext.current_compile_id())] = made
+        self._made[str(torch_private.CompileContext.current_compile_id())] = made
         compiled = self._inner(module, inputs, **options)
 
         def run(*args: Any) -> Any:
@@ -125,9 +121,7 @@ class Watched:
 
     def _compiled(self, code: types.CodeType, out: types.CodeType) -> None:
         """A code object was compiled: with a graph, or with no operator in it."""
-        from torch._guards import CompileContext
-
-        now, made = self._now, self._made.pop(str(CompileContext.current_compile_id()), None)
+        now, made = self._now, self._made.pop(str(torch_private.CompileContext.current_compile_id()), None)
         reasons = now.reasons()
         if made is None and id(code) not in self._parts and not self._is_own(code):
             return  # somebody else's
@@ -207,11 +201,9 @@ class Watched:
         return found | {name: value for name, value in now.given.items() if name not in replaced}
 
     def _read_guards(self) -> None:
-        from torch._dynamo.eval_frame import _debug_get_cache_entry_list
-
         for part in self._parts.values():
             new = [graph for graph in part.versions if not graph.guards]
-            entries = _debug_get_cache_entry_list(part.code) if new else []
+            entries = torch_private.cache_entries(part.code) if new else []
             for graph in new:
                 for entry in entries:
                     if entry.code is part.codes.get(id(graph)):

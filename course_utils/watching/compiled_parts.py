@@ -6,6 +6,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
+from course_utils import torch_private
 from course_utils.watching.compiled_seen import Call, Graph, Piece
 
 
@@ -38,25 +39,22 @@ class Now:
     """One call while it is under way: what torch had noted before it, and what has happened since."""
 
     def __init__(self, call: Call, given: dict[str, Any]) -> None:
-        from torch._dynamo import utils
-
         self.call, self.given = call, given
         self.events: list[tuple[str, Part, Graph]] = []
         self.limits: dict[int, str] = {}
-        self._utils = utils
-        self._reasons = list(utils.graph_break_reasons)
-        self._failures = {code: len(found) for code, found in utils.guard_failures.items()}
+        self._reasons = list(torch_private.graph_break_reasons)
+        self._failures = {code: len(found) for code, found in torch_private.guard_failures.items()}
 
     def reasons(self) -> list[Any]:
         """The breaks that were noted since this was last asked."""
-        now = list(self._utils.graph_break_reasons)
+        now = list(torch_private.graph_break_reasons)
         new = [one for one in now if all(one is not old for old in self._reasons)]
         self._reasons = now
         return new
 
     def failures(self, code: types.CodeType) -> list[str]:
         """The guards of this code that have failed since this was last asked."""
-        found = list(self._utils.guard_failures.get(code, ()))
+        found = list(torch_private.guard_failures.get(code, ()))
         start = self._failures.get(code, 0)
         self._failures[code] = len(found)
         return [str(one) for one in found[start:]]

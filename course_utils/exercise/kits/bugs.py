@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.exercise import Rows, expect
 
 Detector = Callable[..., list[str]]
@@ -189,7 +190,7 @@ def walk(value: Any, path: str, seen: dict[int, Any] | None = None) -> Iterator[
     inside: Any = []
     if isinstance(value, nn.Module):
         for key, inner in vars(value).items():
-            inside += inner.items() if key in ("_parameters", "_buffers", "_modules") else [(key, inner)]
+            inside += inner.items() if key in torch_private.TABLES else [(key, inner)]
     elif isinstance(value, dict):
         inside = value.items()
     elif isinstance(value, (list, tuple)):

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import _disable_current_modes
 
+from course_utils import torch_private
 from course_utils.exercise.mismatch import Mismatch, looked
 from course_utils.measure.modes import Noting, packet
 from course_utils.measure.storage import tensors_in
@@ -61,7 +61,7 @@ class Counting:
         return compiled
 
     def _compiled(self, module: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-        compiled = torch._dynamo.lookup_backend(self.inner)(module, example_inputs)
+        compiled = torch_private.lookup_backend(self.inner)(module, example_inputs)
         # Not before: where it has to start again, with a number as a constant, that is one graph.
         return self._counted(module, compiled)
 
@@ -73,7 +73,7 @@ class Counting:
         def counted(*inputs: Any) -> Any:
             graph.runs += 1
             graph.wrote |= {inputs[i].data_ptr() for i in written}
-            with _disable_current_modes() if self._watched else contextlib.nullcontext():
+            with torch_private.disable_current_modes() if self._watched else contextlib.nullcontext():
                 return run(*inputs)
 
         return counted
@@ -119,8 +119,8 @@ class Counting:
             given = {t.untyped_storage().data_ptr() for t in tensors_in((args, kwargs))}
             for t in tensors_in(out):
                 # A view computes nothing.
-                computed = func._schema.is_mutable or t.untyped_storage().data_ptr() not in given
-                if computed and t.numel() >= size:
+                computed = t.untyped_storage().data_ptr() not in given
+                if (computed or torch_private.schema(func).is_mutable) and t.numel() >= size:
                     names.append(packet(func).removeprefix("aten."))
 
         self._watched = True
@@ -137,9 +137,7 @@ class CountingHalves(Counting):
 
     def __init__(self) -> None:
         super().__init__()
-        from torch._dynamo.backends.common import aot_autograd
-
-        self._compile = aot_autograd(
+        self._compile = torch_private.aot_autograd(
             fw_compiler=self._of("forward"),
             bw_compiler=self._of("backward"),
             inference_compiler=self._of("no gradients"),
@@ -160,14 +158,14 @@ def as_raised() -> Iterator[None]:
     """What a backend raises inside is raised as it is, not wrapped by the compiler."""
     try:
         yield
-    except torch._dynamo.exc.BackendCompilerFailed as error:
+    except torch_private.BackendCompilerFailed as error:
         raise error.inner_exception from None
 
 
 def _made() -> int:
     """How many graphs the compiler has made in this process, for any backend."""
-    compiler = sys.modules.get("torch._dynamo")
-    return compiler.utils.counters["stats"]["unique_graphs"] if compiler else 0
+    compiled = torch_private.DYNAMO in sys.modules
+    return torch_private.compiler_counters["stats"]["unique_graphs"] if compiled else 0
 
 
 def _written(module: fx.GraphModule) -> list[int]:
@@ -187,7 +185,8 @@ def _foreign(module: fx.GraphModule) -> list[str]:
     """What the graph calls, or one inside of it, that is not torch's: the compiler does not look into it."""
     parts = [part for part in module.modules() if isinstance(part, fx.GraphModule)]
     targets = [node.target for part in parts for node in part.graph.nodes if node.op == "call_function"]
-    overloads = [t for t in targets if isinstance(t, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))]
+    kinds = torch_private.OpOverload, torch_private.OpOverloadPacket
+    overloads = [t for t in targets if isinstance(t, kinds)]
     functions = [t for t in targets if isinstance(t, types.FunctionType)]
     found = [str(t) for t in overloads if str(t).partition(".")[0] not in ("aten", "prims")]
     return found + [t.__name__ for t in functions if t.__module__.partition(".")[0] != "torch"]
@@ -195,7 +194,7 @@ def _foreign(module: fx.GraphModule) -> list[str]:
 
 def no_logs() -> None:
     """What the compiler logs has the time in it: a report would be another one each time."""
-    torch._logging.set_logs(all=logging.CRITICAL)
+    torch_private.set_logs(all=logging.CRITICAL)
 
 
 def times(number: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_utils import measure
+from course_utils import measure, torch_private
 from course_utils.exercise import expect
 from course_utils.exercise.given import known_tensors
 
@@ -97,15 +97,20 @@ def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Seq
     t = _given(answer, call, setup, device)
     result = t.call(call)
     expect.in_graph(result, of="`x`")
-    node = type(result.grad_fn)
-    told = f"the node of the result is `{node.__name__}`, which does not call your `backward`"
-    its = node is getattr(answer, "_backward_cls", None)
-    expect.true(its, told, "expected: the node of your Function, which `apply` makes")
+    node = type(result.grad_fn).__name__
+    told = f"the node of the result is `{node}`, which does not call your `backward`"
+    expect.true(is_made_by(answer, result), told, "expected: the node of your Function, which `apply` makes")
     with measure.operators() as ran:
         t.call(f"torch.autograd.grad({call}.sum(), x)")
     found = [name for name in ran.names if name.startswith(tuple(refused))]
     told = " and ".join(f"`{name}`" for name in found)
     expect.true(not found, f"{told} ran", "expected: operators that the task allows")
+
+
+def is_made_by(answer: Any, result: Tensor) -> bool:
+    """Whether the graph of this result ends in a node of the answer, a Function."""
+    own = isinstance(answer, type) and issubclass(answer, torch.autograd.Function)
+    return own and type(result.grad_fn) is torch_private.backward_class(answer)
 
 
 def keeps(answer: type, call: str, setup: str, device: Device, *, limit: int = 0) -> None:

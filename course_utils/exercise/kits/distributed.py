@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from course_utils import torch_private
 from course_utils.exercise.mismatch import Mismatch
 from course_utils.measure.traffic import CollectiveWatch
 
@@ -50,7 +51,7 @@ class Files(CollectiveWatch):
         if not slow_threads:
             self.saving_may_go_on.set()
         self._slow_readers, self._waits, self._rank = slow_readers, 0, dist.get_rank()
-        plain = dist.distributed_c10d._get_default_store()
+        plain = torch_private.default_store()
         self._store = dist.PrefixStore(f"files {next(_numbers)}", plain)
         self._folder = contextlib.chdir(common_folder() if folder is None else folder)
 

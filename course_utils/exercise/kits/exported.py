@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from torch.export import ExportedProgram
 
+from course_utils import torch_private
 from course_utils.cpp import Ran
 from course_utils.exercise import expect
 from course_utils.words import cause, how_it_ended, what_to_look_for
@@ -49,13 +50,12 @@ def unlogged() -> Iterator[None]:
 def quick_onnx() -> Iterator[None]:
     """The table of what ONNX calls each operator is made once, not for each export: most of its time."""
     try:
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-        made = ONNXRegistry.from_torchlib
-    except (ImportError, AttributeError):  # another version of torch: slower
+        registry = torch_private.ONNXRegistry
+        made = registry.from_torchlib
+    except (ImportError, AttributeError, torch_private.Gone):  # without ONNX, or in another torch: slower
         yield
         return
-    with mock.patch.object(ONNXRegistry, "from_torchlib", functools.partial(_tables, made)):
+    with mock.patch.object(registry, "from_torchlib", functools.partial(_tables, made)):
         yield
 
 

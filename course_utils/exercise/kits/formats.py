@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
+from course_utils import torch_private
 from course_utils.exercise import expect
 from course_utils.measure.modes import Watch
 
@@ -38,7 +38,7 @@ class Floats(Watch):
 
 def _floats(tree: Any) -> set[torch.dtype]:
     """The dtypes of the floating-point tensors in it."""
-    tensors = [t for t in tree_leaves(tree) if isinstance(t, Tensor)]
+    tensors = [t for t in torch_private.tree_leaves(tree) if isinstance(t, Tensor)]
     return {t.dtype for t in tensors if t.is_floating_point()}
 
 

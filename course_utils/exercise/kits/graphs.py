@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from course_utils import measure
+from course_utils import measure, torch_private
 from course_utils.exercise import expect
 from course_utils.exercise.kits.modules import Called
 from course_utils.measure.modes import Noting, packet
@@ -87,7 +87,10 @@ def copies(*of: Tensor) -> Iterator[list[Copy]]:
 
 
 # Modules of torch's that differentiate a function which they are given.
-_READY_MADE = {"torch.autograd.functional": "`torch.autograd.functional`", "torch._functorch": "`torch.func`"}
+_READY_MADE = {
+    "torch.autograd.functional": "`torch.autograd.functional`",
+    torch_private.FUNCTORCH: "`torch.func`",
+}
 
 
 @contextlib.contextmanager
@@ -144,7 +147,7 @@ class _Watched:
 
     def __call__(self, *args: Any) -> Any:
         self.calls += 1
-        if torch.autograd.forward_ad._current_level >= 0:
+        if torch_private.forward_level(torch.autograd.forward_ad) >= 0:
             self.by = "forward mode"
         frame = sys._getframe(1)
         while frame is not None:

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable
 import torch
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.exercise import expect
 from course_utils.measure.training import Forward, Layer, Run, Step
 
-MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+MODAL = (torch_private.BatchNorm, torch_private.Dropout)
 
 
 def same_layers(run: Run, model: nn.Module, sick: Run, but: Iterable[str] = ()) -> None:
@@ -174,7 +175,7 @@ def rows_of(forward: Forward, data: Tensor, name: str = "x") -> Tensor:
 
 def scores(forward: Forward) -> Tensor:
     """What the last linear or convolutional layer of a forward returned: before any softmax."""
-    kinds = (nn.Linear, nn.modules.conv._ConvNd)
+    kinds = (nn.Linear, torch_private.Conv)
     return next(x.output for x in reversed(forward.layers) if isinstance(x.module, kinds))
 
 

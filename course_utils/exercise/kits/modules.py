@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.exercise import Rows, expect
 from course_utils.measure.modes import CallWatch
 
@@ -120,9 +121,10 @@ class Tree:
         pick, path = self.random.choice, self.random.choice(self._paths())
         module = eval(path, self.names)
         own = {
-            "parameter": list(module._parameters),  # None among them: the name is a parameter's still
-            "buffer": list(module._buffers),
-            "module": [n for n, m in module._modules.items() if m is not None],
+            # None among them: the name is a parameter's still.
+            "parameter": list(torch_private.parameters(module)),
+            "buffer": list(torch_private.buffers(module)),
+            "module": [n for n, m in torch_private.submodules(module).items() if m is not None],
         }
         self.number += 1
         value = f"torch.tensor([{self.number}.])"
@@ -134,7 +136,7 @@ class Tree:
         }
         if deed == "parameter":
             name = pick(_PARAMETERS)
-            if name not in module._parameters:
+            if name not in torch_private.parameters(module):
                 yield f"{path}.{name} = nn.Parameter({value})"
         elif deed in made:
             name = pick(_BUFFERS)
@@ -142,7 +144,7 @@ class Tree:
                 yield f"{path}.{made[deed].format(name)}"
         elif deed == "module" and len(self._paths()) < 6:
             name = pick(_MODULES)
-            if name not in module._modules:
+            if name not in torch_private.submodules(module):
                 yield f"{path}.{name} = MiniModule()"
         elif deed == "register anew" and own["buffer"]:
             yield f"{path}.{made[pick(('buffer', 'temporary'))].format(pick(own['buffer']))}"
@@ -150,7 +152,7 @@ class Tree:
             yield from self._share(path, module)
         elif deed == "rename" and own["module"]:
             old, name = pick(own["module"]), pick(_MODULES)
-            if name not in module._modules:
+            if name not in torch_private.submodules(module):
                 yield from (f"{path}.{name} = {path}.{old}", f"del {path}.{old}")
         elif (kind := deed.removesuffix(" again")) in own and kind != deed and own[kind]:
             yield f"{path}.{pick(own[kind])} = {new[kind]}"
@@ -174,14 +176,14 @@ class Tree:
     def _share(self, path: str, module: nn.Module) -> Iterator[str]:
         other = self.random.choice(self._paths())
         source = eval(other, self.names)
-        names = [n for n, p in source._parameters.items() if p is not None and n in _PARAMETERS]
+        names = [n for n, p in torch_private.parameters(source).items() if p is not None and n in _PARAMETERS]
         if names and self.random.random() < 0.5:
             target = self.random.choice(_PARAMETERS)
-            if target not in module._parameters:
+            if target not in torch_private.parameters(module):
                 yield f"{path}.{target} = {other}.{self.random.choice(names)}"
         else:
             target = self.random.choice(_MODULES)
-            if target not in module._modules and module not in list(source.modules()):
+            if target not in torch_private.submodules(module) and module not in list(source.modules()):
                 yield f"{path}.{target} = {other}"
 
 

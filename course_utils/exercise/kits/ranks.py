@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_utils import measure
+from course_utils import measure, torch_private
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.given import example_of_its_own
 from course_utils.measure.traffic import Call, CollectiveWatch
@@ -82,7 +82,7 @@ class BeforeOthers(CollectiveWatch):
     def __init__(self, hook: Callable[..., Any]) -> None:
         super().__init__()
         self.waited, self._calls, self._thread = False, 0, threading.get_ident()
-        self._store = dist.PrefixStore("before others", dist.distributed_c10d._get_default_store())
+        self._store = dist.PrefixStore("before others", torch_private.default_store())
 
         @functools.wraps(hook)
         def called(state: Any, bucket: Any) -> Any:

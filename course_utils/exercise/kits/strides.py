@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from course_utils import measure
+from course_utils import measure, torch_private
 from course_utils.exercise import expect
 
 Shape = tuple[int, ...]
@@ -114,14 +114,14 @@ def plain_python(call: Callable[[], Any], *, ask: Iterable[str] = ()) -> None:
 
     def note(frame: Any, event: str, called: Any) -> None:
         where = frame.f_globals.get("__name__", "")
-        if where in _MODES:
+        if where in torch_private.SWITCHES:  # what is under one computes as it would without
             return
         if event == "call":
             # NumPy asks a function of this name first where a call goes.
             module, name = where, frame.f_code.co_name.removesuffix("_dispatcher").lstrip("_")
         elif event == "c_call":
             of, name = getattr(called, "__self__", None), called.__name__
-            if expect.is_tensor(of) and name not in ask and where != "torch._tensor":
+            if expect.is_tensor(of) and name not in ask and where != torch_private.TENSOR:
                 found.append(f"a tensor was asked for `{name}()`")
             if expect.is_tensor(of) or isinstance(of, torch.Size):
                 return
@@ -129,7 +129,7 @@ def plain_python(call: Callable[[], Any], *, ask: Iterable[str] = ()) -> None:
         else:
             return
         # `len(x)` is a function of Python's there, and asks for nothing else.
-        if module.split(".")[0] in _LIBRARIES and "torch._tensor" not in (module, where):
+        if module.split(".")[0] in _LIBRARIES and torch_private.TENSOR not in (module, where):
             found.append(f"{_LIBRARIES[module.split('.')[0]]} `{name}` was called")
 
     before = sys.getprofile()
@@ -142,8 +142,6 @@ def plain_python(call: Callable[[], Any], *, ask: Iterable[str] = ()) -> None:
     expect.true(not found, *found[:1], f"expected: Python alone{wanted}")
 
 
-# A function under `no_grad` or `inference_mode` computes as it would without.
-_MODES = ("torch.utils._contextlib", "torch.autograd.grad_mode", "torch._jit_internal")
 _LIBRARIES = {"torch": "torch's", "numpy": "NumPy's", "ctypes": "ctypes'", "_ctypes": "ctypes'"}
 
 
