@@ -12,6 +12,7 @@ Two kinds of private names are not here. Operators (`aten._softmax`) are named a
 where they are counted. Methods that torch calls if a class has them stand in that class.
 """
 
+import functools
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -166,7 +167,8 @@ _NAMES = {
     ),
 }
 
-# The function here: what it gives, and the attribute of its argument. One that ends in () is called.
+# The function here: what it gives, and the attribute of its argument that it reads; one that ends in () is
+# called.
 _ATTRIBUTES = {
     "version": ("how often the memory of a tensor was written to", "_version"),
     "storage_key": ("what tells a storage from another while both live", "_cdata"),
@@ -190,7 +192,7 @@ _ATTRIBUTES = {
     "schema": ("what an operator takes and gives, and writes to", "_schema"),
     "overload_name": ("the last part of the name of an operator", "_overloadname"),
     "packet_name": ("the name that several operators share", "_qualified_op_name"),
-    "cpp_module": ("the module in C++ behind a script", "_c"),
+    "has_method": ("whether a script has a method of that name, as a function", "_c._has_method"),
 }
 
 
@@ -227,7 +229,7 @@ def _reader(use: str, attribute: str) -> Callable[[Any], Any]:
 
     def read(owner: Any) -> Any:
         try:
-            value = getattr(owner, name)
+            value = functools.reduce(getattr, name.split("."), owner)
         except AttributeError as error:
             kind = owner if isinstance(owner, type) else type(owner)
             raise Gone(f"{kind.__name__}.{name}", use, _asking()) from error

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from course_utils import torch_private
 from course_utils.exercise import Check, cases, expect
 from course_utils.exercise.states import (
     COULD_NOT_CHECK,
@@ -143,6 +144,8 @@ def run(
                 outcome.symptom = error.symptom
             else:
                 outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
+        except torch_private.Gone as error:  # nothing is known of the answer
+            outcome.message = [str(error)]
         except DeadlinePassed as error:
             outcome.state = TIMED_OUT
             outcome.message = [still_running(deadline, stacks.Position(readers_frames(error, check)))]

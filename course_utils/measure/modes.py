@@ -172,6 +172,18 @@ def packet(func: Any) -> str:
     return str(getattr(func, "overloadpacket", func))
 
 
+def name_of_operator(func: Any) -> str:
+    """`library::name` for what `torch.ops` gives under this name; no text for all else."""
+    if isinstance(func, torch_private.OpOverload):
+        return torch_private.schema(func).name
+    return torch_private.packet_name(func) if isinstance(func, torch_private.OpOverloadPacket) else ""
+
+
+def is_registered(name: str) -> bool:
+    """Whether torch knows an operator `library::name`."""
+    return torch_private.is_operator(name)
+
+
 def _is_composite(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether an operator has no kernel of its own on the device at hand, only a recipe of other operators.
 

@@ -43,6 +43,11 @@ def key(storage: torch.UntypedStorage) -> int:
     return torch_private.storage_key(storage)
 
 
+def version(t: Tensor) -> int:
+    """How often the memory of a tensor was written to, through it or another that shares it."""
+    return torch_private.version(t)
+
+
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """The tensors in arguments or results of an operator: nested in lists, tuples and dictionaries."""
     if isinstance(value, Tensor):

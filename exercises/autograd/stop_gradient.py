@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import graphs
+from course_utils.measure.storage import version
 
 exercise = Exercise(
     minutes=10,
@@ -142,7 +143,7 @@ def callers_tensors(stop_gradient, device):
     with expect.left_alone(t.target, what="`target`"), expect.left_alone(t.logits, what="`logits`"):
         t.run("loss = stop_gradient(logits, target)")
     expect.equal(t.target.requires_grad, True, what="`target.requires_grad` after the call")
-    expect.equal(t.target._version, 0, what="the number of writes to `target`")
+    expect.equal(version(t.target), 0, what="the number of writes to `target`")
     # Before the call: a hook on `target` would have its part in this gradient too.
     wanted = expect.given(_OUTPUT, device=device)
     wanted.target[:, 0].sum().backward()

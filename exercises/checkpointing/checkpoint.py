@@ -116,8 +116,7 @@ def twice(Checkpoint, device):
     fn = "runs = []\ndef fn(x):\n    return runs.append(torch.is_grad_enabled()) or layer(x)\n"
     fn += "y = Checkpoint.apply(fn, x)\ny.sum().backward()"
     t = expect.given(_SETUP + fn, Checkpoint=Checkpoint, device=device)
-    own = type(t.y.grad_fn) is getattr(Checkpoint, "_backward_cls", None)
-    own = own and not issubclass(Checkpoint, CheckpointFunction)
+    own = derivatives.is_made_by(Checkpoint, t.y) and not issubclass(Checkpoint, CheckpointFunction)
     expect.true(own, f"the node of `y` is {t.y.grad_fn}", "expected: the node of your Function")
     expect.equal(t.runs, [False, True], what="grad mode in each run of `fn`")
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import checkpoints
+from course_utils.exercise.kits import checkpoints, modules
 
 exercise = Exercise(
     minutes=10,
@@ -146,5 +146,5 @@ def _settings(block):
     for name, module in block.named_modules():
         found |= {(name, setting): getattr(module, setting, None) for setting in _SETTINGS}
         found[name, "forward"] = "forward" in vars(module)
-        found[name, "hooks"] = len(module._forward_hooks) + len(module._forward_pre_hooks)
+        found[name, "hooks"] = modules.hooks_of(module)
     return found

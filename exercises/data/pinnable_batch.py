@@ -13,10 +13,10 @@ A collate function returns a `PinnableBatch`: `inputs` is a dictionary of tensor
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.measure.modes import Watch
 
 exercise = Exercise(
     minutes=10,
@@ -62,18 +62,18 @@ class Pins(TorchDispatchMode):
 """
 
 
-class _Copies(TorchDispatchMode):
+class _Copies(Watch):
     """Writes down the `non_blocking` of each copy."""
 
     def __init__(self):
         super().__init__()
         self.non_blocking = []
 
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+    def saw(self, op, args, kwargs, run):
         if op in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
-            given = (kwargs or {}).get("non_blocking", args[2] if len(args) > 2 else False)
+            given = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
             self.non_blocking.append(bool(given))
-        return op(*args, **kwargs or {})
+        return run()
 
 
 def _given(PinnableBatch, more=""):

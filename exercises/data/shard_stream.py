@@ -11,15 +11,14 @@ none. Return an iterator over the share of whoever calls: this worker of this ra
 In worker 1 of 2, `list(shard_stream("abcde"))` → `["b", "d"]`, and in worker 0 `["a", "c", "e"]`
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data._utils import worker as loader_worker
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits.loaders import in_worker
 
 exercise = Exercise(
     minutes=15,
@@ -59,23 +58,12 @@ class _Stream:
             yield i
 
 
-@contextlib.contextmanager
-def _in_worker(number: int, workers: int) -> Iterator[None]:
-    """What `get_worker_info` says in this worker; without workers None."""
-    info = loader_worker.WorkerInfo(id=number, num_workers=workers, seed=0, dataset=None) if workers else None
-    before, loader_worker._worker_info = loader_worker._worker_info, info
-    try:
-        yield
-    finally:
-        loader_worker._worker_info = before
-
-
 def _shares(shard_stream, length, workers, world_size=1):
     """The share of each worker of each rank, as lists."""
     found = []
     for rank in range(world_size):
         for number in range(max(workers, 1)):
-            with _in_worker(number, workers):
+            with in_worker(number, workers):
                 found.append(list(shard_stream(_Stream(length), rank, world_size)))
     return found
 
@@ -110,7 +98,7 @@ def workers_share(shard_stream):
         with rows.of("2 workers and six times None"):
             shares = []
             for number in (0, 1):
-                with _in_worker(number, 2):
+                with in_worker(number, 2):
                     shares.append(list(shard_stream([None] * 6)))
             expect.equal(shares, [[None] * 3] * 2, what="the shares (places decide, not items)")
 
@@ -121,7 +109,7 @@ def without_workers(shard_stream):
 
     With `num_workers=0` there is no worker to ask: `get_worker_info()` returns `None`.
     """
-    with _in_worker(0, 0):
+    with in_worker(0, 0):
         expect.equal(list(shard_stream(_Stream(5))), [0, 1, 2, 3, 4], what="the share of the only reader")
 
 
@@ -149,7 +137,7 @@ def reads_no_further(shard_stream):
         for rank, number, last in ((0, 0, 8), (0, 1, 9), (1, 1, 11)):
             with rows.of(f"worker {number} of rank {rank} (2 ranks of 2 workers each)"):
                 stream = _Stream()
-                with _in_worker(number, 2):
+                with in_worker(number, 2):
                     share = iter(shard_stream(stream, rank, 2))
                     given = [next(share) for _ in range(3)]
                 expect.looked()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import derivatives
+from course_utils.measure.storage import version
 
 exercise = Exercise(
     minutes=8,
@@ -96,7 +97,7 @@ def known_as_a_view(GradientReversal, device):
         changed = f"`y.mul_(3)` went through, and `a` is {expect.show(t.a)} now"
         expect.true(False, changed, "expected: torch refuses it, since `y` is a view of `a`")
     t = expect.given(setup, GradientReversal=GradientReversal, device=device)
-    before = t.a._version
+    before = version(t.a)
     t.run("with torch.no_grad():\n    y.mul_(3)")
     expect.true(
         t.call("a._version") > before,

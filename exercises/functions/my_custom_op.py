@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import derivatives
+from course_utils.measure.modes import is_registered, name_of_operator
 
 exercise = Exercise(
     minutes=15,
@@ -61,11 +62,10 @@ def _registers(my_custom_op):
 
     def registered(name):
         op = my_custom_op(name)
-        if isinstance(op, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        if called := name_of_operator(op):
             # To call one that is gone is an access to memory that is somebody else's.
-            called = op._schema.name if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name
             expect.true(
-                torch._C._dispatch_has_kernel(called),
+                is_registered(called),
                 f"torch does not know the operator `{called}` any more",
                 "what was registered through a `Library` is gone when that object is",
             )

@@ -141,8 +141,8 @@ def same_model(capture_activations):
 
 def _hooks(model):
     """The forward hooks of each module, and those of all modules."""
-    found = {f"layer {name!r}": [*m._forward_hooks.values()] for name, m in model.named_modules()}
-    return {**found, "all modules": [*nn.modules.module._global_forward_hooks.values()]}
+    found = {f"layer {name!r}": modules.hooks_of(m)["after forward"] for name, m in model.named_modules()}
+    return {**found, "all modules": modules.hooks_of_all()}
 
 
 _BLOCKS = {

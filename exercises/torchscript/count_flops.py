@@ -63,7 +63,7 @@ class _Counter(Watch):
 
     def saw(self, func, args, kwargs, run):
         out = run()
-        formula = flop_registry.get(func._overloadpacket)
+        formula = flop_registry.get(func.overloadpacket)
         self.total += formula(*args, **kwargs, out_val=out) if formula else 0
         return out
 

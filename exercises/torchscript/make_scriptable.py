@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import traced
 
 exercise = Exercise(
     minutes=20,
@@ -91,18 +92,14 @@ def _made(make_scriptable, arguments, setup=""):
 
 def _script(t):
     """Compiles the module. What the compiler refuses is told with the line that it is about."""
-    # A class that was refused before has left a type behind, and the compiler would complain of that.
-    for module in t.model.modules():
-        if not type(module).__module__.startswith("torch."):
-            torch.jit._recursive.concrete_type_store.type_store.pop(type(module), None)
+    traced.forget_classes(t.model)
     try:
         t.run("scripted = torch.jit.script(model)")
     except Exception as error:
         text = str(error)
         rule = next((rule for said, rule in _REFUSALS.items() if said in text), "")
         raise expect.Mismatch(f"the compiler refuses: {_said(text)}", *_place(text), symptom=rule) from None
-    compiled = t.scripted._c._has_method("forward")
-    graph = str(t.scripted.inlined_graph) if compiled else "= ^forward("
+    graph = str(t.scripted.inlined_graph) if traced.has_forward(t.scripted) else "= ^forward("
     told = "the compiler leaves out a function that is marked with `torch.jit.ignore` or `torch.jit.unused`"
     left_out = re.search(r"= \^\w+[\[(]|annotated to be ignored", graph)
     expect.true(not left_out, told, "expected: the script computes all of it")

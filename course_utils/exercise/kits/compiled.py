@@ -192,6 +192,11 @@ def _foreign(module: fx.GraphModule) -> list[str]:
     return found + [t.__name__ for t in functions if t.__module__.partition(".")[0] != "torch"]
 
 
+def kernels_made() -> int:
+    """How many kernels Inductor has written in this process."""
+    return torch_private.kernel_metrics.generated_kernel_count
+
+
 def no_logs() -> None:
     """What the compiler logs has the time in it: a report would be another one each time."""
     torch_private.set_logs(all=logging.CRITICAL)

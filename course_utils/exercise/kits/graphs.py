@@ -49,6 +49,11 @@ def writes_told() -> Iterator[None]:
         ) from None
 
 
+def saves_through_hooks() -> bool:
+    """Whether hooks for saved tensors are installed."""
+    return torch_private.top_saved_tensors_hooks(True) is not None
+
+
 class Copy(NamedTuple):
     """An operator that only moved numbers to other memory: in words, and how many bytes it wrote."""
 

@@ -76,6 +76,22 @@ def in_place(tensors: Callable[[], Mapping[str, Tensor]]) -> Iterator[None]:
         expect.true(tensor.is_leaf, f"`{name}` has a `grad_fn` now", "expected: values, and no graph")
 
 
+def hooks_of(module: nn.Module) -> dict[str, list[Any]]:
+    """The hooks on a module itself, by when they are called."""
+    tables = {
+        "after forward": torch_private.forward_hooks,
+        "before forward": torch_private.forward_pre_hooks,
+        "after backward": torch_private.backward_hooks,
+        "before backward": torch_private.backward_pre_hooks,
+    }
+    return {when: list(table(module).values()) for when, table in tables.items()}
+
+
+def hooks_of_all() -> list[Any]:
+    """The hooks that are called after the forward of every module."""
+    return list(torch_private.global_forward_hooks.values())
+
+
 class Called(CallWatch):
     """Notes the names of torch's functions that are called inside, also of those that are no operators."""
 
