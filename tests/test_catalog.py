@@ -1,5 +1,6 @@
 """Finding lessons and exercises by name, and saying which file does not fit."""
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -80,6 +81,41 @@ def test_a_course(root):
     assert solution.source == "def double(n):\n    return n + n\n"
 
 
+HEALED = '''"""Nothing is added."""
+
+healed = {
+    "fsum((n, n))": "fsum((n, 0, n))",
+    "    # your code here\\n": "",
+    "(1)": "(0)",
+}
+
+
+# Other right answers
+
+
+def again(n):
+    return double(n)
+
+
+also_right = [again]
+'''
+
+
+def test_a_reference_that_is_a_healed_starter(root):
+    """What a reader is shown is the whole program, after the imports of what it names."""
+    body = "total = math.fsum((n, n))\n    return total + Fraction(1)"
+    imports = "import math\nimport os.path\nfrom fractions import Decimal, Fraction\nfrom course_utils"
+    starter = EXERCISE.replace("raise NotImplementedError", body).replace("from course_utils", imports)
+    write(root, {EXERCISE_FILE: starter, SOLUTION_FILE: HEALED})
+    solution = catalog.load(root).solution("double")
+    assert solution.source == (
+        'import math\nfrom fractions import Fraction\n\n\ndef double(n):\n    """a number"""\n'
+        "    total = math.fsum((n, 0, n))\n    return total + Fraction(0)\n"
+    )
+    assert solution.reference(4) == solution.also_right[0](4) == 8
+    assert inspect.getsource(solution.reference) in solution.source
+
+
 def test_lessons_come_in_the_order_of_their_numbers_and_exercises_in_that_of_their_lesson():
     course = catalog.load(ROOT)
     assert [lesson.number for lesson in course.lessons] == [*range(len(course.lessons))]
@@ -130,6 +166,7 @@ def test_an_exercise_that_no_lesson_places(root):
         (SOLUTION_FILE, "def double(n)", "def twice(n)", "does not define double"),
         (SOLUTION_FILE, '"""Adding is enough."""', "", "does not say why it works"),
         (SOLUTION_FILE, SOLUTION, None, r"double\.py is missing"),
+        (SOLUTION_FILE, SOLUTION, HEALED, r"double\.py: 'fsum\(\(n, n\)\)' stands 0 times in the starter"),
     ],
 )
 def test_a_file_that_is_not_whole(root, path, old, new, said):

@@ -26,7 +26,7 @@ from course_utils.exercise.states import (
     symbol,
 )
 from course_utils.grading.check_run import Outcome
-from course_utils.lessons.catalog import Solution
+from course_utils.lessons.solutions import Solution
 
 # On which ranks something was raised, at the beginning of a line.
 _OF_RANKS = re.compile(r"^ranks? \d[\d, and]*: ")

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-from course_utils.exercise import Exercise, Mistake, snake_case
+from course_utils.exercise import Exercise, snake_case
+from course_utils.lessons.solutions import Solution, solution_of
 
 SOURCE_NAME = re.compile(r"(\d\d)_(\w+)\.md")
 EXERCISE_FENCE = re.compile(r"^`{3,}\{exercise\}[ \t]+(\w+)[ \t]*$", re.MULTILINE)
@@ -60,22 +60,6 @@ class Card:
     title: str
     minutes: int
     core: bool
-
-
-@dataclass(frozen=True)
-class Solution:
-    """The answer to one exercise: why it works, the reference, other right answers, its source text. For the
-    course's own tests: `mistakes` that people make, the mutants of the reference that are `equivalent` to it,
-    and which kinds of hard input are `not_tried`, both with the reason."""
-
-    why: str
-    reference: Any
-    also_right: list[Any]
-    source: str
-    path: Path
-    mistakes: list[Mistake]
-    equivalent: dict[str, str]
-    not_tried: dict[str, str]
 
 
 @dataclass
@@ -156,23 +140,13 @@ class Course:
         """The solution of the exercise of this name, loaded once. Raises `CourseError` where its file does
         not run, or lacks the answer or a reason."""
         if name not in self._solutions:
-            topic, answer_name = self.lesson_of(name).topic, self.exercise(name).answer_name
+            topic = self.lesson_of(name).topic
             path = self.root / "solutions" / topic / f"{name}.py"
             module = _import(path, f"solutions.{topic}.{name}")
-            if not hasattr(module, answer_name):
-                raise CourseError(f"{path} does not define {answer_name}")
-            if not module.__doc__:
-                raise CourseError(f"{path} does not say why it works: it has no docstring")
-            self._solutions[name] = Solution(
-                why=inspect.cleandoc(module.__doc__),
-                reference=getattr(module, answer_name),
-                also_right=getattr(module, "also_right", []),
-                source=_up_to_other_answers(path.read_text(encoding="utf-8")),
-                path=path,
-                mistakes=getattr(module, "mistakes", []),
-                equivalent=getattr(module, "equivalent", {}),
-                not_tried=getattr(module, "not_tried", {}),
-            )
+            try:
+                self._solutions[name] = solution_of(module, path, self.exercise(name))
+            except ValueError as error:
+                raise CourseError(f"{path}: {error}") from None
         return self._solutions[name]
 
 
@@ -251,11 +225,3 @@ def _import(path: Path, name: str) -> ModuleType:
         lines = [f", line {frame.lineno}" for frame in frames if frame.filename == str(path)]
         raise CourseError(f"{path}{''.join(lines[-1:])}: {type(error).__name__}: {error}") from error
     return module
-
-
-def _up_to_other_answers(text: str) -> str:
-    """What a reader is shown as the answer: a solution file without its docstring, which is shown as prose,
-    up to the line `# Other right answers`."""
-    body = text.splitlines()[ast.parse(text).body[0].end_lineno :]
-    end = next((i for i, line in enumerate(body) if line.startswith("# Other right answers")), len(body))
-    return "\n".join(body[:end]).strip() + "\n"

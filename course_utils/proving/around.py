@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from course_utils import torch_private
+from course_utils.lessons.solutions import module_of
 from course_utils.proving.mutants import Mutant
-from course_utils.proving.written import module_of
 
 # What is done to a result, and whether that makes a difference to this tensor (`given`: the tensors that
 # the answer was given).

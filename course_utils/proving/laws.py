@@ -23,12 +23,13 @@ from course_utils.grading import attempt
 from course_utils.grading.report import Report
 from course_utils.grading.starter import is_starter
 from course_utils.lessons import catalog
-from course_utils.lessons.catalog import Course, Solution
+from course_utils.lessons.catalog import Course
+from course_utils.lessons.solutions import Solution, module_of
 from course_utils.processes import client
 from course_utils.proving import grade_mutants, stale, tried
 from course_utils.proving.named import names
 from course_utils.proving.texts import TO_WRITE, code_lines, faults, given_away, prose, texts
-from course_utils.proving.written import edited, module_of
+from course_utils.proving.written import edited
 
 MOST_LINES = 320  # of an exercise's file
 MOST_COLUMNS = 88  # of code that a reader sees: what a cell of JupyterLab shows beside its side bar

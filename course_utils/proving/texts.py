@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from course_utils.exercise import Exercise
-from course_utils.lessons.catalog import Solution
+from course_utils.lessons.solutions import Solution
 
 # How a text begins that `course new` has left to be written.
 TO_WRITE = "…"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from course_utils.exercise import Exercise
-from course_utils.lessons.catalog import Solution
+from course_utils.lessons.solutions import Solution
 
 # By kind, what stands in the code of a check that tries it.
 KINDS = {

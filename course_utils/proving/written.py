@@ -1,26 +1,11 @@
-"""Source text made into an answer: an edited reference, or a mutant of it."""
+"""A mistake made into an answer: an edited reference, or what stands in its place."""
 
-import linecache
 import re
-import sys
-from types import ModuleType
 from typing import Any
 
 from course_utils.exercise import Exercise, Mistake, Wrong
-from course_utils.lessons.catalog import CourseError, Solution
-
-
-def module_of(source: str, name: str, *, importable: bool, **names: Any) -> ModuleType:
-    """A module with this source, which `inspect` finds as it finds that of a cell. `importable`: by its name
-    too, as the compiler does; `names` stand in it before it runs."""
-    file = f"<{name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    module = ModuleType(name)
-    vars(module).update(names, __file__=file)
-    if importable:
-        sys.modules[name] = module
-    exec(compile(source, file, "exec", dont_inherit=True), vars(module))
-    return module
+from course_utils.lessons.catalog import CourseError
+from course_utils.lessons.solutions import Solution, module_of
 
 
 def edited(solution: Solution, exercise: Exercise, mistake: Mistake) -> Any:

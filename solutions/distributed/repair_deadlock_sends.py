@@ -8,33 +8,20 @@ With two ranks the neighbour above is the neighbour below. Nothing but their ord
 apart: the row that goes down is sent first, and the row from above is received first.
 """
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
-
-
-def repair_deadlock_sends(x: Tensor, steps: int = 1) -> Tensor:
-    """(rows of this rank, columns) -> the same rows after `steps` steps"""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    up, down = (rank - 1) % size, (rank + 1) % size
-
-    def exchanged(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        above, below = torch.empty_like(last), torch.empty_like(first)
-        launched = [dist.isend(last, down), dist.isend(first, up)]
-        dist.recv(above, up)
-        dist.recv(below, down)
-        for work in launched:
-            work.wait()
-        return above, below
-
-    for _ in range(steps):
-        above, below = exchanged(x[:1].contiguous(), x[-1:].contiguous())
-        padded = torch.cat((above, x, below))
-        x = (padded[:-2] + 2 * x + padded[2:]) / 4
-    return x
+healed = {
+    "dist.send(last, down)\n        dist.send(first, up)": (
+        "launched = [dist.isend(last, down), dist.isend(first, up)]"
+    ),
+    "        return above, below": (
+        "        for work in launched:\n            work.wait()\n        return above, below"
+    ),
+}
 
 
 # Other right answers
+
+import torch
+import torch.distributed as dist
 
 from course_utils.exercise import Edit
 
