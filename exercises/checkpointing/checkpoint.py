@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import CheckpointFunction
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives
 
 exercise = Exercise(
@@ -93,17 +93,14 @@ def _same(Checkpoint, device, lines, names="y x.grad w.grad layer[0].weight.grad
         expect.equal(t.call(name), wanted, what=f"`{name}`")
 
 
-@exercise.check
-def gradients(Checkpoint, device):
+@exercise.check(cases=_USES)
+def gradients(Checkpoint, device, lines):
     """Results and gradients are those of `fn(*args)`, whatever the arguments and outputs
 
     A detached copy that requires grad is a new leaf: the second graph ends there, and its `.grad` goes back.
     `torch.autograd.backward` fills the `.grad` of parameters too, for outputs that require grad, no others.
     """
-    with Rows() as rows:
-        for label, lines in _USES.items():
-            with rows.of(label):
-                _same(Checkpoint, device, f"{lines}\ny.square().sum().backward()")
+    _same(Checkpoint, device, f"{lines}\ny.square().sum().backward()")
 
 
 @exercise.check

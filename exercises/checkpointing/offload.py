@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=25,
@@ -115,8 +115,10 @@ def not_in_memory(offload, device):
         expect.at_most(live.held - live.result, 0, "made by `forward()` and still in memory", unit="bytes")
 
 
-@exercise.check
-def gradients(offload, device):
+@exercise.check(
+    cases={label: (code, _LINES.get(label, f"{_BLOCK}\n    y = f(x)")) for label, code in _GRAPHS.items()}
+)
+def gradients(offload, device, code, lines):
     """Gradients are those of a graph in memory, as often as backward is called
 
     Each backward reads anew, and needs the size, strides and dtype of what was saved. A complex view and what
@@ -124,47 +126,40 @@ def gradients(offload, device):
     address and the `id` of its Python object to the next. After a write there are new contents at an old
     address. A name for a file that comes from a counter, or from the number of files, may be in use.
     """
-    with Rows() as rows:
-        for label, code in _GRAPHS.items():
-            with rows.of(label):
-                wanted = None
-                for one in (_in_memory, offload):
-                    with _given(one, device, code) as t:
-                        t.run(_LINES.get(label, f"{_BLOCK}\n    y = f(x)"))
-                        t.run(_GRADS)
-                        wanted = wanted or t.grads
-                        expect.equal(t.grads, wanted, what="`grads`")
+    wanted = None
+    for one in (_in_memory, offload):
+        with _given(one, device, code) as t:
+            t.run(lines)
+            t.run(_GRADS)
+            wanted = wanted or t.grads
+            expect.equal(t.grads, wanted, what="`grads`")
 
 
-@exercise.check
-def written(offload, device):
+@exercise.check(cases=_WRITTEN)
+def written(offload, device, code, keep):
     """The folder holds each storage that is saved once, and none of those in `keep`
 
     Each node saves for itself, leaves like `x` too: the input of three products is packed three times. Parts
     share one storage, and so do `weight` and its `weight.t()`. A generator can be read once. Hooks are taken
     off by a `with`, or in a `finally`, also where the block raises.
     """
-    with Rows() as rows:
-        for label, (code, keep) in _WRITTEN.items():
-            with rows.of(label), _given(offload, device, code) as t:
-                saved = measure.saved_bytes(t.f, t.x, exclude=list(t.call(keep)))
-                t.run(f"with offload(folder, {keep}):\n    y = f(x)")
-                found, storages = sum(t.call("sizes()")), len({one.storage for one in saved.tensors})
-                told = f"{saved.total:,}, of {storages} storages, and less than 4,096 more for each"
-                fits = 0 <= found - saved.total <= 4096 * storages
-                expect.true(fits, f"{found:,} bytes are in the folder", f"expected: {told}")
+    with _given(offload, device, code) as t:
+        saved = measure.saved_bytes(t.f, t.x, exclude=list(t.call(keep)))
+        t.run(f"with offload(folder, {keep}):\n    y = f(x)")
+        found, storages = sum(t.call("sizes()")), len({one.storage for one in saved.tensors})
+        told = f"{saved.total:,}, of {storages} storages, and less than 4,096 more for each"
+        fits = 0 <= found - saved.total <= 4096 * storages
+        expect.true(fits, f"{found:,} bytes are in the folder", f"expected: {told}")
 
 
-@exercise.check
-def deleted(offload, device):
+@exercise.check(cases=_DELETED)
+def deleted(offload, device, lines):
     """Once no graph needs a file, it's gone, though the block goes on
 
     A graph drops what `pack` has returned after backward, or when its result goes away. So a file is deleted
     with the object that stands for it. Nothing else may hold that: no table inside the block, and not `x`.
     """
-    with Rows() as rows:
-        for label, lines in _DELETED.items():
-            with rows.of(label), _given(offload, device, "((x @ a).exp() @ b).sin().sum()") as t:
-                t.run("Path(folder, 'mine').write_text('here before')")
-                t.run(f"{_BLOCK}\n    {lines}\n    left = sizes()")
-                expect.equal(t.left, [11], what="`left` (the sizes of the files)")
+    with _given(offload, device, "((x @ a).exp() @ b).sin().sum()") as t:
+        t.run("Path(folder, 'mine').write_text('here before')")
+        t.run(f"{_BLOCK}\n    {lines}\n    left = sizes()")
+        expect.equal(t.left, [11], what="`left` (the sizes of the files)")

@@ -13,12 +13,10 @@ In evaluation a batch norm doesn't count, and nothing is to be mended.
 `repair_checkpoint_batch_norm(nn.BatchNorm1d(2), x)` → what the batch norm returns; it has counted one batch.
 """
 
-from functools import partial
-
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import checkpoints, modules
 
 exercise = Exercise(
@@ -64,20 +62,15 @@ _STEPS = {
 _SETTINGS = "training", "momentum", "track_running_stats"
 _BLOCKS = {
     "in training": "",
-    "in evaluation": "\nblock.eval()",
-    "one norm in evaluation": "\nblock[1].eval()",
-    "dropout": "\nblock[4] = nn.Sequential(nn.Dropout(0.5), block[4])",
-    "a norm without buffers": "\nblock[1] = nn.BatchNorm1d(16, track_running_stats=False).to(device)",
+    "in evaluation": "block.eval()",
+    "one norm in evaluation": "block[1].eval()",
+    "dropout": "block[4] = nn.Sequential(nn.Dropout(0.5), block[4])",
+    "a norm without buffers": "block[1] = nn.BatchNorm1d(16, track_running_stats=False).to(device)",
 }
 
 
-def _given(repair_checkpoint_batch_norm, device, more=""):
-    names = {"repair_checkpoint_batch_norm": repair_checkpoint_batch_norm, "device": device}
-    return expect.given(_SETUP + more, **names)
-
-
-@exercise.check
-def statistics(repair_checkpoint_batch_norm, device):
+@exercise.check(given=lambda more: _SETUP + more, cases=_BLOCKS)
+def statistics(t, device, more):
     """After each forward and each backward, the buffers are those of a run without a checkpoint
 
     The recomputation is one more run, and must leave the buffers as it found them, with all forwards counted
@@ -85,53 +78,44 @@ def statistics(repair_checkpoint_batch_norm, device):
     exception as soon as all saved tensors are there: a `finally` runs then, other code doesn't. It has to
     save what the forward saved; a norm in another mode doesn't.
     """
-    with Rows() as rows:
-        for label, more in _BLOCKS.items():
-            with rows.of(label):
-                t = _given(repair_checkpoint_batch_norm, device, more)
-                plain = _given(lambda block, x: block(x), device, more)
-                before = dict(t.block.named_buffers())
-                for after, line in _STEPS.items():
-                    t.run(line)
-                    plain.run(line)
-                    wanted = dict(plain.block.named_buffers())
-                    for name, buffer in t.block.named_buffers():
-                        what = f"buffer `{name}` after {after}"
-                        expect.equal(buffer, wanted[name], what=what)
-                        expect.true(buffer is before[name], f"{what} is another tensor", "expected: the same")
+    names = {"repair_checkpoint_batch_norm": lambda block, x: block(x), "device": device}
+    plain = expect.given(_SETUP + more, **names)
+    before = dict(t.block.named_buffers())
+    for after, line in _STEPS.items():
+        t.run(line)
+        plain.run(line)
+        wanted = dict(plain.block.named_buffers())
+        for name, buffer in t.block.named_buffers():
+            what = f"buffer `{name}` after {after}"
+            expect.equal(buffer, wanted[name], what=what)
+            expect.true(buffer is before[name], f"{what} is another tensor", "expected: the same")
 
 
-@exercise.check
-def gradients(repair_checkpoint_batch_norm, device):
+@exercise.check(given=_SETUP, cases=_BLOCKS)
+def gradients(t, device):
     """The result and the gradients are those of a run without a checkpoint
 
     The recomputation has the same input, draws the same numbers, and has the statistics of the batch.
     """
-    with Rows() as rows:
-        for label, more in _BLOCKS.items():
-            with rows.of(label):
-                t = _given(repair_checkpoint_batch_norm, device, more)
-                checkpoints.same_step(partial(t.call, _CALL), partial(t.block, t.x), [t.block])
+    checkpoints.same_step(lambda: t.call(_CALL), lambda: t.block(t.x), [t.block])
 
 
-@exercise.check
-def still_checkpointed(repair_checkpoint_batch_norm, device):
+@exercise.check(given=_SETUP)
+def still_checkpointed(t, device):
     """The block stays in one checkpoint: its input is kept, and every layer runs twice
 
     To leave the norms out would keep their inputs, which are as large as anything in the block.
     """
-    t = _given(repair_checkpoint_batch_norm, device)
     checkpoints.keeps(lambda: t.call(_CALL), t.x.nbytes, "the input of the block", exclude=t.block)
     checkpoints.runs(lambda: t.call(_CALL), [t.block[0], t.block[1], t.inner[1]])
 
 
-@exercise.check
-def modules_left_alone(repair_checkpoint_batch_norm, device):
+@exercise.check(given=_SETUP + _BLOCKS["one norm in evaluation"])
+def modules_left_alone(t, device):
     """Modes, settings and hooks are what they were, after the forward and after backward
 
     What is changed for the recomputation has to come back, also where it stops early: in a `finally`.
     """
-    t = _given(repair_checkpoint_batch_norm, device, _BLOCKS["one norm in evaluation"])
     before = _settings(t.block)
     for when, line in (("the forward", f"y = {_CALL}"), ("backward", "y.sum().backward()")):
         t.run(line)

@@ -11,12 +11,11 @@ gradients, and nothing raises. Mend it.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import checkpoints
 
 exercise = Exercise(
@@ -53,54 +52,43 @@ x = torch.randn(16, 8, device=device)
 _CALL = "repair_checkpoint_gradients(layers, head, x)"
 _INPUTS = {
     "data": "",
-    "dropout": "\nlayers = [nn.Sequential(layer, nn.Dropout(0.5)) for layer in layers]",
+    "dropout": "layers = [nn.Sequential(layer, nn.Dropout(0.5)) for layer in layers]",
     "integers": """
 layers.insert(0, nn.Embedding(5, 8).to(device))
 x = torch.arange(16, device=device) % 5""",
 }
 
 
-def _given(repair_checkpoint_gradients, device, more=""):
-    setup = _SETUP + more
-    return expect.given(setup, repair_checkpoint_gradients=repair_checkpoint_gradients, device=device)
-
-
-@exercise.check
-def gradients(repair_checkpoint_gradients, device):
+@exercise.check(given=_SETUP, cases=_INPUTS)
+def gradients(t, device):
     """All layers get the gradients of a run without checkpoints
 
     A reentrant checkpoint computes under `no_grad`, and its output requires grad if a tensor that it is given
     does. Data don't, so the layers before the head are cut off, and integers can't at all. Dropout draws in
     both runs: the same mask only from the same state of the generator.
     """
-    with Rows() as rows:
-        for label, more in _INPUTS.items():
-            with rows.of(label):
-                t = _given(repair_checkpoint_gradients, device, more)
-                plain = nn.Sequential(*t.layers, t.head)
-                checkpoints.same_step(partial(t.call, _CALL), partial(plain, t.x), [*t.layers, t.head])
+    plain = nn.Sequential(*t.layers, t.head)
+    checkpoints.same_step(lambda: t.call(_CALL), lambda: plain(t.x), [*t.layers, t.head])
 
 
-@exercise.check
-def still_checkpointed(repair_checkpoint_gradients, device):
+@exercise.check(given=_SETUP)
+def still_checkpointed(t, device):
     """Of each layer its input is kept, and nothing from inside
 
     Inside a layer there are several tensors that are four times as large as its input. A checkpoint inside
     another one runs its layer three times.
     """
-    t = _given(repair_checkpoint_gradients, device)
     checkpoints.keeps(lambda: t.call(_CALL), 4 * t.x.nbytes, "three layers and the head keep one input each")
     checkpoints.runs(lambda: t.call(_CALL), t.layers)
 
 
-@exercise.check
-def data_left_alone(repair_checkpoint_gradients, device):
+@exercise.check(given=_SETUP)
+def data_left_alone(t, device):
     """`x` doesn't require grad afterwards, and has no `.grad`
 
     `requires_grad_()` changes the tensor of the caller. From then on every computation with the data builds a
     graph and computes a gradient that nobody uses.
     """
-    t = _given(repair_checkpoint_gradients, device)
     with expect.left_alone(t.x, what="`x`"):
         t.call(_CALL).sum().backward()
     expect.true(not t.x.requires_grad, "`x.requires_grad` is True", "expected: False, as before")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import checkpoints
 
 exercise = Exercise(
@@ -68,10 +68,6 @@ _WAYS = {
 }
 
 
-def _given(repair_checkpoint_side_effect, device):
-    return expect.given(_SETUP, repair_checkpoint_side_effect=repair_checkpoint_side_effect, device=device)
-
-
 def _plain(t):
     """The result without checkpoints, and what is to be in the log."""
     x, seen = t.x, []
@@ -82,45 +78,39 @@ def _plain(t):
     return x, seen
 
 
-@exercise.check
-def gradients(repair_checkpoint_side_effect, device):
+@exercise.check(given=_SETUP)
+def gradients(t, device):
     """The result and the gradients are those of a run without checkpoints
 
     Both runs have to save the same tensors, so what only one of them does works on `hidden.detach()`. A
     reentrant checkpoint has a graph only if a tensor that it is given requires grad; `x` doesn't.
     """
-    t = _given(repair_checkpoint_side_effect, device)
     checkpoints.same_step(lambda: t.call(_CALL), lambda: _plain(t)[0], t.blocks)
 
 
-@exercise.check
-def once(repair_checkpoint_side_effect, device):
+@exercise.check(given=_SETUP, cases=_WAYS)
+def once(t, device, lines):
     """One entry for each block and call, in order, whether backward runs or not
 
     A checkpoint calls its function again in backward, and a log inside it is written again then. The entries
     don't tell the two runs apart: other calls write to `seen` too, maybe the same numbers. A flag does, if a
     `finally` resets it: the second run ends by an exception.
     """
-    with Rows() as rows:
-        for label, lines in _WAYS.items():
-            with rows.of(label):
-                t = _given(repair_checkpoint_side_effect, device)
-                entries = _plain(t)[1]
-                t.run(lines)
-                calls = lines.count(_CALL) + lines.startswith("for") - ("clear" in lines)
-                wanted = [-1.0] * ("seen.append" in lines) + calls * entries
-                graphs = [n for n, one in enumerate(t.seen) if getattr(one, "requires_grad", False)]
-                expect.true(not graphs, f"entries with a graph: {graphs}", "expected: none has a graph")
-                expect.equal([float(one) for one in t.seen], wanted, what="`seen`", rtol=1e-4)
+    entries = _plain(t)[1]
+    t.run(lines)
+    calls = lines.count(_CALL) + lines.startswith("for") - ("clear" in lines)
+    wanted = [-1.0] * ("seen.append" in lines) + calls * entries
+    graphs = [n for n, one in enumerate(t.seen) if getattr(one, "requires_grad", False)]
+    expect.true(not graphs, f"entries with a graph: {graphs}", "expected: none has a graph")
+    expect.equal([float(one) for one in t.seen], wanted, what="`seen`", rtol=1e-4)
 
 
-@exercise.check
-def still_checkpointed(repair_checkpoint_side_effect, device):
+@exercise.check(given=_SETUP)
+def still_checkpointed(t, device):
     """`hidden` is not kept, in backward's books or anywhere else
 
     It's eight times as large as the input of a block. A view of it keeps all of it alive.
     """
-    t = _given(repair_checkpoint_side_effect, device)
     checkpoints.keeps(lambda: t.call(_CALL), 3 * t.x.nbytes, "each block keeps its input")
     t.seen.clear()
     t.call(_CALL)

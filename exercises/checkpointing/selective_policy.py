@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.checkpoint import CheckpointPolicy
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=12,
@@ -42,13 +42,13 @@ def forward():
     return checkpoint(f, x, use_reentrant=False, context_fn=chosen)
 """
 _OTHER = "x = torch.rand(64, 64, device=device, requires_grad=True)\ndef f(x):\n    return "
-_OTHERS = {
-    "`cat`": "torch.cat([x, x]).sin().exp()",
-    "`arange`": "(x.flatten() * torch.arange(4096., device=device)).sin()",
-    "`lgamma`": "torch.lgamma(x.exp()).sin()",
-    "`conv1d`": "F.conv1d(x, x[:, :, None]).sin()",
-    "`mv`": "(x @ x[0]).sin()",
-    "`addbmm`": "torch.addbmm(x, x[None], x[None]).sin()",
+_OTHERS = {  # and how many products run again
+    "`cat`": ("torch.cat([x, x]).sin().exp()", 0),
+    "`arange`": ("(x.flatten() * torch.arange(4096., device=device)).sin()", 0),
+    "`lgamma`": ("torch.lgamma(x.exp()).sin()", 0),
+    "`conv1d`": ("F.conv1d(x, x[:, :, None]).sin()", 0),
+    "`mv`": ("(x @ x[0]).sin()", 1),
+    "`addbmm`": ("torch.addbmm(x, x[None], x[None]).sin()", 1),
 }
 
 
@@ -65,9 +65,9 @@ def f(x):
 """
 
 
-def _expect(selective_policy, device, setup, kept, again):
+def _expect(t, kept, again):
     """A forward keeps so many bytes, and backward runs so many products again."""
-    t = expect.given(f"{setup.strip()}\n{_RUN.strip()}", selective_policy=selective_policy, device=device)
+    t.run(_RUN)
     with measure.operators() as plain:
         t.f(t.x).sum().backward()
     with measure.operators() as ops:
@@ -78,43 +78,37 @@ def _expect(selective_policy, device, setup, kept, again):
     expect.equal(live.held - live.result, kept, what="the number of bytes made in `forward()` and kept")
 
 
-@exercise.check
-def dear_products(selective_policy, device):
+@exercise.check(cases={f"`{name}`": _product(name, 8, 64, 24) for name in ("mm", "addmm", "bmm", "baddbmm")})
+def dear_products(t, device):
     """The result of each of the four is kept, and not computed again
 
     A policy gets overloads: `torch.ops.aten.mm.default` isn't equal to `torch.ops.aten.mm`. k is the size
     that the two matrices share; n and m don't count. The first argument of `addmm` is a bias, and the first
     dimension in `bmm` the batch.
     """
-    with Rows() as rows:
-        for name in ("mm", "addmm", "bmm", "baddbmm"):
-            with rows.of(f"`{name}`"):
-                kept = 4 * 8 * 24 * (2 if name.startswith("b") else 1)
-                _expect(selective_policy, device, _product(name, 8, 64, 24), kept, 0)
+    _expect(t, 4 * t.n * t.m * (len(t.x) if t.x.dim() == 3 else 1), 0)
 
 
-@exercise.check
-def short_sums(selective_policy, device):
+@exercise.check(
+    cases={
+        f"`{name}` with k = {k}": (_product(name, 48, k, 40), 4 * 48 * 40 * (k == 32))
+        for name, k in [("mm", 4), ("mm", 31), ("mm", 32), ("addmm", 31), ("bmm", 31), ("baddbmm", 31)]
+    }
+)
+def short_sums(t, kept, device):
     """With k = 31 a product is computed again, with 32 kept, whatever its size
 
     A number of the result costs a sum of k products. The outer sizes don't count, nor what was decided for
     another call: one operator comes with many sizes.
     """
-    with Rows() as rows:
-        for name, k in [("mm", 4), ("mm", 31), ("mm", 32), ("addmm", 31), ("bmm", 31), ("baddbmm", 31)]:
-            with rows.of(f"`{name}` with k = {k}"):
-                kept = 4 * 48 * 40 if k == 32 else 0
-                _expect(selective_policy, device, _product(name, 48, k, 40), kept, int(not kept))
+    _expect(t, kept, int(not kept))
 
 
-@exercise.check
-def everything_else(selective_policy, device):
+@exercise.check(given=lambda result, _: _OTHER + result, cases=_OTHERS)
+def everything_else(t, again, device):
     """What other operators return is not kept
 
     The policy is asked about all: operators without a tensor among their arguments (`arange`), and some whose
     first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` and in `addbmm` too.
     """
-    with Rows() as rows:
-        for label, code in _OTHERS.items():
-            with rows.of(label):
-                _expect(selective_policy, device, _OTHER + code, 0, int(label in ("`mv`", "`addbmm`")))
+    _expect(t, 0, again)
