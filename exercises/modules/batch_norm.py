@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import modules, numbers
 
 exercise = Exercise(
@@ -69,65 +69,60 @@ def _expect_statistics(t, near=_NEAR):
         expect.equal(found.detach(), wanted, what=f"`norm.{name}`", **near)
 
 
-@exercise.check
-def training(BatchNorm):
+@exercise.check(given=_setup, cases={"the usual `eps`": "", "`eps=0.5`": ", eps=0.5"})
+def training(t):
     """In training a batch is normalised by its own mean and biased variance
 
     Before `weight` and `bias` the output has mean 0 and mean square 1: that takes the variance divided by
     `n`. `eps` is added to the variance, inside the root, and counts where a feature hardly varies.
     """
-    for options in ("", ", eps=0.5"):
-        t = expect.given(_setup(options), BatchNorm=BatchNorm)
-        unbiased = (t.x - t.x.mean(0)) / (t.x.var(0) + t.torchs.eps).sqrt() * -2 + 3
-        with measure.operators() as ran, expect.left_alone(t.x, what="`x`"):
-            result = t.call("norm(x)")
-        own = [name for name in ran.names if "batch_norm" in name]
-        expect.true(not own, f"torch's `{''.join(own[:1])}` ran", "expected: operators of your own")
-        like = {"what the unbiased variance gives": unbiased}
-        expect.equal(expect.a_tensor(result).detach(), t.torchs(t.x).detach(), like=like, **_NEAR)
+    unbiased = (t.x - t.x.mean(0)) / (t.x.var(0) + t.torchs.eps).sqrt() * -2 + 3
+    with measure.operators() as ran, expect.left_alone(t.x, what="`x`"):
+        result = t.call("norm(x)")
+    own = [name for name in ran.names if "batch_norm" in name]
+    expect.true(not own, f"torch's `{''.join(own[:1])}` ran", "expected: operators of your own")
+    like = {"what the unbiased variance gives": unbiased}
+    expect.equal(expect.a_tensor(result).detach(), t.torchs(t.x).detach(), like=like, **_NEAR)
 
 
-@exercise.check
-def running(BatchNorm):
+@exercise.check(given=_setup(", eps=0.5, momentum=0.75"), cases=["enable_grad", "no_grad"])
+def running(t, mode):
     """The running statistics follow the batches, by the unbiased variance
 
     A batch is a sample: its variance divided by `n` is too small on average, so what shall speak for all data
     is divided by `n - 1`; `eps` has no part in it. In torch `momentum` is the weight of the new batch. The
     mode of the module decides whether they move; grad mode has no say in it.
     """
-    for mode in ("enable_grad()", "no_grad()"):
-        t = expect.given(_setup(", eps=0.5, momentum=0.75"), BatchNorm=BatchNorm)
-        t.run(f"with torch.{mode}:\n    norm(x), norm(y)")
-        t.torchs(t.x), t.torchs(t.y)
-        _expect_statistics(t)
+    t.run(f"with torch.{mode}():\n    norm(x), norm(y)")
+    t.torchs(t.x), t.torchs(t.y)
+    _expect_statistics(t)
 
 
-@exercise.check
-def large_mean(BatchNorm):
+@exercise.check(
+    given=f"{_setup()}torch.manual_seed({{}})\nx = {numbers.hard('8, 3')['a large mean']}".format,
+    cases={f"seed {seed}": seed for seed in numbers.SEEDS},
+)
+def large_mean(t):
     """A large mean leaves digits for the variance
 
     `mean(x²) - mean(x)²` is a difference of two large numbers: at a mean of 10,000 in float32 both are
     rounded to multiples of 8. Subtract the mean first, then square, as `var` does.
     """
     near = {"rtol": 0.01, "atol": 0.05}
-    for seed in numbers.SEEDS:
-        more = f"torch.manual_seed({seed})\nx = {numbers.hard('8, 3')['a large mean']}"
-        t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
-        scale, shift = t.torchs.weight.double(), t.torchs.bias.double()
-        wanted = F.batch_norm(t.x.double(), None, None, scale, shift, training=True)
-        expect.equal(expect.a_tensor(t.call("norm(x)")).detach(), wanted.detach().float(), **near)
-        t.torchs(t.x)
-        _expect_statistics(t, near)
+    scale, shift = t.torchs.weight.double(), t.torchs.bias.double()
+    wanted = F.batch_norm(t.x.double(), None, None, scale, shift, training=True)
+    expect.equal(expect.a_tensor(t.call("norm(x)")).detach(), wanted.detach().float(), **near)
+    t.torchs(t.x)
+    _expect_statistics(t, near)
 
 
-@exercise.check
-def evaluation(BatchNorm):
+@exercise.check(given=_setup(more="norm(x), torchs(x)\nnorm.eval(), torchs.eval()"))
+def evaluation(t):
     """In evaluation the running statistics are used, and left alone
 
     What comes out for a row must not depend on the rest of the batch, which may be a single row. `eval()`
     sets `self.training` to False, in the module and in all modules below it.
     """
-    t = expect.given(_setup(more="norm(x), torchs(x)\nnorm.eval(), torchs.eval()"), BatchNorm=BatchNorm)
     with expect.left_alone(t.norm, what="`norm`"):
         result, wanted = t.call("norm(y[:1])"), t.torchs(t.y[:1])
     expect.equal(expect.a_tensor(result).detach(), wanted.detach(), **_NEAR)
@@ -154,26 +149,23 @@ def saved(BatchNorm):
     expect.equal(t.call("norm(x)").detach(), t.torchs.double()(t.x).detach(), rtol=1e-12, atol=1e-12)
 
 
-@exercise.check
-def gradients(BatchNorm):
+@exercise.check(
+    given=_setup(more="x.requires_grad_()\nfactors = torch.randn(4, 3)"),
+    # The weight of a new layer is ones, and its bias zeros.
+    cases={"other weights": "", "a new layer": "norm = BatchNorm(3)"},
+)
+def gradients(t):
     """Gradients go through mean and variance; the running statistics keep no graph
 
     Every row has a part in the mean and the variance, and so in the output of all others. A running
     statistic with a graph would hold on to every batch before: memory grows step by step.
     """
-    new = "\nnorm = BatchNorm(3)"  # whose weight is ones, and whose bias is zeros
-    with Rows() as rows:
-        for label, more in {"other weights": "", "a new layer": new}.items():
-            with rows.of(label):
-                more = f"x.requires_grad_()\nfactors = torch.randn(4, 3){more}"
-                t = expect.given(_setup(more=more), BatchNorm=BatchNorm)
-                named = {"weight": t.norm.weight, "bias": t.norm.bias}
-                wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
-                scale = t.norm.weight.detach() / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
-                how = {"like": {"what it is where mean and variance are constants": t.factors * scale}}
-                loss = "loss = (norm(x) * factors).sum()"
-                modules.expect_gradients(t, loss, wanted, "x", "norm.weight", "norm.bias", **how, **_NEAR)
-                for name in ("running_mean", "running_var"):
-                    graph = t.call(f"norm.{name}").requires_grad
-                    told = f"`norm.{name}` requires a gradient"
-                    expect.true(not graph, told, "expected: numbers without a graph")
+    named = {"weight": t.norm.weight, "bias": t.norm.bias}
+    wanted = (torch.func.functional_call(t.torchs, named, t.x) * t.factors).sum()
+    scale = t.norm.weight.detach() / (t.x.detach().var(0, correction=0) + 1e-5).sqrt()
+    how = {"like": {"what it is where mean and variance are constants": t.factors * scale}}
+    loss = "loss = (norm(x) * factors).sum()"
+    modules.expect_gradients(t, loss, wanted, "x", "norm.weight", "norm.bias", **how, **_NEAR)
+    for name in ("running_mean", "running_var"):
+        told = f"`norm.{name}` requires a gradient"
+        expect.true(not t.call(f"norm.{name}").requires_grad, told, "expected: numbers without a graph")

@@ -12,12 +12,10 @@ that layer returned inside the `with`, one tensor for each call, in order. A nam
 After `with capture_activations(model, ["0"]) as seen: model(x)` the list `seen["0"]` has one tensor.
 """
 
-import functools
-
 import torch
 from torch import nn
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import modules
 
 exercise = Exercise(
@@ -54,15 +52,13 @@ def _expect_seen(seen, wanted):
         expect.equal(seen[name], [value.detach() for value in values], what=f"`seen[{name!r}]`")
 
 
-@exercise.check
-def right_values(capture_activations, device):
+@exercise.check(given=f"{_MODEL}model, x = model.to(device), x.to(device)")
+def right_values(t, device):
     """Under each name what that layer returned
 
     A forward hook gets what the layer returned, wherever in the model the layer is. A hook that is made in a
     loop sees the last value of the loop's variable, unless the value is bound to it.
     """
-    setup = f"{_MODEL}model, x = model.to(device), x.to(device)"
-    t = expect.given(setup, capture_activations=capture_activations, device=device)
     first = t.model[0](t.x)
     inner = t.model[2][0](first.tanh())
     with expect.left_alone(t.model, what="`model`", hooks=False):
@@ -70,63 +66,61 @@ def right_values(capture_activations, device):
     _expect_seen(t.seen, {"2.0": [inner], "0": [first], "2": [inner.tanh()]})
 
 
-@exercise.check
-def every_call(capture_activations):
-    """One entry for each call: called twice, called with the next batch, or not at all
-
-    A hook belongs to a layer and runs in each of its calls. A layer may stand in a model under several names:
-    `named_modules()` lists it once, under the first; `get_submodule` finds it under each.
-    """
-    setup = """
+@exercise.check(
+    given="""
         torch.manual_seed(0)
         layer = nn.Linear(3, 3).double()
         model = nn.Sequential(layer, layer, nn.Linear(3, 3))
         x, y = torch.randn(2, 3).double(), torch.randn(4, 3).double()
     """
-    t = expect.given(setup, capture_activations=capture_activations)
+)
+def every_call(t):
+    """One entry for each call: called twice, called with the next batch, or not at all
+
+    A hook belongs to a layer and runs in each of its calls. A layer may stand in a model under several names:
+    `named_modules()` lists it once, under the first; `get_submodule` finds it under each.
+    """
     calls = [t.layer(t.x), t.layer(t.layer(t.x)), t.layer(t.y)]
     t.run('with capture_activations(model, ["0", "1", "2"]) as seen:\n    layer(layer(x))\n    layer(y)')
     _expect_seen(t.seen, {"0": calls, "1": calls, "2": []})
 
 
-@exercise.check
-def of_that_moment(capture_activations):
+@exercise.check(
+    given=f"{_MODEL}model = nn.Sequential(model[0], nn.ReLU(inplace=True), nn.Flatten(0))",
+    cases={f"layer `{name}`": name for name in "012"},
+)
+def of_that_moment(t, name):
     """What is written in place afterwards does not reach an entry
 
     `detach()` shares storage with the output, and `.cpu()` returns the tensor itself where it is on the CPU
     already. What runs next may write there: `nn.ReLU(inplace=True)`, or `h += x`. It gets what a hook
     returns, too: an entry that is returned becomes the input of the next layer, however it was copied.
     """
-    for name in "012":
-        setup = f"{_MODEL}model = nn.Sequential(model[0], nn.ReLU(inplace=True), nn.Flatten(0))"
-        t = expect.given(setup, capture_activations=capture_activations)
-        wanted = t.model[: int(name) + 1](t.x)
-        t.run(f'with capture_activations(model, ["{name}"]) as seen:\n    y = model(x)')
-        _expect_seen(t.seen, {name: [wanted]})
-        expect.own_storage(t.seen[name][0], t.y, what=f"`seen[{name!r}][0]`", of="`y`")
+    wanted = t.model[: int(name) + 1](t.x)
+    t.run(f'with capture_activations(model, ["{name}"]) as seen:\n    y = model(x)')
+    _expect_seen(t.seen, {name: [wanted]})
+    expect.own_storage(t.seen[name][0], t.y, what=f"`seen[{name!r}][0]`", of="`y`")
 
 
-@exercise.check
-def no_graph(capture_activations):
+@exercise.check(given=_MODEL)
+def no_graph(t):
     """An entry has no graph
 
     A tensor with a `grad_fn` keeps the graph that made it, and with it what was saved for backward: all this
     stays in memory as long as the dict does. `clone()` is an operator in the graph like any other.
     """
-    t = expect.given(_MODEL, capture_activations=capture_activations)
     t.run('with capture_activations(model, ["1"]) as seen:\n    model(x)')
     expect.equal(t.call('seen["1"][0].requires_grad'), False)
 
 
-@exercise.check
-def same_model(capture_activations):
+@exercise.check(given=f"{_MODEL}model.append(nn.Dropout())")
+def same_model(t):
     """The model trains inside the `with` as it does without
 
     What a forward hook returns, unless it is `None`, replaces the output: a detached tensor cuts the graph.
     `detach_` changes the output itself. `torch.no_grad()` around the `yield` holds for the whole block, and
     so does `model.eval()`, which turns dropout off.
     """
-    t = expect.given(f"{_MODEL}model.append(nn.Dropout())", capture_activations=capture_activations)
     block = """
         torch.manual_seed(1)
         with capture_activations(model, ["0", "1"]) as seen:
@@ -145,38 +139,31 @@ def _hooks(model):
     return {**found, "all modules": modules.hooks_of_all()}
 
 
-_BLOCKS = {
-    "another's hook set in the block": (None, "model[0].register_forward_hook(second)\n    model(x)"),
-    "another's hook removed in the block": (None, "handle.remove()\n    model(x)"),
-    "an exception in the block": (KeyError, 'model(x)\n    raise KeyError("stop")'),
-    "a name that the model lacks": (AttributeError, "model(x)"),
-}
-
-
-@exercise.check
-def hooks_removed(capture_activations):
+@exercise.check(
+    given=f"""{_MODEL}
+first, second = lambda *_: None, lambda *_: None
+handle = model[0].register_forward_hook(first)""",
+    cases={
+        "another's hook set in the block": (None, "model[0].register_forward_hook(second)\n    model(x)"),
+        "another's hook removed in the block": (None, "handle.remove()\n    model(x)"),
+        "an exception in the block": (KeyError, 'model(x)\n    raise KeyError("stop")'),
+        "a name that the model lacks": (AttributeError, "model(x)"),
+    },
+)
+def hooks_removed(t, error, lines):
     """No hook is left behind, also after an exception, and other hooks stay
 
     A hook stays until `remove()` is called on its handle. `_forward_hooks` holds those of everybody: emptied,
     or put back as it was, it loses others. An exception leaves the block at once: what has to happen all the
     same stands in a `finally`, and the `try` begins before the first hook, as a name may be missing.
     """
-    setup = f"""{_MODEL}
-first, second = lambda *_: None, lambda *_: None
-handle = model[0].register_forward_hook(first)"""
-    with Rows() as rows:
-        for label, (error, lines) in _BLOCKS.items():
-            with rows.of(label):
-                t = expect.given(setup, capture_activations=capture_activations)
-                others = _hooks(t.model)
-                removed = "remove" in lines
-                others["layer '0'"] = [t.first] * (not removed) + [t.second] * ("second" in lines)
-                names = ["0", "2.1", *["missing"] * (error is AttributeError)]
-                block = f"with capture_activations(model, {names}) as seen:\n    {lines}"
-                run = functools.partial(t.run, block)
-                expect.raises(error, run, what="the block") if error else run()
-                for whose, hooks in _hooks(t.model).items():
-                    stays = any(hook not in others[whose] for hook in hooks)
-                    expect.true(not stays, f"a hook of yours stays on {whose}", "expected: none")
-                    told = f"a hook of somebody else's is gone from {whose}, or has another place"
-                    expect.true(hooks == others[whose], told, "expected: it stays")
+    others = _hooks(t.model)
+    others["layer '0'"] = [t.first] * ("remove" not in lines) + [t.second] * ("second" in lines)
+    names = ["0", "2.1", *["missing"] * (error is AttributeError)]
+    block = f"with capture_activations(model, {names}) as seen:\n    {lines}"
+    expect.raises(error, lambda: t.run(block), what="the block") if error else t.run(block)
+    for whose, hooks in _hooks(t.model).items():
+        stays = any(hook not in others[whose] for hook in hooks)
+        expect.true(not stays, f"a hook of yours stays on {whose}", "expected: none")
+        told = f"a hook of somebody else's is gone from {whose}, or has another place"
+        expect.true(hooks == others[whose], told, "expected: it stays")

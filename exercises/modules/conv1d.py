@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import modules
 
 exercise = Exercise(
@@ -51,13 +51,12 @@ def conv1d(
     raise NotImplementedError
 
 
-def _given(conv1d, more="", x="(2, 4, 15)", weight="(6, 4, 3)", **names):
-    setup = f"""
+_SETUP = """
 torch.manual_seed(0)
-x = torch.randn{x}.double()
-weight, bias = torch.randn{weight}.double(), torch.randn(6).double()
-{more}"""
-    return expect.given(setup, conv1d=conv1d, **names)
+x = torch.randn(2, 4, 15).double()
+weight, bias = torch.randn(6, 4, 3).double(), torch.randn(6).double()
+"""
+_TWO_GROUPS = "weight = torch.randn(6, 2, 3).double()"
 
 
 def _expect_convolution(t, arguments, like=None):
@@ -72,77 +71,86 @@ def _expect_convolution(t, arguments, like=None):
     expect.equal(found, wanted, like=like)
 
 
-def _expect_each(conv1d, *calls, **shapes):
-    with Rows() as rows:
-        for arguments in calls:
-            with rows.of(f"`{arguments}`"):
-                _expect_convolution(_given(conv1d, **shapes), f"x, weight, {arguments}")
-
-
-@exercise.check
-def sums_over_windows(conv1d, device):
+@exercise.check(
+    given=f"{_SETUP}x, weight, bias = (tensor.float().to(device) for tensor in (x, weight, bias))"
+)
+def sums_over_windows(t, device):
     """Each output is a sum over channels and window, and its bias
 
     The kernel is not turned around: what torch calls a convolution is known elsewhere as a correlation.
     `bias` has an element for each output channel, the same at all positions.
     """
-    to = "x, weight, bias = (tensor.float().to(device) for tensor in (x, weight, bias))"
     like = {
         "what comes with each kernel turned around": "F.conv1d(x, weight.flip(2), bias)",
         "what comes without `bias`": "F.conv1d(x, weight)",
     }
-    _expect_convolution(_given(conv1d, to, device=device), "x, weight, bias", like)
+    _expect_convolution(t, "x, weight, bias", like)
 
 
-@exercise.check
-def stride_and_padding(conv1d):
+@exercise.check(given=_SETUP, cases=["stride=2", "stride=20", "padding=1", "bias, 3, 2"])
+def stride_and_padding(t, arguments):
     """Every position where the window fits, `stride` apart, after zeros were added at both ends
 
     Position `t` begins at `t * stride`, and the last is where the window still fits. With padding there are
     `length + 2 * padding` elements to fit into. Steps that don't come out even leave elements over.
     """
-    _expect_each(conv1d, "stride=2", "stride=20", "padding=1", "bias, 3, 2")
+    _expect_convolution(t, f"x, weight, {arguments}")
 
 
-@exercise.check
-def dilated(conv1d):
+@exercise.check(given=_SETUP, cases=["dilation=2", "dilation=7", "stride=2, dilation=3", "None, 3, 2, 4"])
+def dilated(t, arguments):
     """A dilated kernel takes every `dilation`-th element
 
     Between two elements of the window are `dilation` steps, and `kernel - 1` such gaps: it reaches over
     `dilation * (kernel - 1) + 1` elements. Dilation spreads the window, stride moves it.
     """
-    _expect_each(conv1d, "dilation=2", "dilation=7", "stride=2, dilation=3", "None, 3, 2, 4")
+    _expect_convolution(t, f"x, weight, {arguments}")
 
 
-@exercise.check
-def grouped(conv1d):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "`groups=2`": (_TWO_GROUPS, "groups=2"),
+        "`bias, 2, 1, 3, 2`": (_TWO_GROUPS, "bias, 2, 1, 3, 2"),
+        "`groups=3`": ("x, weight = x[:, :3].clone(), torch.randn(6, 1, 3).double()", "groups=3"),
+    },
+)
+def grouped(t, arguments):
     """Each group of outputs sees its own group of channels
 
     With `groups=2` the first half of the outputs is a sum over the first half of the channels, and the second
     over the second. `weight` has `channels // groups` channels. With as many groups as channels each channel
     has filters of its own: a depthwise convolution.
     """
-    _expect_each(conv1d, "groups=2", "bias, 2, 1, 3, 2", weight="(6, 2, 3)")
-    _expect_each(conv1d, "groups=3", x="(2, 3, 15)", weight="(6, 1, 3)")
+    _expect_convolution(t, f"x, weight, {arguments}")
 
 
-@exercise.check
-def of_views(conv1d):
+@exercise.check(
+    given=_SETUP,
+    cases=[
+        "x = torch.randn(15, 4, 2).double().transpose(0, 2)",
+        "x = torch.randn(3, 8, 40).double()[1:, ::2, 3:33:2]",
+        "weight = torch.randn(3, 4, 6).double().transpose(0, 2)",
+    ],
+)
+def of_views(t):
     """`x` and `weight` may be views of something else
 
     The strides of a view are not those of its size, and it may begin anywhere in its storage.
     `as_strided` takes strides as they are given; `unfold` works them out from those of the view.
     """
-    for line in (
-        "x = torch.randn(15, 4, 2).double().transpose(0, 2)",
-        "x = torch.randn(3, 8, 40).double()[1:, ::2, 3:33:2]",
-        "weight = torch.randn(3, 4, 6).double().transpose(0, 2)",
-    ):
-        _expect_convolution(_given(conv1d, line), "x, weight, bias, 2, 0, 2")
+    _expect_convolution(t, "x, weight, bias, 2, 0, 2")
 
 
-@exercise.check
-def gradients(conv1d):
+@exercise.check(
+    given=f"{_SETUP}{_TWO_GROUPS}\nfor tensor in (x, weight, bias):\n    tensor.requires_grad_()",
+    cases={
+        "random numbers": "",
+        "a `bias` of zeros": "nn.init.zeros_(bias)",
+        "a `weight` of zeros": "nn.init.zeros_(weight)",
+    },
+)
+def gradients(t):
     """A gradient reaches `x`, `weight` and `bias`
 
     An element of `x` stands in several windows, and its gradient is a sum over them. Autograd knows the views
@@ -150,17 +158,8 @@ def gradients(conv1d):
     out because its numbers are zeros: a bias starts at 0, and learns.
     """
     code = "loss = conv1d(x, weight, bias, 2, 1, 2, 2).sub(2).pow(3).sum()"
-    with Rows() as rows:
-        for label, zeros in {
-            "random numbers": "",
-            "a `bias` of zeros": "bias.zero_()\n",
-            "a `weight` of zeros": "weight.zero_()\n",
-        }.items():
-            with rows.of(label):
-                more = f"{zeros}for tensor in (x, weight, bias):\n    tensor.requires_grad_()"
-                t = _given(conv1d, more, weight="(6, 2, 3)")
-                wanted = F.conv1d(t.x, t.weight, t.bias, 2, 1, 2, 2).sub(2).pow(3).sum()
-                modules.expect_gradients(t, code, wanted, "x", "weight", "bias")
+    wanted = F.conv1d(t.x, t.weight, t.bias, 2, 1, 2, 2).sub(2).pow(3).sum()
+    modules.expect_gradients(t, code, wanted, "x", "weight", "bias")
 
 
 @exercise.check
@@ -173,7 +172,7 @@ def no_loop_over_positions(conv1d):
     """
     counts = []
     for shape in ("(2, 4, 15)", "(2, 4, 3000)", "(2000, 4, 15)"):
-        t = _given(conv1d, x=shape)
+        t = expect.given(f"{_SETUP}x = torch.randn{shape}.double()", conv1d=conv1d)
         with measure.operators() as ran:
             t.call("conv1d(x, weight, bias, 2, 1, 2)")
         found = [name for name in ran.names if "conv" in name or "im2col" in name]

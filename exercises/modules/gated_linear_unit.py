@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, expect
+from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import derivatives, modules, numbers
 
 exercise = Exercise(
@@ -55,36 +55,30 @@ def _wanted(t):
 
 
 def _expect_right(t):
-    wanted = _wanted(t)
-    derivatives.agrees(t.call("unit(x)"), wanted, t.x, least=0.0)
+    derivatives.agrees(wanted=_wanted(t), actual=t.call("unit(x)"), x=t.x, least=0.0)
 
 
-@exercise.check
-def registered(GatedLinearUnit):
+@exercise.check(given="unit = GatedLinearUnit(4, 3, bias={})".format, cases=[True, False])
+def registered(t, bias):
     """The parameters are those of `linear`
 
     `nn.Module` registers a Parameter or a Module when it is assigned to an attribute of `self`; what is in a
     plain list, or made anew in `forward`, it doesn't see.
     """
-    for bias in (True, False):
-        t = expect.given(f"unit = GatedLinearUnit(4, 3, bias={bias})", GatedLinearUnit=GatedLinearUnit)
-        shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
-        found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")
-        expect.equal(found, shapes, what="`unit.state_dict()`, by shape,")
-        found = t.call("[name for name, _ in unit.named_parameters()]")
-        expect.equal(found, [*shapes], what="the list of parameters")
+    shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
+    found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")
+    expect.equal(found, shapes, what="`unit.state_dict()`, by shape,")
+    expect.equal(t.call("[n for n, _ in unit.named_parameters()]"), [*shapes], what="the list of parameters")
 
 
-@exercise.check
-def values_then_gates(GatedLinearUnit, device):
+@exercise.check(given=f"{_SETUP}unit, x = unit.to(device), x.to(device).requires_grad_()")
+def values_then_gates(GatedLinearUnit, t, device):
     """The first half are values, the second half gates, for the gradients too
 
     Weights are learned for one order: a checkpoint from a unit with the other order loads without a word and
     computes something else. The gate goes through a sigmoid, between 0 and 1; the value stays as it is. Where
     one of the two leaves the graph, its half of `linear` never learns.
     """
-    to = "unit, x = unit.to(device), x.to(device).requires_grad_()"
-    t = expect.given(_SETUP + to, GatedLinearUnit=GatedLinearUnit, device=device)
     wanted = _wanted(t)
     value, gate = t.unit.linear(t.x).chunk(2, dim=-1)
     like = {"gate times the sigmoid of the value": gate * value.sigmoid()}
@@ -96,49 +90,55 @@ def values_then_gates(GatedLinearUnit, device):
         modules.expect_gradients(t, "loss = unit(x).square().sum()", wanted.square().sum(), *names)
     t = expect.given(_SETUP + "nn.init.zeros_(unit.linear.bias)", GatedLinearUnit=GatedLinearUnit)
     modules.expect_gradients(t, "loss = unit(x).sum()", _wanted(t).sum(), *names[1:])
-    hard = {label: f"x = {code}" for label, code in numbers.hard("8, 4").items()}
-    modules.for_each(hard, _expect_right, _SETUP, GatedLinearUnit=GatedLinearUnit)
+    with Rows() as rows:
+        for label, code in numbers.hard("8, 4").items():
+            with rows.of(label):
+                _expect_right(expect.given(f"{_SETUP}x = {code}", GatedLinearUnit=GatedLinearUnit))
 
 
-@exercise.check
-def leading_dimensions(GatedLinearUnit):
+@exercise.check(
+    given="torch.manual_seed(0)\nunit = GatedLinearUnit(4, 2, bias=False)",
+    cases={
+        "a vector": "x = torch.randn(4)",
+        "four dimensions": "x = torch.randn(2, 4, 6, 4)",
+        "five dimensions": "x = torch.randn(2, 4, 1, 6, 4)",
+        "a transposed `x`": "x = torch.randn(4, 6, 2).transpose(0, 2)",
+    },
+)
+def leading_dimensions(t):
     """Any number of leading dimensions
 
     A linear layer works on the last dimension, and all others are a batch to it. `dim=1` is the last
     dimension of a matrix and no other tensor's; `dim=-1` is the last of all. Nor need the rows of `x` lie one
     after the other in storage, as `view` wants them: `nn.Linear` takes any strides.
     """
-    inputs = {
-        "a vector": "x = torch.randn(4)",
-        "four dimensions": "x = torch.randn(2, 4, 6, 4)",
-        "five dimensions": "x = torch.randn(2, 4, 1, 6, 4)",
-        "a transposed `x`": "x = torch.randn(4, 6, 2).transpose(0, 2)",
-    }
-    setup = "torch.manual_seed(0)\nunit = GatedLinearUnit(4, 2, bias=False)"
-    modules.for_each(inputs, _expect_right, setup, GatedLinearUnit=GatedLinearUnit)
+    _expect_right(t)
 
 
-@exercise.check
-def present_parameters(GatedLinearUnit):
+@exercise.check(
+    given=f"{_SETUP}unit(x)",
+    cases={
+        "assign": "unit.load_state_dict(GatedLinearUnit(4, 3).state_dict(), assign=True)",
+        "double": "unit, x = unit.double(), x.double()",
+    },
+)
+def present_parameters(t):
     """What is loaded or moved is used by the next call
 
     `load_state_dict` writes into the parameters; with `assign=True` it replaces them, and a list of them that
     was made in `__init__` goes on holding the old ones. `.double()` gives them other data, and a view of the
     weights goes on reading the old.
     """
-    other = "unit.load_state_dict(GatedLinearUnit(4, 3).state_dict(), assign=True)"
-    changes = {"assign": other, "double": "unit, x = unit.double(), x.double()"}
-    modules.for_each(changes, _expect_right, f"{_SETUP}unit(x)", GatedLinearUnit=GatedLinearUnit)
+    _expect_right(t)
 
 
-@exercise.check
-def one_product(GatedLinearUnit):
+@exercise.check(given=_SETUP)
+def one_product(t):
     """One matrix product, and no `glu` of torch's
 
     One product of twice the width reads the input once. `chunk`, `split` and slices give its halves as views.
     Two products, with half of the weights each, are the same work. `F.glu` is what you build here.
     """
-    t = expect.given(_SETUP, GatedLinearUnit=GatedLinearUnit)
     with measure.operators() as ran:
         t.call("unit(x[None])")
     expect.equal(ran.matmuls(), 1, what="the number of matrix products in `unit(x[None])`")

@@ -16,8 +16,7 @@ groups. Then the signal is alive after 30 layers.
 import torch
 from torch import nn
 
-from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import modules
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=12,
@@ -50,8 +49,16 @@ _LAYERS = {
 }
 
 
-@exercise.check
-def each_layer(init_weights, device):
+@exercise.check(
+    given="""
+        torch.manual_seed(0)
+        model = nn.Sequential({}, nn.ReLU()).to(device)
+        init_weights(model)
+        x = torch.randn{}.to(device)
+    """.format,
+    cases=_LAYERS,
+)
+def each_layer(t, device):
     """One layer and its ReLU keep the mean square
 
     An output is a sum over `fan_in` inputs: `in_features`, or the channels of one group times the area of
@@ -60,22 +67,21 @@ def each_layer(init_weights, device):
     gradient's. The variance is that of the numbers that are drawn: a normal distribution that is cut at two
     deviations (`trunc_normal_`) has 0.77 of it left.
     """
-    with Rows() as rows:
-        for label, (layer, shape) in _LAYERS.items():
-            with rows.of(label):
-                setup = f"""
-                    torch.manual_seed(0)
-                    model = nn.Sequential({layer}, nn.ReLU()).to(device)
-                    init_weights(model)
-                    x = torch.randn{shape}.to(device)
-                """
-                t = expect.given(setup, init_weights=init_weights, device=device)
-                ratio = t.call("(model(x).square().mean() / x.square().mean()).item()")
-                expect.true(0.85 < ratio < 1.18, f"the ratio is {ratio:.3g}", "expected: 0.85 to 1.18")
+    ratio = t.call("(model(x).square().mean() / x.square().mean()).item()")
+    expect.true(0.85 < ratio < 1.18, f"the ratio is {ratio:.3g}", "expected: 0.85 to 1.18")
 
 
-@exercise.check
-def every_layer(init_weights):
+@exercise.check(
+    given="model = {}".format,
+    cases={
+        "inside a part of the model": "nn.Sequential(nn.Sequential(nn.Linear(20, 20)), nn.Linear(20, 1))",
+        "the model itself": "nn.Conv2d(4, 4, 3)",
+        "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
+        "frozen": "nn.Sequential(nn.Linear(20, 20), nn.Conv2d(4, 4, 3)).requires_grad_(False)",
+        "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
+    },
+)
+def every_layer(t):
     """Every layer is found; its weights differ from each other, and its bias is zero
 
     `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself.
@@ -83,36 +89,18 @@ def every_layer(init_weights):
     layers are equal, the units of a layer compute the same and get the same gradient: training doesn't tell
     them apart. Weights that are scaled and not drawn anew stay equal where they were.
     """
-
-    def look(t):
-        t.run("for p in model.parameters():\n    nn.init.constant_(p, 7.)\ninit_weights(model)")
-        for name, p in t.model.named_parameters():
-            if name.endswith("bias"):
-                expect.equal(p.detach(), torch.zeros_like(p), what=f"`{name}`")
-            else:
-                expect.true(not (p == 7).any(), f"weights of `{name}` are what they were before")
-                units = len(p.detach().flatten(1).unique(dim=0))
-                expect.equal(units, len(p), what=f"the number of different rows of `{name}`")
-
-    models = {
-        "inside a part of the model": "nn.Sequential(nn.Sequential(nn.Linear(20, 20)), nn.Linear(20, 1))",
-        "the model itself": "nn.Conv2d(4, 4, 3)",
-        "without a bias": "nn.Sequential(nn.Linear(20, 20, bias=False), nn.Conv2d(4, 4, 3, bias=False))",
-        "frozen": "nn.Sequential(nn.Linear(20, 20), nn.Conv2d(4, 4, 3)).requires_grad_(False)",
-        "a class of its own": "type('Mine', (nn.Linear,), {})(20, 20)",
-    }
-    modules.for_each({at: f"model = {code}" for at, code in models.items()}, look, init_weights=init_weights)
+    t.run("for p in model.parameters():\n    nn.init.constant_(p, 7.)\ninit_weights(model)")
+    for name, p in t.model.named_parameters():
+        if name.endswith("bias"):
+            expect.equal(p.detach(), torch.zeros_like(p), what=f"`{name}`")
+        else:
+            expect.true(not (p == 7).any(), f"weights of `{name}` are what they were before")
+            units = len(p.detach().flatten(1).unique(dim=0))
+            expect.equal(units, len(p), what=f"the number of different rows of `{name}`")
 
 
-@exercise.check
-def others_left_alone(init_weights):
-    """Everything else stays: normalisation layers, embeddings, parameters of your own
-
-    What makes a weight is the layer it belongs to, not its name nor its number of dimensions: the `weight` of
-    a BatchNorm is a scale that starts at 1, the rows of an embedding have no `fan_in`, a transposed
-    convolution has another, and a parameter may be called `bias` anywhere.
-    """
-    setup = """
+@exercise.check(
+    given="""
         model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.BatchNorm2d(4), nn.GroupNorm(2, 4))
         model.extend([nn.Bilinear(4, 4, 3), nn.Conv1d(4, 4, 3), nn.Conv3d(4, 4, 3)])
         model.extend([nn.ConvTranspose2d(4, 4, 3), nn.LSTM(4, 4), nn.PReLU()]).eval()
@@ -121,26 +109,33 @@ def others_left_alone(init_weights):
         model.bias = nn.Parameter(torch.ones(4, 3), requires_grad=False)
         model.register_buffer("weight", torch.ones(4, 3), persistent=False)
     """
-    t = expect.given(setup, init_weights=init_weights)
+)
+def others_left_alone(t):
+    """Everything else stays: normalisation layers, embeddings, parameters of your own
+
+    What makes a weight is the layer it belongs to, not its name nor its number of dimensions: the `weight` of
+    a BatchNorm is a scale that starts at 1, the rows of an embedding have no `fan_in`, a transposed
+    convolution has another, and a parameter may be called `bias` anywhere.
+    """
     with expect.left_alone(t.model, what="`model`"):
         t.run("init_weights(model)")
 
 
-@exercise.check
-def same_objects(init_weights):
+@exercise.check(
+    given="""
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+        model[0].requires_grad_(False)
+        before = dict(model.named_parameters())
+        init_weights(model)
+    """
+)
+def same_objects(t):
     """The parameters are the objects that they were
 
     An optimizer holds the parameters that it was given. A new `nn.Parameter` in a layer is not among them,
     and what shared the old one shares nothing with it. A parameter that was computed from others is no leaf,
     and no `.grad` comes to it.
     """
-    setup = """
-        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
-        model[0].requires_grad_(False)
-        before = dict(model.named_parameters())
-        init_weights(model)
-    """
-    t = expect.given(setup, init_weights=init_weights)
     for name, p in t.before.items():
         same = t.model.get_parameter(name) is p
         expect.true(same, f"`{name}` is another object than before", "expected: the same one")

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import modules
 
 exercise = Exercise(
@@ -56,7 +56,7 @@ model = network(backbone=None, head=nn.Linear(3, 2))
 state = network(net=None, classifier=nn.Linear(3, 5)).state_dict()
 """
 # Its new name is no entry of the model.
-_OLD_NAME = "model['net'] = nn.Linear(3, 1)\nstate['net.weight'] = torch.ones(1, 3)\n"
+_OLD_NAME = "model['net'] = nn.Linear(3, 1)\nstate['net.weight'] = torch.ones(1, 3)"
 _CALL = "report = load_backbone(model, state, {})"
 _RENAMED = _CALL.format("{'net.': 'backbone.'}")
 
@@ -75,28 +75,37 @@ def _expect_heads(t, missing=(), unexpected=(), mismatched=()):
     _expect_report(t, [*heads[0], *missing], [*heads[1], *unexpected], mismatched)
 
 
-@exercise.check
-def loaded(load_backbone):
+@exercise.check(
+    given=_SETUP,
+    cases={"float32": "", "float64": "state = {key: tensor.double() for key, tensor in state.items()}"},
+)
+def loaded(t):
     """What is meant for an entry of the model is copied into it
 
     A `state_dict` has buffers too: without its running statistics a batch norm is another function. The
     values are copied into the storage that is there, and to its dtype: an optimizer holds the model's
     Parameters, and what happens to `state` later does not reach them.
     """
-    wider = "\nstate = {key: tensor.double() for key, tensor in state.items()}"
-    for more in ("", wider):
-        t = expect.given(_SETUP + more, load_backbone=load_backbone)
-        wanted = copy.deepcopy(t.model.state_dict())
-        for key in (key for key in t.state if "net" in key):
-            wanted[key.replace("net.", "backbone.")] = t.state[key].float()
-        place = modules.in_place(lambda t=t: t.model.state_dict(keep_vars=True))
-        with place, expect.left_alone(t.state, what="`state`"):
-            t.run(_RENAMED)
-        expect.equal(dict(t.model.state_dict()), dict(wanted), what="model.state_dict()")
+    wanted = copy.deepcopy(t.model.state_dict())
+    for key in (key for key in t.state if "net" in key):
+        wanted[key.replace("net.", "backbone.")] = t.state[key].float()
+    place = modules.in_place(lambda: t.model.state_dict(keep_vars=True))
+    with place, expect.left_alone(t.state, what="`state`"):
+        t.run(_RENAMED)
+    expect.equal(dict(t.model.state_dict()), dict(wanted), what="model.state_dict()")
 
 
-@exercise.check
-def reported(load_backbone):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "another head": ("", [], []),
+        "a buffer less": ("del state['net.level']", ["backbone.level"], []),
+        "a key more": ("state['net.2.bias'] = torch.ones(1)", [], ["net.2.bias"]),
+        "an entry with the old name of a key": (_OLD_NAME, ["net.weight", "net.bias"], ["net.weight"]),
+        "a saved `table`": ("state['net.table'] = torch.ones(2)", [], ["net.table"]),
+    },
+)
+def reported(t, missing, unexpected):
     """What is missing and what is unexpected is told, each by its own name
 
     A missing name has kept its random start; an unexpected key was saved for something that isn't there. One
@@ -104,40 +113,8 @@ def reported(load_backbone):
     the model has no such entry, and has one with the old name. `strict=False` says both in what it returns,
     and most callers drop it.
     """
-    with Rows() as rows:
-        for label, more, missing, unexpected in (
-            ("another head", "", [], []),
-            ("a buffer less", "del state['net.level']\n", ["backbone.level"], []),
-            ("a key more", "state['net.2.bias'] = torch.ones(1)\n", [], ["net.2.bias"]),
-            ("an entry with the old name of a key", _OLD_NAME, ["net.weight", "net.bias"], ["net.weight"]),
-            ("a saved `table`", "state['net.table'] = torch.ones(2)\n", [], ["net.table"]),
-        ):
-            with rows.of(label):
-                t = expect.given(_SETUP + more + _RENAMED, load_backbone=load_backbone)
-                _expect_heads(t, missing, unexpected)
-
-
-@exercise.check
-def beginnings(load_backbone):
-    """A renaming is about the beginning of a key, and happens once
-
-    `str.replace` finds its text anywhere in a key; `lstrip` takes single letters away, as long as they are
-    among those of its text. A beginning that fits always counts, also where the model has an entry with the
-    key's old name. One replacement after another renames what was renamed before: where two parts change
-    names, both end up under one.
-    """
-    with Rows() as rows:
-        for renamed, meant, others in _BEGINNINGS:
-            with rows.of(f"`{renamed}` for `{[*meant]}`"):
-                setup = f"""
-                    names = {[*meant.values(), *others]}
-                    model = nn.ParameterDict({{name: torch.zeros(1) for name in names}})
-                    state = {{key: torch.tensor([n + 0.5]) for n, key in enumerate({[*meant]})}}
-                """
-                t = expect.given(setup, load_backbone=load_backbone)
-                t.run(_CALL.format(renamed))
-                _expect_places(t, meant)
-                _expect_report(t, missing=others)
+    t.run(_RENAMED)
+    _expect_heads(t, missing, unexpected)
 
 
 # The renaming, the name that each key is meant for, and what the model has besides: the names that a key gets
@@ -162,19 +139,40 @@ def _expect_places(t, meant):
         expect.true(found == [f"`{name}`"], f"{told}, expected: into `{name}`")
 
 
-@exercise.check
-def nothing_copied(load_backbone):
+@exercise.check(
+    given=lambda renamed, meant, others: (
+        f"""
+        names = {[*meant.values(), *others]}
+        model = nn.ParameterDict({{name: torch.zeros(1) for name in names}})
+        state = {{key: torch.tensor([n + 0.5]) for n, key in enumerate({[*meant]})}}
+    """
+    ),
+    cases={f"`{case[0]}` for `{[*case[1]]}`": case for case in _BEGINNINGS},
+)
+def beginnings(t, renamed, meant, others):
+    """A renaming is about the beginning of a key, and happens once
+
+    `str.replace` finds its text anywhere in a key; `lstrip` takes single letters away, as long as they are
+    among those of its text. A beginning that fits always counts, also where the model has an entry with the
+    key's old name. One replacement after another renames what was renamed before: where two parts change
+    names, both end up under one.
+    """
+    t.run(_CALL.format(renamed))
+    _expect_places(t, meant)
+    _expect_report(t, missing=others)
+
+
+@exercise.check(
+    given=_SETUP,
+    cases={f"`{shape}`": f"state['net.0.bias'] = torch.ones({shape})" for shape in ((4,), (1,), (3, 1), ())},
+)
+def nothing_copied(t):
     """Where a shape differs nothing is copied, and the report is complete
 
     `load_state_dict` raises for a wrong shape, also with `strict=False`, and has copied all the others by
     then: a model that is half loaded. `copy_` broadcasts, so one number fills a whole row without an error.
     A name whose tensor has another shape has a key: it is mismatched, and not missing.
     """
-    with Rows() as rows:
-        for shape in ((4,), (1,), (3, 1), ()):
-            with rows.of(f"`{shape}`"):
-                setup = f"{_SETUP}state['net.0.bias'] = torch.ones({shape})"
-                t = expect.given(setup, load_backbone=load_backbone)
-                with expect.left_alone(t.model, what="`model`"):
-                    t.run(_RENAMED)
-                _expect_heads(t, mismatched=["backbone.0.bias"])
+    with expect.left_alone(t.model, what="`model`"):
+        t.run(_RENAMED)
+    _expect_heads(t, mismatched=["backbone.0.bias"])

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import modules, numbers
 
 exercise = Exercise(
@@ -46,14 +46,16 @@ def lstm_forward(
     raise NotImplementedError
 
 
-def _given(lstm_forward, more="", steps=5, batch=2, hidden=5, both=False, device="cpu"):
-    setup = f"""
+def _setup(steps=5, batch=2, hidden=5, both=False):
+    return f"""
 torch.manual_seed(0)
-lstm = nn.LSTM(3, {hidden}, bidirectional={both}, device=device)
-x = torch.randn({steps}, {batch}, 3, device=device)
+lstm = nn.LSTM(3, {hidden}, bidirectional={both})
+x = torch.randn({steps}, {batch}, 3)
 weights = dict(lstm.named_parameters())
-{more}"""
-    return expect.given(setup, lstm_forward=lstm_forward, device=device)
+"""
+
+
+_DOUBLE = "lstm, x = lstm.double(), x.double()"
 
 
 def _expect(t, *names, like=None):
@@ -79,15 +81,14 @@ def _output(t, change):
     return torch.func.functional_call(t.lstm, changed, t.x)[0].detach()
 
 
-@exercise.check
-def gates(lstm_forward, device):
+@exercise.check(given=f"{_setup()}lstm, x = lstm.to(device), x.to(device)")
+def gates(t, device):
     """The four quarters are i, f, g and o, in this order, and both biases are added
 
     The rows of `weight_ih` and `weight_hh` belong to the gates, `hidden` of them to each. `i`, `f` and `o` go
     through a sigmoid, `g` through a tanh. All four have the same shape, so another order runs as well. cuDNN,
     whose layout torch follows, has a bias for each of the two products.
     """
-    t = _given(lstm_forward, device=device)
     like = {}
     for out in ("bias_ih_l0", "bias_hh_l0"):
         like[f"what comes without `{out}`"] = _output(t, lambda name, p, out=out: p * (name != out))
@@ -98,28 +99,28 @@ def gates(lstm_forward, device):
     _expect(t, "output", like=like)
 
 
-@exercise.check
-def states(lstm_forward):
+@exercise.check(
+    given=lambda *sizes: f"{_setup(*sizes)}{_DOUBLE}\nnn.init.ones_(lstm.bias_ih_l0)",
+    cases={"one step": (1, 1, 4), "30 steps": (30, 3, 6)},
+)
+def states(t):
     """The states after the last step, for one step and for many, in any dtype
 
     `h` is a product of numbers between -1 and 1. `c` is a sum over the steps, and grows beyond 1 where gates
     stay open. Each comes with a dimension for the directions, of size 1 if there is one. They start from
     zeros that have the batch of `x`, the width of `weight_hh`, and the dtype of both.
     """
-    for steps, batch, hidden in ((1, 1, 4), (30, 3, 6)):
-        more = "nn.init.ones_(lstm.bias_ih_l0)\nlstm, x = lstm.double(), x.double()"
-        _expect(_given(lstm_forward, more, steps, batch, hidden), "output", "h_n", "c_n")
+    _expect(t, "output", "h_n", "c_n")
 
 
-@exercise.check
-def both_directions(lstm_forward):
+@exercise.check(given=_setup(both=True))
+def both_directions(t):
     """The second direction reads from the end; its outputs stand at their own steps
 
     At step `t` the first direction has read `x[0]` to `x[t]`, the second `x[-1]` back to `x[t]`. So the last
     state of the second is the one that has read `x[0]`: it stands in `output[0]`, not in `output[-1]`. Each
     direction has two weights and two biases of its own.
     """
-    t = _given(lstm_forward, both=True)
     forward, backward = t.lstm(t.x)[0].detach().chunk(2, dim=-1)
     turned = torch.cat([forward, backward.flip(0)], dim=-1)
     like = {"right but for the second direction, whose steps are in reverse": turned}
@@ -130,54 +131,53 @@ def both_directions(lstm_forward):
     _expect(t, "output", "h_n", "c_n", like=like)
 
 
-@exercise.check
-def gradients(lstm_forward):
+@exercise.check(
+    given=f"{_setup(both=True)}{_DOUBLE}.requires_grad_()",
+    cases={
+        "random weights": "",
+        "biases of zeros": "for p in weights.values():\n    if p.dim() == 1: nn.init.zeros_(p)",
+    },
+)
+def gradients(t):
     """A gradient reaches `x` and all weights
 
     Backward goes through all steps, last to first, and adds up what comes to the weights in each. A detached
     weight gets nothing, and a detached state ends the way there: truncated backpropagation through time. A
     bias of zeros learns too.
     """
-    zeros = "for name, p in weights.items():\n    nn.init.zeros_(p) if 'bias' in name else None"
-    with Rows() as rows:
-        for label, more in {"random weights": "", "biases of zeros": f"\n{zeros}"}.items():
-            with rows.of(label):
-                double = "lstm, x = lstm.double(), x.double().requires_grad_()"
-                t = _given(lstm_forward, double + more, both=True)
-                output, (h, c) = t.lstm(t.x)
-                loss = "loss = output.pow(3).sum() + (h * c).sum()"
-                code = f"output, (h, c) = lstm_forward(x, weights)\n{loss}"
-                # `x` comes last: its gradient is wrong where that of a weight is.
-                names = (*(f"weights[{name!r}]" for name in t.weights), "x")
-                modules.expect_gradients(t, code, output.pow(3).sum() + (h * c).sum(), *names)
+    output, (h, c) = t.lstm(t.x)
+    loss = "loss = output.pow(3).sum() + (h * c).sum()"
+    code = f"output, (h, c) = lstm_forward(x, weights)\n{loss}"
+    # `x` comes last: its gradient is wrong where that of a weight is.
+    names = (*(f"weights[{name!r}]" for name in t.weights), "x")
+    modules.expect_gradients(t, code, output.pow(3).sum() + (h * c).sum(), *names)
 
 
-@exercise.check
-def hard(lstm_forward):
+@exercise.check(
+    given=f"{_setup(both=True)}lstm, x = lstm.double(), ({{}}).double()".format,
+    cases=numbers.hard("5, 2, 3"),
+)
+def hard(t):
     """Very large and very small numbers in `x`
 
     `exp` of a large number is `inf`, even in float64, and `inf / inf` is `nan`. `torch.sigmoid` and
     `torch.tanh` end at 0, 1 and -1.
     """
-    with Rows() as rows:
-        for label, code in numbers.hard("5, 2, 3").items():
-            with rows.of(label):
-                t = _given(lstm_forward, f"lstm, x = lstm.double(), ({code}).double()", both=True)
-                _expect(t, "output", "h_n", "c_n")
+    _expect(t, "output", "h_n", "c_n")
 
 
-@exercise.check
-def products(lstm_forward):
+@exercise.check(
+    given=lambda both: _setup(steps=7, both=both), cases={"one direction": False, "both directions": True}
+)
+def products(t, both):
     """One product for each step and one more; none of torch's LSTMs
 
     Only `h @ weight_hh.T` has to wait for the step before. `x @ weight_ih.T` can be there for all steps at
     once: one large product instead of many small ones, which is what torch does too.
     """
-    for both in (False, True):
-        t = _given(lstm_forward, steps=7, both=both)
-        with measure.operators() as ran, modules.Called() as called:
-            t.call("lstm_forward(x, weights)")
-        found = sorted({"lstm", "lstm_cell"}.intersection(called.names))
-        expect.true(not found, f"torch's own `{'`, `'.join(found)}` ran", "expected: your own steps")
-        what = f"matrix products in 7 steps, {1 + both} direction(s)"
-        expect.at_most(ran.matmuls(), 8 * (1 + both), what)
+    with measure.operators() as ran, modules.Called() as called:
+        t.call("lstm_forward(x, weights)")
+    found = sorted({"lstm", "lstm_cell"}.intersection(called.names))
+    expect.true(not found, f"torch's own `{'`, `'.join(found)}` ran", "expected: your own steps")
+    what = f"matrix products in 7 steps, {1 + both} direction(s)"
+    expect.at_most(ran.matmuls(), 8 * (1 + both), what)

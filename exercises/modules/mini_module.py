@@ -107,22 +107,21 @@ def outside(MiniModule):
     modules.compare(setup, questions, MiniModule)
 
 
-@exercise.check
-def shared(MiniModule):
+@exercise.check(
+    cases={
+        "two names in one module": "root.scale = root.bias",
+        "a parameter of two modules": "root.left.weight = root.right.inner.weight",
+        "a module at two places": "root.left.again = root.right",
+        "equal values": "root.offset = nn.Parameter(torch.tensor([4.]))",
+    },
+)
+def shared(MiniModule, more):
     """A shared parameter is listed once, and saved under every name
 
     An optimizer may not get a parameter twice, so `named_parameters` leaves out what came before; it goes by
     identity, and equal values are no sign. `state_dict` leaves nothing out: whoever loads it may not share.
     """
-    with Rows() as rows:
-        for label, more in {
-            "two names in one module": "root.scale = root.bias",
-            "a parameter of two modules": "root.left.weight = root.right.inner.weight",
-            "a module at two places": "root.left.again = root.right",
-            "equal values": "root.offset = nn.Parameter(torch.tensor([4.]))",
-        }.items():
-            with rows.of(label):
-                modules.compare(f"{_TREE}{more}", [_NAMES, "sorted(root.state_dict())"], MiniModule)
+    modules.compare(f"{_TREE}{more}", [_NAMES, "sorted(root.state_dict())"], MiniModule)
 
 
 @exercise.check

@@ -17,7 +17,7 @@ import copy
 import torch
 from torch import nn
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import modules
 
 exercise = Exercise(
@@ -61,8 +61,16 @@ def _expect_tied(t, source, *targets):
         expect.true(registered.get(target) is t.model.get_parameter(source), told, "expected: it is")
 
 
-@exercise.check
-def one_parameter(tie_weights):
+@exercise.check(
+    given=_SETUP,
+    cases=[
+        "names = 'embed.weight', 'head.weight'",
+        "names = 'head.weight', 'embed.weight', 'scores'",
+        "names = 'scores', 'head.weight'",
+        "names = 'body.1.gate.weight', 'body.0.weight'",
+    ],
+)
+def one_parameter(t):
     """The names lead to one Parameter, which is counted once
 
     A Parameter is an object, and a module holds a reference to it under the last part of its name; all before
@@ -70,33 +78,21 @@ def one_parameter(tie_weights):
     still two: `.double()` gives each new numbers, and parts them. An optimizer made before holds the source.
     `setattr` registers a Parameter; what goes past it, `object.__setattr__` or `__dict__`, doesn't.
     """
-    with Rows() as rows:
-        for names in (
-            ("embed.weight", "head.weight"),
-            ("head.weight", "embed.weight", "scores"),
-            ("scores", "head.weight"),
-            ("body.1.gate.weight", "body.0.weight"),
-        ):
-            with rows.of(f"`{names[0]}`"):
-                t = expect.given(_SETUP, tie_weights=tie_weights)
-                before = dict(t.model.named_parameters())
-                t.run(f"tie_weights(model, {', '.join(map(repr, names))})")
-                _expect_tied(t, *names)
-                for name, p in before.items():
-                    same = name in names[1:] or t.model.get_parameter(name) is p
-                    told = f"`{name}` is another Parameter than before"
-                    expect.true(same, told, "expected: the one that it was")
+    before = dict(t.model.named_parameters())
+    t.run("tie_weights(model, *names)")
+    _expect_tied(t, *t.names)
+    for name, p in before.items():
+        same = name in t.names[1:] or t.model.get_parameter(name) is p
+        expect.true(same, f"`{name}` is another Parameter than before", "expected: the one that it was")
 
 
-@exercise.check
-def values(tie_weights):
+@exercise.check(given=f"{_SETUP}model.embed.weight.requires_grad_(False).grad = torch.ones(4, 2)")
+def values(t):
     """The source keeps its values, and all other parameters theirs
 
     Whoever ties has chosen which of the two is right: often the source was trained, or loaded. It keeps its
     gradient too, and stays frozen if it was. The target's values are given up.
     """
-    setup = f"{_SETUP}model.embed.weight.requires_grad_(False).grad = torch.ones(4, 2)"
-    t = expect.given(setup, tie_weights=tie_weights)
     before = copy.deepcopy(t.model.state_dict())
     with expect.left_alone(t.model.embed, what="`model.embed`", gradients=True):
         t.run(_TIE)
@@ -104,32 +100,32 @@ def values(tie_weights):
     expect.equal(dict(t.model.state_dict()), dict(before), what="model.state_dict()")
 
 
-@exercise.check
-def trained(tie_weights):
+@exercise.check(given=f"{_SETUP}words = torch.tensor([0, 2, 2])")
+def trained(t):
     """Trained together: the gradients of both places add up
 
     One Parameter has one `.grad`, and backward adds to it for every use.
     """
-    t = expect.given(f"{_SETUP}words = torch.tensor([0, 2, 2])", tie_weights=tie_weights)
     tied = torch.func.functional_call(t.model, {"head.weight": t.model.embed.weight}, t.words)
     code = f"{_TIE}loss = model(words).square().sum()"
     modules.expect_gradients(t, code, tied.square().sum(), "model.embed.weight")
 
 
-@exercise.check
-def refuses(tie_weights):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        f"a target of `{shape}`": f"model.other = nn.Parameter(torch.ones{shape})"
+        for shape in ("(2, 2)", "(2, 4)", "(8,)", "(4, 1)", "(1, 4, 2)")
+    },
+)
+def refuses(t):
     """Another shape is refused, and the model stays as it was
 
     Assignment takes any Parameter: a wrong shape would raise in the next forward, far from its cause, or
     broadcast. What refuses looks at everything first, and changes something afterwards.
     """
-    with Rows() as rows:
-        for target in ("(2, 2)", "(2, 4)", "(8,)", "(4, 1)", "(1, 4, 2)"):
-            with rows.of(f"a target of `{target}`"):
-                setup = f"{_SETUP}model.other = nn.Parameter(torch.ones{target})"
-                t = expect.given(setup, tie_weights=tie_weights)
-                before = copy.deepcopy(t.model.state_dict())
-                call = "tie_weights(model, 'embed.weight', 'head.weight', 'other')"
-                with modules.in_place(lambda t=t: t.model.state_dict(keep_vars=True)):
-                    expect.raises(ValueError, lambda t=t, call=call: t.call(call))
-                expect.equal(dict(t.model.state_dict()), dict(before), what="model.state_dict()")
+    before = copy.deepcopy(t.model.state_dict())
+    with modules.in_place(lambda: t.model.state_dict(keep_vars=True)):
+        call = "tie_weights(model, 'embed.weight', 'head.weight', 'other')"
+        expect.raises(ValueError, lambda: t.call(call))
+    expect.equal(dict(t.model.state_dict()), dict(before), what="model.state_dict()")

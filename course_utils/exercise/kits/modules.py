@@ -1,6 +1,5 @@
-"""What exercises about modules share: one look at several examples, gradients, tensors that are written to in
-place; and module trees: generated programs that build and change one, run by `nn.Module` and by a class of
-the reader's."""
+"""What exercises about modules share: gradients, and tensors that are written to in place; and module trees:
+generated programs that build and change one, run by `nn.Module` and by a class of the reader's."""
 
 import contextlib
 import functools
@@ -33,17 +32,6 @@ KINDS = {
 _PARAMETERS = ("weight", "bias", "scale")
 _BUFFERS = ("mean", "count", "mask")
 _MODULES = ("left", "right", "head")
-
-
-def for_each(
-    examples: Mapping[str, str], look: Callable[[expect.Given], None], setup: str = "", **answer: Any
-) -> None:
-    """A look at each example: `setup`, and then the lines that stand under its label."""
-    setup = textwrap.dedent(setup).strip()
-    with Rows() as rows:
-        for label, lines in examples.items():
-            with rows.of(label):
-                look(expect.given(f"{setup}\n{textwrap.dedent(lines)}", **answer))
 
 
 def expect_gradients(t: expect.Given, statements: str, wanted: Tensor, *names: str, **how: Any) -> None:
