@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=10,
@@ -51,16 +51,11 @@ x, y = torch.randn(7, 5, 4, device=device), torch.randint(3, (7, 5), device=devi
 y[0, 2:], y[2, 1:], y[3, 4:] = -100, -100, -100
 model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-parts = [(x[i:j], y[i:j]) for i, j in {cuts}]
+parts = [(x[i:j], y[i:j]) for i, j in [(0, 1), (1, 3), (3, 7)]]
 """
-_UNEQUAL = [(0, 1), (1, 3), (3, 7)]
 _OLD = "for p in model.parameters():\n    p.grad = torch.ones_like(p)\n"
 _KEEPS = "model.register_forward_hook(lambda m, a, out: out.grad_fn.metadata.update(kept=out.detach() + 1))"
 _CALL = "accumulate_step(model, parts, optimizer)"
-
-
-def _given(accumulate_step, device, more="", cuts=_UNEQUAL):
-    return expect.given(_SETUP.format(cuts=cuts) + more, accumulate_step=accumulate_step, device=device)
 
 
 def _loss(model, parts):
@@ -69,9 +64,8 @@ def _loss(model, parts):
     return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
 
 
-def _compare(accumulate_step, device, more="", cuts=_UNEQUAL):
+def _compare(t):
     """Makes the call; the optimizer steps once, and finds the gradient of one large batch."""
-    t = _given(accumulate_step, device, more, cuts)
     weights = {name: p for name, p in t.model.named_parameters() if p.requires_grad}
     frozen = {n: (p, p.detach().clone()) for n, p in t.model.named_parameters() if n not in weights}
     wanted = torch.autograd.grad(_loss(t.model, t.parts), list(weights.values()))
@@ -90,67 +84,68 @@ def _compare(accumulate_step, device, more="", cuts=_UNEQUAL):
         expect.unchanged(p.detach(), before, what=f"the frozen `{name}`")
 
 
-@exercise.check
-def gradient(accumulate_step, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "one micro-batch": "parts = [(x, y)]",
+        "equal sizes, unequal numbers of tokens": "parts = [(x[i : i + 2], y[i : i + 2]) for i in (0, 2, 4)]",
+        "micro-batches of 1, 2 and 4 examples": "",
+        "five micro-batches": "parts = [*zip(x[:4].split(1), y[:4].split(1)), (x[4:], y[4:])]",
+        "a micro-batch without a token that counts": "parts[0][1].fill_(-100)",
+        "a frozen weight": "model[0].weight.requires_grad_(False)",
+    },
+)
+def gradient(t, device):
     """The gradient is that of one large batch, in one step
 
     Each token that counts has the same weight in the mean over all micro-batches. A mean of means gives the
     tokens of a micro-batch with few of them more weight. Class 0 counts, -100 doesn't.
     """
-    with Rows() as rows:
-        for label, more, cuts in [
-            ("one micro-batch", "", [(0, 7)]),
-            ("equal sizes, unequal numbers of tokens", "", [(0, 2), (2, 4), (4, 6)]),
-            ("micro-batches of 1, 2 and 4 examples", "", _UNEQUAL),
-            ("five micro-batches", "", [(0, 1), (1, 2), (2, 3), (3, 4), (4, 7)]),
-            ("a micro-batch without a token that counts", "parts[0][1].fill_(-100)", _UNEQUAL),
-            ("a frozen weight", "model[0].weight.requires_grad_(False)", _UNEQUAL),
-        ]:
-            with rows.of(label):
-                _compare(accumulate_step, device, more, cuts)
+    _compare(t)
 
 
-@exercise.check
-def old(accumulate_step, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "gradients from elsewhere": _OLD,
+        "a second call": _CALL,
+        "one of a frozen weight": f"{_OLD}model[0].weight.requires_grad_(False)",
+    },
+)
+def old(t, device):
     """Older gradients don't count
 
     `backward` adds to `.grad`, whoever filled it. Before the first `backward` of a step it has to be cleared,
     and between the micro-batches it must not be. An optimizer moves what has a `.grad`, frozen or not: with
     weight decay also where that is 0.
     """
-    frozen = _OLD + "model[0].weight.requires_grad_(False)"
-    cases = {"gradients from elsewhere": _OLD, "a second call": _CALL, "one of a frozen weight": frozen}
-    with Rows() as rows:
-        for label, more in cases.items():
-            with rows.of(label):
-                _compare(accumulate_step, device, more)
+    _compare(t)
 
 
-@exercise.check
-def result(accumulate_step, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "tokens in each": "",
+        "no token in one": "parts[1][1].fill_(-100)",
+        "large logits": "with torch.no_grad():\n    model[2].weight *= 1e3",
+        # MPS has no float64.
+        "a float64 model": "model.cpu().double()\nparts = [(x.cpu().double(), y.cpu()) for x, y in parts]",
+    },
+)
+def result(t, device):
     """The result is the mean loss over the tokens that count, without a graph
 
     It is the loss that one large batch would have had. `cross_entropy` gives NaN for a micro-batch without
     a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0. The dtype is that
     of the loss; `total += loss` keeps the one that `total` began with.
     """
-    with Rows() as rows:
-        for label, more in {
-            "tokens in each": "",
-            "no token in one": "parts[1][1].fill_(-100)",
-            "large logits": "with torch.no_grad():\n    model[2].weight *= 1e3",
-            "a float64 model": "model.double()\nparts = [(x.double(), y) for x, y in parts]",
-        }.items():
-            with rows.of(label):
-                where = "cpu" if "float64" in label else device  # MPS has no float64
-                t = _given(accumulate_step, where, more)
-                with torch.no_grad():
-                    wanted, last = _loss(t.model, t.parts), _loss(t.model, t.parts[-1:])
-                    n = [(y != -100).sum() for _, y in t.parts]
-                came = expect.a_tensor(t.call(_CALL))
-                expect.true(not came.requires_grad, "the result has a graph", "expected: none")
-                like = {"that of the last micro-batch": last, "the last one's share": last * n[-1] / sum(n)}
-                expect.equal(came, wanted, rtol=1e-5, like=like, factors={"the micro-batches": 3})
+    with torch.no_grad():
+        wanted, last = _loss(t.model, t.parts), _loss(t.model, t.parts[-1:])
+        n = [(y != -100).sum() for _, y in t.parts]
+    came = expect.a_tensor(t.call(_CALL))
+    expect.true(not came.requires_grad, "the result has a graph", "expected: none")
+    like = {"that of the last micro-batch": last, "the last one's share": last * n[-1] / sum(n)}
+    expect.equal(came, wanted, rtol=1e-5, like=like, factors={"the micro-batches": 3})
 
 
 @exercise.check
@@ -162,7 +157,8 @@ def one_at_a_time(accumulate_step, device):
     """
     peaks = {}
     for number in (2, 12):
-        t = _given(accumulate_step, device, f"parts = [(x, y)] * {number}\n{_KEEPS}")
+        setup = f"{_SETUP}parts = [(x, y)] * {number}\n{_KEEPS}"
+        t = expect.given(setup, accumulate_step=accumulate_step, device=device)
         t.run(_CALL)  # the optimizer has its state now
         peaks[number] = measure.peak_bytes(t.call, _CALL).total
     told = f"peak with 2 micro-batches: {peaks[2]:,} bytes, with 12 of the same size: {peaks[12]:,}"

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=10,
@@ -49,25 +49,7 @@ def fill(number):
     for tensor in model.state_dict().values():
         tensor.fill_(number)
 """
-_SERIES = {
-    "it falls": (2, 0.0, [5.0, 4.0, 3.0, 2.0, 1.0]),
-    "it rises": (2, 0.0, [1.0, 2.0, 3.0, 4.0]),
-    "up, down to a new best, up": (2, 0.0, [3.0, 4.0, 2.0, 5.0, 5.0]),
-    "the same value again": (3, 0.0, [1.0, 1.0, 1.0, 1.0]),
-    "below 0": (1, 0.0, [-1.0, -2.0, -1.5]),
-    "0, then above it": (2, 0.0, [1.0, 0.0, 0.5, 0.25]),
-    "infinity first": (2, 0.0, [float("inf"), float("inf"), float("inf")]),
-}
-_SMALL = {
-    "two small steps make a large one": (3, 0.5, [3.0, 2.75, 2.25, 2.0, 1.875]),
-    "exactly `min_delta`": (1, 0.5, [3.0, 2.5]),
-}
-_NAN = {
-    "NaN after the best": (2, 0.0, [1.0, float("nan"), float("nan")]),
-    "NaN twice, then a number": (2, 0.0, [float("nan"), float("nan"), 1.0]),
-    "NaN first": (3, 0.0, [float("nan"), 2.0, 3.0, 1.0]),
-    "infinity, then NaN": (2, 0.0, [2.0, float("inf"), float("nan")]),
-}
+_NEW = f"{_SETUP}stopping = EarlyStopping(3)"
 
 
 def _truth(patience, min_delta, values):
@@ -80,41 +62,34 @@ def _truth(patience, min_delta, values):
     return stops, best
 
 
-def _given(EarlyStopping, device, arguments="3"):
-    setup = f"{_SETUP}stopping = EarlyStopping({arguments})"
-    return expect.given(setup, EarlyStopping=EarlyStopping, device=device)
+def _series(patience, min_delta, values):
+    given = f"{patience}, {min_delta}" if min_delta else f"{patience}"
+    written = ", ".join(repr(v) if math.isfinite(v) else f"float('{v}')" for v in values)
+    return f"""{_SETUP}stopping = EarlyStopping({given})
+stops = []
+for i, value in enumerate([{written}]):
+    fill(i)
+    stops.append(stopping.step(value, model))"""
 
 
-def _compare(EarlyStopping, device, series):
+def _compare(t, *series):
     """What `step` returns, and the number of the evaluation that `restore` brings back."""
-    with Rows() as rows:
-        for label, (patience, min_delta, values) in series.items():
-            with rows.of(label):
-                t = _given(EarlyStopping, device, f"{patience}, {min_delta}" if min_delta else f"{patience}")
-                written = ", ".join(repr(v) if math.isfinite(v) else f"float('{v}')" for v in values)
-                t.run(f"""
-                    stops = []
-                    for i, value in enumerate([{written}]):
-                        fill(i)
-                        stops.append(stopping.step(value, model))
-                """)
-                stops, best = _truth(patience, min_delta, values)
-                expect.equal([bool(stop) for stop in t.stops], stops, what="`stops`")
-                t.run("fill(100)\nstopping.restore(model)")
-                kept = t.model[0].weight[0, 0].item()
-                told = f"`restore` brings back evaluation {kept:g}, expected: {best}, counted from 0"
-                expect.true(kept == best, told)
+    stops, best = _truth(*series)
+    expect.equal([bool(stop) for stop in t.stops], stops, what="`stops`")
+    t.run("fill(100)\nstopping.restore(model)")
+    kept = t.model[0].weight[0, 0].item()
+    told = f"`restore` brings back evaluation {kept:g}, expected: {best}, counted from 0"
+    expect.true(kept == best, told)
 
 
-@exercise.check
-def copies(EarlyStopping, device):
+@exercise.check(given=_NEW)
+def copies(t, device):
     """What is kept doesn't change with the model, and `restore` writes into its tensors
 
     `state_dict()` holds the living tensors: training goes on in them, and they are no record of how it was.
     The optimizer holds the parameters, so `restore` must not replace them, nor hand out what is kept. `step`
     only reads.
     """
-    t = _given(EarlyStopping, device)
     fields = dict(t.model.state_dict())
     t.run("fill(1)\nmodel[0].weight.requires_grad_(False)\nmodel[1].eval()")
     t.run("model[1].weight.grad = torch.ones(3, device=device)")
@@ -129,34 +104,59 @@ def copies(EarlyStopping, device):
             expect.true(right, f"{what} is filled with {tensor.flatten()[0]:g}", "expected: 1")
 
 
-@exercise.check
-def counts(EarlyStopping, device):
+@exercise.check(
+    given=_series,
+    cases={
+        "it falls": (2, 0.0, [5.0, 4.0, 3.0, 2.0, 1.0]),
+        "it rises": (2, 0.0, [1.0, 2.0, 3.0, 4.0]),
+        "up, down to a new best, up": (2, 0.0, [3.0, 4.0, 2.0, 5.0, 5.0]),
+        "the same value again": (3, 0.0, [1.0, 1.0, 1.0, 1.0]),
+        "below 0": (1, 0.0, [-1.0, -2.0, -1.5]),
+        "0, then above it": (2, 0.0, [1.0, 0.0, 0.5, 0.25]),
+        "infinity first": (2, 0.0, [math.inf] * 3),
+    },
+)
+def counts(t, device, patience, min_delta, values):
     """It stops after `patience` evaluations in a row without an improvement, and keeps the best
 
     A lower loss is better. With `patience=1` the first evaluation without an improvement says stop; each
     improvement begins the count anew. When it says stop, the last evaluation isn't the best.
     """
-    _compare(EarlyStopping, device, _SERIES)
+    _compare(t, patience, min_delta, values)
 
 
-@exercise.check
-def small(EarlyStopping, device):
+@exercise.check(
+    given=_series,
+    cases={
+        "two small steps make a large one": (3, 0.5, [3.0, 2.75, 2.25, 2.0, 1.875]),
+        "exactly `min_delta`": (1, 0.5, [3.0, 2.5]),
+    },
+)
+def small(t, device, patience, min_delta, values):
     """What is not below the best by more than `min_delta` doesn't count
 
     The best is the value of the last improvement. If small steps moved it too, a loss that falls slowly would
     never improve.
     """
-    _compare(EarlyStopping, device, _SMALL)
+    _compare(t, patience, min_delta, values)
 
 
-@exercise.check
-def nan(EarlyStopping, device):
+@exercise.check(
+    given=_series,
+    cases={
+        "NaN after the best": (2, 0.0, [1.0, math.nan, math.nan]),
+        "NaN twice, then a number": (2, 0.0, [math.nan, math.nan, 1.0]),
+        "NaN first": (3, 0.0, [math.nan, 2.0, 3.0, 1.0]),
+        "infinity, then NaN": (2, 0.0, [2.0, math.inf, math.nan]),
+    },
+)
+def nan(t, device, patience, min_delta, values):
     """NaN is no improvement
 
     `<`, `>` and `==` with NaN are false. `value < best` says no, `not value >= best` says yes; and once NaN
     is the best, nothing is below it.
     """
-    _compare(EarlyStopping, device, _NAN)
+    _compare(t, patience, min_delta, values)
 
 
 def _held():
@@ -167,14 +167,13 @@ def _held():
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-@exercise.check
-def memory(EarlyStopping, device):
+@exercise.check(given=_NEW)
+def memory(t, device):
     """There is one copy, made at an improvement
 
     A copy of a large model takes time and memory. An evaluation without an improvement needs none, and the
     old copy is of no use when there is a better one.
     """
-    t = _given(EarlyStopping, device)
     size, before = sum(tensor.nbytes for tensor in t.model.state_dict().values()), _held()
     t.run("for value in (4.0, 3.0, 2.0, 3.0, 2.0):\n    stopping.step(value, model)")
     expect.at_most(_held() - before, 1.5 * size, f"bytes kept after five steps, of a model of {size} bytes")

@@ -11,6 +11,7 @@ Return the mean cross-entropy and the accuracy of `model` over all examples of `
 `evaluate(model, loader)` → `(0.6931, 0.5)`
 """
 
+import copy
 from collections.abc import Iterable
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
@@ -49,46 +50,52 @@ body = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout(0.9))
 model = nn.Sequential(nn.Linear(3, 3), body, nn.Linear(3, 3)).to(device)
 """
 _LARGE = f"x.copy_({numbers.hard('11, 3', 'large numbers')['large numbers']})\n"
+_RAISES = {
+    "the model": "def end(m, args):\n    raise {}\n\nbody.register_forward_pre_hook(end)",
+    "the loader": "def batches():\n    yield x[:4], y[:4]\n    raise {}\n\nloader = batches()",
+}
 _USED = "model(x).sum().backward()\nmodel[0].weight.requires_grad_(False)\n"
 
 
-@exercise.check
-def values(evaluate, device):
+@exercise.check(given=_SETUP, cases={"usual logits": "", "large logits": _LARGE})
+def values(t, device):
     """Both numbers are means over examples, in evaluation mode
 
     In training mode dropout takes part, and batch norm normalizes each batch by itself. A mean of batch means
     gives the last, smaller batch the weight of a full one. `cross_entropy` takes logits, and takes off the
     largest first, as its exponential may be infinite. An iterator gives each batch once.
     """
-    with Rows() as rows:
-        for label, more in {"usual logits": "", "large logits": _LARGE}.items():
-            with rows.of(label):
-                t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
-                twin = expect.given(_SETUP + more, device=device)
-                with torch.no_grad():
-                    logits = twin.model.eval()(twin.x).cpu()
-                    loss = F.cross_entropy(logits, twin.y.cpu(), reduction="none").double()
-                    right = (logits.argmax(1) == twin.y.cpu()).double()
-                t.run("loss, accuracy = evaluate(model, iter(loader))")
-                for name, each in {"loss": loss, "accuracy": right}.items():
-                    found = getattr(t, name)
-                    told = f"`{name}` is {expect.show(found)}, expected a float"
-                    expect.true(isinstance(found, float), told)
-                    *parts, last = (part.mean() for part in each.split((4, 6, 1)))
-                    like = {"the mean of the batch means": (sum(parts) + last) / 3}
-                    came = torch.tensor(found, dtype=torch.float64)
-                    like |= {
-                        "that of the last batch": last,
-                        "the mean without the first batch": each[4:].mean(),
-                    }
-                    if name == "loss":
-                        twice = F.cross_entropy(logits.softmax(1), twin.y.cpu())
-                        like["that of the softmax of the logits"] = twice
-                    expect.equal(came, each.mean(), what=f"`{name}`", rtol=1e-5, like=like)
+    with torch.no_grad():
+        logits, y = copy.deepcopy(t.model).eval()(t.x).cpu(), t.y.cpu()
+        loss = F.cross_entropy(logits, y, reduction="none").double()
+        right = (logits.argmax(1) == y).double()
+    t.run("loss, accuracy = evaluate(model, iter(loader))")
+    for name, each in {"loss": loss, "accuracy": right}.items():
+        found = getattr(t, name)
+        expect.true(isinstance(found, float), f"`{name}` is {expect.show(found)}, expected a float")
+        *parts, last = (part.mean() for part in each.split((4, 6, 1)))
+        like = {
+            "the mean of the batch means": (sum(parts) + last) / 3,
+            "that of the last batch": last,
+            "the mean without the first batch": each[4:].mean(),
+        }
+        if name == "loss":
+            like["that of the softmax of the logits"] = F.cross_entropy(logits.softmax(1), y)
+        came = torch.tensor(found, dtype=torch.float64)
+        expect.equal(came, each.mean(), what=f"`{name}`", rtol=1e-5, like=like)
 
 
-@exercise.check
-def modes(evaluate, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "a part in evaluation mode": "",
+        "a model in evaluation mode": "model.eval()",
+        "a part in training mode": "model.eval()\nbody.train()",
+        "a part that two modules hold": "model.append(nn.Sequential(body))",
+        "gradients and a frozen weight": _USED,
+    },
+)
+def modes(t, device):
     """The model is as it was, each part in its own mode
 
     `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
@@ -96,49 +103,37 @@ def modes(evaluate, device):
     for that module alone. `requires_grad_` sets all parameters, those too that were frozen. What `zero_grad`
     clears is gone.
     """
-    with Rows() as rows:
-        for label, more in {
-            "a part in evaluation mode": "",
-            "a model in evaluation mode": "model.eval()",
-            "a part in training mode": "model.eval()\nbody.train()",
-            "a part that two modules hold": "model.append(nn.Sequential(body))",
-            "gradients and a frozen weight": _USED,
-        }.items():
-            with rows.of(label):
-                t = expect.given(_SETUP + more, evaluate=evaluate, device=device)
-                with expect.left_alone(t.model, what="`model`", gradients=True):
-                    t.run("evaluate(model, loader)")
+    with expect.left_alone(t.model, what="`model`", gradients=True):
+        t.run("evaluate(model, loader)")
 
 
-@exercise.check
-def raises(evaluate, device):
+@exercise.check(
+    given=f"{_SETUP}{_USED}",
+    cases={
+        f"`{error.__name__}` in {who}": (end.format(error.__name__), error)
+        for who, end in _RAISES.items()
+        for error in (RuntimeError, KeyboardInterrupt)
+    },
+)
+def raises(t, device, error):
     """All is put back when something raises
 
     What stands after the loop doesn't run when the loop raises. `finally` does. Stopping a cell raises
     `KeyboardInterrupt`, which is no `Exception`. A loader raises inside the `for` too.
     """
-    in_model = "def end(m, args):\n    raise {}\n\nbody.register_forward_pre_hook(end)"
-    in_loader = "def batches():\n    yield x[:4], y[:4]\n    raise {}\n\nloader = batches()"
-    with Rows() as rows:
-        for who, end in {"the model": in_model, "the loader": in_loader}.items():
-            for error in (RuntimeError, KeyboardInterrupt):
-                with rows.of(f"`{error.__name__}` in {who}"):
-                    code = _SETUP + _USED + end.format(error.__name__)
-                    t = expect.given(code, evaluate=evaluate, device=device)
-                    with expect.left_alone(t.model, what="`model`", gradients=True):
-                        expect.raises(error, lambda t=t: t.run("evaluate(model, loader)"))
-                    told = f"recording is off after the `{error.__name__}`"
-                    expect.true(torch.is_grad_enabled(), told, "expected: on, as before")
+    with expect.left_alone(t.model, what="`model`", gradients=True):
+        expect.raises(error, lambda: t.run("evaluate(model, loader)"))
+    told = f"recording is off after the `{error.__name__}`"
+    expect.true(torch.is_grad_enabled(), told, "expected: on, as before")
 
 
-@exercise.check
-def graph(evaluate, device):
+@exercise.check(given=_SETUP)
+def graph(t, device):
     """Nothing is recorded, and afterwards recording is on or off as before
 
     `eval()` doesn't switch recording off, and a graph keeps the activations of its batch. After a block of
     `torch.no_grad()` all is as before; a call of `set_grad_enabled(False)` lasts until the next call.
     """
-    t = expect.given(_SETUP, evaluate=evaluate, device=device)
     recorded = []
     t.model[2].register_forward_hook(lambda module, args, out: recorded.append(out.requires_grad))
     t.run("evaluate(model, loader)")
@@ -150,15 +145,13 @@ def graph(evaluate, device):
     expect.true(not t.on, "recording is on after a call inside `torch.no_grad()`", "expected: off, as before")
 
 
-@exercise.check
-def waits(evaluate, device):
+@exercise.check(given=_SETUP, cases=["loader = loader * 2", "loader = loader * 5"])
+def waits(t, device):
     """Python waits at most twice
 
     `.item()` waits for all that is in the queue. Once a batch is too often.
     """
-    for times in (2, 5):
-        t = expect.given(_SETUP + f"loader = loader * {times}", evaluate=evaluate, device=device)
-        with measure.syncs() as found:
-            t.run("evaluate(model, loader)")
-        told = f"Python waited {found.count()} times over {3 * times} batches, expected: at most 2"
-        expect.true(found.count() <= 2, told, *(f"  {line}" for line in found.where[:3]))
+    with measure.syncs() as found:
+        t.run("evaluate(model, loader)")
+    told = f"Python waited {found.count()} times over {len(t.loader)} batches, expected: at most 2"
+    expect.true(found.count() <= 2, told, *(f"  {line}" for line in found.where[:3]))

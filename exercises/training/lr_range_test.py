@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=15,
@@ -57,7 +57,7 @@ batches = [(x[i : i + 8], y[i : i + 8]) for i in range(0, 80, 8)]
 model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 1)).to(device)
 groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1:].parameters()}]
 optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-loss_fn = F.mse_loss
+loss_fn, low, high = F.mse_loss, 1e-3, 0.1
 """
 _TRAINED = """
 F.mse_loss(model(x), y).backward()
@@ -87,10 +87,6 @@ loss_fn = lambda out, y: (out - out.detach() + y).mean()  # the mean of y
 batches = [(x[:3], torch.full((3, 1), level, device=device)) for level in {}]
 """
 _CALL = "lr_range_test(model, optimizer, batches, loss_fn, low, high)"
-
-
-def _given(lr_range_test, device, more="", low=1e-3, high=0.1):
-    return expect.given(_SETUP + more, lr_range_test=lr_range_test, device=device, low=low, high=high)
 
 
 def _truth(t):
@@ -152,8 +148,15 @@ def _compare(t):
             expect.equal(one, wanted[i], what=name, rtol=1e-4)
 
 
-@exercise.check
-def rises(lr_range_test, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "`low=0.001, high=0.1`, a new optimizer": "",
+        "`low=0.0001, high=0.01`, a new optimizer": "low, high = 1e-4, 0.01",
+        "a model in evaluation mode, with old gradients and momentum": _TRAINED,
+    },
+)
+def rises(t, device):
     """Rates rise by equal factors, and each batch is trained with its own
 
     The test looks at several orders of magnitude; equal differences would spend nearly all batches near
@@ -161,35 +164,49 @@ def rises(lr_range_test, device):
     a rate of its own. What `backward` finds in `grad` it adds to. Batch norm and dropout compute something
     else in training mode.
     """
-    with Rows() as rows:
-        for low, high in ((1e-3, 0.1), (1e-4, 0.01)):
-            with rows.of(f"`low={low}, high={high}`, a new optimizer"):
-                _compare(_given(lr_range_test, device, low=low, high=high))
-        with rows.of("a model in evaluation mode, with old gradients and momentum"):
-            _compare(_given(lr_range_test, device, _TRAINED))
+    _compare(t)
 
 
-@exercise.check
-def diverges(lr_range_test, device):
-    """It ends at a loss that is not finite, or above 4 times the lowest
-
-    Beyond that the weights are ruined, and the losses say nothing of the rate. The loss that shows it belongs
-    to the result. `<` and `>` with NaN are false, so it has to be asked for by itself.
-    """
-    with Rows() as rows:
+@exercise.check(
+    given=lambda levels: _SETUP + _LEVELS.format(levels),
+    cases={
+        f"losses of {levels}": levels
         for levels in (
             "(1.0, 3.75, 4.0, 4.25, 1.0)",
             "(8.0, 2.0, 7.5, 8.5, 1.0)",
             "(1.0, 2.0, float('nan'), 1.0)",
             "(1.0, float('-inf'), 1.0)",
             "(float('inf'), 1.0)",
-        ):
-            with rows.of(f"losses of {levels}"):
-                _compare(_given(lr_range_test, device, _LEVELS.format(levels)))
+        )
+    },
+)
+def diverges(t, device):
+    """It ends at a loss that is not finite, or above 4 times the lowest
+
+    Beyond that the weights are ruined, and the losses say nothing of the rate. The loss that shows it belongs
+    to the result. `<` and `>` with NaN are false, so it has to be asked for by itself.
+    """
+    _compare(t)
 
 
-@exercise.check
-def restored(lr_range_test, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "new": ("", None),
+        "trained before, a part in training mode": (_TRAINED + "model[1].train()", None),
+        "a part that two modules hold": ("model.insert(2, nn.Sequential(model[1].eval()))", None),
+        "a buffer that isn't persistent": (_BUFFER, None),
+        "a buffer that `forward` binds anew": (_SUMS, None),
+        "layers without an optimizer": ("optimizer = torch.optim.SGD(model[3:].parameters(), 0.1)", None),
+        "a test that ends early": ("batches[2] = x[:3], 100 * y[:3]", None),
+        "a batch of the wrong shape, which raises": (
+            f"{_TRAINED}batches[5] = x[:3, :2], y[:3]",
+            RuntimeError,
+        ),
+        "an interrupt": (_TRAINED + _INTERRUPT, KeyboardInterrupt),
+    },
+)
+def restored(t, device, error):
     """Model and optimizer are as they were, also when something raises
 
     A step changes parameters and the optimizer's state, a forward in training mode the buffers of batch norm;
@@ -199,36 +216,16 @@ def restored(lr_range_test, device):
     stay the same tensors, and it clears no others. What stands after a loop that raises doesn't run;
     `finally` does.
     """
-    with Rows() as rows:
-        for label, more in {
-            "new": "",
-            "trained before, a part in training mode": _TRAINED + "model[1].train()",
-            "a part that two modules hold": "model.insert(2, nn.Sequential(model[1].eval()))",
-            "a buffer that isn't persistent": _BUFFER,
-            "a buffer that `forward` binds anew": _SUMS,
-            "layers without an optimizer": "optimizer = torch.optim.SGD(model[3:].parameters(), 0.1)",
-            "a test that ends early": "batches[2] = x[:3], 100 * y[:3]",
-            "a batch of the wrong shape, which raises": _TRAINED + "batches[5] = x[:3, :2], y[:3]",
-            "an interrupt": _TRAINED + _INTERRUPT,
-        }.items():
-            with rows.of(label):
-                t = _given(lr_range_test, device, more)
-                before, parameters, held = _state(t), list(t.model.parameters()), _held(t)
-                kind = {"an i": KeyboardInterrupt, "a ba": RuntimeError}.get(label[:4])
-                if kind:
-                    expect.raises(kind, lambda t=t: t.call(_CALL))
-                else:
-                    t.call(_CALL)
-                after = _state(t)
-                for what in before | after:
-                    told = f"{what} is {'there' if what in after else 'gone'} afterwards"
-                    expect.true(what in before and what in after, told, "expected: as before the call")
-                    expect.equal(after[what], before[what], what=f"{what} afterwards", rtol=0, atol=0)
-                pairs = {"model": (list(t.model.parameters()), parameters), "optimizer": (_held(t), held)}
-                for where, (now, old) in pairs.items():
-                    same = [*map(id, now)] == [*map(id, old)]
-                    expect.true(
-                        same, f"the parameters of the {where} are other tensors", "expected: the same"
-                    )
-                for name, p in t.model.named_parameters():
-                    expect.true(p.grad is None, f"`{name}.grad` is a tensor afterwards", "expected: None")
+    before, parameters, held = _state(t), list(t.model.parameters()), _held(t)
+    expect.raises(error, lambda: t.call(_CALL)) if error else t.call(_CALL)
+    after = _state(t)
+    for what in before | after:
+        told = f"{what} is {'there' if what in after else 'gone'} afterwards"
+        expect.true(what in before and what in after, told, "expected: as before the call")
+        expect.equal(after[what], before[what], what=f"{what} afterwards", rtol=0, atol=0)
+    pairs = {"model": (list(t.model.parameters()), parameters), "optimizer": (_held(t), held)}
+    for where, (now, old) in pairs.items():
+        same = [*map(id, now)] == [*map(id, old)]
+        expect.true(same, f"the parameters of the {where} are other tensors", "expected: the same")
+    for name, p in t.model.named_parameters():
+        expect.true(p.grad is None, f"`{name}.grad` is a tensor afterwards", "expected: None")

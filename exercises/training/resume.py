@@ -20,7 +20,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import saved_runs
 
 exercise = Exercise(
@@ -41,18 +41,13 @@ def resume(path: str | Path, **parts: Any) -> int:
     raise NotImplementedError
 
 
-def _given(resume, more):
-    return expect.given(f"{saved_runs.RUN}{more.strip()}", resume=resume)
-
-
-@exercise.check(isolated=True)
-def no_file(resume):
+@exercise.check(isolated=True, given=f"{saved_runs.RUN}run = begin()\ntrain(run, 1)\nmodel = run['model']")
+def no_file(t):
     """Without a file the run begins at 0, as it is
 
     The first start of a job has no file, and its script is the same as that of the tenth. What that has set
     up and seeded stays: there is nothing to put back.
     """
-    t = _given(resume, "run = begin()\ntrain(run, 1)\nmodel = run['model']")
     t.run("model[0].weight.requires_grad_(False)\nmodel[1].eval()")
     run = t.call("run")
     before = {name: copy.deepcopy(part.state_dict()) for name, part in run.items()}
@@ -67,8 +62,11 @@ def no_file(resume):
     expect.equal(moved, [], what="the list of generators that have drawn or were seeded")
 
 
-@exercise.check(isolated=True)
-def parts(resume):
+@exercise.check(
+    isolated=True,
+    given=f"{saved_runs.RUN}old = begin()\ntrain(old, 3)\nwrite(path, 3, **old)\nnew = begin(1)",
+)
+def parts(t):
     """Each part has its state back, and the step is returned
 
     Parts are found by their names: the order may be another one, and a run may ask for some of them. One that
@@ -76,7 +74,6 @@ def parts(resume):
     steps that are done, and so the index of the next. `load_state_dict` copies into the tensors that a model
     has, which the optimizer holds; with `assign=True` the model gets others. A state has no mode: that stays.
     """
-    t = _given(resume, "old = begin()\ntrain(old, 3)\nwrite(path, 3, **old)\nnew = begin(1)")
     t.run(
         "step = resume(path, sampler=new['sampler'], scheduler=new['scheduler'],"
         " optimizer=new['optimizer'], model=new['model'])"
@@ -93,60 +90,48 @@ def parts(resume):
     expect.true(all(modes), told, "expected: in training mode, as before")
     t.run("some = begin(2)\nresume(str(path), model=some['model'])")
     expect.equal(t.some["model"].state_dict(), t.old["model"].state_dict(), what="the state of `model` alone")
-    t = _given(resume, "old = begin()\nwrite(path, 1, model=old['model'])")
+    t.run("write(path, 1, model=old['model'])")
     expect.raises(KeyError, lambda: t.call("resume(path, **old)"), what="the call for parts that it lacks")
 
 
-@exercise.check(isolated=True)
-def generators(resume):
+@exercise.check(
+    isolated=True,
+    given=f"""{saved_runs.RUN}
+class Draws(Position):
+    def load_state_dict(self, state):
+        torch.rand(3), np.random.rand(3), random.random()
+run = begin()
+np.random.randn({{1}})
+write(path, 0, model=run["model"], other=Draws())
+next_draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()
+seed(5)
+resume(path, model=run["model"]{{0}})
+draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()""".format,
+    cases={
+        "a part that draws nothing": ("", 2),
+        "a part that draws": (", other=Draws()", 2),
+        "an odd number of NumPy's normal numbers before": ("", 1),
+    },
+)
+def generators(t):
     """The three generators draw what the saved run would have drawn next
 
     torch, NumPy and Python have one generator each. Its seed says where it began, its state where it is. What
     is loaded may draw as well, so the generators come last. NumPy draws normal numbers in pairs: the last two
     of its five things hold the one that is left over.
     """
-    setup = """
-class Draws(Position):
-    def load_state_dict(self, state):
-        torch.rand(3), np.random.rand(3), random.random()
-run = begin()
-np.random.randn({count})
-write(path, 0, model=run["model"], other=Draws())
-next_draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()
-seed(5)
-resume(path, model=run["model"]{other})
-draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()"""
-    with Rows() as rows:
-        for label, other, count in (
-            ("a part that draws nothing", "", 2),
-            ("a part that draws", ", other=Draws()", 2),
-            ("an odd number of NumPy's normal numbers before", "", 1),
-        ):
-            with rows.of(label):
-                t = _given(resume, setup.replace("{other}", other).replace("{count}", str(count)))
-                names = "torch", "NumPy", "Python"
-                for name, came, wanted in zip(names, t.draws, t.next_draws, strict=True):
-                    expect.equal(came, wanted, what=f"what {name} draws next")
+    for name, came, wanted in zip(("torch", "NumPy", "Python"), t.draws, t.next_draws, strict=True):
+        expect.equal(came, wanted, what=f"what {name} draws next")
 
 
-@exercise.check(isolated=True)
-def goes_on(resume):
-    """A run that was killed goes on bit for bit
-
-    Each loss depends on all that came before: weights, means, rate, batch and dropout. What is missing, or
-    has been changed beside the states, shows in the first loss or in a later one.
-    """
-    with Rows() as rows:
-        for step in (1, 3, 5):
-            with rows.of(f"killed in step {step + 1}"):
-                t = _given(
-                    resume,
-                    f"""
+@exercise.check(
+    isolated=True,
+    given=f"""{saved_runs.RUN}
 import os, signal
 def first():
     run = begin()
     def save(step):
-        if step > {step}: os.kill(os.getpid(), signal.SIGKILL)
+        if step > {{0}}: os.kill(os.getpid(), signal.SIGKILL)
         write(path, step, **run)
     train(run, 6, save)
 def second():
@@ -155,30 +140,37 @@ def second():
     return [start, *train(run, 6, start=start), str(run["model"].state_dict())]
 def through():
     run = begin()
-    return [{step}, *train(run, 6)[{step}:], str(run["model"].state_dict())]
+    return [{{0}}, *train(run, 6)[{{0}}:], str(run["model"].state_dict())]
 in_process(first)
-again, wanted = in_process(second), in_process(through)""",
-                )
-                losses = [f"the loss of step {i}, counted from 0" for i in range(step, 6)]
-                names = ["the step that `resume` returned", *losses, "the weights in the end"]
-                for name, came, right in zip(names, t.again, t.wanted, strict=False):
-                    expect.equal(came, right, what=name)
+again, wanted = in_process(second), in_process(through)""".format,
+    cases={f"killed in step {step + 1}": step for step in (1, 3, 5)},
+)
+def goes_on(t, step):
+    """A run that was killed goes on bit for bit
 
-
-@exercise.check(isolated=True)
-def nothing_runs(resume):
-    """A file that would run code is refused
-
-    A pickle can call any function while it is loaded. `torch.load` refuses that unless it is told not to.
+    Each loss depends on all that came before: weights, means, rate, batch and dropout. What is missing, or
+    has been changed beside the states, shows in the first loss or in a later one.
     """
-    t = _given(
-        resume,
-        """
+    losses = [f"the loss of step {i}, counted from 0" for i in range(step, 6)]
+    names = ["the step that `resume` returned", *losses, "the weights in the end"]
+    for name, came, right in zip(names, t.again, t.wanted, strict=False):
+        expect.equal(came, right, what=name)
+
+
+@exercise.check(
+    isolated=True,
+    given=saved_runs.RUN
+    + """
 class Trap:
     def __reduce__(self): return Path.touch, (path.with_name("ran"),)
 run = begin()
 torch.save({"step": 1, "parts": {"model": Trap()}, "rng": {}}, path)""",
-    )
+)
+def nothing_runs(t):
+    """A file that would run code is refused
+
+    A pickle can call any function while it is loaded. `torch.load` refuses that unless it is told not to.
+    """
     try:
         came = expect.show(t.call("resume(path, model=run['model'])"))
     except Exception:

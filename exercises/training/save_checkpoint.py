@@ -43,13 +43,8 @@ def save_checkpoint(path: str | Path, step: int, **parts: Any) -> None:
     raise NotImplementedError
 
 
+_SETUP = f"{saved_runs.RUN}run = begin()\ntrain(run, 2)\n"
 _SAVE = "save_checkpoint(path, 2, **run)"
-
-
-def _given(save_checkpoint, more=""):
-    return expect.given(
-        f"{saved_runs.RUN}run = begin()\ntrain(run, 2)\n{more}", save_checkpoint=save_checkpoint
-    )
 
 
 def _loaded(t):
@@ -61,37 +56,41 @@ def _loaded(t):
         expect.true(False, told, "expected: it can")
 
 
-@exercise.check(isolated=True)
-def content(save_checkpoint):
+@exercise.check(
+    isolated=True,
+    given=_SETUP,
+    cases=[
+        "run['model'][1].eval()",
+        "path = str(path)",
+        "import os\nos.chdir(folder.name)\npath = 'run.pt'",
+    ],
+)
+def content(t):
     """The file holds the step and the state dict of each part
 
     A run that has only its weights back has lost the optimizer's means, and its learning rate starts over.
     `torch.load` reads tensors, numbers, strings and plain containers; whole objects it refuses. The run goes
     on afterwards, so its modes and gradients stay.
     """
-    moves = "import os\nos.chdir(folder.name)\npath = 'run.pt'"
-    for more in ("run['model'][1].eval()", "path = str(path)", moves):
-        t = _given(save_checkpoint, more)
-        run = t.call("run")
-        with expect.left_alone(run["model"], what="`run['model']`", gradients=True):
-            t.run(_SAVE)
-        file = _loaded(t)
-        expect.true(isinstance(file, dict), f"the file holds {expect.show(file)}, expected a dictionary")
-        expect.equal(sorted(file), ["parts", "rng", "step"], what="the keys of the file, sorted")
-        expect.equal(file["step"], 2, what="the step in the file")
-        expect.equal(sorted(file["parts"]), sorted(run), what="the parts in the file, sorted")
-        for part, thing in run.items():
-            expect.equal(file["parts"][part], thing.state_dict(), what=f"the state of `{part}`")
+    run = t.call("run")
+    with expect.left_alone(run["model"], what="`run['model']`", gradients=True):
+        t.run(_SAVE)
+    file = _loaded(t)
+    expect.true(isinstance(file, dict), f"the file holds {expect.show(file)}, expected a dictionary")
+    expect.equal(sorted(file), ["parts", "rng", "step"], what="the keys of the file, sorted")
+    expect.equal(file["step"], 2, what="the step in the file")
+    expect.equal(sorted(file["parts"]), sorted(run), what="the parts in the file, sorted")
+    for part, thing in run.items():
+        expect.equal(file["parts"][part], thing.state_dict(), what=f"the state of `{part}`")
 
 
-@exercise.check(isolated=True)
-def generators(save_checkpoint):
+@exercise.check(isolated=True, given=f"{_SETUP}np.random.randn()")
+def generators(t):
     """All three generators are in the file, and none of them draws
 
     The next step is to begin with the states that the file has, so saving must not move them. NumPy's is five
     things: a name, the array, where in it the next draw is, and a normal number that it may have left over.
     """
-    t = _given(save_checkpoint, "np.random.randn()")
     before = saved_runs.states()
     t.run(_SAVE)
     expect.equal(saved_runs.moved(before), [], what="the list of generators that have drawn")
@@ -122,28 +121,28 @@ def killed_while_writing(save_checkpoint):
         while names:
             name, label = names.popitem()
             with rows.of(label):
-                t = _given(save_checkpoint, f"path = path.with_name({name!r})")
+                t = expect.given(f"{_SETUP}path = path.with_name({name!r})", save_checkpoint=save_checkpoint)
                 t.run(f"in_process(lambda: {_SAVE}, at_byte=5000)")
                 left = [p.name for p in t.path.parent.iterdir() if p.is_file() and p != t.path]
                 names = dict.fromkeys(left if name == "run.pt" else [], "a name that the first had left")
                 expect.true(not t.path.exists(), "half a file is left under `path`", "expected: none yet")
         for part in ("0", "size // 2", "size * 9 // 10"):
             with rows.of(f"killed after {part} bytes"):
-                t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)\nsize = path.stat().st_size")
+                setup = f"{_SETUP}save_checkpoint(path, 1, **run)\nsize = path.stat().st_size"
+                t = expect.given(setup, save_checkpoint=save_checkpoint)
                 t.run(f"in_process(lambda: {_SAVE}, at_byte={part})  # killed when a file would grow longer")
                 expect.true(t.path.exists(), "there is no file under `path` any more", "expected: one")
                 expect.equal(_loaded(t)["step"], 1, what="the step in the file")
 
 
-@exercise.check(isolated=True)
-def one_step(save_checkpoint):
+@exercise.check(isolated=True, given=f"{_SETUP}import os\nsave_checkpoint(path, 1, **run)")
+def one_step(save_checkpoint, t):
     """The new file takes the old one's name in one step
 
     Between removing the old file and renaming the new one there is none. And a copy writes over the old one:
     its second name, a hard link, shows that. `os.replace` does neither, from the same folder. Another folder
     may be on another disk: from there `os.replace` fails, and `shutil.move` copies.
     """
-    t = _given(save_checkpoint, "save_checkpoint(path, 1, **run)")
     for number in range(1, 6):
         ended = t.call(f"in_process(lambda: {_SAVE}, at_name={number})")
         told = f"killed before its change {number} to a name, it leaves no file under `path`"
@@ -151,7 +150,7 @@ def one_step(save_checkpoint):
         expect.true(_loaded(t)["step"] in (1, 2), "the file is of neither run", "expected: old or new")
         if ended != "killed":
             break
-    t = _given(save_checkpoint, "import os\nsave_checkpoint(path, 1, **run)")
+    t = expect.given(f"{_SETUP}import os\nsave_checkpoint(path, 1, **run)", save_checkpoint=save_checkpoint)
     t.run("old = Path(folder.name) / 'old.pt'\nos.link(path, old)")
     t.run(f"in_process(lambda: {_SAVE}, disk=folder.name)  # as if other folders were on another disk")
     expect.equal(_loaded(t)["step"], 2, what="the step under `path`")
@@ -159,13 +158,12 @@ def one_step(save_checkpoint):
     expect.true(t.call("torch.load(old)['step'] == 1"), told, "expected: step 1")
 
 
-@exercise.check(isolated=True)
-def folder_is_clean(save_checkpoint):
+@exercise.check(isolated=True, given=f"{_SETUP}(Path(folder.name) / 'notes.txt').write_text('mine')")
+def folder_is_clean(t):
     """One file is left, whatever was there before
 
     A checkpoint each hour fills a disk if each leaves a copy behind. Other files of the folder aren't yours.
     """
-    t = _given(save_checkpoint, "(Path(folder.name) / 'notes.txt').write_text('mine')")
     for _ in range(2):
         t.run(_SAVE)
         names = sorted(p.name for p in Path(t.folder.name).iterdir())

@@ -14,11 +14,10 @@ one seed then draw the same numbers; two seeds don't.
 """
 
 import contextlib
-import itertools
 
 import torch
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=10,
@@ -77,35 +76,36 @@ def _settings_back():
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = race, always
 
 
-@exercise.check
-def three_generators(set_seed):
+@exercise.check(
+    given=_DRAW,
+    cases={
+        f"{name}, seeds {a} and {b}": (name, a, b) for name in ("torch", "NumPy", "Python") for a, b in _SEEDS
+    },
+)
+def three_generators(t, name, a, b):
     """torch, NumPy and Python draw the same again, and something else with another seed
 
     Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's. Who
     cuts a seed makes one of two. `hash` of a text is salted: in each process it is another number.
     """
-    with _settings_back(), Rows() as rows:
-        for name, (a, b) in itertools.product(("torch", "NumPy", "Python"), _SEEDS):
-            with rows.of(f"{name}, seeds {a} and {b}"):
-                t = expect.given(_DRAW, set_seed=set_seed)
-                for seed, drawn in ((a, "first"), (a, "again"), (b, "other")):
-                    t.run(f"set_seed({seed})\n{drawn} = draw()")
-                expect.equal(t.again[name], t.first[name], what=f"the second draw of {name}")
-                told = f"seeds {a} and {b} draw the same from {name}: {t.first[name]}"
-                expect.true(t.first[name] != t.other[name], told, "expected: something else")
-                t.run(f"with another_process():\n    set_seed({a})\nthere = draw()")
-                expect.equal(t.there[name], t.first[name], what=f"the draw of {name} in another process")
+    with _settings_back():
+        for seed, drawn in ((a, "first"), (a, "again"), (b, "other")):
+            t.run(f"set_seed({seed})\n{drawn} = draw()")
+        expect.equal(t.again[name], t.first[name], what=f"the second draw of {name}")
+        told = f"seeds {a} and {b} draw the same from {name}: {t.first[name]}"
+        expect.true(t.first[name] != t.other[name], told, "expected: something else")
+        t.run(f"with another_process():\n    set_seed({a})\nthere = draw()")
+        expect.equal(t.there[name], t.first[name], what=f"the draw of {name} in another process")
 
 
-@exercise.check
-def a_generator_of_its_own(set_seed):
+@exercise.check(given=_LOAD)
+def a_generator_of_its_own(t):
     """The generator is a new one, at the beginning of its sequence
 
     `torch.default_generator` is the one that dropout draws from: with it the order of the data would depend
     on how often the model has drawn. A new generator that isn't seeded begins at one number, always.
     """
     with _settings_back():
-        t = expect.given(_LOAD, set_seed=set_seed)
         t.run("generator = set_seed(3)")
         told = f"the result is {expect.show(t.generator)}"
         expect.true(isinstance(t.generator, torch.Generator), told, "expected: a generator")
@@ -119,29 +119,27 @@ def a_generator_of_its_own(set_seed):
             expect.true(fresh, told, "expected: it is at the beginning of its sequence")
 
 
-@exercise.check
-def order(set_seed):
+@exercise.check(given=_LOAD)
+def order(t):
     """The order depends on the seed, not on what the model draws
 
     A loader with a generator of its own draws its permutation there. A model that has one more dropout still
     gets the same batches.
     """
     with _settings_back():
-        t = expect.given(_LOAD, set_seed=set_seed)
         t.run("first = [batch[0][0] for batch in load(set_seed(3))]")
         t.run("generator = set_seed(3)\ntorch.rand(5)\nagain = [batch[0][0] for batch in load(generator)]")
         expect.equal(t.again, t.first, what="the order, after torch has drawn five numbers")
 
 
-@exercise.check(isolated=True)
-def workers(set_seed):
+@exercise.check(isolated=True, given=_LOAD)
+def workers(t):
     """Workers draw the same again, and not the same as each other
 
     The loader draws one number from its generator and adds each worker's own number to it: from that the
     worker seeds torch, NumPy and Python.
     """
     with _settings_back():
-        t = expect.given(_LOAD, set_seed=set_seed)
         t.run("first = load(set_seed(3), workers=2)")
         t.run("generator = set_seed(3)\ntorch.rand(5)\nagain = load(generator, workers=2)")
         expect.equal(t.again, t.first, what="the batches of two workers, the second time")

@@ -13,6 +13,7 @@ Train `model` on each batch `(x, y)` of `loader`, once and in order. Return the 
 `train_epoch(model, loader, optimizer, F.mse_loss)` → `tensor(0.4821)`
 """
 
+import copy
 import weakref
 from collections.abc import Callable, Iterable
 
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=12,
@@ -61,7 +62,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 sizes = [(4, 1, 2), (4, 1, 5), (2, 1, 9)]
 loader = [(torch.randn(n).to(device), torch.ones(n).to(device)) for n in sizes]
 """
-_DOUBLE = "model.double()\nloader = [(x.double(), y.double()) for x, y in loader]\n"
 _CALL = "train_epoch(model, iter(loader), optimizer, F.binary_cross_entropy_with_logits)"
 
 
@@ -69,102 +69,100 @@ class _Mark:
     """Lives as long as the node that has it in its `metadata`."""
 
 
-def _truth(setup: str, device: str) -> tuple[list[float], dict[str, Tensor]]:
-    """The loss of each batch, and the state of the model afterwards, by five calls in a row."""
-    names = {"torch": torch, "nn": nn, "device": device}
-    exec(setup, names)
+def _truth(t) -> tuple[list[float], dict[str, Tensor]]:
+    """The loss of each batch, and the state of the model afterwards, by five calls in a row, on copies."""
+    model, optimizer = copy.deepcopy((t.model, t.optimizer))
     losses = []
-    names["model"].train()
-    for x, y in names["loader"]:
-        names["optimizer"].zero_grad()
-        loss = F.binary_cross_entropy_with_logits(names["model"](x), y)
+    model.train()
+    for x, y in t.loader:
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(model(x), y)
         loss.backward()
-        names["optimizer"].step()
+        optimizer.step()
         losses.append(loss.item())
-    return losses, names["model"].state_dict()
+    return losses, model.state_dict()
 
 
-@exercise.check
-def trained(train_epoch, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "no gradients before": "",
+        "old gradients": _OLD,
+        "a frozen weight with an old gradient": f"{_OLD}model[0].weight.requires_grad_(False)",
+    },
+)
+def trained(t, device):
     """Each batch is one step with its own gradient
 
     `backward` adds to `.grad`, so old gradients have to go before it. They must not go between `backward` and
     `step`: the optimizer skips parameters whose gradient is `None`.
     """
-    cases = {"no gradients before": "", "old gradients": _OLD}
-    cases["a frozen weight with an old gradient"] = f"{_OLD}model[0].weight.requires_grad_(False)"
-    with Rows() as rows:
-        for label, more in cases.items():
-            with rows.of(label):
-                _, state = _truth(_SETUP + more, device)
-                t = expect.given(_SETUP + more, train_epoch=train_epoch, device=device)
-                with expect.left_alone(t.x, what="`x`"):
-                    t.run(_CALL)
-                for name, wanted in state.items():
-                    expect.equal(t.model.state_dict()[name], wanted, what=f"`{name}` after the epoch")
+    _, state = _truth(t)
+    with expect.left_alone(t.x, what="`x`"):
+        t.run(_CALL)
+    for name, wanted in state.items():
+        expect.equal(t.model.state_dict()[name], wanted, what=f"`{name}` after the epoch")
 
 
-@exercise.check
-def mode(train_epoch, device):
+@exercise.check(given=f"{_SETUP}model.insert(1, nn.BatchNorm1d(4).to(device)).eval()")
+def mode(t, device):
     """The model trains in training mode
 
     A new module is in training mode, but evaluation switches it off. Batch norm then normalizes by its
     running statistics and stops updating them. `train()` switches a module with all its parts.
     """
-    norm = "model.insert(1, nn.BatchNorm1d(4).to(device)).eval()"
-    t = expect.given(_SETUP + norm, train_epoch=train_epoch, device=device)
     modes = []
     t.model[1].register_forward_pre_hook(lambda module, args: modes.append(module.training))
     t.run(_CALL)
     expect.equal(modes, [True] * max(3, len(modes)), what="`model[1].training` in the three batches")
 
 
-@exercise.check
-def waits(train_epoch, device):
+@exercise.check(given=_SETUP)
+def waits(t, device):
     """Python doesn't wait for the device
 
     `.item()`, `float(loss)` and `if loss > 0` need a value, so they wait until the device has computed it.
     """
-    t = expect.given(_SETUP, train_epoch=train_epoch, device=device)
     with measure.syncs() as found:
         t.run(_CALL)
     told = [f"  {line}" for line in found.where[:3]]
     expect.true(found.count() == 0, f"Python waited {found.count()} times, expected: 0", *told)
 
 
-@exercise.check
-def mean(train_epoch, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "one width": "",
+        "batches of three widths": _WIDTHS,
+        # MPS has no float64.
+        "a float64 model": "model.cpu().double()\n"
+        "loader = [(x.cpu().double(), y.cpu().double()) for x, y in loader]",
+    },
+)
+def mean(t, device):
     """The mean is over examples, of the losses as they were in training
 
     A mean of batch means gives the last, smaller batch the weight of a full one. A forward after the step
     gives the loss of other weights. And `total += loss` keeps the dtype that `total` began with.
     """
-    cases = {"one width": "", "batches of three widths": _WIDTHS, "a float64 model": _DOUBLE}
-    with Rows() as rows:
-        for label, more in cases.items():
-            with rows.of(label):
-                where = "cpu" if more == _DOUBLE else device  # MPS has no float64
-                losses, _ = _truth(_SETUP + more, where)
-                t = expect.given(_SETUP + more, train_epoch=train_epoch, device=where)
-                came, dtype = expect.a_tensor(t.call(_CALL)), next(t.model.parameters()).dtype
-                sizes = [[1] * 3, [y.numel() for _, y in t.loader], [len(y) for _, y in t.loader]]
-                means = [sum(n * x for n, x in zip(s, losses, strict=True)) / sum(s) for s in sizes]
-                *others, wanted = (torch.tensor(x, dtype=dtype, device=came.device) for x in means)
-                names = ("the mean of the batch means", "the mean over the elements")
-                like = dict(zip(names, others, strict=True))
-                like["the loss of the last batch"] = torch.tensor(losses[-1])
-                factors = {"the examples": 10, "the batches": 3}
-                expect.equal(came.detach(), wanted, rtol=1e-5, like=like, factors=factors)
+    losses, _ = _truth(t)
+    came, dtype = expect.a_tensor(t.call(_CALL)), next(t.model.parameters()).dtype
+    sizes = [[1] * 3, [y.numel() for _, y in t.loader], [len(y) for _, y in t.loader]]
+    means = [sum(n * x for n, x in zip(s, losses, strict=True)) / sum(s) for s in sizes]
+    *others, wanted = (torch.tensor(x, dtype=dtype, device=came.device) for x in means)
+    like = dict(zip(("the mean of the batch means", "the mean over the elements"), others, strict=True))
+    like["the loss of the last batch"] = torch.tensor(losses[-1])
+    factors = {"the examples": 10, "the batches": 3}
+    expect.equal(came.detach(), wanted, rtol=1e-5, like=like, factors=factors)
 
 
-@exercise.check
-def graphs(train_epoch, device):
+@exercise.check(given=_SETUP)
+def graphs(train_epoch, t, device):
     """No loss outlives its batch with its graph
 
     A tensor with a `grad_fn` keeps its graph. A sum of such losses has a graph that reaches through all
     batches.
     """
-    t = expect.given(_SETUP, train_epoch=train_epoch, device=device)
     seen: list[weakref.ref[_Mark]] = []
     most = 0
 

@@ -17,7 +17,7 @@ import math
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=8,
@@ -60,94 +60,82 @@ def _factor(step, warmup, total):
     return rise * math.cos(math.pi / 2 * fallen) ** 2 if fallen < 1 else 0.0
 
 
-def _rates(warmup_cosine, warmup, total):
-    """The rates that the optimizer had, over `total + 4` steps, for each of its groups."""
-    t = expect.given(_SETUP, warmup_cosine=warmup_cosine, warmup=warmup, total=total, steps=total + 4)
+def _expect_rates(t, steps, group=0):
+    """In these steps the optimizer has the rates that it should have, in this group."""
     t.run("scheduler = warmup_cosine(optimizer, warmup, total)")
     told = f"it returns {expect.show(t.scheduler)}"
     expect.true(isinstance(t.scheduler, LambdaLR), told, "expected: a LambdaLR")
-    t.run(_READ)
-    return t.rates
+    t.run(f"steps = total + 4{_READ}")
+    for step in steps:
+        wanted, what = (0.5, 2.0)[group] * _factor(step, t.warmup, t.total), f"the rate at step {step}"
+        came = float(t.rates[step][group])
+        told = f"{what} is {came:.6g}, expected {wanted:.6g}"
+        expect.true(math.isclose(came, wanted, rel_tol=1e-6, abs_tol=_NEAR), told)
 
 
-def _check(warmup_cosine, cases, steps, group=0):
-    base = (0.5, 2.0)[group]
-    with Rows() as rows:
-        for warmup, total in cases:
-            with rows.of(f"`warmup={warmup}, total={total}`"):
-                rates = _rates(warmup_cosine, warmup, total)
-                for step in steps(warmup, total):
-                    wanted, what = base * _factor(step, warmup, total), f"the rate at step {step}"
-                    came = float(rates[step][group])
-                    told = f"{what} is {came:.6g}, expected {wanted:.6g}"
-                    expect.true(math.isclose(came, wanted, rel_tol=1e-6, abs_tol=_NEAR), told)
-
-
-@exercise.check
-def rises(warmup_cosine):
+@exercise.check(given=_SETUP, cases=_CASES)
+def rises(t, warmup, total):
     """The rate rises in equal parts from 0, for `warmup` steps
 
     `LambdaLR` calls your function with the number of the step: with 0 when it is made, and then in each
     `scheduler.step()`, once for each group. It multiplies the rate that the group began with by the result.
     """
-    _check(warmup_cosine, _CASES, lambda warmup, total: range(warmup))
+    _expect_rates(t, range(warmup))
 
 
-@exercise.check
-def falls(warmup_cosine):
+@exercise.check(given=_SETUP, cases=_CASES)
+def falls(t, warmup, total):
     """At step `warmup` it is full. Half a cosine wave later, at step `total`, it is 0
 
     The wave begins at `warmup` and has `total - warmup` steps. Measured from step 0 it would start below its
     height, with a jump.
     """
-    _check(warmup_cosine, _CASES, lambda warmup, total: range(warmup, total + 1))
+    _expect_rates(t, range(warmup, total + 1))
 
 
-@exercise.check
-def stays(warmup_cosine):
+@exercise.check(given=_SETUP, cases=_CASES)
+def stays(t, warmup, total):
     """Past the end it stays at 0
 
     A cosine goes up again after half a wave. A loop that runs a few steps longer would train at rates that
     nobody planned.
     """
-    _check(warmup_cosine, _CASES, lambda warmup, total: range(total, total + 4))
+    _expect_rates(t, range(total, total + 4))
 
 
-@exercise.check
-def without(warmup_cosine):
+@exercise.check(given=_SETUP, cases=[(0, 1), (0, 5)])
+def without(t, warmup, total):
     """Without a warm-up it begins at the full rate
 
     With `warmup=0` no step is a part of the warm-up, so nothing is divided by 0.
     """
-    _check(warmup_cosine, [(0, 1), (0, 5)], lambda warmup, total: range(total + 2))
+    _expect_rates(t, range(total + 2))
 
 
-@exercise.check
-def groups(warmup_cosine):
+@exercise.check(given=_SETUP, cases=[(2, 6)])
+def groups(t, warmup, total):
     """Each group keeps its own rate, times the factor
 
     `LambdaLR` knows the rate that each group began with. So your function returns a factor, the same for all
     groups, and needs to know nothing of rates.
     """
-    _check(warmup_cosine, [(2, 6)], lambda warmup, total: range(total + 1), group=1)
+    _expect_rates(t, range(total + 1), group=1)
 
 
-@exercise.check
-def resumes(warmup_cosine):
+@exercise.check(
+    given=f"{_SETUP}old = optimizer", cases={f"saved at step {steps}": steps for steps in (3, 12)}
+)
+def resumes(t, steps):
     """A new scheduler goes on from the `state_dict` of another
 
     `LambdaLR` saves the number of its step, and gives it to your function. Of a function it saves nothing:
     what that counts or notes by itself is lost.
     """
-    with Rows() as rows:
-        for steps in (3, 12):
-            with rows.of(f"saved at step {steps}"):
-                t = expect.given(_SETUP + "old = optimizer", warmup_cosine=warmup_cosine, steps=steps)
-                t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
-                t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")
-                t.run("optimizer.load_state_dict(old.state_dict())\nscheduler.load_state_dict(saved)")
-                t.run(_READ)
-                for step, rates in enumerate(t.rates, steps):
-                    for i, (came, rate) in enumerate(zip(rates, (0.5, 2.0), strict=True)):
-                        what = f"the rate of group {i} at step {step}"
-                        expect.equal(came, rate * _factor(step, 4, 10), what=what, atol=_NEAR)
+    t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
+    t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")
+    t.run("optimizer.load_state_dict(old.state_dict())\nscheduler.load_state_dict(saved)")
+    t.run(_READ)
+    for step, rates in enumerate(t.rates, steps):
+        for i, (came, rate) in enumerate(zip(rates, (0.5, 2.0), strict=True)):
+            what = f"the rate of group {i} at step {step}"
+            expect.equal(came, rate * _factor(step, 4, 10), what=what, atol=_NEAR)
