@@ -14,6 +14,9 @@ def pytest_configure(config):
     os.environ["COURSE_RECORD"] = f"{folder.name}/record.jsonl"
     for name in ("COURSE_ROOT", "COURSE_DEVICE"):
         os.environ.pop(name, None)
+    # Read when torch is loaded. Threads of several processes at a time would wait for each other in loops
+    # that take the processors away from those that they wait for.
+    os.environ["OMP_WAIT_POLICY"] = "passive"
     # Where a shell has started this in the background it ignores interrupts, and tests send some.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
