@@ -44,9 +44,7 @@ class CountingBackend:
         raise NotImplementedError
 
 
-def _given(CountingBackend, function, *more):
-    lines = ["counts = CountingBackend()", f"graph = torch.fx.symbolic_trace({function})", *more]
-    return expect.given("\n".join(lines), CountingBackend=CountingBackend)
+_GRAPH = "counts = CountingBackend()\ngraph = torch.fx.symbolic_trace({})\n"
 
 
 def _books(counts, operators, runs):
@@ -54,16 +52,15 @@ def _books(counts, operators, runs):
     expect.equal(counts.runs, runs, what="`counts.runs`")
 
 
-@exercise.check
-def two_backends(CountingBackend):
+@exercise.check(given=_GRAPH.format("lambda x: (x.sin(),)"))
+def two_backends(t):
     """Two backends count separately
 
     A list in the body of a class, or as a default argument, is made once and belongs to all objects of the
     class. One that is made in `__init__` belongs to one.
     """
-    both = "mine, yours = CountingBackend(), CountingBackend()"
-    other = "other = torch.fx.symbolic_trace(lambda x: (x.cos(),))"
-    t = _given(CountingBackend, "lambda x: (x.sin(),)", other, "x = torch.ones(3)", both)
+    t.run("other, x = torch.fx.symbolic_trace(lambda x: (x.cos(),)), torch.ones(3)")
+    t.run("mine, yours = CountingBackend(), CountingBackend()")
     t.run("first, second = mine(graph, [x]), yours(other, [x])")
     t.run("first(x), first(x), second(x)")
     for name in ("mine", "yours"):
@@ -72,14 +69,13 @@ def two_backends(CountingBackend):
         expect.true(graphs == (1, 1), told, f"expected: one each, for the graph that `{name}` was given")
 
 
-@exercise.check
-def handed_over(CountingBackend):
+@exercise.check(given=_GRAPH.format("lambda x: (x.add_(1),)") + "x = torch.zeros(3)")
+def handed_over(t):
     """Compiling a graph doesn't run it
 
     A backend is called while the function is being compiled, and the inputs are only examples. A graph that
     runs on them writes in place once too often, and draws random numbers that nobody asked for.
     """
-    t = _given(CountingBackend, "lambda x: (x.add_(1),)", "x = torch.zeros(3)")
     with measure.operators() as ran:
         t.call("counts(graph, [x])")
     expect.equal(len(ran.calls), 0, what="the number of operators that ran")
@@ -95,66 +91,65 @@ def results_of_the_graph(CountingBackend):
     any others. A node whose result nobody uses may write in place: it has to run too.
     """
     x, y = "x = torch.tensor([1.0, 2.0], requires_grad=True)", "y = torch.tensor([[3.0], [4.0]])"
+    names = {"CountingBackend": CountingBackend}
     with Rows() as rows:
         with rows.of("three outputs"):
-            t = _given(CountingBackend, "lambda x, y: (x * y, y.sin(), x + 1)", x, y)
+            t = expect.given(_GRAPH.format("lambda x, y: (x * y, y.sin(), x + 1)") + f"{x}\n{y}", **names)
             found = t.call("counts(graph, [0 * x, 0 * y])(x, y)")
             expect.equal(found, (t.x * t.y, t.y.sin(), t.x + 1))
             expect.in_graph(found[0], what="the first output", of="`x`")
         with rows.of("one output"):
-            t = _given(CountingBackend, "lambda x: (x.sin(),)", x)
+            t = expect.given(_GRAPH.format("lambda x: (x.sin(),)") + x, **names)
             expect.equal(t.call("counts(graph, [x])(x)"), (t.x.sin(),))
         with rows.of("a write in place"):
-            t = _given(CountingBackend, "lambda x: (x * 2, x.add_(1))[:1]", "x = torch.arange(3.0)")
+            code = _GRAPH.format("lambda x: (x * 2, x.add_(1))[:1]")
+            t = expect.given(f"{code}x = torch.arange(3.0)", **names)
             expect.equal(t.call("counts(graph, [x])(x)"), (2 * torch.arange(3.0),))
             expect.equal(t.x, 1 + torch.arange(3.0), what="`x` afterwards")
 
 
-@exercise.check
-def names_of_operators(CountingBackend):
+@exercise.check(
+    given=f"{_GRAPH}x = torch.ones(2, 3)".format,
+    cases={
+        "`x.sin() + 1`": ("lambda x: (x.sin() + 1,)", ["sin", "add"]),
+        "`x.sin() + x.sin()`": ("lambda x: (x.sin() + x.sin(),)", ["sin", "sin", "add"]),
+        "two modules": ("nn.Sequential(nn.Linear(3, 4), nn.ReLU())", ["0", "1"]),
+        "a tensor that the graph keeps": ("lambda x: (x * torch.ones(3),)", ["mul"]),
+        "no call at all": ("lambda x: (x,)", []),
+    },
+)
+def names_of_operators(t, names):
     """The names of all calls, and of nothing else
 
     A node is an input (`placeholder`), an attribute of the module (`get_attr`), a call, or the `output`.
     There are three ops of calls: `call_function`, whose target is the function itself, and `call_method` and
     `call_module`, whose target is a string. `node.name` names the result, and is unique.
     """
-    with Rows() as rows:
-        for label, function, names in [
-            ("`x.sin() + 1`", "lambda x: (x.sin() + 1,)", ["sin", "add"]),
-            ("`x.sin() + x.sin()`", "lambda x: (x.sin() + x.sin(),)", ["sin", "sin", "add"]),
-            ("two modules", "nn.Sequential(nn.Linear(3, 4), nn.ReLU())", ["0", "1"]),
-            ("a tensor that the graph keeps", "lambda x: (x * torch.ones(3),)", ["mul"]),
-            ("no call at all", "lambda x: (x,)", []),
-        ]:
-            with rows.of(label):
-                t = _given(CountingBackend, function, "x = torch.ones(2, 3)")
-                t.call("counts(graph, [x])")
-                expect.equal(t.counts.operators, [names], what="`counts.operators`")
+    t.call("counts(graph, [x])")
+    expect.equal(t.counts.operators, [names], what="`counts.operators`")
 
 
-@exercise.check
-def each_graph_has_its_own_number(CountingBackend):
+@exercise.check(
+    given=f"{_GRAPH}other = torch.fx.symbolic_trace(lambda x: (x + 1,))\nx = torch.ones(3)".format,
+    cases={
+        "different operators": ("lambda x: (x.sin(),)", "sin", torch.ones(3).sin()),
+        "the same operators": ("lambda x: (x + 2,)", "add", torch.ones(3) + 2),
+    },
+)
+def each_graph_has_its_own_number(t, name, wanted):
     """Two graphs of one backend that run in turn
 
     The backend is called for both graphs before the first of them runs. What a graph looks up while it runs,
     in `self` or at the end of a list, belongs to the graph that came last. A local name of the backend's call
     (a closure) belongs to its own graph. Two graphs may have the same operators and still be two.
     """
-    other = "other = torch.fx.symbolic_trace(lambda x: (x + 1,))"
-    made = "first, second = counts(graph, [x]), counts(other, [x])"
-    with Rows() as rows:
-        for label, function, name, wanted in (
-            ("different operators", "lambda x: (x.sin(),)", "sin", torch.ones(3).sin()),
-            ("the same operators", "lambda x: (x + 2,)", "add", torch.ones(3) + 2),
-        ):
-            with rows.of(label):
-                t = _given(CountingBackend, function, other, "x = torch.ones(3)", made)
-                found = t.call("[first(x), second(x), first(x), first(x)]")
-                expect.equal(found, [(wanted,), (t.x + 1,), (wanted,), (wanted,)])
-                _books(t.counts, [[name], ["add"]], [3, 1])
-                with measure.operators() as ran:
-                    t.run("second(x)")
-                expect.equal(len(ran.calls), 1, what="the number of operators in the last run")
+    t.run("first, second = counts(graph, [x]), counts(other, [x])")
+    found = t.call("[first(x), second(x), first(x), first(x)]")
+    expect.equal(found, [(wanted,), (t.x + 1,), (wanted,), (wanted,)])
+    _books(t.counts, [[name], ["add"]], [3, 1])
+    with measure.operators() as ran:
+        t.run("second(x)")
+    expect.equal(len(ran.calls), 1, what="the number of operators in the last run")
 
 
 _COMPILED = """
@@ -168,15 +163,14 @@ up, down = torch.tensor([1.0, 2.0]), torch.tensor([-1.0, -2.0])
 """
 
 
-@exercise.check(isolated=True, deadline=60)
-def compiled_functions(CountingBackend):
+@exercise.check(isolated=True, deadline=60, given=_COMPILED)
+def compiled_functions(t):
     """Two compiled functions: one has a branch, the other is compiled again for another dtype
 
     The backend is called for each compilation. When compiled code is used again, the function that the
     backend returned is called. A branch on an element cuts `f` into pieces, and each is a graph. Compiling
     again for another dtype makes another graph with the same names.
     """
-    t = expect.given(_COMPILED, CountingBackend=CountingBackend)
     found = t.call("[f(up), f(down), g(up), f(up), g(up.double()), g(up), f(up)]")
     up, down, exp = t.up, t.down, t.up.exp()
     above, below = up.sin() * up + 1, down.sin() - down

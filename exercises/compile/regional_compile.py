@@ -49,7 +49,7 @@ class Block(nn.Module):
     def forward(self, x):
         return x + self.down(self.up(x).sin())
 """
-_STACK = """
+_STACK = f"""{_BLOCK}
 class Model(nn.Module):
     def __init__(self, number):
         super().__init__()
@@ -61,11 +61,6 @@ class Model(nn.Module):
             x = block(x)
         return self.head(x)
 """
-
-
-def _given(regional_compile, *codes):
-    code = "\n\n".join(code.strip() for code in (_BLOCK, *codes))
-    return expect.given(code, regional_compile=regional_compile)
 
 
 def _compiled(t, model):
@@ -86,15 +81,14 @@ def _operators(block):
     return len(counting.graphs[0].operators)
 
 
-@exercise.check(isolated=True)
-def names(regional_compile):
+@exercise.check(isolated=True, given=_STACK)
+def names(t):
     """The same modules, with the same names and classes
 
     `torch.compile(block)` is another module, which holds the block as `_orig_mod`. If it replaces the block,
     the names of all parameters contain that word, and checkpoints of the plain model no longer fit.
     `block.compile()` compiles a module in place.
     """
-    t = _given(regional_compile, _STACK)
     before = _compiled(t, "Model(2)")
     t.run("names = list(model.state_dict())")
     expect.equal(t.names, list(t.Model(2).state_dict()), what="`names`")
@@ -108,34 +102,32 @@ def names(regional_compile):
         )
 
 
-@exercise.check(isolated=True, deadline=60)
-def one_graph(regional_compile):
+@exercise.check(
+    isolated=True,
+    deadline=60,
+    given=_STACK,
+    cases={"three blocks, two calls": (3, 2), "twelve blocks, one call": (12, 1)},
+)
+def one_graph(t, number, calls):
     """One graph of the size of a block, for twelve blocks as for three
 
     Compiled code is kept with the code of `forward`, and parameters are inputs of the graph, so for the
     second block all guards hold. A graph of the whole model has the operators of every block. Another
     backend, even a function that does the same, compiles everything again.
     """
-    t = _given(regional_compile, _STACK)
     size = _operators(t.Block(4))
-    _compiled(t, "Model(3)")
-    t.run("model(torch.ones(5, 3))\nmodel(torch.ones(5, 3))")
-    expect_graphs(t.backend, (size, 6))
-    torch.compiler.reset()
-    t = _given(regional_compile, _STACK)
-    _compiled(t, "Model(12)")
-    t.run("model(torch.ones(5, 3))")
-    expect_graphs(t.backend, (size, 12))
+    _compiled(t, f"Model({number})")
+    t.run("\n".join(["model(torch.ones(5, 3))"] * calls))
+    expect_graphs(t.backend, (size, number * calls))
 
 
-@exercise.check(isolated=True, deadline=60)
-def wherever_they_stand(regional_compile):
+@exercise.check(isolated=True, deadline=60, given=_BLOCK)
+def wherever_they_stand(t):
     """Blocks at any depth, and of two widths
 
     `model.modules()` goes through all modules at any depth. The sizes of parameters are guarded like those of
     any input, so a block of another width gets a graph of its own.
     """
-    t = _given(regional_compile)
     size = _operators(t.Block(4))
     t.run("stages = nn.Sequential(Block(8), nn.Sequential(nn.Sequential(Block(8))))")
     _compiled(t, "nn.Sequential(nn.Linear(8, 8), Block(8), stages, nn.Linear(8, 6), Block(6))")
@@ -143,50 +135,48 @@ def wherever_they_stand(regional_compile):
     expect_graphs(t.backend, (size, 3), (size, 1))
 
 
-@exercise.check(isolated=True, deadline=60)
-def other_models(regional_compile):
+@exercise.check(isolated=True, deadline=60, given=f"{_STACK}\nother = Model(2)")
+def other_models(t):
     """Other models stay as they are
 
     All blocks share the `forward` of their class. If you compile it there, the blocks of every other model,
     present and later, are compiled too.
     """
-    t = _given(regional_compile, _STACK, "other = Model(2)")
     _compiled(t, "Model(2)")
     t.run("other(torch.ones(5, 3))\nModel(2)(torch.ones(5, 3))")
     told = f"graphs of `backend` ran {t.backend.runs} times, and `model` was not called"
     expect.true(t.backend.runs == 0, told, "expected: other models run without")
 
 
-_GATED = """
+_GATED = f"""{_BLOCK}
 class Gated(Block):
     def forward(self, x):
         return x * self.down(self.up(x))
 """
 
 
-@exercise.check(isolated=True, deadline=60)
-def subclasses(regional_compile):
+@exercise.check(isolated=True, deadline=60, given=_GATED)
+def subclasses(t):
     """A module of a subclass is a block too
 
     `isinstance` accepts it, `type(module) is Block` doesn't. It has its own `forward`, so it gets its own
     graph.
     """
-    t = _given(regional_compile, _GATED)
     sizes = [_operators(kind(4)) for kind in (t.Block, t.Gated)]
     _compiled(t, "nn.Sequential(Block(8), Gated(8), Gated(8), nn.Linear(8, 8))")
     t.run("model(torch.ones(5, 8))")
     expect_graphs(t.backend, (sizes[0], 1), (sizes[1], 2))
 
 
-@exercise.check(isolated=True, deadline=60)
-def results(regional_compile):
+@exercise.check(isolated=True, deadline=60, given=_STACK)
+def results(t):
     """Results and gradients are those of the plain model, in a copy too
 
     A compiled function that replaces `block.forward` holds on to its block, and a deep copy keeps that same
     function: the copy then computes with the parameters of the original. A copy doesn't take along what
     `block.compile()` made.
     """
-    t = _given(regional_compile, _STACK, "import copy", "plain = Model(2)\nx = torch.ones(5, 3)")
+    t.run("import copy\n\nplain = Model(2)\nx = torch.ones(5, 3)")
     _compiled(t, "copy.deepcopy(plain)")
     expect.equal(t.call("model(x)"), t.plain(t.x), what="`model(x)`")
     for model in (t.model, t.plain):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
@@ -64,9 +64,8 @@ def _wanted(gradients, limit):
     return [g.double().mul(factor).to(g.dtype) for g in gradients], norm, False
 
 
-def _call(remove_graph_breaks, gradients, limit=2.6):
+def _call(t, limit):
     """(copies of the gradients from before the call, what became of them)"""
-    t = expect.given(f"gradients = {gradients}", remove_graph_breaks=remove_graph_breaks)
     before = [g.clone() for g in t.gradients]
     found = t.call(f"remove_graph_breaks(gradients, {limit})")
     pair = isinstance(found, (tuple, list)) and len(found) == 2
@@ -74,8 +73,8 @@ def _call(remove_graph_breaks, gradients, limit=2.6):
     return before, found
 
 
-def _expect_gradients(remove_graph_breaks, gradients, limit=2.6, rtol=1e-5):
-    given, (found, _) = _call(remove_graph_breaks, gradients, limit)
+def _expect_gradients(t, limit=2.6, rtol=1e-5):
+    given, (found, _) = _call(t, limit)
     wanted, norm, _ = _wanted(given, limit)
     factors = {"`limit` divided by the length": limit / norm.item() if norm > 0 else 1.0}
     expect.equal(found, wanted, what="the first result", rtol=rtol, atol=0.0, factors=factors)
@@ -85,143 +84,140 @@ _LONG = "[torch.tensor([3.0, 0.0]), torch.tensor([[0.0], [4.0], [12.0]])]"
 _SHORT = "[torch.tensor([0.3, 0.0]), torch.tensor([[0.0], [0.1], [-0.2]])]"
 _INFINITE = "[torch.tensor([torch.inf, 0.0]), torch.tensor([[0.0], [4.0], [12.0]])]"
 _NAN = "[torch.tensor([3.0, 0.0]), torch.tensor([[0.0], [torch.nan], [12.0]])]"
+_HARD = numbers.hard("8, 3", "one giant", "numbers whose squares are 0").items()
+_SETUP = "gradients = {}".format
 
 
-@exercise.check(deadline=30)
-def long_and_short(remove_graph_breaks):
+@exercise.check(
+    deadline=30,
+    given=_SETUP,
+    cases={
+        "too long": (_LONG, 2.6),
+        "short enough": (_SHORT, 2.6),
+        "zeros": ("[torch.zeros(2), torch.zeros(3, 1)]", 2.6),
+        "as long as the limit": ("[torch.tensor([3.0]), torch.tensor([[4.0]])]", 5.0),
+        "very small": ("[torch.tensor([3e-15]), torch.tensor([[4e-15]])]", 1e-15),
+        **{label: (f"[{code}, torch.zeros(2)]", 2.6) for label, code in _HARD},
+    },
+)
+def long_and_short(t, limit):
     """Too long and short enough: the factor is at most 1
 
     `limit` divided by the length is above 1 for gradients that are short enough, and infinite for length 0.
     Clamped to 1 it's right for all of them. A small number added to the length makes the result shorter than
     `limit`, by a lot if the gradients are small.
     """
-    with Rows() as rows:
-        for label, gradients, limit in [
-            ("too long", _LONG, 2.6),
-            ("short enough", _SHORT, 2.6),
-            ("zeros", "[torch.zeros(2), torch.zeros(3, 1)]", 2.6),
-            ("as long as the limit", "[torch.tensor([3.0]), torch.tensor([[4.0]])]", 5.0),
-            ("very small", "[torch.tensor([3e-15]), torch.tensor([[4e-15]])]", 1e-15),
-        ]:
-            with rows.of(label):
-                _expect_gradients(remove_graph_breaks, gradients, limit)
-        for label, code in numbers.hard("8, 3", "one giant", "numbers whose squares are 0").items():
-            with rows.of(label):
-                _expect_gradients(remove_graph_breaks, f"[{code}, torch.zeros(2)]")
+    _expect_gradients(t, limit)
 
 
-@exercise.check
-def not_finite(remove_graph_breaks):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "infinite": _INFINITE,
+        "minus infinity": "[torch.tensor([1.0, -torch.inf]), torch.ones(1)]",
+        "NaN": _NAN,
+    },
+)
+def not_finite(t):
     """One element that is infinite or NaN makes zeros of all
 
     `isfinite` is False for both. If one element isn't finite, neither is the length of all gradients. Zero
     times an infinity or NaN is NaN; `torch.where` takes one value or the other.
     """
-    with Rows() as rows:
-        for label, gradients in [
-            ("infinite", _INFINITE),
-            ("minus infinity", "[torch.tensor([1.0, -torch.inf]), torch.ones(1)]"),
-            ("NaN", _NAN),
-        ]:
-            with rows.of(label):
-                _expect_gradients(remove_graph_breaks, gradients)
+    _expect_gradients(t)
 
 
-@exercise.check
-def double_precision(remove_graph_breaks):
+@exercise.check(
+    given=_SETUP("[torch.tensor([3.0, 0.1]).double() / 7, torch.ones(2, 2).double() / 3]"),
+    cases=[0.3, 30.0],
+)
+def double_precision(t, limit):
     """Gradients in double precision keep their digits
 
     The starter's numbers were Python floats, in double precision. A length computed in float32 has about 7
     digits, and so has everything that is scaled by it.
     """
-    gradients = "[torch.tensor([3.0, 0.1]).double() / 7, torch.ones(2, 2).double() / 3]"
-    for limit in (0.3, 30.0):
-        _expect_gradients(remove_graph_breaks, gradients, limit, rtol=1e-12)
+    _expect_gradients(t, limit, rtol=1e-12)
 
 
-@exercise.check
-def single_numbers(remove_graph_breaks):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "too long": "[torch.tensor(-4.0)]",
+        "short enough": "[torch.tensor(0.5)]",
+        "in double precision": "[torch.tensor(-4.0).double()]",
+        "NaN": "[torch.tensor(torch.nan)]",
+    },
+)
+def single_numbers(t):
     """Gradients without dimensions keep their dtype too
 
     A tensor without dimensions doesn't change the dtype of one that has dimensions. Between two without, the
     wider dtype wins. So a float32 vector times a float64 scalar tensor is float32, and a float32 scalar
     tensor times it is float64.
     """
-    with Rows() as rows:
-        for label, gradients in [
-            ("too long", "[torch.tensor(-4.0)]"),
-            ("short enough", "[torch.tensor(0.5)]"),
-            ("in double precision", "[torch.tensor(-4.0).double()]"),
-            ("NaN", "[torch.tensor(torch.nan)]"),
-        ]:
-            with rows.of(label):
-                _expect_gradients(remove_graph_breaks, gradients)
+    _expect_gradients(t)
 
 
-@exercise.check
-def left_alone(remove_graph_breaks):
+@exercise.check(given=_SETUP, cases=[_LONG, _INFINITE, f"[torch.ones(2, 3).t(), {numbers.ODD}[::2]]"])
+def left_alone(t):
     """The input gradients don't change
 
     They are what `.grad` holds, and other code may read them. A write in place compiles without a break, and
     still reaches the input tensor.
     """
-    for gradients in (_LONG, _INFINITE, f"[torch.ones(2, 3).t(), {numbers.ODD}[::2]]"):
-        t = expect.given(f"gradients = {gradients}", remove_graph_breaks=remove_graph_breaks)
-        with expect.left_alone(t.gradients, what="gradients"):
-            t.run("remove_graph_breaks(gradients, 1.5)")
+    with expect.left_alone(t.gradients, what="gradients"):
+        t.run("remove_graph_breaks(gradients, 1.5)")
 
 
-@exercise.check
-def report(remove_graph_breaks):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "too long": (_LONG, 1),
+        "short enough": (_SHORT, 0),
+        "a large element elsewhere": ("[torch.tensor([3.0, 0.0]), torch.full((3,), 2.0), torch.ones(5)]", 1),
+        "a tie": ("[torch.ones(1), torch.zeros(1), torch.ones(2), torch.ones(1, 2)]", 2),
+        "infinite": (_INFINITE, None),
+        "NaN": (_NAN, None),
+    },
+)
+def report(t, largest):
     """The report holds what was printed, as tensors
 
     A print isn't an operator, so the graph ends there. Return the value as one more output; the caller can
     print it. `"largest"` is the index of the largest norm, not of the largest element. Of equal norms
     `argmax` takes the first.
     """
-    with Rows() as rows:
-        for label, gradients, largest in [
-            ("too long", _LONG, 1),
-            ("short enough", _SHORT, 0),
-            (
-                "a large element elsewhere",
-                "[torch.tensor([3.0, 0.0]), torch.full((3,), 2.0), torch.ones(5)]",
-                1,
-            ),
-            ("a tie", "[torch.ones(1), torch.zeros(1), torch.ones(2), torch.ones(1, 2)]", 2),
-            ("infinite", _INFINITE, None),
-            ("NaN", _NAN, None),
-        ]:
-            with rows.of(label):
-                given, (_, report) = _call(remove_graph_breaks, gradients)
-                _, norm, skipped = _wanted(given, 2.6)
-                wanted = {"norm": norm.float(), "skipped": torch.tensor(skipped)}
-                if largest is not None:
-                    wanted["largest"] = torch.tensor(largest)
-                for key, value in wanted.items():
-                    has = isinstance(report, dict) and key in report
-                    expect.true(has, f"the report is {expect.show(report)}", f"expected: it has {key!r}")
-                    found = expect.a_tensor(report[key], what=f"`report[{key!r}]`")
-                    found = found.float() if key == "norm" and found.is_floating_point() else found
-                    expect.equal(found, value, what=f"`report[{key!r}]`")
+    given, (_, report) = _call(t, 2.6)
+    _, norm, skipped = _wanted(given, 2.6)
+    wanted = {"norm": norm.float(), "skipped": torch.tensor(skipped)}
+    if largest is not None:
+        wanted["largest"] = torch.tensor(largest)
+    for key, value in wanted.items():
+        has = isinstance(report, dict) and key in report
+        expect.true(has, f"the report is {expect.show(report)}", f"expected: it has {key!r}")
+        found = expect.a_tensor(report[key], what=f"`report[{key!r}]`")
+        found = found.float() if key == "norm" and found.is_floating_point() else found
+        expect.equal(found, value, what=f"`report[{key!r}]`")
 
 
-@exercise.check(isolated=True, deadline=60)
-def one_graph(remove_graph_breaks):
+_COMPILED = f"""
+from course_utils.exercise.kits.compiled import Counting
+backend = Counting()
+f = torch.compile(remove_graph_breaks, backend=backend)
+long, short = {_LONG}, {_SHORT}
+not_finite, again = {_NAN}, {_LONG}
+"""
+
+
+@exercise.check(isolated=True, deadline=60, given=_COMPILED)
+def one_graph(t):
     """One graph without a break serves all three cases
 
     While a graph is made, tensors have no elements. `.item()`, `float()`, `if` and functions of `math` ask
     for one, and `print` isn't an operator: the graph ends there. Python code, or code hidden in an operator
     of your own, isn't compiled at all.
     """
-    setup = (
-        "from course_utils.exercise.kits.compiled import Counting",
-        "backend = Counting()",
-        "f = torch.compile(remove_graph_breaks, backend=backend)",
-        f"long, short = {_LONG}, {_SHORT}",
-        f"not_finite, again = {_NAN}, {_LONG}",
-    )
-    t = expect.given("\n".join(setup), remove_graph_breaks=remove_graph_breaks)
     wanted = [_wanted(gradients, 2.6)[0] for gradients in (t.long, t.short, t.not_finite)]
     with measure.graphs_compiled() as compiled:
         t.run("found = f(long, 2.6), f(short, 2.6), f(not_finite, 2.6)")

@@ -18,7 +18,7 @@ import math
 
 import torch
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=20,
@@ -46,15 +46,12 @@ def stop_recompiles(backend):
     return update
 
 
-def _counted(stop_recompiles, *lines, inner=""):
-    setup = (
-        "from course_utils.exercise.kits.compiled import Counting",
-        f"backend = Counting({inner})",
-        "update = stop_recompiles(backend)",
-        "weight = gradient = torch.ones(4, 3)",
-        *lines,
-    )
-    return expect.given("\n".join(setup), stop_recompiles=stop_recompiles)
+_COUNTED = """
+from course_utils.exercise.kits.compiled import Counting
+backend = Counting()
+update = stop_recompiles(backend)
+weight = gradient = torch.ones(4, 3)
+"""
 
 
 def _at_most_two(backend):
@@ -62,41 +59,39 @@ def _at_most_two(backend):
     expect.at_most(len(backend.graphs) + backend.elsewhere, 2, "graphs made")
 
 
-@exercise.check(isolated=True, deadline=60)
-def results(stop_recompiles):
+@exercise.check(
+    isolated=True,
+    deadline=60,
+    given="update = stop_recompiles('eager')\n"
+    "weight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=dtype)\ngradient = weight.flip(0) / 7",
+    cases={"float32": (torch.float32, 1e-5), "float64": (torch.float64, 1e-14)},
+)
+def results(t, dtype, rtol):
     """The step and the log are what they were, call after call
 
     A tensor without dimensions doesn't change the dtype of the result, but it brings its own digits. Made
     from a Python float, it's float32 unless you ask for another dtype. The starter writes to neither tensor.
     """
-    setup = "update = stop_recompiles('eager')\nweight = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])"
-    with Rows() as rows:
-        for label, dtype, rtol in (("float32", torch.float32, 1e-5), ("float64", torch.float64, 1e-14)):
-            with rows.of(label):
-                t = expect.given(setup, stop_recompiles=stop_recompiles, dtype=dtype)
-                t.run("weight = weight.to(dtype)\ngradient = weight.flip(0) / 7")
-                for lr, name in ((0.1, "head"), (0.5, "body"), (0.0, "tail")):
-                    with (
-                        expect.left_alone(t.weight, what="`weight`"),
-                        expect.left_alone(t.gradient, what="`gradient`"),
-                    ):
-                        found = t.call(f"update(weight, gradient, {lr}, {name!r})")
-                    pair = isinstance(found, (tuple, list)) and len(found) == 2
-                    expect.true(pair, f"the result is {expect.show(found)}, expected a tensor and a text")
-                    exact = t.weight.double() * math.exp(-lr) - lr * t.gradient.double()
-                    expect.equal(found[0], exact.to(dtype), what="the new weight", rtol=rtol, atol=rtol)
-                    expect.equal(found[1], f"{name} updated", what="the line for the log")
-                    t.run("weight, gradient = gradient + 1, weight")  # others of the same sizes
+    for lr, name in ((0.1, "head"), (0.5, "body"), (0.0, "tail")):
+        weight = expect.left_alone(t.weight, what="`weight`")
+        with weight, expect.left_alone(t.gradient, what="`gradient`"):
+            found = t.call(f"update(weight, gradient, {lr}, {name!r})")
+        pair = isinstance(found, (tuple, list)) and len(found) == 2
+        expect.true(pair, f"the result is {expect.show(found)}, expected a tensor and a text")
+        exact = t.weight.double() * math.exp(-lr) - lr * t.gradient.double()
+        expect.equal(found[0], exact.to(dtype), what="the new weight", rtol=rtol, atol=rtol)
+        expect.equal(found[1], f"{name} updated", what="the line for the log")
+        t.run("weight, gradient = gradient + 1, weight")  # others of the same sizes
 
 
-@exercise.check(isolated=True, deadline=60)
-def in_the_graph(stop_recompiles):
+@exercise.check(isolated=True, deadline=60, given=_COUNTED)
+def in_the_graph(t):
     """Each call runs one graph, which computes all that is large
 
     A graph goes to the backend that `torch.compile` was given. An operator outside the graph reads and writes
     memory once more, and isn't fused. Small things, such as a rate, cost little outside.
     """
-    t = _counted(stop_recompiles, "update(weight, gradient, 0.1, 'head')")
+    t.run("update(weight, gradient, 0.1, 'head')")
     expect.true(t.backend.runs == 1, f"graphs of `backend`: {t.backend}", "expected: one that ran once")
     with t.backend.outside(size=12) as names:
         t.run("update(weight, gradient, 0.1, 'head')")
@@ -105,8 +100,8 @@ def in_the_graph(stop_recompiles):
     expect.true(not names, told, "expected: what is as large as `weight` is computed in the graph")
 
 
-@exercise.check(isolated=True, deadline=60)
-def learning_rates(stop_recompiles):
+@exercise.check(isolated=True, deadline=60, given=_COUNTED.replace("Counting()", "Counting('aot_eager')"))
+def learning_rates(t):
     """A learning rate that changes with every call, compiled with `aot_eager`
 
     A float argument is a constant the first time and a symbol from the second value on, unless its value is
@@ -114,30 +109,30 @@ def learning_rates(stop_recompiles):
     `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. No guard looks at the elements of a
     tensor.
     """
-    loop = "for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')"
-    _at_most_two(_counted(stop_recompiles, loop, inner="'aot_eager'").backend)
+    t.run("for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')")
+    _at_most_two(t.backend)
 
 
-@exercise.check(isolated=True, deadline=60)
-def names(stop_recompiles):
+@exercise.check(isolated=True, deadline=60, given=_COUNTED)
+def names(t):
     """A name that changes with every call
 
     A text that the compiled part uses is guarded by its value, so each text gets code of its own. Do outside
     what no operator computes.
     """
-    loop = "for name in ('head', 'body', 'tail'):\n    update(weight, gradient, 0.1, name)"
-    _at_most_two(_counted(stop_recompiles, loop).backend)
+    t.run("for name in ('head', 'body', 'tail'):\n    update(weight, gradient, 0.1, name)")
+    _at_most_two(t.backend)
 
 
-@exercise.check(isolated=True, deadline=60)
-def sizes(stop_recompiles):
+@exercise.check(isolated=True, deadline=60, given=_COUNTED)
+def sizes(t):
     """A size that changes with every call
 
     The first size is a constant. At the second the compiler makes a graph with a symbol, which serves all
     sizes of two rows and more. `dynamic=True` begins with the symbol, and `dynamic=False` forbids it.
     """
-    loop = "for rows in (4, 6, 9, 2):\n    update(torch.ones(rows, 3), torch.ones(rows, 3), 0.1, 'head')"
-    _at_most_two(_counted(stop_recompiles, loop).backend)
+    t.run("for rows in (4, 6, 9, 2):\n    update(torch.ones(rows, 3), torch.ones(rows, 3), 0.1, 'head')")
+    _at_most_two(t.backend)
 
 
 _CALLS = """
@@ -148,33 +143,28 @@ for rows, lr, name in calls:
 """
 
 
-@exercise.check(isolated=True, deadline=60)
-def one_after_another(stop_recompiles):
+@exercise.check(isolated=True, deadline=60, given=_COUNTED)
+def one_after_another(t):
     """Rates, names and sizes that begin to change one after another
 
     The compiler learns that something varies when it sees it change. Two things that begin to vary in
     different calls cost a graph each, besides the first. So leave one for it to learn. Where compiling
     is forbidden, what has no graph runs in Python.
     """
-    t = _counted(stop_recompiles, _CALLS.strip())
+    t.run(_CALLS)
     _at_most_two(t.backend)
     ran = f"graphs ran {t.backend.runs} times in 10 calls"
     expect.true(t.backend.runs == 10, ran, "expected: one in each call")
 
 
-@exercise.check(isolated=True, deadline=60)
-def two_backends(stop_recompiles):
+@exercise.check(isolated=True, deadline=60, given=_COUNTED)
+def two_backends(t):
     """Two calls of `stop_recompiles`, each with a backend of its own
 
     Compiled code belongs to one backend. A compiled function that is kept, in a global for example, goes on
     with the first backend, and the others get no graph.
     """
-    t = _counted(
-        stop_recompiles,
-        "other = Counting()",
-        "second = stop_recompiles(other)",
-        "update(weight, gradient, 0.1, 'head')",
-        "second(weight, gradient, 0.1, 'head')",
-    )
+    t.run("other = Counting()\nsecond = stop_recompiles(other)")
+    t.run("update(weight, gradient, 0.1, 'head')\nsecond(weight, gradient, 0.1, 'head')")
     ran = f"graphs of `backend` ran {t.backend.runs} times, those of `other` {t.other.runs} times"
     expect.true((t.backend.runs, t.other.runs) == (1, 1), ran, "expected: once each")
