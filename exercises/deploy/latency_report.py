@@ -61,8 +61,8 @@ class Machine:
 _PERCENTS = {"p50": 50, "p90": 90, "p99": 99}
 
 
-def _machine(latency_report, costs):
-    return expect.given(f"{_MACHINE}machine = Machine({costs})", latency_report=latency_report)
+def _machine(costs, *_):
+    return f"{_MACHINE}machine = Machine({costs})"
 
 
 def _report(t, rounds, warmup=0):
@@ -85,53 +85,48 @@ def _report(t, rounds, warmup=0):
     return came, wanted
 
 
-@exercise.check
-def nearest_rank(latency_report):
+@exercise.check(
+    given=_machine,
+    cases={
+        "`rounds=4`": ("f=[3.25, 1.5, 9.0, 2.0]", 4),
+        "`rounds=1`": ("f=[7.0]", 1),
+        "`rounds=5`": ("f=[2.0, 2.0, 9.0, 2.0, 5.0]", 5),
+        "`rounds=10`": ("f=[1.5 ** (i * 7 % 10) for i in range(10)]", 10),
+        "`rounds=100`": ("f=[(i * 37 % 100 + 1.5) ** 2 for i in range(100)]", 100),
+        "`rounds=101`": ("f=[(i * 37 % 101 + 1.5) ** 2 for i in range(101)]", 101),
+        "`rounds=250`": ("f=[(i * 37 % 250 + 1.5) ** 2 for i in range(250)]", 250),
+    },
+)
+def nearest_rank(t, rounds):
     """Each percentile is a time that was measured
 
     Of n sorted times the one at rank p · n / 100, rounded up and counted from 1, is the smallest that at
     least p percent don't exceed. Of fewer than 100 times p99 is the slowest. `np.percentile` interpolates
     unless it's told otherwise.
     """
-    with Rows() as rows:
-        for costs, rounds in (
-            ("[3.25, 1.5, 9.0, 2.0]", 4),
-            ("[7.0]", 1),
-            ("[2.0, 2.0, 9.0, 2.0, 5.0]", 5),
-            ("[1.5 ** (i * 7 % 10) for i in range(10)]", 10),
-            ("[(i * 37 % 100 + 1.5) ** 2 for i in range(100)]", 100),
-            ("[(i * 37 % 101 + 1.5) ** 2 for i in range(101)]", 101),
-            ("[(i * 37 % 250 + 1.5) ** 2 for i in range(250)]", 250),
-        ):
-            with rows.of(f"`rounds={rounds}`"):
-                t = _machine(latency_report, f"f={costs}")
-                came, wanted = _report(t, rounds)
-                for key in _PERCENTS:
-                    expect.equal(came["f"][key], wanted["f"][key], what=f"{key} of {rounds} times")
+    came, wanted = _report(t, rounds)
+    for key in _PERCENTS:
+        expect.equal(came["f"][key], wanted["f"][key], what=f"{key} of {rounds} times")
 
 
-@exercise.check
-def slowest(latency_report):
+@exercise.check(given=_machine("f=[1.0] * 150 + [900.0] + [1.0] * 149"))
+def slowest(t):
     """The slowest call is the slowest, not p99
 
     Of 1,000 calls ten may be slower than p99, however much. A user meets them as well.
     """
-    t = _machine(latency_report, "f=[1.0] * 150 + [900.0] + [1.0] * 149")
     came, wanted = _report(t, 300)
     expect.equal(came["f"]["p99"], wanted["f"]["p99"], what="p99 of 299 times of 1 and one of 900")
     expect.equal(came["f"]["slowest"], 900.0, what="the slowest of 299 times of 1 and one of 900")
 
 
-@exercise.check
-def apart(latency_report):
+@exercise.check(given=_machine("fast=[1.0, 2.0, 3.0, 4.0], slow=[100.0, 300.0, 200.0, 400.0], steady=[10.0]"))
+def apart(t):
     """Each function has its own times
 
     `dict.fromkeys(names, [])` and `[[]] * n` hold one list under several names. And all that runs between two
     readings of the clock is in the time.
     """
-    t = _machine(
-        latency_report, "fast=[1.0, 2.0, 3.0, 4.0], slow=[100.0, 300.0, 200.0, 400.0], steady=[10.0]"
-    )
     came, wanted = _report(t, 4)
     for name in wanted:
         expect.equal(came[name], wanted[name], what=f"`report[{name!r}]`")
@@ -151,26 +146,25 @@ def warm_up(latency_report):
             (1, 1, "[900.0, 5.0]"),
         ):
             with rows.of(f"`warmup={warmup}`"):
-                t = _machine(latency_report, f"f={costs}, g={costs}")
+                t = expect.given(_machine(f"f={costs}, g={costs}"), latency_report=latency_report)
                 came, wanted = _report(t, rounds, warmup)
                 numbers = [t.machine.called.count(name) for name in "fg"]
                 expect.equal(numbers, 2 * [warmup + rounds], what="the list of calls of `f` and of `g`")
                 expect.equal(came, wanted, what="`report`")
         with rows.of("no numbers given"):
-            t = _machine(latency_report, "f=[1.0]")
+            t = expect.given(_machine("f=[1.0]"), latency_report=latency_report)
             t.call("latency_report(machine.calls)")
             number = t.machine.called.count("f")
             expect.equal(number, 110, what="the number of calls, rounds and warm-up as they are by default,")
 
 
-@exercise.check
-def in_turn(latency_report):
+@exercise.check(given=_machine("f=[1.0], g=[1.0], h=[1.0]"))
+def in_turn(t):
     """In each round every function runs once
 
     A machine is slower for a while when something else runs on it, or when it's hot. If the functions run one
     after the other, that hits one of them and makes it look slow. If they run in turn, it hits them all.
     """
-    t = _machine(latency_report, "f=[1.0], g=[1.0], h=[1.0]")
     _report(t, 4, 2)
     called = t.call("machine.called")
     counted = called[-12:]

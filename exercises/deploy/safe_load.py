@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=10,
@@ -39,36 +39,32 @@ _FOLDER = """
 import pickle, tempfile
 from pathlib import Path
 folder = tempfile.TemporaryDirectory()
-path = Path(folder.name) / "{name}"
+path = Path(folder.name) / "{}"
 """
 
-_STATE = """
-torch.manual_seed(0)
+_STATE = """torch.manual_seed(0)
 state = nn.BatchNorm1d(3).state_dict()  # an OrderedDict, with attributes
 state |= {"weight": nn.Parameter(torch.randn(2, 3)), "half": torch.ones(3).bfloat16()}
 """
 
-_TRAP = """
-class Trap:
+_TRAP = """class Trap:
     def __reduce__(self): return Path.touch, (path.with_name("ran"),)
 data = {"weight": torch.ones(2), "extra": Trap()}
 """
 
+_OLD = "torch.save(data, path, _use_new_zipfile_serialization=False)"
+_SAFELY = "from safetensors.torch import save_file\nsave_file(state, path)"
+_PICKLED = "path.write_bytes(pickle.dumps(data))"
+_KEYS = "state_dict", "model", "model_state_dict", "weights", "net", "module"
+_NAMES = ["weights.safetensors", "weights.pt", "weights.bin"]
 
-def _given(safe_load, name, setup):
-    return expect.given(_FOLDER.replace("{name}", name) + setup.strip(), safe_load=safe_load)
 
-
-def _reads(safe_load, save):
-    """It returns the tensors that were saved, under every name."""
-    with Rows() as rows:
-        for name in ("weights.safetensors", "weights.pt", "weights.bin"):
-            with rows.of(f"`{name}`"):
-                t = _given(safe_load, name, f"{_STATE.lstrip()}{save}")
-                for path in ("path", "str(path)"):
-                    came = t.call(f"safe_load({path})")
-                    expect.true(isinstance(came, dict), f"the result is {expect.show(came)}, expected a dict")
-                    expect.equal(dict(came), t.state)
+def _expect_state(t):
+    """It returns the tensors that were saved."""
+    for path in ("path", "str(path)"):
+        came = t.call(f"safe_load({path})")
+        expect.true(isinstance(came, dict), f"the result is {expect.show(came)}, expected a dict")
+        expect.equal(dict(came), t.state)
 
 
 def _refused(t):
@@ -84,90 +80,83 @@ def _refused(t):
     expect.true(error is not None, f"the result is {expect.show(came)}, expected an error")
 
 
-@exercise.check
-def nothing_runs(safe_load):
+@exercise.check(
+    given=lambda name, save: f"{_FOLDER.format(name)}{_TRAP}{save}",
+    cases={
+        "a torch file": ("weights.pt", "torch.save(data, path)"),
+        "a torch file named `.safetensors`": ("weights.safetensors", "torch.save(data, path)"),
+        "a torch file as before 1.6": ("weights.pt", _OLD),
+        "a bare pickle": ("weights.pt", _PICKLED),
+        "a bare pickle named `.safetensors`": ("weights.safetensors", _PICKLED),
+    },
+)
+def nothing_runs(t):
     """No code from the file runs
 
     A pickle can name any function and its arguments, and loading calls it: one look is too late.
     `torch.load(..., weights_only=True)` calls a short list of harmless ones and raises at the first other. A
     second try without it runs what the first try refused.
     """
-    with Rows() as rows:
-        for label, name, save in (
-            ("a torch file", "weights.pt", "torch.save(data, path)"),
-            ("a torch file named `.safetensors`", "weights.safetensors", "torch.save(data, path)"),
-            (
-                "a torch file as before 1.6",
-                "weights.pt",
-                "torch.save(data, path, _use_new_zipfile_serialization=False)",
-            ),
-            ("a bare pickle", "weights.pt", "path.write_bytes(pickle.dumps(data))"),
-            (
-                "a bare pickle named `.safetensors`",
-                "weights.safetensors",
-                "path.write_bytes(pickle.dumps(data))",
-            ),
-        ):
-            with rows.of(label):
-                t = _given(safe_load, name, _TRAP.lstrip() + save)
-                _refused(t)
+    _refused(t)
 
 
-@exercise.check
-def torch_files(safe_load):
+@exercise.check(given=lambda name: f"{_FOLDER.format(name)}{_STATE}torch.save(state, path)", cases=_NAMES)
+def torch_files(t):
     """A torch file is read, whatever its name
 
     A torch file is a zip, and a zip begins with `PK`. The end of a name is for people, but where it is
     `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending. A `state_dict` is
     an OrderedDict, and a Parameter is a tensor.
     """
-    _reads(safe_load, "torch.save(state, path)")
+    _expect_state(t)
 
 
-@exercise.check
-def tensors_alone(safe_load):
+@exercise.check(
+    given=lambda data: f"{_FOLDER.format('weights.pt')}data = {data}\ntorch.save(data, path)",
+    cases={
+        "a number beside the tensors": '{"weight": torch.ones(2), "epoch": 3}',
+        "a dict in the dict": '{"weight": torch.ones(2), "optimizer": {"step": torch.tensor(1)}}',
+        **{f"`{key!r}`: a dict": f'{{{key!r}: {{"weight": torch.ones(2)}}}}' for key in _KEYS},
+        "`None` as a value": '{"weight": None}',
+        "a tensor alone": "torch.ones(2)",
+        "a sparse tensor, which has `values` too": "torch.eye(2).to_sparse()",
+        "pairs in a list": '[("weight", torch.ones(2))]',
+    },
+)
+def tensors_alone(t):
     """What isn't a dict of tensors is refused
 
     `weights_only=True` also lets through lists, dicts in dicts, strings, numbers and `None`. It keeps code
     out, and says nothing about what the data are. A checkpoint with a dict of tensors in it is refused too.
     """
-    keys = "state_dict", "model", "model_state_dict", "weights", "net", "module"
-    with Rows() as rows:
-        for label, data in (
-            ("a number beside the tensors", '{"weight": torch.ones(2), "epoch": 3}'),
-            ("a dict in the dict", '{"weight": torch.ones(2), "optimizer": {"step": torch.tensor(1)}}'),
-            *((f"`{key!r}`: a dict", f'{{{key!r}: {{"weight": torch.ones(2)}}}}') for key in keys),
-            ("`None` as a value", '{"weight": None}'),
-            ("a tensor alone", "torch.ones(2)"),
-            ("a sparse tensor, which has `values` too", "torch.eye(2).to_sparse()"),
-            ("pairs in a list", '[("weight", torch.ones(2))]'),
-        ):
-            with rows.of(label):
-                t = _given(safe_load, "weights.pt", f"data = {data}\ntorch.save(data, path)")
-                _refused(t)
+    _refused(t)
 
 
-@exercise.check
-def on_the_cpu(safe_load):
+_FROM_GPU = """torch.save(state, path)
+as_from_gpu = path.read_bytes().replace(b"\\3\\0\\0\\0cpu", b"\\3\\0\\0\\0xpu")  # an Intel GPU
+path.write_bytes(as_from_gpu)"""
+
+
+@exercise.check(given=f"{_FOLDER.format('weights.pt')}{_STATE}{_FROM_GPU}")
+def on_the_cpu(t):
     """Weights that were saved on another device come to the CPU
 
     A torch file holds the device of each tensor. `torch.load` puts it there again, or raises where there is
     no such device; a `map_location` goes before what the file says.
     """
-    save = """
-torch.save(state, path)
-as_from_gpu = path.read_bytes().replace(b"\\3\\0\\0\\0cpu", b"\\3\\0\\0\\0xpu")  # an Intel GPU
-path.write_bytes(as_from_gpu)"""
-    t = _given(safe_load, "weights.pt", f"{_STATE.lstrip()}{save.strip()}")
     expect.true(b"xpu" in t.as_from_gpu, "this torch writes the device in another way")
     expect.equal(dict(t.call("safe_load(path)")), t.state)
 
 
-@exercise.check(needs="safetensors")
-def safetensors_files(safe_load):
+@exercise.check(
+    needs="safetensors",
+    given=lambda name: f"{_FOLDER.format(name)}{_STATE}{_SAFELY}",
+    cases=_NAMES,
+)
+def safetensors_files(t):
     """A safetensors file is read, whatever its name
 
     It begins with the length of its header, in 8 bytes, and the header is JSON: `{` comes ninth. `torch.load`
     knows the format by the end of the name only, and takes any other such file for a pickle.
     """
-    _reads(safe_load, "from safetensors.torch import save_file\nsave_file(state, path)")
+    _expect_state(t)
