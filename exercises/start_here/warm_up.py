@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=5,
@@ -34,67 +34,60 @@ def warm_up(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     raise NotImplementedError
 
 
-def _expect_counting(warm_up, shape, dtype=torch.int64, device="cpu"):
+def _expect_counting(t, shape, dtype=torch.int64, device="cpu"):
     """The tensor that comes, against one that is written element by element."""
     wanted = torch.zeros(shape, dtype=dtype)
     for number, place in enumerate(torch.ones(shape).nonzero().tolist()):
         wanted[tuple(place)] = number
-    made = expect.given("", warm_up=warm_up).call(f'warm_up({shape}, {dtype}, "{device}")')
-    expect.equal(made, wanted.to(device))
+    expect.equal(t.call(f'warm_up({shape}, {dtype}, "{device}")'), wanted.to(device))
 
 
 @exercise.check
-def right_values(warm_up):
+def right_values(t):
     """It counts from 0 in the order of reading
 
     A tensor is read along its last dimension first: of shape `(2, 3)` the first row is `[0, 1, 2]`, the
     second `[3, 4, 5]`. `shape` says how large it is, not what it holds. Each call makes a tensor of its own,
     since somebody may write to it.
     """
-    _expect_counting(warm_up, (2, 3))
-    t = expect.given("", warm_up=warm_up)
+    _expect_counting(t, (2, 3))
     t.run('first, second = [warm_up((2, 3), torch.int64, "cpu") for _ in range(2)]')
     expect.own_storage(t.second, t.first, what="`second`", of="`first`")
 
 
-@exercise.check
-def any_shape(warm_up):
+@exercise.check(cases=[(shape,) for shape in [(4,), (2, 1, 3), (), (2, 1, 3, 2), (0, 3), (3, 0)]])
+def any_shape(t, shape):
     """Any number of dimensions, none too, and any sizes
 
     A tensor has as many elements as all its sizes multiplied. The product of no sizes is 1: a tensor of shape
     `()` has no dimension and one element. With a size of 0 there is none, and `-1` can't stand for a size.
     """
-    with Rows() as rows:
-        for shape in [(4,), (2, 1, 3), (), (2, 1, 3, 2), (0, 3), (3, 0)]:
-            with rows.of(f"`{shape}`"):
-                _expect_counting(warm_up, shape)
+    _expect_counting(t, shape)
 
 
-@exercise.check
-def any_dtype(warm_up):
+@exercise.check(cases=[torch.float32, torch.uint8, torch.bfloat16])
+def any_dtype(t, dtype):
     """The dtype is the one that was asked for
 
     Without `dtype=` torch chooses: `torch.tensor` makes `int64` of Python's integers and `float32` of its
     floats, and `torch.zeros` makes `float32`.
     """
-    for dtype in (torch.float32, torch.uint8, torch.bfloat16):
-        _expect_counting(warm_up, (3, 2), dtype)
+    _expect_counting(t, (3, 2), dtype)
 
 
 @exercise.check
-def any_device(warm_up, device):
+def any_device(t, device):
     """The device is the one that was asked for, `meta` too
 
     A new tensor is made on the CPU, torch's default device, unless `device=` says where: any device that
     the machine has, or `meta`, where a tensor has a shape and a dtype and no elements.
     """
     for place in (device.type, "meta"):
-        _expect_counting(warm_up, (2, 5), torch.int64, place)
+        _expect_counting(t, (2, 5), torch.int64, place)
 
 
-def _expect_made_once(warm_up, dtype, device):
+def _expect_made_once(t, dtype, device):
     """No other tensor of its size is there beside it, and none is copied into it."""
-    t = expect.given("", warm_up=warm_up)
     made = []
     with measure.operators() as ran:
         peak = measure.peak_bytes(lambda: made.append(t.call(f'warm_up((4, 5), {dtype}, "{device}")')))
@@ -113,22 +106,21 @@ def _expect_made_once(warm_up, dtype, device):
     )
 
 
-@exercise.check
-def made_with_its_dtype(warm_up):
+@exercise.check(cases=[torch.float32, torch.int16])
+def made_with_its_dtype(t, dtype):
     """It has its dtype from the start: nothing is converted
 
     `.to(dtype)`, `.float()` and `copy_` fill a second tensor from a first one, which is then thrown away.
     `torch.zeros`, `torch.tensor` and their like take `dtype=`.
     """
-    for dtype in (torch.float32, torch.int16):
-        _expect_made_once(warm_up, dtype, "cpu")
+    _expect_made_once(t, dtype, "cpu")
 
 
 @exercise.check
-def made_on_its_device(warm_up):
+def made_on_its_device(t):
     """It is on its device from the start: nothing is moved there
 
     `.to(device)` and `.cuda()` fill a second tensor over there from a first one here. `torch.zeros`,
     `torch.tensor` and their like take `device=`.
     """
-    _expect_made_once(warm_up, torch.int64, "meta")
+    _expect_made_once(t, torch.int64, "meta")

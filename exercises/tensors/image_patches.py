@@ -15,7 +15,7 @@ channels last in memory. The image stays as it is, and gradients of the patches 
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import strides
 
 exercise = Exercise(
@@ -37,9 +37,8 @@ def image_patches(x: Tensor, p: int) -> Tensor:
     raise NotImplementedError
 
 
-def _expect_patches(image_patches, image, p):
+def _expect_patches(t, p):
     """The patches, against those that are cut out of the image one by one."""
-    t = expect.given(f"x = {image}", image_patches=image_patches)
     rows, columns = t.x.shape[1] // p, t.x.shape[2] // p
     wanted = torch.zeros(rows, columns, t.x.shape[0], p, p, dtype=t.x.dtype)
     for r in range(rows):
@@ -48,36 +47,39 @@ def _expect_patches(image_patches, image, p):
     expect.equal(t.call(f"image_patches(x, {p})"), wanted)
 
 
-@exercise.check
-def right_pixels(image_patches):
+@exercise.check(
+    given="x = {}".format,
+    cases=[
+        (strides.squares(2, 4, 6), 2),
+        (strides.squares(1, 2, 6), 2),
+        (strides.squares(2, 9, 6), 3),
+        (strides.squares(3, 2, 4), 1),
+    ],
+)
+def right_pixels(t, p):
     """Every patch holds its own pixels
 
     Split H into rows of the grid and rows inside a patch, and W into columns of the grid and columns inside.
     That gives (C, rows, p, columns, p). Then put the five dimensions in order; `reshape` to the final shape
     would move pixels into other patches. (If nothing is left over, cut nothing off: `x[:, :-0]` is empty.)
     """
-    with Rows() as rows:
-        for image, p in [
-            (strides.squares(2, 4, 6), 2),
-            (strides.squares(1, 2, 6), 2),
-            (strides.squares(2, 9, 6), 3),
-            (strides.squares(3, 2, 4), 1),
-        ]:
-            with rows.of(f"`{image}`"):
-                _expect_patches(image_patches, image, p)
+    _expect_patches(t, p)
 
 
-@exercise.check
-def pixels_left_over(image_patches):
+@exercise.check(
+    given="x = {}".format,
+    cases={
+        f"`p = {p}` on {h} × {w} pixels": (strides.squares(2, h, w), p)
+        for h, w, p in [(5, 7, 2), (8, 11, 3), (5, 6, 2), (6, 5, 2)]
+    },
+)
+def pixels_left_over(t, p):
     """Pixels that do not fill a patch are left out
 
     There are `H // p` rows and `W // p` columns. Cut off the rest at the bottom and at the right before you
     split a dimension; a slice is a view too.
     """
-    with Rows() as rows:
-        for h, w, p in [(5, 7, 2), (8, 11, 3), (5, 6, 2), (6, 5, 2)]:
-            with rows.of(f"`p = {p}` on {h} × {w} pixels"):
-                _expect_patches(image_patches, strides.squares(2, h, w), p)
+    _expect_patches(t, p)
 
 
 # Images that are views of something else.
@@ -91,46 +93,38 @@ _VIEWS = {
 }
 
 
-@exercise.check
-def any_strides(image_patches):
+@exercise.check(given="x = {}".format, cases=_VIEWS)
+def any_strides(t):
     """The image may be a view itself
 
     The strides of the image say how far away the next channel, row and pixel are. They follow from the sizes
     only if the image is contiguous. It may begin anywhere in its storage: `as_strided` begins where the image
     does if you give no offset.
     """
-    with Rows() as rows:
-        for kind, image in _VIEWS.items():
-            with rows.of(kind):
-                _expect_patches(image_patches, image, 2)
+    _expect_patches(t, 2)
 
 
-@exercise.check
-def shares_storage(image_patches):
+@exercise.check(given="x = {}".format, cases={"contiguous": strides.squares(2, 5, 7), **_VIEWS})
+def shares_storage(t):
     """Nothing is copied: the patches share storage with the image, which stays as it is
 
     Splitting and reordering dimensions need no copy, whatever the strides. Merging may copy, as in `reshape`
     and `flatten`. `stack`, `cat`, indexing with a tensor and `F.unfold` copy, and so does `contiguous` if the
     tensor isn't contiguous. `as_strided_`, with an underscore, changes the image itself.
     """
-    with Rows() as rows:
-        for kind, image in {"contiguous": strides.squares(2, 5, 7), **_VIEWS}.items():
-            with rows.of(kind):
-                t = expect.given(f"x = {image}", image_patches=image_patches)
-                witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
-                with expect.left_alone(t.x, what="the image"):
-                    patches = t.call("image_patches(x, 2)")
-                expect.same_storage(patches, witness, of="the image")
+    witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
+    with expect.left_alone(t.x, what="the image"):
+        patches = t.call("image_patches(x, 2)")
+    expect.same_storage(patches, witness, of="the image")
 
 
-@exercise.check
-def gradients(image_patches):
+@exercise.check(given="x = torch.zeros(1, 3, 5, requires_grad=True)")
+def gradients(t):
     """A gradient reaches every pixel that is in a patch, and no other
 
     A view is part of the graph of its tensor. `detach`, `.data`, `no_grad` and NumPy leave that graph, and
     `requires_grad_` begins another one, which doesn't lead back.
     """
-    t = expect.given("x = torch.zeros(1, 3, 5, requires_grad=True)", image_patches=image_patches)
     patches = t.call("image_patches(x, 2)")
     expect.in_graph(patches, of="the image")
     patches.backward(torch.ones_like(patches))

@@ -21,7 +21,7 @@ import contextlib
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import strides
 
 exercise = Exercise(
@@ -46,67 +46,72 @@ def matmul_by_strides(a: Tensor, b: Tensor | None = None) -> Tensor:
     raise NotImplementedError
 
 
-def _expect_product(matmul_by_strides, a, b=None):
-    """The product of these expressions, or the trace, against torch's own."""
-    setup = f"a = {a}" if b is None else f"a = {a}\nb = {b}"
-    t = expect.given(setup, matmul_by_strides=matmul_by_strides)
-    wanted = t.a.diagonal().sum() if b is None else t.a @ t.b
-    expect.equal(t.call("matmul_by_strides(a)" if b is None else "matmul_by_strides(a, b)"), wanted)
+def _expect_product(t):
+    """The product of `a` and `b`, or the trace of `a` alone, against torch's own."""
+    alone = not hasattr(t, "b")
+    wanted = t.a.diagonal().sum() if alone else t.a @ t.b
+    expect.equal(t.call("matmul_by_strides(a)" if alone else "matmul_by_strides(a, b)"), wanted)
 
 
-@exercise.check
-def trace(matmul_by_strides):
+@exercise.check(
+    given="a = {}".format,
+    cases={f"({m}, {n})": strides.squares(m, n) for m, n in ((3, 3), (4, 2), (2, 5), (1, 3))},
+)
+def trace(t):
     """The trace, of square, wide and tall matrices
 
     A step on the diagonal goes one down and one to the right. The diagonal has as many elements as the
     shorter side.
     """
-    with Rows() as rows:
-        for m, n in ((3, 3), (4, 2), (2, 5), (1, 3)):
-            with rows.of(f"({m}, {n})"):
-                _expect_product(matmul_by_strides, strides.squares(m, n))
+    _expect_product(t)
 
 
-@exercise.check
-def matrix_and_vector(matmul_by_strides):
+@exercise.check(
+    given="a = {}\nb = torch.arange({}.) + 2".format,
+    cases={
+        f"({m}, {n}) times ({n},)": (strides.squares(m, n), str(n))
+        for m, n in ((2, 3), (4, 2), (3, 3), (1, 4))
+    },
+)
+def matrix_and_vector(t):
     """A matrix times a vector
 
     Element `i` is the sum over `j` of `a[i, j] * b[j]`. The vector is the same for every `i`, and the sum
     runs over `j`.
     """
-    with Rows() as rows:
-        for m, n in ((2, 3), (4, 2), (3, 3), (1, 4)):
-            with rows.of(f"({m}, {n}) times ({n},)"):
-                _expect_product(matmul_by_strides, strides.squares(m, n), f"torch.arange({n}.) + 2")
+    _expect_product(t)
 
 
-@exercise.check
-def two_matrices(matmul_by_strides):
+@exercise.check(
+    given="a = {}\nb = {}".format,
+    cases={
+        f"({m}, {n}) times ({n}, {k})": (strides.squares(m, n), strides.squares(n, k))
+        for m, n, k in ((2, 3, 4), (4, 2, 3), (3, 3, 3), (3, 2, 1))
+    },
+)
+def two_matrices(t):
     """A matrix times a matrix
 
     Element `[i, k]` is the sum over `j` of `a[i, j] * b[j, k]`. A factor without an index is the same all
     along it. Both factors need the indices in the same order.
     """
-    with Rows() as rows:
-        for m, n, k in ((2, 3, 4), (4, 2, 3), (3, 3, 3), (3, 2, 1)):
-            with rows.of(f"({m}, {n}) times ({n}, {k})"):
-                _expect_product(matmul_by_strides, strides.squares(m, n), strides.squares(n, k))
+    _expect_product(t)
 
 
-@exercise.check
-def stay(matmul_by_strides):
+@exercise.check(
+    given=f"a = {strides.squares(3, 4)}\nb = {strides.squares(4, 2)}\nv = torch.arange(4.) + 2",
+    cases=["a", "a, v", "a, b"],
+)
+def stay(t, arguments):
     """`a` and `b` stay as they are
 
     `a *= b`, `mul_` and `out=` write into a tensor that is there, and a view has no memory of its own: the
     caller's matrix is changed. `a * b` makes a new tensor.
     """
-    setup = f"a = {strides.squares(3, 4)}\nb = {strides.squares(4, 2)}\nv = torch.arange(4.) + 2"
-    for arguments in ("a", "a, v", "a, b"):
-        t = expect.given(setup, matmul_by_strides=matmul_by_strides)
-        with contextlib.ExitStack() as alone:
-            for name in arguments.split(", "):
-                alone.enter_context(expect.left_alone(getattr(t, name), what=f"`{name}`"))
-            t.call(f"matmul_by_strides({arguments})")
+    with contextlib.ExitStack() as alone:
+        for name in arguments.split(", "):
+            alone.enter_context(expect.left_alone(getattr(t, name), what=f"`{name}`"))
+        t.call(f"matmul_by_strides({arguments})")
 
 
 # The factors as views of something else.
@@ -121,49 +126,48 @@ _VIEWS = {
     "float64": (f"{strides.squares(3, 4)}.double()", f"{strides.squares(4, 2)}.double()"),
     "a block of b": (strides.squares(3, 4), f"{strides.squares(6, 5)}[1:5, 2:4]"),
 }
+_PRODUCTS = {
+    "{}: the trace": "a = {}",
+    "{}: times a dense column of b": "a = {}\nb = {}[:, 0].clone()",
+    "{}: times a column of b": "a = {}\nb = {}[:, 0]",
+    "{}: times b": "a = {}\nb = {}",
+}
 
 
-@exercise.check
-def of_views(matmul_by_strides):
+@exercise.check(
+    cases={
+        label.format(view): code.format(a, b)
+        for view, (a, b) in _VIEWS.items()
+        for label, code in _PRODUCTS.items()
+        if "b" in label.split() or "b" not in view.split()
+    }
+)
+def of_views(t):
     """`a` and `b` may be views of something else, or float64
 
     Take the strides from `a.stride()` and `b.stride()`: they follow from the sizes only if the tensor is
     contiguous. `as_strided` begins where the tensor begins if you give no offset.
     """
-    with Rows() as rows:
-        for label, (a, b) in _VIEWS.items():
-            if "b" not in label.split():
-                with rows.of(f"{label}: the trace"):
-                    _expect_product(matmul_by_strides, a)
-                with rows.of(f"{label}: a dense vector"):
-                    _expect_product(matmul_by_strides, a, f"{b}[:, 0].clone()")
-                with rows.of(f"{label}: a vector with gaps"):
-                    _expect_product(matmul_by_strides, a, f"{b}[:, 0]")
-            else:
-                with rows.of(f"{label}: a column of it"):
-                    _expect_product(matmul_by_strides, a, f"{b}[:, 0]")
-            with rows.of(label):
-                _expect_product(matmul_by_strides, a, b)
+    _expect_product(t)
 
 
-@exercise.check
-def only_three_operators(matmul_by_strides):
+@exercise.check(
+    given="a = torch.arange(15.).reshape(5, 3).t()\nb = torch.arange(20.).reshape(5, 4)[:, ::2]\nv = b[:, 1]",
+    cases=[("a", 0), ("a, v", 1), ("a, b", 1)],
+)
+def only_three_operators(t, arguments, products):
     """Only `as_strided`, one `*` and one `sum` run
 
     Other functions run operators too: `a[:, None]` runs `unsqueeze`, `t()` runs `t`, `a *= b` runs `mul_`, a
     loop over rows runs `select` each time. Put all terms side by side in one tensor: one `*` makes them and
     one `sum` adds them.
     """
-    setup = "a = torch.arange(15.).reshape(5, 3).t()\n"
-    setup += "b = torch.arange(20.).reshape(5, 4)[:, ::2]\nv = b[:, 1]"
-    for arguments, products in (("a", 0), ("a, v", 1), ("a, b", 1)):
-        t = expect.given(setup, matmul_by_strides=matmul_by_strides)
-        with measure.operators() as ran:
-            t.call(f"matmul_by_strides({arguments})")
-        names = [call.name.split(".")[1] for call in ran.calls]
-        for name in names:
-            told = f"torch's operator `{name}` ran, perhaps inside another function, expected: none but "
-            expect.true(name in ("as_strided", "mul", "sum"), f"{told}`as_strided`, `*` and `sum`")
-        for name, called, times in (("mul", "`*`", products), ("sum", "`sum`", 1)):
-            found = names.count(name)
-            expect.true(found == times, f"the number of times that {called} ran is {found}, expected {times}")
+    with measure.operators() as ran:
+        t.call(f"matmul_by_strides({arguments})")
+    names = [call.name.split(".")[1] for call in ran.calls]
+    for name in names:
+        told = f"torch's operator `{name}` ran, perhaps inside another function, expected: none but "
+        expect.true(name in ("as_strided", "mul", "sum"), f"{told}`as_strided`, `*` and `sum`")
+    for name, called, times in (("mul", "`*`", products), ("sum", "`sum`", 1)):
+        found = names.count(name)
+        expect.true(found == times, f"the number of times that {called} ran is {found}, expected {times}")

@@ -10,10 +10,12 @@ windows must reach `x`. (`unfold` does all this; the exercise is to find its str
 `sliding_windows(torch.arange(6), 3, 2)` → `[[0, 1, 2], [2, 3, 4]]`
 """
 
+import itertools
+
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import strides
 
 exercise = Exercise(
@@ -36,83 +38,86 @@ def sliding_windows(x: Tensor, size: int, step: int = 1) -> Tensor:
     raise NotImplementedError
 
 
-def _expect_windows(sliding_windows, setup, size, *step, **names):
-    """The windows of the `x` that `setup` makes, element by element."""
-    t = expect.given(setup, sliding_windows=sliding_windows, **names)
+def _expect_windows(t, size, *step):
+    """The windows of `x`, element by element."""
     elements = t.x.tolist()
     rows = [elements[start : start + size] for start in range(0, len(elements) - size + 1, *step)]
     arguments = ", ".join(map(str, ("x", size, *step)))
     expect.equal(t.call(f"sliding_windows({arguments})"), torch.tensor(rows).to(t.x))
 
 
-@exercise.check
-def right_values(sliding_windows, device):
+@exercise.check(
+    cases={
+        "`x, 3, 2`": ("x = torch.arange(6, device=device)", (3, 2)),
+        "`x, 4`": ("x = torch.arange(1, 11, device=device) ** 2", (4,)),
+        "`x, 2, 5`": ("x = torch.arange(1, 11, device=device) ** 2", (2, 5)),
+    }
+)
+def right_values(t, device, arguments):
     """Every window holds the right elements
 
     Element `[i, j]` of the result is element `i * step + j` of `x`: one step down moves by `step`, one step
     to the right by 1. The last row starts at most at `len(x) - size`.
     """
-    _expect_windows(sliding_windows, "x = torch.arange(6, device=device)", 3, 2, device=device)
-    _expect_windows(sliding_windows, "x = torch.arange(1, 11, device=device) ** 2", 4, device=device)
-    _expect_windows(sliding_windows, "x = torch.arange(1, 11, device=device) ** 2", 2, 5, device=device)
+    _expect_windows(t, *arguments)
 
 
-@exercise.check
-def every_size(sliding_windows):
+@exercise.check(
+    cases={
+        f"`x, {size}, {step}` of {n} elements": (f"x = {strides.squares(n)}", size, step)
+        for n, step in itertools.product(range(1, 7), (1, 2, 3))
+        for size in range(1, n + 1)
+    }
+)
+def every_size(t, size, step):
     """As many windows as fit, for every length, `size` and `step`
 
     The first window starts at 0, the last at most at `len(x) - size`. Count the whole steps between them and
     add one; if `size == len(x)` there is one window.
     """
-    for n in range(1, 7):
-        for size in range(1, n + 1):
-            for step in (1, 2, 3):
-                _expect_windows(sliding_windows, f"x = {strides.squares(n)}", size, step)
+    _expect_windows(t, size, step)
 
 
-@exercise.check
-def of_a_view(sliding_windows):
+@exercise.check(
+    given="x = {}".format,
+    cases=[
+        (f"{strides.squares(12)}[::2]", 3),
+        (f"{strides.squares(7, 4)}[:, 1]", 3),
+        ("torch.tensor([7]).expand(5)", 2),
+        (f"{strides.squares(12)}[3:10]", 3),
+        (f"{strides.squares(12)}[1::2]", 3),
+    ],
+)
+def of_a_view(t, size):
     """The input may be a view itself
 
     In `x[::2]` two neighbours lie two places apart in storage: `x.stride(0)` is 2, and both strides of the
     result are multiples of it. A view may also begin anywhere: `as_strided` begins at `x.storage_offset()` if
     you give no offset.
     """
-    with Rows() as rows:
-        for view, size in [
-            (f"{strides.squares(12)}[::2]", 3),
-            (f"{strides.squares(7, 4)}[:, 1]", 3),
-            ("torch.tensor([7]).expand(5)", 2),
-            (f"{strides.squares(12)}[3:10]", 3),
-            (f"{strides.squares(12)}[1::2]", 3),
-        ]:
-            with rows.of(f"`{view}`"):
-                _expect_windows(sliding_windows, f"x = {view}", size, 2)
+    _expect_windows(t, size, 2)
 
 
-@exercise.check
-def shares_storage(sliding_windows):
+@exercise.check(cases=["x = torch.arange(8.)", "x = torch.arange(16.)[::2]", "x = torch.arange(16.)[6:]"])
+def shares_storage(t):
     """The windows share storage with `x`, which stays as it is
 
     `stack`, `cat`, indexing with a tensor, and `contiguous` of a tensor with gaps copy, and a write to `x`
     doesn't show in a copy. `as_strided`, `unfold` and slices make views. `as_strided_` changes `x` itself.
     """
-    for view in ("torch.arange(8.)", "torch.arange(16.)[::2]", "torch.arange(16.)[6:]"):
-        t = expect.given(f"x = {view}", sliding_windows=sliding_windows)
-        witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
-        with expect.left_alone(t.x, what="`x`"):
-            windows = t.call("sliding_windows(x, 3, 2)")
-        expect.same_storage(windows, witness, of="`x`")
+    witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
+    with expect.left_alone(t.x, what="`x`"):
+        windows = t.call("sliding_windows(x, 3, 2)")
+    expect.same_storage(windows, witness, of="`x`")
 
 
-@exercise.check
-def gradients(sliding_windows):
+@exercise.check(given="x = torch.arange(7., requires_grad=True)")
+def gradients(t):
     """A gradient reaches `x`, once for each window that an element is in
 
     An element in two rows gets the sum of both gradients. `detach`, `.data` and NumPy share storage too, but
     they leave the graph, so no gradient comes back.
     """
-    t = expect.given("x = torch.arange(7., requires_grad=True)", sliding_windows=sliding_windows)
     windows = t.call("sliding_windows(x, 3, 2)")
     expect.in_graph(windows, of="`x`")
     windows.backward(torch.ones_like(windows))

@@ -68,48 +68,44 @@ _WITH = {
 }
 
 
-class _Example:
-    """A call with scans that keep what they are given, in a list called `given`."""
-
-    def __init__(self, with_the_grain, x, dim, scans=3):
-        setup = f"x = {x}\ngiven = []\nscans = [given.append] * {scans}"
-        self.t = expect.given(setup, with_the_grain=with_the_grain)
-        self.code, self.x = f"with_the_grain(x, {dim}, scans)", self.t.x.clone()
-
-    def call(self):
-        """What the scans were given, and the bytes that were copied or allocated, whichever is more."""
-        before = len(self.t.given)
-        with measure.operators() as ran:
-            peak = measure.peak_bytes(lambda: self.t.call(self.code))
-        given = self.t.given[before:]
-        expect.true(bool(given), "no scan was called", "expected: each, once")
-        given = [expect.a_tensor(one, what=f"`given[{i}]`") for i, one in enumerate(given, before)]
-        return given, max(ran.bytes_copied, peak.allocated)
+# Scans that keep what they are given.
+_SETUP = "x = {}\ngiven = []\nscans = [given.append] * 3".format
 
 
-@exercise.check
-def results(with_the_grain):
+def _call(t, dim):
+    """What the scans were given, and the bytes that were copied or allocated, whichever is more."""
+    before = len(t.given)
+    with measure.operators() as ran:
+        peak = measure.peak_bytes(lambda: t.call(f"with_the_grain(x, {dim}, scans)"))
+    given = t.given[before:]
+    expect.true(bool(given), "no scan was called", "expected: each, once")
+    given = [expect.a_tensor(one, what=f"`given[{i}]`") for i, one in enumerate(given, before)]
+    return given, max(ran.bytes_copied, peak.allocated)
+
+
+@exercise.check(
+    given="""x = torch.arange(6).reshape(2, 3)
+called = []
+lines = lambda t: [line.tolist() for line in t]
+sums = lambda t: called.append('sums') or t.cumsum(1)
+twice = lambda t: called.append('twice') or 'done'
+scans = [sums, lines, twice, twice, lambda t: called.append('last')]""",
+    cases=[1, 0],
+)
+def results(t, dim):
     """What each scan returns, in order, from one call for each entry
 
     The scans don't depend on each other. Call each once, with the elements of `x`: a second call runs it
     again. It may return anything: a tensor, a list, None. A function that stands in the list twice has two
     results.
     """
-    setup = """x = torch.arange(6).reshape(2, 3)
-called = []
-lines = lambda t: [line.tolist() for line in t]
-sums = lambda t: called.append('sums') or t.cumsum(1)
-twice = lambda t: called.append('twice') or 'done'
-scans = [sums, lines, twice, twice, lambda t: called.append('last')]"""
-    for dim in (1, 0):
-        t = expect.given(setup, with_the_grain=with_the_grain)
-        found = t.call(f"with_the_grain(x, {dim}, scans)")
-        for name, times in {"sums": 1, "twice": 2, "last": 1}.items():
-            told = f"the number of calls of `{name}` is {t.called.count(name)}, expected {times}"
-            expect.true(t.called.count(name) == times, f"{told}: one for each entry of `scans`")
-        if dim == 1:  # where the elements are after a copy is asked elsewhere
-            cumulated, listed = torch.tensor([[0, 1, 3], [3, 7, 12]]), [[0, 1, 2], [3, 4, 5]]
-            expect.equal(found, [cumulated, listed, "done", "done", None])
+    found = t.call(f"with_the_grain(x, {dim}, scans)")
+    for name, times in {"sums": 1, "twice": 2, "last": 1}.items():
+        told = f"the number of calls of `{name}` is {t.called.count(name)}, expected {times}"
+        expect.true(t.called.count(name) == times, f"{told}: one for each entry of `scans`")
+    if dim == 1:  # where the elements are after a copy is asked elsewhere
+        cumulated, listed = torch.tensor([[0, 1, 3], [3, 7, 12]]), [[0, 1, 2], [3, 4, 5]]
+        expect.equal(found, [cumulated, listed, "done", "done", None])
 
 
 @exercise.check
@@ -124,77 +120,61 @@ def elements(with_the_grain):
     with Rows() as rows:
         for label, (x, dim) in {**_AGAINST, **_WITH}.items():
             with rows.of(label):
-                alive.append(one := _Example(with_the_grain, x, dim))
-                for i, tensor in enumerate(one.call()[0]):
-                    expect.equal(tensor, one.x, what=f"`given[{i}]`")
+                t = expect.given(_SETUP(x), with_the_grain=with_the_grain)
+                alive.append((t, wanted := t.x.clone()))
+                for i, tensor in enumerate(_call(t, dim)[0]):
+                    expect.equal(tensor, wanted, what=f"`given[{i}]`")
 
 
-@exercise.check
-def stays(with_the_grain):
+@exercise.check(given=_SETUP, cases={**_AGAINST, **_WITH})
+def stays(t, dim):
     """`x` stays as it is
 
     `x` belongs to the caller. A view or a copy is another tensor object. `x.data = ...`, `set_` and
     `transpose_` change the size, strides or storage of `x` itself; other in-place operations, `out=` and
     `copy_` change its elements.
     """
-    with Rows() as rows:
-        for label, (x, dim) in {**_AGAINST, **_WITH}.items():
-            with rows.of(label):
-                one = _Example(with_the_grain, x, dim)
-                with expect.left_alone(one.t.x, what="`x`"):
-                    one.call()
+    with expect.left_alone(t.x, what="`x`"):
+        _call(t, dim)
 
 
-@exercise.check
-def stride_one(with_the_grain):
+@exercise.check(given=_SETUP, cases={**_AGAINST, **_WITH})
+def stride_one(t, dim):
     """Every scan is given a tensor with stride 1 along `dim`
 
     The last dimension of a contiguous tensor has stride 1. A transpose moves no element, and `clone` keeps
     the layout that it finds. You need a contiguous copy of a view in which `dim` comes last.
     """
-    with Rows() as rows:
-        for label, (x, dim) in {**_AGAINST, **_WITH}.items():
-            with rows.of(label):
-                for i, tensor in enumerate(_Example(with_the_grain, x, dim, scans=1).call()[0]):
-                    step = tensor.stride(dim)
-                    told = (
-                        f"`given[{i}]` has strides {tensor.stride()}: a step along dimension {dim} is {step}"
-                    )
-                    expect.true(step == 1, f"{told} long", "expected: 1, to the next element in storage")
+    for i, tensor in enumerate(_call(t, dim)[0]):
+        step = tensor.stride(dim)
+        told = f"`given[{i}]` has strides {tensor.stride()}: a step along dimension {dim} is {step} long"
+        expect.true(step == 1, told, "expected: 1, to the next element in storage")
 
 
-@exercise.check
-def already_there(with_the_grain):
+@exercise.check(given=_SETUP, cases=_WITH)
+def already_there(t, dim):
     """Nothing is copied if the stride is 1 already
 
     Only `x.stride(dim)` counts. There may be gaps between lines, `x` need not be contiguous, and `dim` need
     not come last. `contiguous` asks for more, and copies although no scan needs it.
     """
-    with Rows() as rows:
-        for label, (x, dim) in _WITH.items():
-            with rows.of(label):
-                one = _Example(with_the_grain, x, dim)
-                given, moved = one.call()
-                for i, tensor in enumerate(given):
-                    expect.same_storage(tensor, one.t.x, what=f"`given[{i}]`", of="`x`")
-                expect.at_most(moved, 0, "copied or allocated", unit="bytes")
+    given, moved = _call(t, dim)
+    for i, tensor in enumerate(given):
+        expect.same_storage(tensor, t.x, what=f"`given[{i}]`", of="`x`")
+    expect.at_most(moved, 0, "copied or allocated", unit="bytes")
 
 
-@exercise.check
-def one_copy(with_the_grain):
+@exercise.check(given=_SETUP, cases=_AGAINST)
+def one_copy(t, dim):
     """One copy, however many scans there are, and no larger than `x`
 
     All scans need the same layout, so one copy, made before the first scan, serves them all. It can read any
     strides: `x` need not be contiguous first.
     """
-    with Rows() as rows:
-        for label, (x, dim) in _AGAINST.items():
-            with rows.of(label):
-                one = _Example(with_the_grain, x, dim)
-                given, moved = one.call()
-                storages = {tensor.untyped_storage().data_ptr() for tensor in given}
-                expect.at_most(len(storages), 1, "storages that 3 scans were given")
-                expect.at_most(moved, one.x.nbytes, "copied or allocated for 3 scans", unit="bytes")
+    given, moved = _call(t, dim)
+    storages = {tensor.untyped_storage().data_ptr() for tensor in given}
+    expect.at_most(len(storages), 1, "storages that 3 scans were given")
+    expect.at_most(moved, t.x.nbytes, "copied or allocated for 3 scans", unit="bytes")
 
 
 @exercise.check
@@ -205,18 +185,17 @@ def kept_nothing(with_the_grain):
     may write, and a new tensor may get the address that `x` had. A kept copy also takes memory. So each call
     makes its own copy and keeps nothing.
     """
-    one = _Example(with_the_grain, strides.squares(4, 5), 0)
-    first, _ = one.call()
-    expect.own_storage(first[0], one.t.x, what="`given[0]`", of="`x`")
-    second, _ = one.call()
+    t = expect.given(_SETUP(strides.squares(4, 5)), with_the_grain=with_the_grain)
+    first, _ = _call(t, 0)
+    expect.own_storage(first[0], t.x, what="`given[0]`", of="`x`")
+    second, _ = _call(t, 0)
     shared = second[0].untyped_storage().data_ptr() == first[0].untyped_storage().data_ptr()
     expect.true(
         not shared,
         "a second call gave its scans the storage that the first call's were given",
         "expected: a copy that the call itself has made",
     )
-    t = expect.given(
-        "x = torch.arange(20).reshape(4, 5)\nscans = [lambda t: None]", with_the_grain=with_the_grain
-    )
+    setup = "x = torch.arange(20).reshape(4, 5)\nscans = [lambda t: None]"
+    t = expect.given(setup, with_the_grain=with_the_grain)
     left = measure.live_bytes(lambda: t.call("with_the_grain(x, 0, scans)")).left
     expect.at_most(left, 0, "still held when the call has returned", unit="bytes")
