@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=30,
@@ -44,60 +44,64 @@ def backward_by_hand(root: Tensor, grad: Tensor) -> None:
 
 _X = "x = torch.randn(3, device=device, requires_grad=True)"
 _W = "w = torch.randn(3, device=device, requires_grad=True)"
-_ROWS = "x = torch.randn(3, 2, device=device, requires_grad=True)"
 _CALL = "backward_by_hand(root, grad)"
 
 
-def _given(lines, device, **answer):
-    setup = "\n".join(["torch.manual_seed(0)", *lines, "grad = torch.randn_like(root)"])
-    return expect.given(setup, device=device, **answer)
+def _setup(code, leaves=_X):
+    return f"torch.manual_seed(0)\n{leaves}\n{code}\ngrad = torch.randn_like(root)"
 
 
-def _expect_gradients(backward_by_hand, device, *examples, like=None):
-    """`.grad` of every leaf is what backward leaves there. An example: the leaves, then more lines; its
-    label is the last of them. `like`: what `expect.equal` takes, by a function of the example."""
-    with Rows() as rows:
-        for *leaves, code in examples:
-            with rows.of(f"`{code}`"):
-                engine = _given([*leaves, code], device)
-                known = like(engine) if like else {}
-                engine.root.backward(engine.grad)
-                t = _given([*leaves, code], device, backward_by_hand=backward_by_hand)
-                t.run(_CALL)
-                for name in ("x", "w"):
-                    if (leaf := getattr(t, name, None)) is not None:
-                        got = f"`{name}.grad` is None after the call"
-                        expect.true(leaf.grad is not None, got, "expected: a gradient")
-                        what, wanted = f"`{name}.grad` after the call", getattr(engine, name).grad
-                        expect.equal(leaf.grad, wanted, what=what, rtol=1e-4, atol=1e-5, like=known)
+def _engines(t, leaf, grad):
+    return torch.autograd.grad(t.root, leaf, grad, retain_graph=True)[0]
 
 
-@exercise.check
-def chain(backward_by_hand, device):
+def _expect_gradients(t, like=None):
+    """`.grad` of every leaf is what backward would leave there. `like`: what `expect.equal` takes."""
+    leaves = {name: getattr(t, name) for name in ("x", "w") if hasattr(t, name)}
+    wanted = {name: _engines(t, leaf, t.grad) for name, leaf in leaves.items()}
+    for name, leaf in leaves.items():
+        if leaf.grad is not None:
+            wanted[name] = wanted[name] + leaf.grad
+    t.run(_CALL)
+    for name, leaf in leaves.items():
+        what = f"`{name}.grad` after the call"
+        expect.true(leaf.grad is not None, f"`{name}.grad` is None after the call", "expected: a gradient")
+        expect.equal(leaf.grad, wanted[name], what=what, rtol=1e-4, atol=1e-5, like=like)
+
+
+@exercise.check(
+    given=_setup,
+    cases=[
+        "root = x.exp().sin()",
+        "root = (x * 2).exp()",
+        "root = torch.mul(torch.ones_like(x), x).cos()",
+        "root = x.exp() * 0",
+        ("root = x.sin().exp()", _X.replace("device=", "dtype=torch.bfloat16, device=")),
+    ],
+)
+def chain(t, device):
     """One path from the root to the leaf
 
     A node takes the gradient of its result, at first `grad`. It returns one gradient for each pair of
     `next_functions`. An operand that needs no gradient has the pair `(None, 0)`, and its gradient is None. A
     gradient of zeros is a gradient like any other.
     """
-    _expect_gradients(
-        backward_by_hand,
-        device,
-        (_X, "root = x.exp().sin()"),
-        (_X, "root = (x * 2).exp()"),
-        (_X, "root = torch.mul(torch.ones_like(x), x).cos()"),
-        (_X, "root = x.exp() * 0"),
-        (_X.replace("device=", "dtype=torch.bfloat16, device="), "root = x.sin().exp()"),
-        like=lambda t: {"what ones in place of `grad` lead to": _of_ones(t)},
-    )
+    of_ones = _engines(t, t.x, torch.ones_like(t.root))
+    _expect_gradients(t, {"what ones in place of `grad` lead to": of_ones})
 
 
-def _of_ones(t):
-    return torch.autograd.grad(t.root, t.x, torch.ones_like(t.root), retain_graph=True)[0]
-
-
-@exercise.check
-def paths_meet(backward_by_hand, device):
+@exercise.check(
+    given=_setup,
+    cases=[
+        "root = x * 2 + x * 5",
+        "root = x * x",
+        "h = x.exp()\nroot = h.sin() * h.cos()",
+        "h = x.exp()\nroot = h * h.sin()",
+        "h = x.exp()\nroot = h.sin().cos() * h",
+        ("h = x.exp() * w\nroot = (h.sin() * x).cos() * h", f"{_X}\n{_W}"),
+    ],
+)
+def paths_meet(t, device):
     """Where paths meet, a node waits for all its gradients and gets their sum
 
     A tensor that was used twice gets a gradient from each use, and needs their sum. A node that runs before
@@ -105,52 +109,40 @@ def paths_meet(backward_by_hand, device):
     gradients may go to one input.
     """
     over = {"what comes over the first path alone": 2, "what comes over the second path alone": 5}
-    _expect_gradients(
-        backward_by_hand,
-        device,
-        (_X, "root = x * 2 + x * 5"),
-        like=lambda t: {words: factor * t.grad for words, factor in over.items()},
-    )
-    _expect_gradients(
-        backward_by_hand,
-        device,
-        (_X, "root = x * x"),
-        (_X, "h = x.exp()", "root = h.sin() * h.cos()"),
-        (_X, "h = x.exp()", "root = h * h.sin()"),
-        (_X, "h = x.exp()", "root = h.sin().cos() * h"),
-        (_X, _W, "h = x.exp() * w", "root = (h.sin() * x).cos() * h"),
-    )
+    two_paths = torch.equal(t.root, t.x * 2 + t.x * 5)
+    _expect_gradients(t, {words: factor * t.grad for words, factor in over.items()} if two_paths else None)
 
 
-@exercise.check
-def several_outputs(backward_by_hand, device):
+@exercise.check(
+    given=lambda code: _setup(code, "x = torch.randn(3, 2, device=device, requires_grad=True)"),
+    cases=[
+        "a, b, c = x.exp().unbind()\nroot = c * a.sin() * b",
+        "a, b, c = x.unbind()\nroot = a.sin() * a * c",
+        "a, root, c = x.exp().unbind()",
+        "spread, mean = torch.std_mean(x.exp(), dim=0)\nroot = mean.exp()",
+        "spread, mean = torch.std_mean(x[:1].exp(), dim=0)\nroot = mean.sin()",
+    ],
+)
+def several_outputs(t, device):
     """Each gradient goes to its own input of a node with several outputs
 
     An operation with several results has one node, with an input for the gradient of each. The number in a
     pair says which input is meant; `output_nr` says it for the root. If a result was not used, its gradient
     is None. With zeros in its place the node computes, and may get NaN.
     """
-    _expect_gradients(
-        backward_by_hand,
-        device,
-        (_ROWS, "a, b, c = x.exp().unbind()", "root = c * a.sin() * b"),
-        (_ROWS, "a, b, c = x.unbind()", "root = a.sin() * a * c"),
-        (_ROWS, "a, root, c = x.exp().unbind()"),
-        (_ROWS, "spread, mean = torch.std_mean(x.exp(), dim=0)", "root = mean.exp()"),
-        (_ROWS, "spread, mean = torch.std_mean(x[:1].exp(), dim=0)", "root = mean.sin()"),
-    )
+    _expect_gradients(t)
 
 
-@exercise.check
-def each_node_once(backward_by_hand, device):
+@exercise.check(
+    given=_setup("m = torch.ones(3, 3, device=device)\nh = x @ m @ m\nroot = h.sin() * h.cos() + h")
+)
+def each_node_once(t, device):
     """Your code runs the nodes, each of them once
 
     The engine calls a node, and so can your code. A node could run again for every gradient that arrives, and
     the result would be the same, but the work doubles each time paths meet. The graph here has two products
     with a constant matrix, and each takes one product on the way back.
     """
-    lines = ("m = torch.ones(3, 3, device=device)", _X, "h = x @ m @ m", "root = h.sin() * h.cos() + h")
-    t = _given(lines, device, backward_by_hand=backward_by_hand)
     with measure.operators() as ran:
         t.run(_CALL)
     engine = ran.total("backward")
@@ -160,52 +152,50 @@ def each_node_once(backward_by_hand, device):
     expect.equal(ran.matmuls(), 2, what="the number of matrix products that ran in the call")
 
 
-@exercise.check
-def adds_to_grad(backward_by_hand, device):
+@exercise.check(
+    given=_setup,
+    cases=[
+        ("root = x.exp()", f"{_X}\nx.grad = torch.randn_like(x)"),
+        ("root = w * x.sin() * w", f"{_X}\n{_W}\nw.grad = torch.randn_like(w)"),
+    ],
+)
+def adds_to_grad(t, device):
     """What is in `.grad` already stays in the sum
 
     Backward adds to `.grad`, because another loss may have left a gradient there. An `AccumulateGrad` does
     this when it is called.
     """
-    _expect_gradients(
-        backward_by_hand,
-        device,
-        (_X, "x.grad = torch.randn_like(x)", "root = x.exp()"),
-        (_X, _W, "w.grad = torch.randn_like(w)", "root = w * x.sin() * w"),
-    )
+    _expect_gradients(t)
 
 
-@exercise.check
-def of_their_own(backward_by_hand, device):
+@exercise.check(
+    given=lambda code: _setup(code, f"{_X}\n{_W}"),
+    cases=[f"root = {code}" for code in ("x + w", "(x + w) + x.sin()", "x.sin() + (x + w)", "x.exp() * w")],
+)
+def of_their_own(t, device):
     """Every `.grad` is a tensor of its own without a graph; `grad` and `root` stay as they were
 
     The node of an addition sends the same tensor to both operands, and the very first gradient belongs to the
     caller. Adding to such a tensor in place changes it for the others. Nodes compute with tensors that
     require grad, so outside of `torch.no_grad()` their steps are recorded in a new graph.
     """
-    with Rows() as rows:
-        for code in ("x + w", "(x + w) + x.sin()", "x.sin() + (x + w)", "x.exp() * w"):
-            with rows.of(f"`root = {code}`"):
-                t = _given([_X, _W, f"root = {code}"], device, backward_by_hand=backward_by_hand)
-                with expect.left_alone(t.grad, what="`grad`"), expect.left_alone(t.root, what="`root`"):
-                    t.run(_CALL)
-                for leaf, name, other in ((t.x, "x", t.grad), (t.w, "w", t.grad), (t.x, "x", t.w.grad)):
-                    got = f"`{name}.grad` is {expect.show(leaf.grad)} after the call"
-                    expect.true(leaf.grad is not None, got, "expected: a gradient")
-                    of = "`grad`" if other is t.grad else "`w.grad`"
-                    expect.own_storage(leaf.grad, other, what=f"`{name}.grad`", of=of)
-                    graph = f"`{name}.grad.requires_grad` is `True`: the call recorded a graph"
-                    expect.true(not leaf.grad.requires_grad, graph, "expected: a gradient without a graph")
+    with expect.left_alone(t.grad, what="`grad`"), expect.left_alone(t.root, what="`root`"):
+        t.run(_CALL)
+    for leaf, name, other in ((t.x, "x", t.grad), (t.w, "w", t.grad), (t.x, "x", t.w.grad)):
+        got = f"`{name}.grad` is {expect.show(leaf.grad)} after the call"
+        expect.true(leaf.grad is not None, got, "expected: a gradient")
+        of = "`grad`" if other is t.grad else "`w.grad`"
+        expect.own_storage(leaf.grad, other, what=f"`{name}.grad`", of=of)
+        graph = f"`{name}.grad.requires_grad` is `True`: the call recorded a graph"
+        expect.true(not leaf.grad.requires_grad, graph, "expected: a gradient without a graph")
 
 
-@exercise.check
-def deep(backward_by_hand, device):
+@exercise.check(given=_setup("root = x.exp()\nfor _ in range(20_000): root = -root"))
+def deep(t, device):
     """A graph of 20,000 nodes in a row
 
     Python stops recursion after about a thousand calls. A list of nodes that wait has no such limit.
     """
-    lines = [_X, "root = x.exp()", "for _ in range(20_000): root = -root"]
-    t = _given(lines, device, backward_by_hand=backward_by_hand)
     t.run(_CALL)
     expect.true(t.x.grad is not None, "`x.grad` is None after the call", "expected: a gradient")
     expect.equal(t.x.grad, t.grad * t.x.detach().exp(), what="`x.grad` after the call")

@@ -44,11 +44,11 @@ def bytes_saved(forward: Callable[[], Any], parameters: Iterable[Tensor] = ()) -
 
 
 _X = "x = torch.ones(4, 4, requires_grad=True)"
+_FORWARD = f"{_X}\nforward = lambda: {{}}".format
 
 
-def _expect_bytes(bytes_saved, setup, code, parameters="", **names):
-    """The bytes that `code` keeps, with and without a second argument."""
-    t = expect.given(f"{setup}\nforward = lambda: {code}", bytes_saved=bytes_saved, **names)
+def _expect_bytes(t, parameters=""):
+    """The bytes that `forward` keeps, with and without a second argument."""
     wanted = measure.saved_bytes(t.forward, exclude=list(eval(parameters or "[]", t._names))).total
     _expect_number(t.call(f"bytes_saved(forward{parameters and ', '}{parameters})"), wanted)
 
@@ -57,46 +57,40 @@ def _expect_number(came, wanted):
     expect.equal(came, wanted, what="the number of bytes", factors=BYTES)
 
 
-@exercise.check
-def one_operator(bytes_saved, device):
+@exercise.check(
+    given="x = torch.ones(4, 4, device=device, requires_grad=True)\nforward = lambda: {}".format,
+    cases=["x.sin()", "x.exp()", "x + 1", "torch.where(x > 0, x, 0)", "x.cpu().double().exp()"],
+)
+def one_operator(t, device):
     """A single operator: its input, its result, or nothing
 
     An operation keeps what its derivative needs. A storage knows its size in bytes: float64 takes eight for
     each element, a boolean mask one.
     """
-    x = "x = torch.ones(4, 4, device=device, requires_grad=True)"
-    with Rows() as rows:
-        for code in ("x.sin()", "x.exp()", "x + 1", "torch.where(x > 0, x, 0)"):
-            with rows.of(f"`{code}`"):
-                _expect_bytes(bytes_saved, x, code, device=device)
-        with rows.of("`x.double().exp()`"):
-            _expect_bytes(bytes_saved, _X, "x.double().exp()")
+    _expect_bytes(t)
 
 
-@exercise.check
-def each_storage_once(bytes_saved):
+@exercise.check(
+    given=_FORWARD,
+    cases=["x * x", "(h := x * 2) @ h.t()", "(h := x * 2)[1].expand(4, 4).sin() + h.sin()"],
+)
+def each_storage_once(t):
     """A storage counts once, whoever reads it
 
     A node keeps a reference, not a copy. `x * x` keeps `x` twice. A tensor, its transpose and its slices
     share one storage; tell storages apart by their own address, not by that of a first element.
     """
-    with Rows() as rows:
-        for code in ("x * x", "(h := x * 2) @ h.t()", "(h := x * 2)[1].expand(4, 4).sin() + h.sin()"):
-            with rows.of(f"`{code}`"):
-                _expect_bytes(bytes_saved, _X, code)
+    _expect_bytes(t)
 
 
-@exercise.check
-def whole_storage(bytes_saved):
+@exercise.check(given=_FORWARD, cases=["(x * 2)[0].sin()", "(x * 2)[0].expand(9, 4).sin()"])
+def whole_storage(t):
     """A storage counts whole, even where a part of it is read
 
     A slice keeps the whole storage in memory. An expanded tensor shows one element many times, so it has more
     elements than its storage.
     """
-    with Rows() as rows:
-        for code in ("(x * 2)[0].sin()", "(x * 2)[0].expand(9, 4).sin()"):
-            with rows.of(f"`{code}`"):
-                _expect_bytes(bytes_saved, _X, code)
+    _expect_bytes(t)
 
 
 @exercise.check
@@ -122,7 +116,8 @@ def without_parameters(bytes_saved):
             ("a convolution", conv, "net(x)", "net.parameters()"),
         ]:
             with rows.of(label):
-                _expect_bytes(bytes_saved, setup, code, parameters)
+                t = expect.given(f"{setup}\nforward = lambda: {code}", bytes_saved=bytes_saved)
+                _expect_bytes(t, parameters)
         with rows.of("an `nn.Parameter` that is not in `parameters`"):
             setup = f"{_X}\nw = nn.Parameter(torch.ones(4, 4))\nforward = lambda: x * w"
             t = expect.given(setup, bytes_saved=bytes_saved)

@@ -15,7 +15,7 @@ without a `grad_fn` return an empty list.
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs
 from course_utils.measure.saved import nodes_behind
 
@@ -42,10 +42,11 @@ def graph_operations(tensor: Tensor) -> list:
 _X = "x = torch.ones(3, requires_grad=True)"
 
 
-def _expect_nodes(found, tensor):
-    """The list holds the nodes of the graph, each once, in whatever order."""
+def _expect_nodes(t):
+    """The list that comes: it holds the nodes of the graph, each once, in whatever order."""
+    found = t.call("graph_operations(y)")
     expect.true(type(found) in (list, tuple), f"the result is {expect.show(found)}", "expected: a list")
-    nodes, place = list(nodes_behind(tensor)), {}
+    nodes, place = list(nodes_behind(t.y)), {}
     known = {id(node) for node in nodes}
     for i, node in enumerate(found):
         if id(node) not in known:
@@ -61,12 +62,12 @@ def _expect_nodes(found, tensor):
     missing = [_name(node) for node in nodes if node not in place]
     count = f"nodes missing from the list: {len(missing)} of {len(nodes)}"
     expect.true(not missing, f"{count}, first `{''.join(missing[:1])}`")
+    return found, place
 
 
-def _expect_order(found, tensor):
+def _expect_order(t):
     """The same, and no node stands before one that sends it a gradient."""
-    _expect_nodes(found, tensor)
-    place = {node: i for i, node in enumerate(found)}
+    found, place = _expect_nodes(t)
     for node in found:
         for after in graphs.following(node):
             if place[after] < place[node]:
@@ -82,78 +83,58 @@ def _name(node):
     return type(node).__name__
 
 
-def _expect(compare, graph_operations, x, *codes):
-    with Rows() as rows:
-        for code in codes:
-            with rows.of(f"`{code}`"):
-                t = expect.given(f"{x}\n{code}", graph_operations=graph_operations)
-                compare(t.call("graph_operations(y)"), t.y)
-
-
-@exercise.check
-def chain(graph_operations):
+@exercise.check(given=_X, cases=["y = x.exp()", "y = x.exp().sin().sum()", "y = x.exp().exp()"])
+def chain(t):
     """One path: the root first, the leaf's node last
 
     `grad_fn` is the node of the operation that made a tensor, and it belongs to the graph itself. A leaf has
     no `grad_fn`, but in the graph it has a node, the `AccumulateGrad` that adds to its `.grad`. Two nodes of
     one kind are two nodes.
     """
-    _expect(
-        _expect_order, graph_operations, _X, "y = x.exp()", "y = x.exp().sin().sum()", "y = x.exp().exp()"
-    )
+    _expect_order(t)
 
 
-@exercise.check
-def nothing_there(graph_operations):
+@exercise.check(
+    given=_X,
+    cases=[
+        "y = (x * 2).exp()",
+        "y = torch.where(x > 0, torch.zeros(3), x)",
+        "y = x",
+        "y = torch.ones(3) * 2",
+    ],
+)
+def nothing_there(t):
     """A pair `(None, 0)` leads nowhere, and without a `grad_fn` there are no nodes
 
     An operand that needs no gradient has the pair `(None, 0)`, in its place among the others: pairs behind it
     count. A leaf has no `grad_fn`, even if it asks for a gradient, and neither has a tensor that was computed
     from constants alone.
     """
-    _expect(
-        _expect_order,
-        graph_operations,
-        _X,
-        "y = (x * 2).exp()",
-        "y = torch.where(x > 0, torch.zeros(3), x)",
-        "y = x",
-        "y = torch.ones(3) * 2",
-    )
+    _expect_order(t)
 
 
-@exercise.check
-def shared(graph_operations):
+@exercise.check(
+    given="x = torch.ones(3, 2, requires_grad=True)",
+    cases=[
+        "y = x * x",
+        "h = x.exp(); y = h.sin() * h.cos()",
+        "a, b, c = x.exp().unbind(); y = a * b + c",
+        "y = x.sin() * x.cos()",
+    ],
+)
+def shared(t):
     """A node that several edges lead to stands in the list once
 
     A tensor that was used twice has one node, and two edges lead to it. The outputs of one operation share a
     node too; their edges differ in the number. Nodes can stand in a set, so you can note which ones you have
     seen.
     """
-    _expect(
-        _expect_nodes,
-        graph_operations,
-        "x = torch.ones(3, 2, requires_grad=True)",
-        "y = x * x",
-        "h = x.exp(); y = h.sin() * h.cos()",
-        "a, b, c = x.exp().unbind(); y = a * b + c",
-        "y = x.sin() * x.cos()",
-    )
+    _expect_nodes(t)
 
 
-@exercise.check
-def order(graph_operations):
-    """Where a short path and a long one meet, the node waits for the long one
-
-    Backward runs a node once, with the sum of its gradients. So it comes after every node that sends it one,
-    not when it is first reached, and not at the end of the shortest path. Parallel edges count too: `h * h`
-    has two to the node of `h`. Go by the edges, not by when a node was made: after a write to its base, a
-    view gets a new node.
-    """
-    _expect(
-        _expect_order,
-        graph_operations,
-        _X,
+@exercise.check(
+    given=_X,
+    cases=[
         "h = x.exp(); y = h.sin().cos().tan() * h.neg()",
         "h = x.exp(); y = h.neg() * h.sin().cos().tan()",
         "y = x * x.sin()",
@@ -163,41 +144,50 @@ def order(graph_operations):
         "h = x.exp(); y = h.sin().cos().tan() + h * h",
         "a, b, c = x.exp().unbind(); y = c * a.sin() + b",
         "b = x * 1; v = b[:2]; w = v.exp(); b.mul_(2); y = (v.sin() * w).sum()",
-    )
+    ],
+)
+def order(t):
+    """Where a short path and a long one meet, the node waits for the long one
+
+    Backward runs a node once, with the sum of its gradients. So it comes after every node that sends it one,
+    not when it is first reached, and not at the end of the shortest path. Parallel edges count too: `h * h`
+    has two to the node of `h`. Go by the edges, not by when a node was made: after a write to its base, a
+    view gets a new node.
+    """
+    _expect_order(t)
 
 
-@exercise.check
-def only_read(graph_operations):
+@exercise.check(given=f"{_X}\ny = (x.exp() * x).sum()")
+def only_read(t):
     """Nothing runs, and a second call finds the graph as the first one did
 
     After the forward the graph is there. You can read `grad_fn` and `next_functions` without running
     anything. A default such as `seen=set()` is made once, when the function is defined, so the next call
     finds what the last one put into it.
     """
-    t = expect.given(f"{_X}\ny = (x.exp() * x).sum()", graph_operations=graph_operations)
     with expect.left_alone(t.x, what="`x`", gradients=True), measure.operators() as ran:
         t.run("first = graph_operations(y)")
     expect.true(not ran.calls, f"{len(ran.calls)} operators ran", "expected: none")
     for node in nodes_behind(t.y):
         left = f"`metadata` of a `{_name(node)}` is {expect.show(node.metadata)}"
         expect.true(not node.metadata, left, "expected: empty, as before")
-    _expect_order(t.call("graph_operations(y)"), t.y)
+    _expect_order(t)
 
 
-@exercise.check
-def deep(graph_operations):
+@exercise.check(given=f"{_X}\ny = x\nfor _ in range(20_000): y = -y")
+def deep(t):
     """A graph of 20,000 nodes in a row
 
     Python stops recursion after about a thousand calls. A list of nodes that wait has no such limit.
     """
-    _expect(_expect_order, graph_operations, _X, "y = x\nfor _ in range(20_000): y = -y")
+    _expect_order(t)
 
 
-@exercise.check(deadline=5.0)
-def many_paths(graph_operations):
+@exercise.check(deadline=5.0, given=f"{_X}\ny = x\nfor _ in range(30): y = y * y")
+def many_paths(t):
     """A graph of few nodes and a billion paths
 
     In `y = y * y` two edges lead to one node, so each time the number of paths doubles. A walk that goes on
     from each node once follows 60 edges here. A walk along every path follows more than a billion.
     """
-    _expect(_expect_order, graph_operations, _X, "y = x\nfor _ in range(30): y = y * y")
+    _expect_order(t)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
@@ -53,15 +53,30 @@ f = lambda a, b: {}
 loss_of = lambda: f(*parameters)"""
 
 
-def _expect_product(hessian_vector_product, setup, device=None):
-    t = expect.given(setup, hessian_vector_product=hessian_vector_product, device=device)
+def _expect_product(t):
     values = tuple(p.detach() for p in t.parameters)
     _, wanted = torch.autograd.functional.hvp(t.f, values, tuple(t.vectors))
     expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5)
 
 
-@exercise.check
-def right_values(hessian_vector_product, device):
+@exercise.check(
+    given="""a = torch.tensor({1}, device=device, requires_grad=True)
+parameters, vectors = [a], [{2}]
+f = lambda a: {0}
+loss_of = lambda: f(a)""".format,
+    cases=[
+        ("a.prod() ** 2", "[1., 2.]", "torch.tensor([1., 0.], device=device)"),
+        (
+            "(a.t() @ a).sin().sum()",
+            "[[1., 2.], [0., -1.], [3., 1.]]",
+            "torch.arange(6., device=device).reshape(2, 3).t()",
+        ),
+        ("a.exp()", "0.5", "torch.tensor(2., device=device)"),
+        ("a.sin()", "0.5", "4 * a"),
+        ("a.cumsum(2).prod(1).sin().sum()", "[[[1., 2.], [0.5, -1.]]]", "torch.ones(1, 2, 2).to(device)"),
+    ],
+)
+def right_values(t, device):
     """The product is right, for one parameter
 
     The Hessian is the Jacobian of the gradient. Its product with a vector is the gradient of a number: the
@@ -69,93 +84,78 @@ def right_values(hessian_vector_product, device):
     `retain_graph` keeps the graph of the loss. The vector is a constant: if it was computed from a parameter,
     its own graph would add to the derivative, so `detach` it.
     """
-    with Rows() as rows:
-        for code, a, v in [
-            ("a.prod() ** 2", "[1., 2.]", "torch.tensor([1., 0.], device=device)"),
-            (
-                "(a.t() @ a).sin().sum()",
-                "[[1., 2.], [0., -1.], [3., 1.]]",
-                "torch.arange(6., device=device).reshape(2, 3).t()",
-            ),
-            ("a.exp()", "0.5", "torch.tensor(2., device=device)"),
-            ("a.sin()", "0.5", "4 * a"),
-            ("a.cumsum(2).prod(1).sin().sum()", "[[[1., 2.], [0.5, -1.]]]", "torch.ones(1, 2, 2).to(device)"),
-        ]:
-            with rows.of(f"`{code}`"):
-                setup = f"""a = torch.tensor({a}, device=device, requires_grad=True)
-parameters, vectors = [a], [{v}]
-f = lambda a: {code}
-loss_of = lambda: f(a)"""
-                _expect_product(hessian_vector_product, setup, device)
+    _expect_product(t)
 
 
-@exercise.check
-def together(hessian_vector_product):
+@exercise.check(given=_TWO.format("(a @ b).tanh().square().sum() + a.prod()"))
+def together(t):
     """Several parameters are one vector
 
     The gradient of one parameter depends on the others too. In the Hessian these are the blocks off the
     diagonal, so take the scalar product over all parameters together.
     """
-    _expect_product(hessian_vector_product, _TWO.format("(a @ b).tanh().square().sum() + a.prod()"))
+    _expect_product(t)
 
 
-@exercise.check
-def no_part(hessian_vector_product):
+@exercise.check(
+    given=_TWO.format,
+    cases=["a.square().sum() + b.sum()", "b.exp().sum()", "a.sum() * 2 + b.sum()", "a.sum()"],
+)
+def no_part(t):
     """A parameter without a part in the gradient has zeros, of its dtype
 
     If a parameter isn't in the graph of the loss, `grad` raises, or gives None with `allow_unused=True` and
     zeros with `materialize_grads=True`. The gradient of a linear loss is constant: it has no graph to
     differentiate.
     """
-    with Rows() as rows:
-        for code in ("a.square().sum() + b.sum()", "b.exp().sum()", "a.sum() * 2 + b.sum()", "a.sum()"):
-            with rows.of(f"`{code}`"):
-                _expect_product(hessian_vector_product, _TWO.format(code))
+    _expect_product(t)
 
 
-@exercise.check
-def left_alone(hessian_vector_product):
+_C = "\nc = torch.ones(2, dtype=torch.float64, requires_grad=True)\nb.grad = torch.full_like(b, 7)"
+
+
+@exercise.check(
+    given=f"{_TWO}{_C}".format,
+    cases=["(a @ b * c).square().sum()", "(b * c).sum() + a.exp().sum()", "b.sum() + a.sum()"],
+)
+def left_alone(t):
     """No `.grad` is touched, nothing is written to, and the product has no graph
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for.
     Only the first gradient needs a graph. A tensor computed from a parameter is in its graph, zeros too.
     """
-    for code in ("(a @ b * c).square().sum()", "(b * c).sum() + a.exp().sum()", "b.sum() + a.sum()"):
-        c = "\nc = torch.ones(2, dtype=torch.float64, requires_grad=True)\nb.grad = torch.full_like(b, 7)"
-        t = expect.given(_TWO.format(code) + c, hessian_vector_product=hessian_vector_product)
-        vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
-        with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):
-            found = t.call(_CALL)
-        a_list = isinstance(found, (list, tuple)) and len(found) == 2
-        told = f"the result is {expect.show(found)}"
-        expect.true(a_list, told, "expected: a list with a tensor for each parameter")
-        parts = [expect.a_tensor(part, what=f"`[{i}]` of the result") for i, part in enumerate(found)]
-        flags = [part.requires_grad for part in parts]
-        expect.equal(flags, [False, False], what="`requires_grad` of the parts")
+    vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
+    with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):
+        found = t.call(_CALL)
+    a_list = isinstance(found, (list, tuple)) and len(found) == 2
+    told = f"the result is {expect.show(found)}"
+    expect.true(a_list, told, "expected: a list with a tensor for each parameter")
+    parts = [expect.a_tensor(part, what=f"`[{i}]` of the result") for i, part in enumerate(found)]
+    flags = [part.requires_grad for part in parts]
+    expect.equal(flags, [False, False], what="`requires_grad` of the parts")
 
 
-@exercise.check
-def work(hessian_vector_product):
+@exercise.check(
+    given="""w = torch.ones(20, 80)
+a = {}.requires_grad_()
+parameters, vectors = [a], [torch.ones_like(a)]
+calls = []
+def loss_of():
+    calls.append(1)
+    return (w @ a.reshape(-1)).sin().sum()""".format,
+    cases=["torch.ones(80)", "torch.ones(2, 40).t()"],
+)
+def work(t):
     """One call of `loss_of`, two ways back, and no Hessian
 
     `w @ a` is one product of a matrix and a vector, and going back through it is another. The second way back
     goes through both: two more. It takes all elements at once, as a weighted sum. The Hessian by rows would
     take a way back for each element of `a`.
     """
-    for a in ("torch.ones(80)", "torch.ones(2, 40).t()"):
-        setup = f"""w = torch.ones(20, 80)
-a = {a}.requires_grad_()
-parameters, vectors = [a], [torch.ones_like(a)]
-calls = []
-def loss_of():
-    calls.append(1)
-    return (w @ a.reshape(-1)).sin().sum()"""
-        t = expect.given(setup, hessian_vector_product=hessian_vector_product)
-        with measure.operators() as ran:
-            t.call(_CALL)
-        expect.equal(len(t.calls), 1, what="the number of calls of `loss_of`")
-        what = "products of a matrix and a vector"
-        expect.at_most(ran.count("aten.mv"), 4, what)
-        peak, size = measure.peak_bytes(t.call, _CALL).total, 4 * 80**2
-        what = f"memory at the peak, where the Hessian has {size:,} bytes"
-        expect.at_most(peak, size // 2, what, unit="bytes")
+    with measure.operators() as ran:
+        t.call(_CALL)
+    expect.equal(len(t.calls), 1, what="the number of calls of `loss_of`")
+    expect.at_most(ran.count("aten.mv"), 4, "products of a matrix and a vector")
+    peak, size = measure.peak_bytes(t.call, _CALL).total, 4 * 80**2
+    what = f"memory at the peak, where the Hessian has {size:,} bytes"
+    expect.at_most(peak, size // 2, what, unit="bytes")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs, modules
 
 exercise = Exercise(
@@ -52,9 +52,8 @@ _LABELS = "loss = lambda outputs, y: F.cross_entropy(outputs, y, reduction='none
 _SQUARES = "loss = lambda outputs, y: (outputs - y).square().sum(1)"
 
 
-def _expect_gradients(per_sample_gradients, setup, device=None):
+def _expect_gradients(t):
     """What a forward and a backward of its own give for each sample."""
-    t = expect.given(setup, per_sample_gradients=per_sample_gradients, device=device)
     names, parameters = zip(*t.model.named_parameters(), strict=True)
     rows = []
     for i in range(len(t.x)):
@@ -67,8 +66,13 @@ def _expect_gradients(per_sample_gradients, setup, device=None):
     expect.equal(t.call(_CALL), wanted, rtol=1e-4, atol=1e-5, like=all_together)
 
 
-@exercise.check
-def one_layer(per_sample_gradients, device):
+@exercise.check(
+    given=f"""torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 2, device=device))
+x, y = torch.randn(4, 3, device=device), torch.randn(4, 2, device=device)
+{_SQUARES}"""
+)
+def one_layer(t, device):
     """One linear layer
 
     For one sample the gradient of `weight`, of shape (out, in), is the product of a column and a row: the
@@ -76,15 +80,31 @@ def one_layer(per_sample_gradients, device):
     them up over the samples, and a mean of the losses divides each by their number. `loss` needs the sample
     dimension even for one sample.
     """
-    setup = f"""torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(3, 2, device=device))
-x, y = torch.randn(4, 3, device=device), torch.randn(4, 2, device=device)
-{_SQUARES}"""
-    _expect_gradients(per_sample_gradients, setup, device)
+    _expect_gradients(t)
 
 
-@exercise.check
-def several_layers(per_sample_gradients):
+_NAMES = """from collections import OrderedDict
+layers = {"first": nn.Linear(3, 2), "act": nn.Tanh(), "7": nn.Linear(2, 1), "end": nn.Tanh()}
+model = nn.Sequential(OrderedDict(layers))
+nn.init.zeros_(model.first.bias)
+x, y = torch.randn(4, 3), torch.randn(4, 1)
+"""
+_TWICE = """act = nn.Tanh()
+model = nn.Sequential(nn.Linear(3, 4), act, nn.Linear(4, 5, bias=False), act, nn.Linear(5, 3)).{1}()
+x, y = torch.randn({0}, 3).{1}(), torch.arange({0}) % 3
+"""
+
+
+@exercise.check(
+    given="torch.manual_seed(0)",
+    cases={
+        "names of its own": _NAMES + _SQUARES,
+        "5 samples": _TWICE.format(5, "float") + _LABELS,
+        "one sample": _TWICE.format(1, "float") + _LABELS,
+        "float64": _TWICE.format(2, "double") + _LABELS,
+    },
+)
+def several_layers(t):
     """Several layers, one function twice; a single sample; float64; names of any kind
 
     The loss of a sample depends on its own row in the output of every layer. So one backward of the sum gives
@@ -92,54 +112,28 @@ def several_layers(per_sample_gradients):
     stays. A function may stand in a model twice: iterating over a Sequential gives it both times,
     `children()` and `modules()` only once. A Sequential of an OrderedDict has the names that stand there.
     """
-    with Rows() as rows:
-        with rows.of("names of its own"):
-            setup = f"""torch.manual_seed(0)
-layers = {{"first": nn.Linear(3, 2), "act": nn.Tanh(), "7": nn.Linear(2, 1), "end": nn.Tanh()}}
-model = nn.Sequential(OrderedDict(layers))
-nn.init.zeros_(model.first.bias)
-x, y = torch.randn(4, 3), torch.randn(4, 1)
-{_SQUARES}"""
-            _expect_gradients(per_sample_gradients, f"from collections import OrderedDict\n{setup}")
-        for label, n, dtype in (
-            ("5 samples", 5, "float"),
-            ("one sample", 1, "float"),
-            ("float64", 2, "double"),
-        ):
-            setup = f"""torch.manual_seed(0)
-act = nn.Tanh()
-model = nn.Sequential(nn.Linear(3, 4), act, nn.Linear(4, 5, bias=False), act, nn.Linear(5, 3)).{dtype}()
-x, y = torch.randn({n}, 3).{dtype}(), torch.arange({n}) % 3
-{_LABELS}"""
-            with rows.of(label):
-                _expect_gradients(per_sample_gradients, setup)
+    _expect_gradients(t)
 
 
-@exercise.check
-def left_alone(per_sample_gradients):
+@exercise.check(
+    given=f"""torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 3), nn.Tanh().eval(), nn.Linear(3, 2))
+model[2].bias.grad = torch.full((2,), 7.)
+x, y = {{}}, torch.arange(4) % 2
+x.grad = torch.full((4, 3), 7.)
+{_LABELS}""".format,
+    cases={
+        "`x` that requires a gradient": "torch.randn(3, 4).t().requires_grad_()",
+        "`x` that requires none": "torch.randn(4, 3)",
+    },
+)
+def left_alone(t):
     """The model, `x` and `y` stay as they are, and the gradients have no graph
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     hook stays until its handle removes it, and `requires_grad_` changes the caller's tensor. The inputs of
     the layers are in the graph, and so is what you compute from them, unless you detach.
     """
-    with Rows() as rows:
-        for label, x in {
-            "`x` that requires a gradient": "torch.randn(3, 4).t().requires_grad_()",
-            "`x` that requires none": "torch.randn(4, 3)",
-        }.items():
-            with rows.of(label):
-                _expect_left_alone(per_sample_gradients, x)
-
-
-def _expect_left_alone(per_sample_gradients, x):
-    setup = f"""torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(3, 3), nn.Tanh().eval(), nn.Linear(3, 2))
-model[2].bias.grad = torch.full((2,), 7.)
-x, y = {x}, torch.arange(4) % 2
-x.grad = torch.full((4, 3), 7.)
-{_LABELS}"""
-    t = expect.given(setup, per_sample_gradients=per_sample_gradients)
     parameters = dict(t.model.named_parameters())
     with graphs.untouched({**parameters, "x": t.x, "y": t.y}):
         found = t.call(_CALL)
@@ -162,19 +156,19 @@ def _hooks(model):
     return sum(len(found) for m in model.modules() for found in modules.hooks_of(m).values())
 
 
-@exercise.check
-def work(per_sample_gradients):
+@exercise.check(
+    given=f"""torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.Tanh())
+x, y = torch.randn(200, 3), torch.randn(200, 2)
+{_SQUARES}"""
+)
+def work(t):
     """One forward and one backward, for all samples together
 
     An activation runs once in a forward and its derivative once in a backward, for all rows. A backward for
     each loss, even as a batch, goes through all rows for each of them: that grows with the square of the
     number of samples.
     """
-    setup = f"""torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.Tanh())
-x, y = torch.randn(200, 3), torch.randn(200, 2)
-{_SQUARES}"""
-    t = expect.given(setup, per_sample_gradients=per_sample_gradients)
     with measure.operators() as ran:
         _expect_dict(t.call(_CALL))
     expect.at_most(ran.count("aten.tanh"), 2, "calls of `tanh` (the model has two)")

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
@@ -54,11 +54,11 @@ _CALL = "repair_inplace_gate(x, weight, bias)"
 # What may be free in one layout is a copy in another.
 _LAYOUTS = {
     "contiguous tensors": "",
-    "a transposed `x`": "\nx = x.detach().t().contiguous().t().requires_grad_()",
-    "an expanded `x`": "\nx = x.detach()[:1].expand(4, 3).requires_grad_()",
-    "float64": "\nx, weight, bias = (t.detach().cpu().double().requires_grad_() for t in (x, weight, bias))",
-    "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
-    "an `x` without a gradient": "\nx = x.detach()",
+    "a transposed `x`": "x = x.detach().t().contiguous().t().requires_grad_()",
+    "an expanded `x`": "x = x.detach()[:1].expand(4, 3).requires_grad_()",
+    "float64": "x, weight, bias = (t.detach().cpu().double().requires_grad_() for t in (x, weight, bias))",
+    "a transposed `weight`": "weight = nn.Parameter(weight.detach().t())",
+    "an `x` without a gradient": "x = x.detach()",
 }
 
 
@@ -68,33 +68,32 @@ def _oracle(x, weight, bias):
     return F.glu(torch.cat([x, F.linear(x, weight.t(), bias)], dim=-1), dim=-1)
 
 
-def _given(repair_inplace_gate, device, more=""):
-    return expect.given(_SETUP + more, repair_inplace_gate=repair_inplace_gate, device=device)
-
-
-@exercise.check
-def gradients(repair_inplace_gate, device):
+@exercise.check(
+    given=f"{_SETUP}\nincoming = torch.tensor([[1., 2., -1.], [0.5, 1., 3.]], device=device)",
+    cases={
+        "`x`": ("", "x"),
+        "`weight`": ("", "weight"),
+        "`bias`": ("", "bias"),
+        "`bias`, of zeros": ("bias = nn.Parameter(torch.zeros_like(bias))", "bias"),
+    },
+)
+def gradients(t, device, name):
     """`x`, `weight` and `bias` get the gradients of the formula
 
     A sigmoid keeps its result and computes its derivative from it. A product keeps both factors. A write to a
     kept tensor makes backward raise; through `.data` it makes the gradient wrong, without a word. `detach`
     and `no_grad` leave something out of the graph, and then the gradient through it is missing.
     """
-    incoming = "incoming = torch.tensor([[1., 2., -1.], [0.5, 1., 3.]], device=device)"
-    zeros = "\nbias = nn.Parameter(torch.zeros_like(bias))"
-    with Rows() as rows:
-        for name, more in (("x", ""), ("weight", ""), ("bias", ""), ("bias", zeros)):
-            with rows.of(f"`{name}`, of zeros" if more else f"`{name}`"), graphs.writes_told():
-                t = _given(repair_inplace_gate, device, f"{more}\n{incoming}")
-                tensor = getattr(t, name)
-                wanted = torch.autograd.grad(_oracle(t.x, t.weight, t.bias), tensor, t.incoming)[0]
-                t.run(f"y = {_CALL}")
-                expect.in_graph(t.y, of=f"`{name}`")
-                t.run("y.backward(incoming)")
-                got = f"`{name}.grad` is None after backward"
-                expect.true(tensor.grad is not None, got, "expected: a gradient")
-                like = _parts(t, wanted) if name == "x" else {}
-                expect.equal(tensor.grad, wanted, what=f"`{name}.grad` after backward", like=like)
+    tensor = getattr(t, name)
+    wanted = torch.autograd.grad(_oracle(t.x, t.weight, t.bias), tensor, t.incoming)[0]
+    with graphs.writes_told():
+        t.run(f"y = {_CALL}")
+        expect.in_graph(t.y, of=f"`{name}`")
+        t.run("y.backward(incoming)")
+    got = f"`{name}.grad` is None after backward"
+    expect.true(tensor.grad is not None, got, "expected: a gradient")
+    like = _parts(t, wanted) if name == "x" else {}
+    expect.equal(tensor.grad, wanted, what=f"`{name}.grad` after backward", like=like)
 
 
 def _parts(t, wanted):
@@ -106,66 +105,55 @@ def _parts(t, wanted):
     }
 
 
-@exercise.check
-def right_values(repair_inplace_gate, device):
+@exercise.check(given=_SETUP, cases=_LAYOUTS)
+def right_values(t, device):
     """The values stay those of a gated `x`
 
     The values were right before: a repair changes when memory is written to, not what is computed,
     and in which dtype.
     """
-    with Rows() as rows:
-        for label, more in _LAYOUTS.items():
-            with rows.of(label):
-                t = _given(repair_inplace_gate, device, more)
-                expect.equal(t.call(_CALL), _oracle(t.x, t.weight, t.bias))
+    expect.equal(t.call(_CALL), _oracle(t.x, t.weight, t.bias))
 
 
-@exercise.check
-def inputs_left_alone(repair_inplace_gate, device):
+@exercise.check(
+    given=_SETUP,
+    cases=["x = x * 1", "x, weight, bias = x.detach(), weight.detach(), bias.detach()"],
+)
+def inputs_left_alone(t, device):
     """`x`, `weight` and `bias` stay as they are
 
     Writing into `x` instead of the gate moves the harm to the caller. Torch refuses it if `x` is a leaf that
     requires grad; otherwise it doesn't.
     """
-    for more in ("\nx = x * 1", "\nx, weight, bias = x.detach(), weight.detach(), bias.detach()"):
-        t = _given(repair_inplace_gate, device, more)
-        with (
-            expect.left_alone(t.x, what="`x`"),
-            expect.left_alone(t.weight, what="`weight`"),
-            expect.left_alone(t.bias, what="`bias`"),
-        ):
-            expect.a_tensor(t.call(_CALL))
+    with (
+        expect.left_alone(t.x, what="`x`"),
+        expect.left_alone(t.weight, what="`weight`"),
+        expect.left_alone(t.bias, what="`bias`"),
+    ):
+        expect.a_tensor(t.call(_CALL))
 
 
-@exercise.check
-def no_copies(repair_inplace_gate, device):
+@exercise.check(given=_SETUP, cases=_LAYOUTS)
+def no_copies(t, device):
     """Nothing is copied, whatever the strides
 
     `.contiguous()` and `reshape` are free in some layouts and copy in others. `mul_` clones the old value of
     its tensor if the other factor requires grad, since it is about to write over it.
     """
-    with Rows() as rows:
-        for label, more in _LAYOUTS.items():
-            with rows.of(label):
-                t = _given(repair_inplace_gate, device, more)
-                with graphs.copies() as copied:
-                    expect.a_tensor(t.call(_CALL))
-                said = copied and ", ".join(dict.fromkeys(copy.said for copy in copied))
-                expect.true(not copied, said, "expected: no operator that only moves numbers elsewhere")
+    with graphs.copies() as copied:
+        expect.a_tensor(t.call(_CALL))
+    said = copied and ", ".join(dict.fromkeys(copy.said for copy in copied))
+    expect.true(not copied, said, "expected: no operator that only moves numbers elsewhere")
 
 
-@exercise.check(deadline=30.0)
-def bytes_kept(repair_inplace_gate, device):
+@exercise.check(deadline=30.0, given=_SETUP, cases=_LAYOUTS)
+def bytes_kept(t, device):
     """Beside `x` and the parameters, one tensor of its size is kept
 
     The sigmoid keeps its result. A product that makes a new tensor keeps the same result, and `x`, which the
     caller holds. A tensor that two nodes keep takes up memory once. The result of an `exp` or of a clone is
     kept in addition.
     """
-    with Rows() as rows:
-        for label, more in _LAYOUTS.items():
-            with rows.of(label):
-                t = _given(repair_inplace_gate, device, more)
-                kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight, t.bias]).total
-                limit = t.x.numel() * t.x.element_size()
-                expect.at_most(kept, limit, "kept for backward beside `x` and the parameters", unit="bytes")
+    kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight, t.bias]).total
+    limit = t.x.numel() * t.x.element_size()
+    expect.at_most(kept, limit, "kept for backward beside `x` and the parameters", unit="bytes")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import graphs
 
 exercise = Exercise(
@@ -55,12 +55,12 @@ weight = nn.Parameter(torch.eye(3, device=device).roll(1, 0))"""
 # What may be free in one layout is a copy in another, and what is too much may grow with the steps.
 _LAYOUTS = {
     "contiguous tensors": "",
-    "one step": "\nx = x.detach()[:1].requires_grad_()",
-    "twelve steps": "\nx = x.detach().repeat(3, 1, 1).requires_grad_()",
-    "an `x` with steps in the second place": "\nx = x.detach().transpose(0, 1).contiguous().transpose(0, 1)",
-    "an `x` with transposed rows": "\nx = x.detach().mT.contiguous().mT.requires_grad_()",
-    "float64": "\nx, weight = (t.detach().cpu().double().requires_grad_() for t in (x, weight))",
-    "a transposed `weight`": "\nweight = nn.Parameter(weight.detach().t())",
+    "one step": "x = x.detach()[:1].requires_grad_()",
+    "twelve steps": "x = x.detach().repeat(3, 1, 1).requires_grad_()",
+    "an `x` with steps in the second place": "x = x.detach().transpose(0, 1).contiguous().transpose(0, 1)",
+    "an `x` with transposed rows": "x = x.detach().mT.contiguous().mT.requires_grad_()",
+    "float64": "x, weight = (t.detach().cpu().double().requires_grad_() for t in (x, weight))",
+    "a transposed `weight`": "weight = nn.Parameter(weight.detach().t())",
 }
 
 
@@ -72,100 +72,80 @@ def _oracle(x, weight):
     return torch.rnn_tanh(x, start, layer, False, 1, 0.0, False, False, False)[0].to(device)
 
 
-def _given(repair_inplace_history, device, more=""):
-    return expect.given(_SETUP + more, repair_inplace_history=repair_inplace_history, device=device)
-
-
-@exercise.check
-def inputs_left_alone(repair_inplace_history, device):
+@exercise.check(given=_SETUP, cases=["x = x * 1", "x, weight = x.detach(), weight.detach()"])
+def inputs_left_alone(t, device):
     """`x` and `weight` stay as they are
 
     Writing the states over `x` saves a buffer and destroys the caller's data. Torch refuses it only if `x` is
     a leaf that requires grad, or a view of one.
     """
-    for more in ("\nx = x * 1", "\nx, weight = x.detach(), weight.detach()"):
-        t = _given(repair_inplace_history, device, more)
-        with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
-            t.run(f"history = {_CALL}")
-        expect.own_storage(t.history, t.x, of="`x`")
+    with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
+        t.run(f"history = {_CALL}")
+    expect.own_storage(t.history, t.x, of="`x`")
 
 
-@exercise.check
-def right_values(repair_inplace_history, device):
+@exercise.check(given=_SETUP, cases=_LAYOUTS)
+def right_values(t, device):
     """The states of the recurrence, in their rows
 
     The values were right before: a repair changes when memory is written to, not what is computed,
     and in which dtype.
     """
-    with Rows() as rows:
-        for label, more in _LAYOUTS.items():
-            with rows.of(label):
-                t = _given(repair_inplace_history, device, more)
-                expect.equal(t.call(_CALL), _oracle(t.x, t.weight))
+    expect.equal(t.call(_CALL), _oracle(t.x, t.weight))
 
 
-@exercise.check
-def gradients(repair_inplace_history, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "all states, `x`": ("", "x", "loss = (history * x.detach()).sum()"),
+        "all states, `weight`": ("", "weight", "loss = (history * x.detach()).sum()"),
+        "the last state, `x`": ("", "x", "loss = history[-1].square().sum()"),
+        "the last of a hundred states, `x`": (_LONG, "x", "loss = history[-1].square().sum()"),
+    },
+)
+def gradients(t, device, name, code):
     """The last state leads back to the first step, and to `weight`
 
     A product keeps its factors. A row of the buffer is a view and counts versions together with the whole
     buffer. So a write to any row counts as a write to each row that was kept. What you take out of the graph,
     with `detach`, `.data` or `no_grad`, is a constant for all later steps.
     """
-    with Rows() as rows:
-        for label, more, code in [
-            ("all states, `x`", "", "loss = (history * x.detach()).sum()"),
-            ("all states, `weight`", "", "loss = (history * x.detach()).sum()"),
-            ("the last state, `x`", "", "loss = history[-1].square().sum()"),
-            ("the last of a hundred states, `x`", _LONG, "loss = history[-1].square().sum()"),
-        ]:
-            name = label.split("`")[1]
-            with rows.of(label), graphs.writes_told():
-                t = _given(repair_inplace_history, device, more)
-                tensor = getattr(t, name)
-                t.run(f"history = {_CALL}")
-                expect.in_graph(t.history, of=f"`{name}`")
-                t.run(f"{code}\nloss.backward()")
-                names = {"history": _oracle(t.x, t.weight), "x": t.x}
-                exec(code, names)
-                wanted = torch.autograd.grad(names["loss"], tensor)[0]
-                got = f"`{name}.grad` is None after backward"
-                expect.true(tensor.grad is not None, got, "expected: a gradient")
-                what = f"`{name}.grad` after backward"
-                expect.equal(tensor.grad, wanted, what=what, rtol=1e-4, atol=1e-5)
+    tensor = getattr(t, name)
+    with graphs.writes_told():
+        t.run(f"history = {_CALL}")
+        expect.in_graph(t.history, of=f"`{name}`")
+        t.run(f"{code}\nloss.backward()")
+    names = {"history": _oracle(t.x, t.weight), "x": t.x}
+    exec(code, names)
+    wanted = torch.autograd.grad(names["loss"], tensor)[0]
+    got = f"`{name}.grad` is None after backward"
+    expect.true(tensor.grad is not None, got, "expected: a gradient")
+    expect.equal(tensor.grad, wanted, what=f"`{name}.grad` after backward", rtol=1e-4, atol=1e-5)
 
 
-@exercise.check
-def copies(repair_inplace_history, device):
+@exercise.check(given=_SETUP, cases=_LAYOUTS)
+def copies(t, device):
     """Every state is copied once at most, and nothing else is, whatever the strides
 
     `tanh` returns a tensor of its own, which goes into the next product as it is. One copy puts the states
     into the result. A `cat` of all rows so far, in every step, copies an amount that grows with the square of
     the steps.
     """
-    with Rows() as rows:
-        for label, more in _LAYOUTS.items():
-            with rows.of(label):
-                t = _given(repair_inplace_history, device, more)
-                with graphs.copies() as copied:
-                    expect.a_tensor(t.call(_CALL))
-                total, limit = sum(copy.written for copy in copied), t.x.numel() * t.x.element_size()
-                said = ", ".join(dict.fromkeys(copy.said for copy in copied))
-                expect.at_most(total, limit, f"copied ({said})", unit="bytes")
+    with graphs.copies() as copied:
+        expect.a_tensor(t.call(_CALL))
+    total, limit = sum(copy.written for copy in copied), t.x.numel() * t.x.element_size()
+    said = ", ".join(dict.fromkeys(copy.said for copy in copied))
+    expect.at_most(total, limit, f"copied ({said})", unit="bytes")
 
 
-@exercise.check(deadline=30.0)
-def bytes_kept(repair_inplace_history, device):
+@exercise.check(deadline=30.0, given=_SETUP, cases=_LAYOUTS)
+def bytes_kept(t, device):
     """Beside the inputs, every state is kept once
 
     `tanh` keeps its result, since its derivative is `1 - h²`, and the next product keeps the same tensor: two
     nodes, one piece of memory. A row of a buffer keeps the whole buffer, and a copy of a state is kept in
     addition.
     """
-    with Rows() as rows:
-        for label, more in _LAYOUTS.items():
-            with rows.of(label):
-                t = _given(repair_inplace_history, device, more)
-                kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight]).total
-                limit = (t.x.numel() + t.x[0].numel()) * t.x.element_size()
-                expect.at_most(kept, limit, "kept for backward beside `x` and `weight`", unit="bytes")
+    kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight]).total
+    limit = (t.x.numel() + t.x[0].numel()) * t.x.element_size()
+    expect.at_most(kept, limit, "kept for backward beside `x` and `weight`", unit="bytes")

@@ -62,11 +62,6 @@ noise, real = torch.randn(48, 2, device=device), torch.randn(32, 3, device=devic
 _CALL = "repair_inplace_update(generator, critic, noise, real, 0.5)"
 
 
-def _given(repair_inplace_update, device, more=""):
-    setup = f"{_SETUP}\n{more}".strip()
-    return expect.given(setup, repair_inplace_update=repair_inplace_update, device=device)
-
-
 def _after_a_step(t, rate=0.5, *, updated=True):
     """Both modules one step further, in float64, where each loss has a forward of its own. `updated`: the
     generator's goes through the critic after its step."""
@@ -107,8 +102,8 @@ def _expect_step(t):
                     expect.equal(came, right, what=what, rtol=1e-4, atol=1e-5, like=like)
 
 
-@exercise.check
-def first_call(repair_inplace_update, device):
+@exercise.check(given=_SETUP)
+def first_call(t, device):
     """Each takes its step, the generator with the gradient through the updated critic
 
     A product keeps its weight for the gradient of its input. After an update of the weight backward raises,
@@ -116,17 +111,16 @@ def first_call(repair_inplace_update, device):
     critic, run it once more. `backward` fills `.grad` of all leaves behind a loss, the generator's too. `p -=
     step` writes; `p = p - step` makes a tensor that no module has.
     """
-    _expect_step(_given(repair_inplace_update, device))
+    _expect_step(t)
 
 
-@exercise.check
-def second_call(repair_inplace_update, device):
+@exercise.check(given=_SETUP)
+def second_call(t, device):
     """A second call takes a second step
 
     `backward` adds to what `.grad` holds, and `requires_grad` stays as it was set. The next step begins with
     what this one leaves behind.
     """
-    t = _given(repair_inplace_update, device)
     with graphs.writes_told():
         t.run(f"{_CALL}\nnoise = -noise")
     for which in ("critic", "generator"):
@@ -136,80 +130,71 @@ def second_call(repair_inplace_update, device):
     _expect_step(t)
 
 
-@exercise.check
-def noticed(repair_inplace_update, device):
+@exercise.check(
+    given=f"{_SETUP}\nold = {{}}(torch.ones(1, {{}}, device=device, requires_grad=True)).sum()".format,
+    cases=[("generator", 2), ("critic", 3)],
+)
+def noticed(t, device):
     """A graph from before the step raises in its backward
 
     Under `no_grad` a write counts in the version of the parameter. A write through `.data` or NumPy doesn't:
     an older graph then gives a gradient with parameters that its loss was not computed with. A new parameter
     in the place of the old one is no write, and an optimizer that holds the old one never sees the step.
     """
-    with Rows() as rows:
-        for which, size in (("generator", 2), ("critic", 3)):
-            with rows.of(f"`{which}`"):
-                x = f"x = torch.ones(1, {size}, device=device, requires_grad=True)"
-                t = _given(repair_inplace_update, device, f"{x}\nold = {which}(x).sum()")
-                with graphs.writes_told():
-                    t.run(_CALL)
-                expect.raises(RuntimeError, lambda t=t: t.run("old.backward()"), what="`old.backward()`")
+    with graphs.writes_told():
+        t.run(_CALL)
+    expect.raises(RuntimeError, lambda: t.run("old.backward()"), what="`old.backward()`")
 
 
-@exercise.check
-def generator_runs_once(repair_inplace_update, device):
+@exercise.check(given=_SETUP)
+def generator_runs_once(t, device):
     """The generator runs once
 
     The critic's step changes no parameter of the generator, so the fakes and their graph stay good. A
     `backward` of the critic's loss would go on through that graph and free it, unless the loss takes the
     fakes as constants.
     """
-    t, calls = _given(repair_inplace_update, device), []
+    calls = []
     t.generator.register_forward_hook(lambda *_: calls.append(1))
     with graphs.writes_told():
         t.run(_CALL)
     expect.equal(len(calls), 1, what="the number of times that the generator ran")
 
 
-@exercise.check
-def no_copies(repair_inplace_update, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "contiguous tensors": "",
+        "a transposed `real`": "real = real.t().contiguous().t()",
+        "fakes with transposed strides": "generator.register_forward_hook("
+        "lambda module, inputs, fakes: fakes.t().contiguous().t())",
+    },
+)
+def no_copies(t, device):
     """The critic runs on tensors as they are, whatever their strides
 
     The parameters of the critic were written to. A copy of the fakes or of `real` repairs nothing, and you
     would need copies of the parameters only if a graph had to outlast the update. `.contiguous()` is free in
     some layouts and copies in others.
     """
-    with Rows() as rows:
-        for label, more in {
-            "contiguous tensors": "",
-            "a transposed `real`": "real = real.t().contiguous().t()",
-            "fakes with transposed strides": "generator.register_forward_hook("
-            "lambda module, inputs, fakes: fakes.t().contiguous().t())",
-        }.items():
-            with rows.of(label):
-                t = _given(repair_inplace_update, device, more)
-                fakes, inputs, parameters = [], [], []
-                t.generator.register_forward_hook(lambda m, x, out, fakes=fakes: fakes.append(out.detach()))
-
-                def ran(module, given, output, inputs=inputs, parameters=parameters):
-                    inputs += given
-                    parameters += module.parameters()
-
-                own = list(t.critic.parameters())
-                t.critic.register_forward_hook(ran)
-                with (
-                    graphs.writes_told(),
-                    expect.left_alone(t.noise, what="`noise`"),
-                    expect.left_alone(t.real, what="`real`"),
-                ):
-                    t.run(_CALL)
-                expect.true(bool(inputs), "the critic did not run", "expected: it does")
-                for x in inputs:
-                    where = f"the critic ran on a tensor of shape {tuple(x.shape)} with a storage of its own"
-                    expect.true(_in_place(x, [t.real, *fakes]), where, "expected: on the fakes and on `real`")
-                for x in parameters:
-                    where = (
-                        f"the critic ran with a parameter of shape {tuple(x.shape)} that was made in the call"
-                    )
-                    expect.true(_in_place(x, own), where, "expected: with its own")
+    own = list(t.critic.parameters())
+    fakes, inputs, parameters = [], [], []
+    t.generator.register_forward_hook(lambda m, x, out: fakes.append(out.detach()))
+    t.critic.register_forward_pre_hook(lambda m, x: inputs.extend(x))
+    t.critic.register_forward_pre_hook(lambda m, x: parameters.extend(m.parameters()))
+    with (
+        graphs.writes_told(),
+        expect.left_alone(t.noise, what="`noise`"),
+        expect.left_alone(t.real, what="`real`"),
+    ):
+        t.run(_CALL)
+    expect.true(bool(inputs), "the critic did not run", "expected: it does")
+    for x in inputs:
+        where = f"the critic ran on a tensor of shape {tuple(x.shape)} with a storage of its own"
+        expect.true(_in_place(x, [t.real, *fakes]), where, "expected: on the fakes and on `real`")
+    for x in parameters:
+        where = f"the critic ran with a parameter of shape {tuple(x.shape)} that was made in the call"
+        expect.true(_in_place(x, own), where, "expected: with its own")
 
 
 def _in_place(tensor, known):

@@ -121,21 +121,20 @@ def left_alone(vector_jacobian_products):
     graphs.left_alone(_CALL, "v = torch.tensor([1., 10.])", vector_jacobian_products=vector_jacobian_products)
 
 
-@exercise.check
-def work(vector_jacobian_products):
+@exercise.check(
+    given="w = torch.ones(50, 60)\nfunction = lambda x: (w @ x.reshape(-1)).sin()",
+    cases=["x = torch.ones(60)\nv = torch.ones_like(x)", "x = torch.ones(3, 20).t()\nv = torch.ones_like(x)"],
+)
+def work(t):
     """One call of `function`, two ways back, and no Jacobian
 
     Forward, `w @ x` is one product of a matrix and a vector. Each way back is another: the first with the
     transpose of `w`, the second with `w` again. The Jacobian would have as many elements as `w`.
     """
-    for x in ("torch.ones(60)", "torch.ones(3, 20).t()"):
-        function = "w = torch.ones(50, 60)\nfunction = lambda x: (w @ x.reshape(-1)).sin()"
-        setup = f"{function}\nx = {x}\nv = torch.ones_like(x)"
-        t = expect.given(setup, vector_jacobian_products=vector_jacobian_products)
-        peak = measure.peak_bytes(t.call, _CALL).total
-        ran = graphs.operators_of_own_call(t, _CALL)
-        expect.at_most(
-            ran.count("aten.mv"), 3, "products with `w`, one forward and one for each of two ways back"
-        )
-        what = f"memory at the peak, where the Jacobian has {t.w.nbytes:,} bytes"
-        expect.at_most(peak, t.w.nbytes // 2, what, unit="bytes")
+    peak = measure.peak_bytes(t.call, _CALL).total
+    ran = graphs.operators_of_own_call(t, _CALL)
+    expect.at_most(
+        ran.count("aten.mv"), 3, "products with `w`, one forward and one for each of two ways back"
+    )
+    what = f"memory at the peak, where the Jacobian has {t.w.nbytes:,} bytes"
+    expect.at_most(peak, t.w.nbytes // 2, what, unit="bytes")
