@@ -38,11 +38,11 @@ class Detached(Square):
 
 
 def is_its_own(square):
-    derivatives.is_its_own(square, "Square.apply(x)", X, None, ("aten.pow",))
+    derivatives.is_its_own(expect.given(X, Square=square), "Square.apply(x)", ("aten.pow",))
 
 
 def second(square):
-    x, found = derivatives.second(square, "Square.apply(x)", X, None)
+    x, found = derivatives.second(expect.given(X, Square=square), "Square.apply(x)")
     derivatives.agrees(found, torch.full((3,), 2.0).double(), x, what="the second derivative")
 
 

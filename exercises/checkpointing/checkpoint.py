@@ -126,8 +126,8 @@ def keeps_arguments(Checkpoint, device):
     `ctx.saved_tensors` raises. An attribute of `ctx` keeps no version, and lives as long as the result.
     """
     setup = _SETUP + "x = torch.randn(2048, 4, device=device, requires_grad=True)\n"
-    derivatives.keeps(Checkpoint, "Checkpoint.apply(layer, x)", setup, device, limit=2**14)  # states: 5,000
     t = expect.given(setup, Checkpoint=Checkpoint, device=device)
+    derivatives.keeps(t, "Checkpoint.apply(layer, x)", limit=2**14)  # states: 5,000
     t.run("def step():\n    y = Checkpoint.apply(layer, x * 1)\n    y.sum().backward()\n    return y")
     t.call("step()")  # the gradients are there from here on
     live = measure.live_bytes(t.step)

@@ -220,26 +220,26 @@ def single_precision(check_gradient):
     )
 
 
-@exercise.check
-def inputs_left_alone(check_gradient):
+@exercise.check(
+    given="""
+        x = torch.tensor([0.5, -1.0], dtype=torch.float64{})
+        x.grad = torch.ones(2, dtype=torch.float64) if x.requires_grad else None
+        seen = []
+        def function(z):
+            seen.append(x.tolist())
+            return z ** 2
+    """.format,
+    cases={"`x` that requires no gradient": "", "`x` that requires one": ", requires_grad=True"},
+)
+def inputs_left_alone(t):
     """The inputs stay unchanged, also while the check runs
 
     `double()` and `detach()` of a float64 tensor share its memory: if you write a step there, you change the
     caller's tensor. `clone()` makes a new one. `backward()` leaves a `.grad` behind, `torch.autograd.grad`
     doesn't.
     """
-    for more in ("", ", requires_grad=True"):
-        setup = f"""
-            x = torch.tensor([0.5, -1.0], dtype=torch.float64{more})
-            x.grad = torch.ones(2, dtype=torch.float64) if x.requires_grad else None
-            seen = []
-            def function(z):
-                seen.append(x.tolist())
-                return z ** 2
-        """
-        t = expect.given(setup, check_gradient=check_gradient)
-        with expect.left_alone(t.x, what="`x`", gradients=True):
-            t.run("check_gradient(function, x)")
-        changed = [one for one in t.seen if one != [0.5, -1.0]]
-        told = f"in a call of `function`, `x` was {changed[0] if changed else t.seen}"
-        expect.true(not changed, told, "expected: as before")
+    with expect.left_alone(t.x, what="`x`", gradients=True):
+        t.run("check_gradient(function, x)")
+    changed = [one for one in t.seen if one != [0.5, -1.0]]
+    told = f"in a call of `function`, `x` was {changed[0] if changed else t.seen}"
+    expect.true(not changed, told, "expected: as before")

@@ -16,7 +16,7 @@ to make it fail. `strength` is a number without a gradient, and may differ from 
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives
 from course_utils.measure.storage import version
 
@@ -54,41 +54,36 @@ _LAYOUTS = {
 }
 
 
-@exercise.check
-def shares_storage(GradientReversal, device):
+@exercise.check(given="x = {}.requires_grad_()".format, cases=_LAYOUTS)
+def shares_storage(t, device):
     """The result has the values and the storage of `x`
 
     A product with 1 and `clone` allocate, and so does `contiguous` for a tensor that isn't contiguous. A view
     has its own size and strides, and the storage of another tensor.
     """
-    with Rows() as rows:
-        for label, code in _LAYOUTS.items():
-            with rows.of(label):
-                setup = f"x = {code}.requires_grad_()"
-                t = expect.given(setup, GradientReversal=GradientReversal, device=device)
-                witness = t.x.detach()
-                wanted = witness.clone()
-                result = t.call("GradientReversal.apply(x, 0.5)")
-                expect.equal(result, wanted)
-                expect.in_graph(result, of="`x`")
-                expect.same_storage(result, witness, of="`x`")
-                expect.strides(result, witness.stride())
+    witness = t.x.detach()
+    wanted = witness.clone()
+    result = t.call("GradientReversal.apply(x, 0.5)")
+    expect.equal(result, wanted)
+    expect.in_graph(result, of="`x`")
+    expect.same_storage(result, witness, of="`x`")
+    expect.strides(result, witness.stride())
 
 
-@exercise.check
-def known_as_a_view(GradientReversal, device):
+@exercise.check(
+    given="""
+        x = torch.tensor([1., 2.], device=device, requires_grad=True)
+        a = x * 1
+        y = GradientReversal.apply(a, 0.5)
+    """
+)
+def known_as_a_view(t, device):
     """Torch refuses a write to the result, and counts one under `no_grad`
 
     Autograd knows the views that torch's operators make of `x`, and refuses a write to one that a Function
     has made. `detach` and `.data` hide where a tensor comes from: a write changes `x`, and the graph of `x`
     describes the old values. A write to a tensor from `.data` or NumPy isn't even counted as a change of `x`.
     """
-    setup = """
-        x = torch.tensor([1., 2.], device=device, requires_grad=True)
-        a = x * 1
-        y = GradientReversal.apply(a, 0.5)
-    """
-    t = expect.given(setup, GradientReversal=GradientReversal, device=device)
     try:
         t.call("y.mul_(3)")
     except RuntimeError:
@@ -96,7 +91,6 @@ def known_as_a_view(GradientReversal, device):
     else:
         changed = f"`y.mul_(3)` went through, and `a` is {expect.show(t.a)} now"
         expect.true(False, changed, "expected: torch refuses it, since `y` is a view of `a`")
-    t = expect.given(setup, GradientReversal=GradientReversal, device=device)
     before = version(t.a)
     t.run("with torch.no_grad():\n    y.mul_(3)")
     expect.true(
@@ -106,72 +100,77 @@ def known_as_a_view(GradientReversal, device):
     )
 
 
-@exercise.check
-def turned_around(GradientReversal, device):
+@exercise.check(
+    given="""
+        x = torch.ones(3, dtype=torch.{0}, device={1}, requires_grad=True)
+        g = torch.tensor([3., -4., 10.], dtype=torch.{0}, device={1})
+    """.format,
+    cases={
+        f"{strength} in `{dtype}`": (dtype, where, strength)
+        for dtype, where in (("float32", "device"), ("float64", "'cpu'"))
+        for strength in (1.0, 0.1, 3.0, 0.0, -0.5)
+    },
+)
+def turned_around(t, device, strength):
     """Backward returns minus `strength` times what arrives
 
     `strength` is used in backward alone. A Python number is as exact as the dtype of the tensor that it
     multiplies; `torch.tensor(0.1)` is a float32 number, and has seven digits.
     """
-    dtypes = ("float32",) if device.type == "mps" else ("float32", "float64")
-    with Rows() as rows:
-        for dtype in dtypes:
-            for strength in (1.0, 0.1, 3.0, 0.0, -0.5):
-                with rows.of(f"{strength} in `{dtype}`"):
-                    setup = f"""
-                        x = torch.ones(3, dtype=torch.{dtype}, device=device, requires_grad=True)
-                        g = torch.tensor([3., -4., 10.], dtype=torch.{dtype}, device=device)
-                    """
-                    t = expect.given(setup, GradientReversal=GradientReversal, device=device)
-                    wanted = -strength * t.g
-                    call = f"torch.autograd.grad(GradientReversal.apply(x, {strength}), x, g)[0]"
-                    near = 4 * torch.finfo(t.g.dtype).eps
-                    expect.equal(t.call(call), wanted, rtol=near, atol=0.0, what="the gradient")
+    wanted, near = -strength * t.g, 4 * torch.finfo(t.g.dtype).eps
+    found = t.call(f"torch.autograd.grad(GradientReversal.apply(x, {strength}), x, g)[0]")
+    expect.equal(found, wanted, rtol=near, atol=0.0, what="the gradient")
 
 
-@exercise.check
-def left_alone(GradientReversal, device):
+@exercise.check(
+    given="""
+        x = torch.arange(6., device=device).{}.requires_grad_()
+        g = torch.arange(1., 7., device=device).{}
+    """.format,
+    cases={
+        "a matrix": ("view(2, 3)", "view(2, 3)"),
+        "a matrix and a transposed gradient": ("view(2, 3)", "view(3, 2).t()"),
+        "a transposed matrix": ("view(2, 3).t()", "view(3, 2)"),
+        "a transposed matrix and such a gradient": ("view(2, 3).t()", "view(2, 3).t()"),
+    },
+)
+def left_alone(t, device):
     """What arrives isn't written to
 
     Other nodes may get the same tensor, or it belongs to the caller: `neg_` and `mul_` change it for all of
     them.
     """
-    with Rows() as rows:
-        for label, code in list(_LAYOUTS.items())[:2]:
-            with rows.of(label):
-                setup = f"x = {code}.requires_grad_()"
-                call = "GradientReversal.apply(x * 1, 0.5)"
-                derivatives.leaves_alone(GradientReversal, call, setup, device)
+    with derivatives.untouched():
+        found = t.call("torch.autograd.grad(GradientReversal.apply(x * 1, 0.5), x, g)[0]")
+    expect.a_tensor(found, what="the gradient")
 
 
-@exercise.check
-def a_strength_for_each_call(GradientReversal, device):
+@exercise.check(
+    given="""
+        x = torch.ones(2, device=device, requires_grad=True)
+        y = GradientReversal.apply(x, 0.5)
+        z = GradientReversal.apply(x, 4.)
+    """
+)
+def a_strength_for_each_call(t, device):
     """Each call has a strength of its own
 
     Every call of `apply` makes a node, and `ctx` is that node. All calls share an attribute of the class or a
     global, so the last call decides.
     """
-    setup = """
-        x = torch.ones(2, device=device, requires_grad=True)
-        y = GradientReversal.apply(x, 0.5)
-        z = GradientReversal.apply(x, 4.)
-    """
-    t = expect.given(setup, GradientReversal=GradientReversal, device=device)
     for name, wanted in (("y", -0.5), ("z", -4.0)):
         found = t.call(f"torch.autograd.grad({name}, x, torch.ones_like(x))[0]")
         expect.equal(found, torch.full_like(t.x, wanted), what=f"the gradient through `{name}`")
 
 
-@exercise.check
-def nothing_kept(GradientReversal, device):
+@exercise.check(
+    given="x = torch.ones(100, 200, device=device){}.requires_grad_()".format,
+    cases={"a matrix": "", "a transposed one": ".t()"},
+)
+def nothing_kept(t, device):
     """Nothing of the size of `x` is kept for backward
 
     A tensor that is saved, or an attribute of `ctx`, can't be freed before backward has run. This backward
     needs one number, and neither `x` nor the result.
     """
-    with Rows() as rows:
-        for label, view in {"a matrix": "", "a transposed one": ".t()"}.items():
-            with rows.of(label):
-                setup = f"x = torch.ones(100, 200, device=device){view}.requires_grad_()"
-                call = "GradientReversal.apply(x * 1, 0.5)"
-                derivatives.keeps(GradientReversal, call, setup, device, limit=8)
+    derivatives.keeps(t, "GradientReversal.apply(x * 1, 0.5)", limit=8)

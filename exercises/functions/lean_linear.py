@@ -67,19 +67,15 @@ _WITHOUT_BIAS = "LeanLinear.apply(x, weight, None)", "LeanLinear.apply(x, weight
 _PRODUCTS = (*MATMULS, "aten.mul", "aten.convolution", "aten.convolution_backward")
 
 
-def _inputs(x, asked=_NAMES):
-    """`x` made by this code, a weight and a bias; of these require a gradient those that are `asked` for."""
-    made = {
-        "x": x,
-        "weight": "torch.arange(-2., 4.).view(2, 3).to(x)",
-        "bias": "torch.arange(7., 9.).to(x)",
-    }
-    setup = [f"{name} = {code}" for name, code in made.items()]
-    return "\n".join([*setup, *(f"{name}.requires_grad_()" for name in asked)])
+def _inputs(
+    x, weight="torch.arange(-2., 4.).view(2, 3).to(x)", bias="torch.arange(7., 9.).to(x)", asked=_NAMES
+):
+    """The code of the three; of these require a gradient those that are `asked` for."""
+    made = [f"x = {x}", f"weight = {weight}", f"bias = {bias}"]
+    return "\n".join([*made, *(f"{name}.requires_grad_()" for name in asked)])
 
 
-def _given(LeanLinear, x, device, *lines, asked=_NAMES):
-    return expect.given("\n".join([_inputs(x, asked), *lines]), LeanLinear=LeanLinear, device=device)
+_SETUPS = {label: _inputs(x) for label, x in _SHAPES.items()}
 
 
 def _wanted(t, call):
@@ -89,26 +85,21 @@ def _wanted(t, call):
     return inputs, F.linear(*inputs)
 
 
-@exercise.check
-def values(LeanLinear, device):
+@exercise.check(cases=_SETUPS)
+def values(t, device):
     """The values, for every number of dimensions, with a bias and without
 
     `x @ weight.t()` takes any number of leading dimensions, or none; `mm` takes matrices only. A bias of
     `None` can't be added.
     """
-    with Rows() as rows:
-        for label, x in _SHAPES.items():
-            with rows.of(label):
-                t = _given(LeanLinear, x, device)
-                for call in (_CALL, *_WITHOUT_BIAS):
-                    _, wanted = _wanted(t, call)
-                    with derivatives.untouched():
-                        found = t.call(call)
-                    expect.equal(found, wanted.detach().to(t.x), **_NEAR)
+    for call in (_CALL, *_WITHOUT_BIAS):
+        _, wanted = _wanted(t, call)
+        with derivatives.untouched():
+            found = t.call(call)
+        expect.equal(found, wanted.detach().to(t.x), **_NEAR)
 
 
-def _expect_gradients(LeanLinear, x, device, call, layout="view_as(y)", *lines):
-    t = _given(LeanLinear, x, device, *lines)
+def _expect_gradients(t, call, layout="view_as(y)"):
     inputs, value = _wanted(t, call)
     t.run(f"y = {call}")
     expect.in_graph(t.y, of="the inputs")
@@ -121,8 +112,16 @@ def _expect_gradients(LeanLinear, x, device, call, layout="view_as(y)", *lines):
         expect.equal(one, true.to(t.x), what=f"the gradient of `{name}`", **_NEAR)
 
 
-@exercise.check
-def gradients(LeanLinear, device):
+@exercise.check(
+    cases={
+        **{label: (setup, "view_as(y)") for label, setup in _SETUPS.items()},
+        "a transposed `g`": (_SETUPS["four dimensions"], "view(y.shape[::-1]).permute(3, 2, 1, 0)"),
+        "a `g` of zeros": (_SETUPS["a matrix"], "view_as(y) * 0"),
+        "a `weight` of zeros": (_SETUPS["a matrix"], "weight.detach().zero_()", "view_as(y)"),
+        "a `bias` of zeros": (_SETUPS["a matrix"], "bias.detach().zero_()", "view_as(y)"),
+    }
+)
+def gradients(t, device, layout):
     """The gradients of all three
 
     Each is a product of what arrives with the other factor: `grad @ weight` for `x`, `grad.t() @ x` for
@@ -130,31 +129,18 @@ def gradients(LeanLinear, device):
     none, `sum(())` takes the last one too. `reshape(-1, n)` makes a matrix of any tensor whose last dimension
     is `n`; `view` raises if the strides don't allow it.
     """
-    with Rows() as rows:
-        for label, x in _SHAPES.items():
-            with rows.of(label):
-                _expect_gradients(LeanLinear, x, device, _CALL)
-        with rows.of("a transposed `g`"):
-            transposed = "view(y.shape[::-1]).permute(3, 2, 1, 0)"
-            _expect_gradients(LeanLinear, _SHAPES["four dimensions"], device, _CALL, transposed)
-        with rows.of("a `g` of zeros"):
-            _expect_gradients(LeanLinear, _SHAPES["a matrix"], device, _CALL, "view_as(y) * 0")
-        for name in ("weight", "bias"):
-            with rows.of(f"a `{name}` of zeros"):
-                zeros = f"{name} = torch.zeros_like({name}, requires_grad=True)"
-                _expect_gradients(LeanLinear, _SHAPES["a matrix"], device, _CALL, "view_as(y)", zeros)
+    _expect_gradients(t, _CALL, layout)
 
 
-@exercise.check
-def without_a_bias(LeanLinear, device):
+@exercise.check(given=_SETUPS["four dimensions"], cases=_WITHOUT_BIAS)
+def without_a_bias(t, device, call):
     """The gradients without a bias
 
     `backward` returns a gradient for each argument that `apply` got, and `ctx.needs_input_grad` has an entry
     for each. With `forward(ctx, …)` a bias that was left out doesn't count; with `setup_context` it does.
     Autograd accepts a `None` too many at the end.
     """
-    for call in _WITHOUT_BIAS:
-        _expect_gradients(LeanLinear, _SHAPES["four dimensions"], device, call)
+    _expect_gradients(t, call)
 
 
 def _handed_back(t):
@@ -165,23 +151,20 @@ def _handed_back(t):
     return zip(_NAMES, handed, strict=True)
 
 
-@exercise.check
-def shapes_handed_back(LeanLinear, device):
+@exercise.check(cases=_SETUPS)
+def shapes_handed_back(t, device):
     """Every gradient has the shape of its input when `backward` returns it
 
     `bias` was added to every row, so its gradient is the sum over all rows. Autograd would sum a gradient
     that is too large, but then the large tensor has been made already. A product of two matrices sums over
     all rows too.
     """
-    with Rows() as rows:
-        for label, x in _SHAPES.items():
-            with rows.of(label):
-                t = _given(LeanLinear, x, device, f"y = {_CALL}")
-                expect.in_graph(t.y, of="the inputs")
-                for name, one in _handed_back(t):
-                    what = f"what `backward` returns for `{name}`"
-                    one, wanted = expect.a_tensor(one, what=what), getattr(t, name)
-                    expect.equal(tuple(one.shape), tuple(wanted.shape), what=f"the shape of {what}")
+    t.run(f"y = {_CALL}")
+    expect.in_graph(t.y, of="the inputs")
+    for name, one in _handed_back(t):
+        what = f"what `backward` returns for `{name}`"
+        one, wanted = expect.a_tensor(one, what=what), getattr(t, name)
+        expect.equal(tuple(one.shape), tuple(wanted.shape), what=f"the shape of {what}")
 
 
 @exercise.check
@@ -196,7 +179,8 @@ def only_what_is_asked(LeanLinear, device):
         for asked in (_NAMES, ("x",), ("weight",), ("bias",)):
             label = " and ".join(f"`{name}`" for name in asked)
             with rows.of(f"{label} asked for"):
-                t = _given(LeanLinear, _SHAPES["a matrix"], device, f"y = {_CALL}", asked=asked)
+                setup = f"{_inputs(_SHAPES['a matrix'], asked=asked)}\ny = {_CALL}"
+                t = expect.given(setup, LeanLinear=LeanLinear, device=device)
                 expect.in_graph(t.y, of=label)
                 with measure.operators() as ran:
                     handed = dict(_handed_back(t))
@@ -209,32 +193,37 @@ def only_what_is_asked(LeanLinear, device):
                 expect.at_most(products, limit + for_bias, "products that ran in backward")
 
 
-@exercise.check
-def only_what_is_needed(LeanLinear, device):
+_LARGE = (
+    "torch.ones(100, 20, 10, device=device).permute(2, 1, 0)",
+    "torch.ones(100, 50, device=device).t()",
+    "torch.ones(50, device=device)",
+)
+
+
+@exercise.check(
+    cases={
+        f"`{name}`, for a gradient of {asked}": (_inputs(*_LARGE, asked=asked.split(" and ")), name)
+        for asked, kept in {"x": "weight", "weight": "x", "bias": "", "weight and bias": "x"}.items()
+        for name in _NAMES
+        if name != kept
+    }
+)
+def only_what_is_needed(t, device, name):
     """`x` is kept only for the gradient of `weight`, `weight` for that of `x`, `bias` not
 
     `forward` has `ctx.needs_input_grad` already, and `ctx.save_for_backward` takes `None` in place of a
     tensor. A tensor that is kept can't be freed before backward has run: the input of a frozen layer, for
     example. `reshape` and `flatten` copy if the layout doesn't allow a view.
     """
-    made = {
-        "x": "torch.ones(100, 20, 10, device=device).permute(2, 1, 0)",
-        "weight": "torch.ones(100, 50, device=device).t()",
-        "bias": "torch.ones(50, device=device)",
-    }
-    for asked, kept in {"x": "weight", "weight": "x", "bias": "", "weight bias": "x"}.items():
-        setup = [f"{n} = {code}" + ".requires_grad_()" * (n in asked.split()) for n, code in made.items()]
-        for name in _NAMES:
-            if name != kept:  # what is made by `* 1` is there for this call alone
-                call = _CALL.replace(name, f"{name} * 1")
-                derivatives.keeps(LeanLinear, call, "\n".join(setup), device)
+    # What is made by `* 1` is there for this call alone.
+    derivatives.keeps(t, _CALL.replace(name, f"{name} * 1"))
 
 
-@exercise.check
-def changed_in_between(LeanLinear, device):
+@exercise.check(given=_SETUPS["a matrix"], cases=_NAMES)
+def changed_in_between(t, device, written):
     """Backward raises if a tensor that it needs was changed in between
 
     `ctx.save_for_backward` stores the version of a tensor, and autograd compares it when backward asks for
     the tensor. It doesn't compare that of an attribute of `ctx`, and `x.data` has a version of its own.
     """
-    derivatives.never_stale(LeanLinear, _CALL, _inputs(_SHAPES["a matrix"]), device, *_NAMES)
+    derivatives.never_stale(t, _CALL, written, _NAMES)

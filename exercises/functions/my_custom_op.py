@@ -163,11 +163,11 @@ def again(my_custom_op):
     records what backward computes from it, and compares the version. A tensor that is made there has no
     history, and an attribute of `ctx` isn't compared. What is computed from them is wrong, without a word.
     """
-    answer, setup = _registers(my_custom_op), "x = torch.tensor([-3., -0.5, 0., 2.], requires_grad=True)"
+    setup = "x = torch.tensor([-3., -0.5, 0., 2.], requires_grad=True)"
     with contextlib.suppress(RuntimeError):  # torch's own `silu_backward` has no derivative, and says so
-        x, bend = derivatives.second(answer, _CALL.format("again"), setup, None)
+        x, bend = derivatives.second(_given(my_custom_op, setup), _CALL.format("again"))
         derivatives.agrees(bend, derivatives.exact(F.silu, x)[2], x, what="the second derivative")
-    derivatives.never_stale(answer, _CALL, setup, None, "x")
+    derivatives.never_stale(_given(my_custom_op, setup), _CALL.format("stale"))
 
 
 @exercise.check(isolated=True)

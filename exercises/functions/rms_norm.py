@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives, numbers
 
 exercise = Exercise(
@@ -61,19 +61,32 @@ _SHAPES = {
 }
 
 
-def _given(RmsNorm, x, device, more="", weight="torch.tensor([2., -1., 0.5])", learned=True):
-    """The example; its inputs in double precision, and the value there."""
+def _setup(x, weight="torch.tensor([2., -1., 0.5])"):
     seed = "torch.manual_seed(0)\n" * ("rand" in x)
-    setup = f"x = ({x}).requires_grad_()\nweight = {weight}.to(x){'.requires_grad_()' * learned}"
-    t = expect.given(seed + setup + more, RmsNorm=RmsNorm, device=device)
-    exact = [one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight)]
-    return t, exact, F.rms_norm(exact[0], (3,), exact[1], 1e-6)
+    return f"{seed}x = ({x}).requires_grad_()\nweight = {weight}.to(x)"
 
 
-def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)", **weight):
-    more = f"\ng = torch.linspace(-2, 3, x.numel()).to(x).{g}"
+_SETUPS = {label: _setup(x) for label, x in _SHAPES.items()}
+# With what arrives, made of ascending numbers.
+_ARRIVES = {
+    "a weight of ones": (_setup(_MATRIX, "torch.ones(3)"), "view_as(x)"),
+    **{label: (setup, "view_as(x)") for label, setup in _SETUPS.items()},
+    "a `g` of zeros": (_SETUPS["a square matrix"], "view_as(x) * 0"),
+    "a transposed `g`": (_SETUPS["four dimensions"], "view(x.shape[::-1]).permute(3, 2, 1, 0)"),
+}
+
+
+def _exact(t):
+    """The inputs in double precision, and the value there."""
+    x, weight = (one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight))
+    return x, weight, F.rms_norm(x, (3,), weight, 1e-6)
+
+
+def _expect_gradient(t, name, g):
+    t.run(f"g = torch.linspace(-2, 3, x.numel()).to(x).{g}")
     # Autograd refuses a wrong shape of any gradient that is needed: each is told of where it is asked for.
-    t, (x, weight), value = _given(RmsNorm, x, device, more, learned=name == "weight", **weight)
+    t.run(f"{name}.requires_grad_()")
+    x, weight, value = _exact(t)
     g, root, like = t.g.cpu().double(), (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(), {}
     if name == "x":
         like["the gradient for a root that does not depend on `x`"] = g * weight / root
@@ -84,81 +97,64 @@ def _expect_gradient(RmsNorm, x, device, name, g="view_as(x)", **weight):
     derivatives.agrees(found, wanted, t.x, least=0.0, what=f"the gradient of `{name}`", like=like)
 
 
-@exercise.check
-def values(RmsNorm, device):
+@exercise.check(cases=_SETUPS)
+def values(t, device):
     """The values, for every number of dimensions, for small rows and large ones
 
     With `mean(-1, keepdim=True)` the last dimension stays, with size 1, and broadcasts against `x`; without
     `keepdim` a square matrix would be divided along the wrong dimension. `1e-6` is added below the root: a
     row of zeros is divided by 0.001.
     """
-    with Rows() as rows:
-        for label, x in _SHAPES.items():
-            with rows.of(label):
-                t, _, value = _given(RmsNorm, x, device)
-                with derivatives.untouched():
-                    found = t.call(_CALL)
-                derivatives.agrees(found, value.detach(), t.x, least=0.0)
+    *_, value = _exact(t)
+    with derivatives.untouched():
+        found = t.call(_CALL)
+    derivatives.agrees(found, value.detach(), t.x, least=0.0)
 
 
-@exercise.check
-def gradient_of_x(RmsNorm, device):
+@exercise.check(cases=_ARRIVES)
+def gradient_of_x(t, device, g):
     """The gradient of `x` counts both ways from an element to the result
 
     An element of `x` changes its own result, and through the root it changes every result in its row. Each
     result is multiplied by its own `weight`, so what arrives is multiplied by it on both ways, before it is
     summed. The backward of a mean broadcasts, and the backward of a broadcast is a sum over the row.
     """
-    with Rows() as rows:
-        with rows.of("a weight of ones"):
-            _expect_gradient(RmsNorm, _MATRIX, device, "x", weight="torch.ones(3)")
-        for label, x in _SHAPES.items():
-            with rows.of(label):
-                _expect_gradient(RmsNorm, x, device, "x")
-        with rows.of("a `g` of zeros"):
-            _expect_gradient(RmsNorm, _MATRIX, device, "x", "view_as(x) * 0")
+    _expect_gradient(t, "x", g)
 
 
-@exercise.check
-def gradient_of_weight(RmsNorm, device):
+@exercise.check(cases=_ARRIVES)
+def gradient_of_weight(t, device, g):
     """The gradient of `weight` is a sum over all rows
 
     Every row is multiplied by the same `weight`, so what arrives at each row counts. Without leading
     dimensions there is one row and nothing to sum: `sum(())`, over no dimension, sums over all. `view` can't
     merge dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any layout.
     """
-    with Rows() as rows:
-        with rows.of("a weight of ones"):
-            _expect_gradient(RmsNorm, _MATRIX, device, "weight", weight="torch.ones(3)")
-        for label, x in _SHAPES.items():
-            with rows.of(label):
-                _expect_gradient(RmsNorm, x, device, "weight")
-        with rows.of("a transposed `g`"):
-            transposed = "view(x.shape[::-1]).permute(3, 2, 1, 0)"
-            _expect_gradient(RmsNorm, _SHAPES["four dimensions"], device, "weight", transposed)
+    _expect_gradient(t, "weight", g)
 
 
-@exercise.check
-def one_number_a_row(RmsNorm, device):
+@exercise.check(
+    given="x = {}.requires_grad_()\nweight = torch.ones(3, device=device).requires_grad_()".format,
+    cases=["torch.ones(2000, 3, device=device)", "torch.ones(3, 2000, device=device).t()"],
+)
+def one_number_a_row(t, device):
     """For backward at most one number for each row is made and kept
 
     `x` and `weight` are there already; saving them costs no copy. The normalised rows are as large as `x`,
     and they can be had again from `x` and one number for each row.
     """
-    for x in ("torch.ones(2000, 3, device=device)", "torch.ones(3, 2000, device=device).t()"):
-        setup = f"x = {x}.requires_grad_()\nweight = torch.ones(3, device=device).requires_grad_()"
-        derivatives.keeps(RmsNorm, _CALL, setup, device, limit=4 * 2000)
+    derivatives.keeps(t, _CALL, limit=4 * 2000)
 
 
-@exercise.check
-def twice(RmsNorm, device):
+@exercise.check(given=f"{_SETUPS['a square matrix']}.requires_grad_()")
+def twice(t, device):
     """It can be differentiated twice
 
     With `create_graph=True` autograd records what `backward` does with the saved tensors. A root that was
     made in `forward` has no history: to the second derivative it is a constant. `once_differentiable` raises
     in some cases, and in others gives a gradient without a graph.
     """
-    t, inputs, y = _given(RmsNorm, _MATRIX, device)
+    *inputs, y = _exact(t)
     first = torch.autograd.grad(y.square().sum(), inputs, create_graph=True)
     wanted = torch.autograd.grad(y.sum() + sum(one.square().sum() for one in first), inputs)
     t.run("y = RmsNorm.apply(x, weight)")
@@ -169,12 +165,11 @@ def twice(RmsNorm, device):
         derivatives.agrees(one, true, t.x, what=f"the gradient of `total` for `{name}`")
 
 
-@exercise.check
-def changed_in_between(RmsNorm, device):
+@exercise.check(given=f"{_SETUPS['a square matrix']}.requires_grad_()", cases=["x", "weight"])
+def changed_in_between(t, device, written):
     """Backward raises if `x` or `weight` was changed in between
 
     `ctx.save_for_backward` stores the version of a tensor, and autograd compares it when backward asks for
     the tensor. It doesn't compare that of an attribute of `ctx`, and `x.data` has a version of its own.
     """
-    setup = f"x = {_MATRIX}.requires_grad_()\nweight = torch.ones(3, device=device).requires_grad_()"
-    derivatives.never_stale(RmsNorm, _CALL, setup, device, "x", "weight")
+    derivatives.never_stale(t, _CALL, written, ["x", "weight"])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives
 
 exercise = Exercise(
@@ -51,8 +51,14 @@ class StableLogSigmoid(torch.autograd.Function):
 
 
 _CALL = "StableLogSigmoid.apply(x)"
+_X = "x = torch.tensor({}, device=device, requires_grad=True)".format
 _NEAR = "[-3., -0.5, 0., 0.5, 3.]"
 _FAR = ("[-100.]", "[-1000.]", "[100.]", "[1000.]", "[-1000., 1000.]")
+_MATRIX = "x = torch.tensor([[-2., 0., 1.], [4., -7., 5.]], device=device).t().requires_grad_()"
+_SMALL = {
+    "float32": _X("[5., 10., 20., 40., 80.]"),
+    "float64": "x = torch.tensor([-25., 30., 300.], dtype=torch.float64, requires_grad=True)",
+}
 _REFUSED = (
     "aten.log_sigmoid",
     "aten.softplus",
@@ -62,10 +68,6 @@ _REFUSED = (
 )
 
 
-def _x(numbers, more=""):
-    return f"x = torch.tensor({numbers}{more}, device=device, requires_grad=True)"
-
-
 def _expect(actual, wanted, x, what="the result", digits=False):
     """`digits`: every element is right relative to itself, up to a few units in its last place."""
     limits = torch.finfo(x.dtype)
@@ -73,96 +75,76 @@ def _expect(actual, wanted, x, what="the result", digits=False):
     expect.equal(actual, wanted.to(x), **tolerance, what=what)
 
 
-def _expect_value(StableLogSigmoid, device, setup, digits=False):
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid, device=device)
+def _expect_value(t, digits=False):
     wanted = derivatives.exact(F.logsigmoid, t.x)[0]
     _expect(t.call(_CALL), wanted, t.x, digits=digits)
 
 
-def _expect_gradient(StableLogSigmoid, device, x, incoming="torch.ones_like(x)", digits=False):
-    setup = f"{x}\ng = {incoming}"
-    t = expect.given(setup, StableLogSigmoid=StableLogSigmoid, device=device)
+def _expect_gradient(t, incoming, digits=False):
+    t.run(f"g = {incoming}")
     wanted = derivatives.exact(F.logsigmoid, t.x)[1] * t.g.cpu().double()
     with derivatives.untouched():
         found = t.call(f"torch.autograd.grad({_CALL}, x, g)[0]")
     _expect(found, wanted, t.x, "the gradient", digits)
 
 
-@exercise.check
-def values(StableLogSigmoid, device):
+@exercise.check(
+    cases={"a transposed matrix": _MATRIX, **{f"`{numbers}`": _X(numbers) for numbers in (_NEAR, *_FAR)}}
+)
+def values(t, device):
     """The values, near 0 and at ±1000
 
     The logarithm of a sigmoid is never positive, and at 0 it is `-log(2)`. In float32 `exp(100.)` is `inf`,
     and the sigmoid of -1000 is 0, whose logarithm is `-inf`. `exp(-|x|)` doesn't overflow. Choose a branch
     for each element, or find one form for both signs.
     """
-    with Rows() as rows:
-        with rows.of("a transposed matrix"):
-            setup = "x = torch.tensor([[-2., 0., 1.], [4., -7., 5.]], device=device).t()"
-            _expect_value(StableLogSigmoid, device, setup)
-        for numbers in (_NEAR, *_FAR):
-            with rows.of(f"`{numbers}`"):
-                _expect_value(StableLogSigmoid, device, _x(numbers))
+    _expect_value(t)
 
 
-@exercise.check
-def digits_of_values(StableLogSigmoid, device):
+@exercise.check(cases=_SMALL)
+def digits_of_values(t, device):
     """Every value has all its digits, also close to 0
 
     In float32 `1 + 2e-09` is 1: the small number has no place in the digits of the large one. `log1p(z)` is
     `log(1 + z)` without the sum, and `expm1(z)` is `exp(z) - 1` without the difference. In float64 the same
     happens with smaller numbers, and a clamp that suits float32 cuts off what float64 can hold.
     """
-    setups = [_x("[5., 10., 20., 40., 80.]")]
-    if device.type != "mps":  # which has no float64
-        setups.append(_x("[-25., 30., 300.]", ", dtype=torch.float64"))
-    for setup in setups:
-        _expect_value(StableLogSigmoid, device, setup, digits=True)
+    _expect_value(t, digits=True)
 
 
-@exercise.check
-def gradient(StableLogSigmoid, device):
+@exercise.check(cases={"a vector": _X(_NEAR), "a transposed matrix": _MATRIX})
+def gradient(t, device):
     """The gradient near 0, for whatever arrives
 
     Backward returns what arrives times `1 / (1 + exp(x))`, element by element. What arrives may be the
     caller's tensor, or other nodes may get it too: an operator in place changes it for all of them.
     """
-    matrix = "x = torch.tensor([[-2., 0., 1.], [4., -7., 5.]], device=device).t().requires_grad_()"
-    for x in (_x(_NEAR), matrix):
-        weights = "torch.arange(2., 2 + x.numel()).to(x).view_as(x)"
-        _expect_gradient(StableLogSigmoid, device, x, weights)
+    _expect_gradient(t, "torch.arange(2., 2 + x.numel()).to(x).view_as(x)")
 
 
-@exercise.check
-def gradient_far_out(StableLogSigmoid, device):
+@exercise.check(given=_X, cases=_FAR)
+def gradient_far_out(t, device):
     """The gradient at ±100 and ±1000
 
     Value and derivative are two computations, and each needs a stable formula: `exp(1000.)` is `inf`, and
     both `inf / inf` and `0 * inf` are `nan`. Autograd sends 0 into the branch that `torch.where` didn't take;
     if that branch overflows, `nan` comes back.
     """
-    with Rows() as rows:
-        for numbers in _FAR:
-            with rows.of(f"`{numbers}`"):
-                weights = "torch.arange(2., 2 + len(x)).to(x)"
-                _expect_gradient(StableLogSigmoid, device, _x(numbers), weights)
+    _expect_gradient(t, "torch.arange(2., 2 + len(x)).to(x)")
 
 
-@exercise.check
-def digits_of_the_gradient(StableLogSigmoid, device):
+@exercise.check(cases=_SMALL)
+def digits_of_the_gradient(t, device):
     """A gradient close to 0 keeps its digits
 
     At 20 the sigmoid is rounded to 1 in float32, and `1 - 1` has no digits left: the difference of two
     numbers that are nearly equal is their rounding. `sigmoid(-x)` is the same number without a difference.
     """
-    _expect_gradient(StableLogSigmoid, device, _x("[5., 10., 20., 40., 80.]"), digits=True)
-    if device.type != "mps":
-        x = _x("[-25., 30., 300.]", ", dtype=torch.float64")
-        _expect_gradient(StableLogSigmoid, device, x, digits=True)
+    _expect_gradient(t, "torch.ones_like(x)", digits=True)
 
 
-@exercise.check
-def second_derivative(StableLogSigmoid, device):
+@exercise.check(given=_X, cases=[_NEAR.replace("0., ", ""), "[0.]", *_FAR])
+def second_derivative(StableLogSigmoid, t, device):
     """The second derivative is right, and a tensor that was changed is noticed
 
     Autograd records what backward does with the saved tensors. What `ctx.save_for_backward` keeps has a
@@ -170,19 +152,17 @@ def second_derivative(StableLogSigmoid, device):
     in forward, or detached, counts as a constant. `no_grad` and `once_differentiable` cut the graph. Each
     operator has its own derivative: that of `abs` at 0 is 0, and that of what overflows is `nan`.
     """
-    with Rows() as rows:
-        for numbers in (_NEAR.replace("0., ", ""), "[0.]", *_FAR):
-            with rows.of(f"`{numbers}`"):
-                x, bend = derivatives.second(StableLogSigmoid, _CALL, _x(numbers), device)
-                _expect(bend, derivatives.exact(F.logsigmoid, x)[2], x, "the second derivative")
-    derivatives.never_stale(StableLogSigmoid, _CALL, _x(_NEAR), device, "x")
+    x, bend = derivatives.second(t, _CALL)
+    _expect(bend, derivatives.exact(F.logsigmoid, x)[2], x, "the second derivative")
+    t = expect.given(_X(_NEAR), StableLogSigmoid=StableLogSigmoid, device=device)
+    derivatives.never_stale(t, _CALL)
 
 
-@exercise.check
-def its_own(StableLogSigmoid, device):
+@exercise.check(given=_X(_NEAR))
+def its_own(t, device):
     """Torch's `logsigmoid` and `softplus` don't run, nor what contains them
 
     `apply` makes a node with your backward; operators inside forward make no nodes. `F.logsigmoid` makes a
     node of its own.
     """
-    derivatives.is_its_own(StableLogSigmoid, _CALL, _x(_NEAR), device, _REFUSED)
+    derivatives.is_its_own(t, _CALL, _REFUSED)

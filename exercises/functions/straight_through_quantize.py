@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives
 
 exercise = Exercise(
@@ -58,75 +58,63 @@ def _nearest(x, levels):
     return all_levels[distances.argmin(-1)].to(x)
 
 
-@exercise.check
-def values(StraightThroughQuantize, device):
+@exercise.check(
+    given="x = torch.tensor([0., 0.08, 0.2, 0.3, 0.45, 0.55, 0.72, 0.8, 0.95, 1.], device=device)",
+    cases={f"{levels} levels": levels for levels in (5, 2, 3, 8, 300)},
+)
+def values(t, device, levels):
     """Every element goes to the nearest level
 
     There are `levels - 1` steps from 0 to 1. `torch.round` rounds to the nearest whole number; `floor` and
     `.long()` cut off the fraction, and `uint8` ends at 255. `x` is the caller's: `mul_` would change it.
     """
-    numbers = "[0., 0.08, 0.2, 0.3, 0.45, 0.55, 0.72, 0.8, 0.95, 1.]"
-    with Rows() as rows:
-        for levels in (5, 2, 3, 8, 300):
-            with rows.of(f"{levels} levels"):
-                setup = f"x = torch.tensor({numbers}, device=device)"
-                t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize, device=device)
-                with derivatives.untouched():
-                    result = t.call(f"StraightThroughQuantize.apply(x, {levels})")
-                expect.equal(result, _nearest(t.x, levels))
+    with derivatives.untouched():
+        result = t.call(f"StraightThroughQuantize.apply(x, {levels})")
+    expect.equal(result, _nearest(t.x, levels))
 
 
-@exercise.check
-def keeps_the_dtype(StraightThroughQuantize):
+@exercise.check(
+    given="x = torch.tensor([0.1, 0.4, 0.9], dtype=torch.float64, requires_grad=True)",
+    cases=[5, 8],  # an eighth is a number in any dtype, a seventh in none
+)
+def keeps_the_dtype(t, levels):
     """The result has the dtype of `x`, and the digits of that dtype
 
     `torch.linspace` and `.float()` make float32, and so does `torch.tensor` of Python floats, unless you pass
     a dtype. Nor has a float32 number more digits after `.double()`. A tensor of integers can't require a
     gradient: torch leaves it out of the graph.
     """
-    setup = "x = torch.tensor([0.1, 0.4, 0.9], dtype=torch.float64, requires_grad=True)"
-    for levels in (5, 8):  # an eighth is a number in any dtype, a seventh in none
-        t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-        result = t.call(f"StraightThroughQuantize.apply(x, {levels})")
-        derivatives.agrees(result, _nearest(t.x, levels), t.x)
-        expect.in_graph(result, of="`x`")
+    result = t.call(f"StraightThroughQuantize.apply(x, {levels})")
+    derivatives.agrees(result, _nearest(t.x, levels), t.x)
+    expect.in_graph(result, of="`x`")
 
 
-@exercise.check
-def passes(StraightThroughQuantize, device):
+@exercise.check(given=_SETUP)
+def passes(t, device):
     """If 1 arrives, backward returns 1
 
     The backward of `torch.round` returns 0, the slope of a staircase. Straight through means: return what
     arrives, as if forward had returned `x`. That depends neither on the levels nor on the numbers in `x`.
     """
-    t = expect.given(_SETUP, StraightThroughQuantize=StraightThroughQuantize, device=device)
     expect.in_graph(t.call(_CALL), of="`x`")
     found = t.call(f"torch.autograd.grad({_CALL}.sum(), x)[0]")
     expect.equal(found, torch.ones_like(t.x), what="the gradient")
 
 
-@exercise.check
-def whatever_arrives(StraightThroughQuantize, device):
+@exercise.check(given=f"{_SETUP}\ng = torch.tensor([5., -7., 0.25, 0., -0.5], device=device)")
+def whatever_arrives(t, device):
     """Backward returns what arrives, large or small, positive or negative
 
     A slope of 1 changes neither the size nor the sign of what arrives. A clamped gradient is a different one:
     5 and 7 become the same.
     """
-    setup = f"{_SETUP}\ng = torch.tensor([5., -7., 0.25, 0., -0.5], device=device)"
-    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize, device=device)
     with expect.left_alone(t.g, what="what arrived (`g`)"):
         found = t.call(f"torch.autograd.grad({_CALL}, x, g)[0]")
     expect.equal(found, t.g, what="the gradient")
 
 
-@exercise.check
-def trains(StraightThroughQuantize, device):
-    """Weights learn through it, until the quantised ones are the right ones
-
-    The sigmoid before it returns numbers from 0 to 1. Each step moves a weight a little, though the rounded
-    number stays the same; many small steps move it to the next level.
-    """
-    setup = """
+@exercise.check(
+    given="""
         w = torch.tensor([2., -2., 0.3], device=device, requires_grad=True)
         target = torch.tensor([0.25, 1., 0.], device=device)
         optimizer = torch.optim.SGD([w], lr=1.)
@@ -136,36 +124,41 @@ def trains(StraightThroughQuantize, device):
             error.square().sum().backward()
             optimizer.step()
     """
-    t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize, device=device)
+)
+def trains(t, device):
+    """Weights learn through it, until the quantised ones are the right ones
+
+    The sigmoid before it returns numbers from 0 to 1. Each step moves a weight a little, though the rounded
+    number stays the same; many small steps move it to the next level.
+    """
     found = t.call("StraightThroughQuantize.apply(torch.sigmoid(w), 5)")
     expect.equal(found.detach(), t.target, what="what the weights are quantised to")
 
 
-@exercise.check
-def nothing_kept(StraightThroughQuantize, device):
+@exercise.check(given="x = torch.ones(100, 100, device=device, requires_grad=True)")
+def nothing_kept(t, device):
     """Nothing is kept for backward
 
     `ctx.save_for_backward` and attributes of `ctx` keep a tensor in memory until backward has run, or longer.
     For a slope of 1 backward needs no tensor.
     """
-    setup = "x = torch.ones(100, 100, device=device, requires_grad=True)"
-    derivatives.keeps(StraightThroughQuantize, "StraightThroughQuantize.apply(x * 1, 5)", setup, device)
+    derivatives.keeps(t, "StraightThroughQuantize.apply(x * 1, 5)")
 
 
-@exercise.check
-def not_copied(StraightThroughQuantize, device):
+@exercise.check(
+    given="y = StraightThroughQuantize.apply(torch.ones(3, 4, requires_grad=True), 5)",
+    cases=["g = torch.ones(3, 4)", "g = torch.ones(4, 3).t()", "g = torch.tensor(1.).expand(3, 4)"],
+)
+def not_copied(t):
     """Backward returns what arrived, not a copy of it
 
     If somebody else may hold a gradient, autograd copies it before it writes to it. So you can return what
     arrives; a `clone` in backward is one more tensor of the size of `x`.
     """
-    for gradient in ("torch.ones(3, 4)", "torch.ones(4, 3).t()", "torch.tensor(1.).expand(3, 4)"):
-        setup = f"y = StraightThroughQuantize.apply(torch.ones(3, 4, requires_grad=True), 5)\ng = {gradient}"
-        t = expect.given(setup, StraightThroughQuantize=StraightThroughQuantize)
-        expect.in_graph(t.y)
-        handed = expect.a_tensor(t.call("y.grad_fn.apply(g)[0]"), what="what backward returns")
-        expect.true(
-            measure.same_storage(handed, t.g),
-            "backward returns a new tensor, with a storage of its own",
-            "expected: `g` itself, or a view of it",
-        )
+    expect.in_graph(t.y)
+    handed = expect.a_tensor(t.call("y.grad_fn.apply(g)[0]"), what="what backward returns")
+    expect.true(
+        measure.same_storage(handed, t.g),
+        "backward returns a new tensor, with a storage of its own",
+        "expected: `g` itself, or a view of it",
+    )

@@ -1,11 +1,10 @@
 """What exercises with a backward of their own share.
 
-`call` is code that applies the answer and begins with its name, such as `Gelu.apply(x)`; `setup` is the code
-that makes `x`, in which `device` may stand. What the answer itself raises goes through.
+`call` is code that applies the answer and begins with its name, such as `Gelu.apply(x)`; `t` is an example
+with an `x`. What the answer itself raises goes through.
 """
 
 import contextlib
-import re
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,8 +15,6 @@ from torch import Tensor
 from course_utils import measure, torch_private
 from course_utils.exercise import expect
 from course_utils.exercise.given import known_tensors
-
-Device = torch.device | str | None
 
 
 def exact(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,13 +36,12 @@ def agrees(actual: Tensor, wanted: Tensor, x: Tensor, *, least: float = 1.0, **m
     expect.equal(actual, wanted.to(x), rtol=near, atol=near * largest, **more)
 
 
-def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor, Tensor]:
+def second(t: expect.Given, call: str) -> tuple[Tensor, Tensor]:
     """`x` as it was before the call, and the second derivative there. Messages from here on show how that was
     found."""
-    slope = f"torch.autograd.grad({call}, x, g, create_graph=True)[0]"
-    t = _given(answer, call, f"{setup}\ng = torch.ones_like(x, requires_grad=True)", device)
     x = t.x.detach().clone()
-    t.run(f"slope = {slope}")
+    t.run("g = torch.ones_like(x, requires_grad=True)")
+    t.run(f"slope = torch.autograd.grad({call}, x, g, create_graph=True)[0]")
     expect.in_graph(t.slope, what="the gradient", of="`g`")
     (bend,) = t.call("torch.autograd.grad(slope.sum(), x, allow_unused=True)")
     told = "the gradient has a graph, and none of it leads to `x`"
@@ -53,23 +49,22 @@ def second(answer: type, call: str, setup: str, device: Device) -> tuple[Tensor,
     return x, bend
 
 
-def never_stale(answer: Any, call: str, setup: str, device: Device, *names: str) -> None:
-    """Where one of these inputs was written to after `call`, backward raises; or what it computes is what it
-    was. `{}` in the call is another number for each."""
-    for number, name in enumerate(names):
-        t = _given(answer, call.format(number), f"{setup}\ny = {call.format(number)}", device)
-        expect.in_graph(t.y, of=f"`{names[0]}`")
-        backward = f"torch.autograd.grad(y.sum(), ({', '.join(names)},), retain_graph=True)"
-        before = t.call(backward)
-        t.run(f"with torch.no_grad():\n    {name}.mul_(-5)")
-        try:
-            after = t.call(backward)
-        except RuntimeError:
-            expect.looked()
-            continue
-        same = all(map(torch.equal, before, after))
-        told = f"`{name}` was changed after the call, and backward computes from the new numbers"
-        expect.true(same, told, "expected: it raises, or returns the gradient that it returned before")
+def never_stale(t: expect.Given, call: str, written: str = "x", inputs: Sequence[str] = ("x",)) -> None:
+    """Where one of its inputs was written to after `call`, backward raises; or what it computes is what it
+    was."""
+    t.run(f"y = {call}")
+    expect.in_graph(t.y, of=f"`{inputs[0]}`")
+    backward = f"torch.autograd.grad(y.sum(), ({', '.join(inputs)},), retain_graph=True)"
+    before = t.call(backward)
+    t.run(f"with torch.no_grad():\n    {written}.mul_(-5)")
+    try:
+        after = t.call(backward)
+    except RuntimeError:
+        expect.looked()
+        return
+    same = all(map(torch.equal, before, after))
+    told = f"`{written}` was changed after the call, and backward computes from the new numbers"
+    expect.true(same, told, "expected: it raises, or returns the gradient that it returned before")
 
 
 @contextlib.contextmanager
@@ -82,22 +77,12 @@ def untouched() -> Iterator[None]:
         yield
 
 
-def leaves_alone(answer: type, call: str, setup: str, device: Device) -> None:
-    """Forward and backward write neither to `x` nor to what arrives, in whatever layout it arrives."""
-    for shape in ("view(x.shape)", "view(x.t().shape).t()"):
-        t = _given(answer, call, f"{setup}\ng = torch.arange(1., x.numel() + 1).to(x).{shape}", device)
-        with untouched():
-            found = t.call(f"torch.autograd.grad({call}, x, g)[0]")
-        expect.a_tensor(found, what="the gradient")
-
-
-def is_its_own(answer: type, call: str, setup: str, device: Device, refused: Sequence[str]) -> None:
+def is_its_own(t: expect.Given, call: str, refused: Sequence[str]) -> None:
     """The node of the result is the answer's, and no operator whose name begins like one of `refused` runs,
     forward or backward."""
-    t = _given(answer, call, setup, device)
     result = t.call(call)
     expect.in_graph(result, of="`x`")
-    node = type(result.grad_fn).__name__
+    answer, node = getattr(t, call.partition(".")[0]), type(result.grad_fn).__name__
     told = f"the node of the result is `{node}`, which does not call your `backward`"
     expect.true(is_made_by(answer, result), told, "expected: the node of your Function, which `apply` makes")
     with measure.operators() as ran:
@@ -113,7 +98,7 @@ def is_made_by(answer: Any, result: Tensor) -> bool:
     return own and type(result.grad_fn) is torch_private.backward_class(answer)
 
 
-def keeps(answer: type, call: str, setup: str, device: Device, *, limit: int = 0) -> None:
+def keeps(t: expect.Given, call: str, *, limit: int = 0) -> None:
     """At most `limit` bytes are made by `call` and kept for backward, in whatever place, and none when the
     result is gone.
 
@@ -121,7 +106,7 @@ def keeps(answer: type, call: str, setup: str, device: Device, *, limit: int = 0
     Python it is noticed from some thousand elements on.
     """
     # The result of the answer counts as well when it is kept: what is returned is another tensor.
-    t = _given(answer, call, f"{setup}\ndef forward():\n    return {call} * 1", device)
+    t.run(f"def forward():\n    return {call} * 1")
     t.call("forward()")
     live = measure.live_bytes(t.forward)
     expect.at_most(live.held - live.result, limit, "made in `forward()` and kept for backward", unit="bytes")
@@ -147,7 +132,3 @@ def _in_python(function: Callable[[], object]) -> int:
     finally:
         if not traced:
             tracemalloc.stop()
-
-
-def _given(answer: type, call: str, setup: str, device: Device) -> expect.Given:
-    return expect.given(setup, **{re.match(r"\w+", call)[0]: answer}, device=device)
