@@ -63,18 +63,7 @@ _ROWS = "torch.linspace(-1, 1, 3 * {0}).view({0}, 3).double()"
 _IMAGES = "torch.linspace(-1, 1, 32 * {0}).view({0}, 2, 4, 4).double()"
 _WORDS = "torch.arange({0}) % 10"
 
-# A batch of so many rows, an example, another model.
-_EXAMPLES = {
-    "an example of 4 rows": (_ROWS, _ROWS.format(4), ""),
-    "an example of 1 row": (_ROWS, _ROWS.format(1), ""),
-    "a transposed example": (_ROWS, "torch.linspace(-1, 1, 12).view(3, 4).double().t()", ""),
-    "images": (_IMAGES, f"{_IMAGES.format(3)}.to(memory_format=torch.channels_last)", "nn.Conv2d(2, 3, 3)"),
-    "a word's number in each row": (_WORDS, _WORDS.format(1), "nn.Embedding(10, 4)"),
-}
-
-
-def _given(aot_package, example, more=""):
-    return expect.given(f"{_NET}{more}example = {example}\n", aot_package=aot_package)
+_OF_4, _OF_1 = (f"{_NET}example = {_ROWS.format(rows)}" for rows in (4, 1))
 
 
 @contextlib.contextmanager
@@ -122,49 +111,57 @@ def _compare(t, run, sizes, batch=_ROWS):
                 expect.equal(came, t.model.eval()(x), what=f"the answer to a batch of size {size}")
 
 
-@exercise.check(deadline=120)
-def at_path(aot_package):
+@exercise.check(deadline=120, given=_OF_4)
+def at_path(t):
     """There is a package at `path`, and `example` is as it was
 
     `torch.export.save` writes a program, which isn't compiled. A package has a library of machine code.
     Without `package_path` it's written into torch's cache.
     """
-    t = _given(aot_package, _ROWS.format(4))
     with expect.left_alone(t.example, what="`example`"):
         _packaged(t)
 
 
-@exercise.check(deadline=120)
-def any_batch(aot_package):
+# Another model, an example, a batch of so many rows.
+_EXAMPLES = {
+    "an example of 4 rows": ("", _ROWS.format(4), _ROWS),
+    "an example of 1 row": ("", _ROWS.format(1), _ROWS),
+    "a transposed example": ("", "torch.linspace(-1, 1, 12).view(3, 4).double().t()", _ROWS),
+    "images": ("nn.Conv2d(2, 3, 3)", f"{_IMAGES.format(3)}.to(memory_format=torch.channels_last)", _IMAGES),
+    "a word's number in each row": ("nn.Embedding(10, 4)", _WORDS.format(1), _WORDS),
+}
+
+
+def _of_another(layer, example, _):
+    other = f"model = Net({layer}).double()\n" if layer else ""
+    return f"{_NET}{other}model.eval()\nexample = {example}"
+
+
+@exercise.check(deadline=120, given=_of_another, cases=_EXAMPLES)
+def any_batch(t, batch):
     """It's compiled for contiguous batches of any size, whatever the example looks like
 
     Export takes a size of 1 for a constant, and with `Dim.AUTO` it only logs that. It keeps the strides of
     the example; `torch.cat` keeps `channels_last`. Compiled code checks neither unless
     `AOTI_RUNTIME_CHECK_INPUTS=1` is set: other strides than it was made for may give wrong numbers.
     """
-    with Rows() as rows:
-        for label, (batch, example, layer) in _EXAMPLES.items():
-            with rows.of(label):
-                other = f"model = Net({layer}).double()\n" if layer else ""
-                t = _given(aot_package, example, f"{other}model.eval()\n")
-                program = _packaged(t)
-                if isinstance(program, torch.export.ExportedProgram):
-                    expect_open(program)
-                    nodes = {node.name: node.meta for node in program.graph.nodes}
-                    came = list(nodes[program.graph_signature.user_inputs[0]]["val"].stride())
-                    said = f"the strides of the input in the compiled program are {came}"
-                    wanted = list(eval(batch.format(2)).stride())
-                    expect.true(came == wanted, said, f"expected {wanted}, those of a contiguous batch")
-                _compare(t, program, (2, 7, 1000), batch)
+    program = _packaged(t)
+    if isinstance(program, torch.export.ExportedProgram):
+        expect_open(program)
+        nodes = {node.name: node.meta for node in program.graph.nodes}
+        came = list(nodes[program.graph_signature.user_inputs[0]]["val"].stride())
+        said = f"the strides of the input in the compiled program are {came}"
+        wanted = list(eval(batch.format(2)).stride())
+        expect.true(came == wanted, said, f"expected {wanted}, those of a contiguous batch")
+    _compare(t, program, (2, 7, 1000), batch)
 
 
-@exercise.check(deadline=120)
-def evaluates(aot_package):
+@exercise.check(deadline=120, given=_OF_4)
+def evaluates(t):
     """It evaluates, also when the model is in training mode
 
     Export writes down what `forward` does in the mode of the moment. Compiled code has no mode to switch.
     """
-    t = _given(aot_package, _ROWS.format(4))
     _compare(t, _packaged(t), (4, 7))
 
 
@@ -176,16 +173,15 @@ torch.save([package.run([x])[0] for x in torch.load(sys.argv[2])], sys.argv[3])
 """
 
 
-@exercise.check(needs="compiler", isolated=True, deadline=240)
-def on_the_server(aot_package, tmp_path):
+@exercise.check(needs="compiler", isolated=True, deadline=240, given=_OF_1)
+def on_the_server(aot_package, t, tmp_path):
     """A new process without a compiler loads it and answers
 
     A package holds a library with the code and the weights. No class is looked up and nothing is compiled
     when it's loaded.
     """
-    t = _given(aot_package, _ROWS.format(1))
     _compare(t, _packaged(t), (2,))  # what fails here isn't worth a compilation
-    t = _given(aot_package, _ROWS.format(1))
+    t = expect.given(_OF_1, aot_package=aot_package)
     t.run("aot_package(model, example, path)")
     package, inputs, outputs = (tmp_path / name for name in ("moved.pt2", "inputs.pt", "outputs.pt"))
     shutil.move(t.path, package)

@@ -69,12 +69,10 @@ batches = [torch.rand(rows, 3) for rows in (4, 9)]
 """
 
 
-def _run(onnx_parity, model):
-    """The example with the file and the answer's list."""
-    t = expect.given(f"{_FOLDER}{model}", onnx_parity=onnx_parity)
+def _run(t):
+    """Makes the file and the answer's list."""
     with unlogged(), quick_onnx():
         t.run("differences = onnx_parity(model, batches, path)")
-    return t
 
 
 def _expect_differences(t, wanted):
@@ -97,33 +95,33 @@ def _session(path):
         raise expect.Mismatch(f"ONNX Runtime can't load `path`: `{type(error).__name__}`") from error
 
 
-@exercise.check(needs="onnxruntime", deadline=60)
-def every_size(onnx_parity):
+@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(4))
+def every_size(t):
     """The file takes any number of rows
 
     Export makes a constant of each size that it isn't told to open, and ONNX Runtime refuses an input of
     another size. For `torch.export.export` a size of 1 is a constant in any case.
     """
-    one = "model.eval()\nbatches = [torch.rand(rows, 3) for rows in (1, 9)]"
-    t = _run(onnx_parity, _TRAINED.format(4) + one)
+    t.run("model.eval()\nbatches = [torch.rand(rows, 3) for rows in (1, 9)]")
+    _run(t)
     rows, _ = _session(t.path).get_inputs()[0].shape
     said = f"in the file the number of rows is {rows!r}, expected a name: any number"
     expect.true(isinstance(rows, str), said)
 
 
-@exercise.check(needs="onnxruntime", deadline=60)
-def largest(onnx_parity):
+@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _UNLIKE)
+def largest(t):
     """It's the largest absolute difference, and a NaN isn't lost
 
     One wrong number is enough. A mean hides it among the right ones, and the largest difference with a sign
     misses one below 0. `<` and `>` with NaN are false: Python's `max` drops a NaN that isn't the first.
     """
-    t = _run(onnx_parity, _UNLIKE)
+    _run(t)
     _expect_differences(t, [0.5123, 0.7534, float("nan")])
 
 
-@exercise.check(needs="onnxruntime", deadline=60)
-def in_the_runtime(onnx_parity):
+@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(4))
+def in_the_runtime(t):
     """The file is run in ONNX Runtime
 
     `torch.onnx.export` exports a program, translates its operators, and rewrites the graph. Only a run of the
@@ -139,18 +137,18 @@ def in_the_runtime(onnx_parity):
 
     names = "run", "run_with_ort_values", "run_with_iobinding"
     with mock.patch.multiple(InferenceSession, **{name: watched(name) for name in names}):
-        _run(onnx_parity, _TRAINED.format(4))
+        _run(t)
     expect.true(ran, "ONNX Runtime ran nothing")
 
 
-@exercise.check(needs="onnxruntime", deadline=60)
-def evaluates(onnx_parity):
+@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(4))
+def evaluates(t):
     """The file and the model evaluate, also when the model is in training mode
 
     Export writes `self.training` down as a constant. Eager mode asks for it in each call, and a batch norm in
     training mode computes with the statistics of the batch.
     """
-    t = _run(onnx_parity, _TRAINED.format(4))
+    _run(t)
     _expect_differences(t, [0.0, 0.0])
     session = _session(t.path)
     for x in t.batches:
@@ -160,27 +158,26 @@ def evaluates(onnx_parity):
         expect.equal(came, t.model.eval()(x).detach(), what=what, rtol=1e-4, atol=1e-5)
 
 
-@exercise.check(needs="onnxruntime", deadline=60)
-def one_file(onnx_parity):
+@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(700))
+def one_file(t):
     """One file is enough, also with many weights
 
     By default `torch.onnx.export` writes weights of more than a few hundred bytes into a second file beside
     `path`, and `path` holds its name. ONNX Runtime doesn't load the one without the other.
     """
-    t = _run(onnx_parity, _TRAINED.format(700))
+    _run(t)
     files = t.call("sorted(file.name for file in path.parent.iterdir())")
     expect.equal(files, ["model.onnx"], what="the list of files there")
 
 
-@exercise.check(needs="onnxruntime", deadline=60)
-def left_as_it_was(onnx_parity):
+@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(4))
+def left_as_it_was(t):
     """The model keeps its modes, numbers and hooks
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
     can't restore modes that differed, nor that of a part which two modules hold. A call in training mode
     moves the averages of a batch norm.
     """
-    mixed = "model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)"
-    t = expect.given(f"{_FOLDER}{_TRAINED.format(4)}{mixed}", onnx_parity=onnx_parity)
+    t.run("model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)")
     with quick_onnx():
         expect_left_alone(t, "onnx_parity(model, batches, path)", "batches")

@@ -58,11 +58,10 @@ class ServeInCpp:
         raise NotImplementedError
 
 
-def _given(ServeInCpp, how="", more=""):
+def _client(how="", more=""):
     """A client of the stand-in; its answers have the number of the request, then the input doubled."""
-    setup = "from course_utils.exercise.kits import deploy\n"
-    setup += f"model = ServeInCpp(deploy.command({repr(how) if how else ''}))\n{more}"
-    return expect.given(setup.strip(), ServeInCpp=ServeInCpp)
+    made = f"model = ServeInCpp(deploy.command({repr(how) if how else ''}))"
+    return f"from course_utils.exercise.kits import deploy\n{made}\n{more}"
 
 
 def _no_stderr():
@@ -84,15 +83,14 @@ def _asks(t, number, x):
     expect.equal(t.call(f"y{number}"), wanted, what=what)
 
 
-@exercise.check(isolated=True, deadline=10)
-def requests(ServeInCpp):
+@exercise.check(isolated=True, deadline=10, given=_client())
+def requests(t):
     """One server answers all requests
 
     A server that starts anew loads the model anew. A pipe carries bytes and no dtype: two int64 and float32,
     row by row. What `write` gets may stay in Python's buffer until it's flushed. What `read` takes is gone
     from the pipe, whatever it belongs to, and a tensor over a buffer changes with it.
     """
-    t = _given(ServeInCpp)
     inputs = (
         "torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])",
         "torch.arange(6.0).view(3, 2).t()",
@@ -108,14 +106,13 @@ def requests(ServeInCpp):
     expect.equal(t.call("y1"), first, what="`y1` at the end")
 
 
-@exercise.check(isolated=True, deadline=10)
-def in_pieces(ServeInCpp):
+@exercise.check(isolated=True, deadline=10, given=_client("in pieces"))
+def in_pieces(t):
     """An answer may come in pieces
 
     A pipe hands over what is there. `os.read`, and a pipe without a buffer, return fewer bytes than you ask
     for. How many belong to an answer stands in its header and nowhere else.
     """
-    t = _given(ServeInCpp, "in pieces")
     _asks(t, 1, "torch.arange(90_000.0).view(-1, 3)")
     _asks(t, 2, "torch.ones(2, 3)")
 
@@ -128,19 +125,19 @@ def logs(ServeInCpp):
     nobody reads stops the server. With `stderr=subprocess.STDOUT` its words stand between the numbers.
     """
     _no_stderr()
-    t = _given(ServeInCpp, "logs")
+    t = expect.given(_client("logs"), ServeInCpp=ServeInCpp)
     for number in (1, 2):
         _asks(t, number, "torch.ones(2, 3)")
 
 
-@exercise.check(isolated=True, deadline=10)
-def errors(ServeInCpp):
+@exercise.check(isolated=True, deadline=10, given=_client())
+def errors(t):
     """An error raises with the server's words, and the next request works
 
     Bytes that you don't read stay in the pipe, and the next answer begins with them. The length of a text
     is in bytes: in UTF-8 a letter may have several.
     """
-    t = _given(ServeInCpp, more="good, bad = torch.ones(2, 3), torch.ones(2, 2)")
+    t.run("good, bad = torch.ones(2, 3), torch.ones(2, 2)")
     error = expect.raises(RuntimeError, lambda: t.call("model(bad)"), what="a refused request")
     text = "2 columns ≠ 3 columns"
     expect.true(text in str(error), f"the error says {str(error)!r}", f"expected: the server's {text!r}")
@@ -148,24 +145,25 @@ def errors(ServeInCpp):
     _asks(t, 3, "good")
 
 
-@exercise.check(isolated=True, deadline=10)
-def the_end(ServeInCpp):
+@exercise.check(
+    isolated=True,
+    deadline=10,
+    given=lambda how: _client(how, "x = torch.ones(2, 3)\nfirst = model(x)"),
+    cases=["ends in the header", "ends in the numbers", "ends"],
+)
+def the_end(t):
     """A server that ends raises an error
 
     At the end of a pipe `read` returns no bytes, at once and every time: a loop that waits for more never
     ends. What a `write` to a process that is gone raises is `BrokenPipeError`, if it raises at all.
     """
-    with Rows() as rows:
-        for how in ("ends in the header", "ends in the numbers", "ends"):
-            with rows.of(f"`{how}`"):
-                t = _given(ServeInCpp, how, "x = torch.ones(2, 3)\nfirst = model(x)")
-                expect.equal(t.call("first"), _answer(1, t.x))
-                try:
-                    came = t.call("model(x)")
-                except Exception:
-                    expect.looked()
-                else:
-                    expect.true(False, f"the result is {expect.show(came)}, expected an error")
+    expect.equal(t.call("first"), _answer(1, t.x))
+    try:
+        came = t.call("model(x)")
+    except Exception:
+        expect.looked()
+    else:
+        expect.true(False, f"the result is {expect.show(came)}, expected an error")
 
 
 @contextlib.contextmanager
@@ -216,7 +214,8 @@ def closes(ServeInCpp):
             with rows.of(label), _not_gone_yet():
                 processes, pipes = set(this.children()), this.num_fds()
                 # While somebody holds the client, nobody else asks how the process ended.
-                held.append(_given(ServeInCpp, how, f"x = torch.ones(2, 3)\n{more}"))
+                code = _client(how, f"x = torch.ones(2, 3)\n{more}")
+                held.append(expect.given(code, ServeInCpp=ServeInCpp))
                 if how:
                     _wait_for(set(this.children()) - processes)
                     held[-1].run(try_it)
