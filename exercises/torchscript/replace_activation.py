@@ -85,8 +85,7 @@ def _replaced(replace_activation, forward, calls, parts=None, gradients=False):
     """The example: the right values (and gradients), so many calls of the activation, and no ReLU."""
     lines = "\n".join(f"        self.{name} = {part}" for name, part in (parts or {}).items())
     setup = _MODEL.format(parts=lines, forward=forward.replace("\n", "\n        ")).replace("\n\n\n", "\n\n")
-    # As in a cell: the code of a graph names a function by its module.
-    t = expect.given(setup, replace_activation=replace_activation, __name__="__main__")
+    t = expect.given(setup, replace_activation=replace_activation)
     with _Instead(t.swish):  # before the answer has the model: it may change it
         wanted = t.model(t.x)
     (slope,) = torch.autograd.grad(wanted.sum(), t.model.linear.weight)
@@ -103,7 +102,6 @@ def _replaced(replace_activation, forward, calls, parts=None, gradients=False):
     expect.equal(left, [], what="the names of the `nn.ReLU` in `new.named_modules()`")
     others = [name for name in _called(fx.symbolic_trace(t.model)) if not name.startswith("ReLU ")]
     expect.equal(_called(t.new), others, what="the list of the modules that `new` calls")
-    return t
 
 
 def _called(traced):
