@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
@@ -43,26 +43,19 @@ def compress_hook(state: dict, bucket: dist.GradBucket) -> torch.futures.Future[
     raise NotImplementedError
 
 
-# The parameters stay as they are, and their gradients are added up here.
+# `of_all`: for each rank, an input for each backward. Parameters stay as they are; gradients are added up.
 _SETUP = """rank = dist.get_rank()
 torch.manual_seed(0)
-model = nn.parallel.DistributedDataParallel({net})
+model = nn.parallel.DistributedDataParallel({})
 model.register_comm_hook({{}}, compress_hook)
-inputs = {inputs}[rank]
+inputs = of_all[rank]
 sums = [torch.zeros_like(p) for p in model.parameters()]"""
 _BACKWARDS = """for x in inputs:
     model.zero_grad()
     model(torch.tensor([x])).sum().backward()
     for p, total in zip(model.parameters(), sums): total += p.grad"""
 # The gradient of its weight is the input.
-_ONE = "nn.Linear(2, 1, bias=False)"
-_FOUR = "nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))"
-
-
-def _given(compress_hook, net, inputs):
-    """`inputs`: for each rank, one for each backward."""
-    shown = repr(inputs).replace("nan", "torch.nan")
-    return ranks.given(_SETUP.format(net=net, inputs=shown), compress_hook=compress_hook)
+_ONE = _SETUP.format("nn.Linear(2, 1, bias=False)")
 
 
 def _gradients(t, x):
@@ -76,13 +69,13 @@ def _rounded(gradient):
     return (gradient / scale).round() * scale
 
 
-def _expect_close(t, inputs):
+def _expect_close(t):
     """The sum of the averages is off by no more than half a unit of the last backward, however many there
     were: a rank rounds its gradients and at most half a unit from before."""
     t.run(_BACKWARDS)
-    n, units, number = len(inputs), [0.0] * len(inputs), len(inputs[0])
+    n, units, number = len(t.of_all), [0.0] * len(t.of_all), len(t.inputs)
     exact, stateless = 0.0, 0.0
-    for of_all in zip(*inputs, strict=True):
+    for of_all in zip(*t.of_all, strict=True):
         gradients = [_gradients(t, x) for x in of_all]
         exact = exact + sum(gradients) / n
         stateless = stateless + sum(map(_rounded, gradients)) / n
@@ -108,21 +101,22 @@ def returns_at_once(compress_hook):
     everything has arrived.
     """
     hook = ranks.BeforeOthers(compress_hook)
-    t = _given(hook.called, _ONE, [[[127.0, 0.6]], [[0.0, -254.0]]])
+    t = ranks.given(f"of_all = [[[127.0, 0.6]], [[0.0, -254.0]]]\n{_ONE}", compress_hook=hook.called)
     t.run(_BACKWARDS)
     told = "it waits inside the hook for what the other ranks send"
     expect.true(not hook.waited, told, "expected: it returns a future at once")
 
 
-@exercise.check(ranks=2)
-def bytes_sent(compress_hook, world_size):
+@exercise.check(
+    ranks=2,
+    given=f"of_all = [[[.5, 1.5, -2.5, 3.5]], [[7.5, -1.5, 4.5, .5]]]\n{_SETUP.format('nn.Linear(4, 100)')}",
+)
+def bytes_sent(t, world_size):
     """One byte for each element
 
     A tensor is sent as it's held: whole numbers in `float32` take four bytes each, in `int8` one. torch's own
     hooks send two, in half precision.
     """
-    inputs = [[[0.5, 1.5, -2.5, 3.5]], [[7.5, -1.5, 4.5, 0.5]]]
-    t = _given(compress_hook, "nn.Linear(4, 100)", inputs)
     with measure.traffic() as traffic:
         t.run(_BACKWARDS)
     # What is received does not count. Of `world_size` ranks that see a broadcast, one brings it.
@@ -131,8 +125,12 @@ def bytes_sent(compress_hook, world_size):
     expect.at_most(brought, 500 + 16, "for 500 elements and 2 parameters this rank brings", unit="bytes")
 
 
-@exercise.check(ranks=3)
-def one_backward(compress_hook, rank):
+@exercise.check(
+    ranks=3,
+    given=f"of_all = [[[127. / per, .6 / per]], [[0., -254. / per]], [[381. / per, 0.]]]\n{_ONE}",
+    cases={"gradients of size 100": 1, "gradients of size 1e-11": 1e13},
+)
+def one_backward(t, per):
     """The average of what three ranks sent, each in its own unit
 
     A whole number means nothing without its unit, so every rank's scale travels with its numbers. `round`
@@ -140,38 +138,36 @@ def one_backward(compress_hook, rank):
     -128. What is added to a scale, or bounds it, is large beside tiny gradients. With a hook of your own the
     model doesn't divide by the number of ranks: it takes what the future brings.
     """
-    with Rows() as rows:
-        for label, per in (("gradients of size 100", 1), ("gradients of size 1e-11", 1e13)):
-            with rows.of(label):
-                of_all = [[127.0, 0.6], [0.0, -254.0], [381.0, 0.0]]
-                t = _given(compress_hook, _ONE, [[[n / per for n in row]] for row in of_all])
-                t.run(_BACKWARDS)
-                expect.equal(
-                    t.sums[0].flatten() * per,
-                    torch.tensor([508.0, -253.0]) / 3,
-                    what=f"the gradient of `weight`{f', times {per:g},' * (per > 1)}",
-                    like={"what this rank's own scale makes of all numbers": _of_own_scale(rank)},
-                    factors={"the number of ranks": 3},
-                )
+    t.run(_BACKWARDS)
+    of_own_scale = torch.tensor([254.0, -126.0]) * (t.rank + 1) / 3
+    expect.equal(
+        t.sums[0].flatten() * per,
+        torch.tensor([508.0, -253.0]) / 3,
+        what=f"the gradient of `weight`{f', times {per:g},' * (per > 1)}",
+        like={"what this rank's own scale makes of all numbers": of_own_scale},
+        factors={"the number of ranks": 3},
+    )
 
 
-def _of_own_scale(rank):
-    return torch.tensor([254.0, -126.0]) * (rank + 1) / 3
-
-
-@exercise.check(ranks=2)
-def zeros(compress_hook):
+@exercise.check(ranks=2, given=f"of_all = [[[0.0, 0.0], [0.3, 0.2]], [[0.0, 0.0], [0.0, 0.0]]]\n{_ONE}")
+def zeros(t):
     """Gradients that are zero everywhere, and others after them
 
     A 127th of zero is zero, and zero divided by zero is nan. In a residual nan stays for ever. Any positive
     scale will do for zeros.
     """
-    inputs = [[[0.0, 0.0], [0.3, 0.2]], [[0.0, 0.0], [0.0, 0.0]]]
-    _expect_close(_given(compress_hook, _ONE, inputs), inputs)
+    _expect_close(t)
 
 
-@exercise.check(ranks=2)
-def feedback(compress_hook):
+@exercise.check(
+    ranks=2,
+    given=lambda of_all: f"of_all = {of_all}\n{_ONE}",
+    cases={
+        "the same gradient eight times": "[[[0.1, -9.67]] * 8, [[0.5, 0.013]] * 8]",
+        "small ones after a large one": "[[[100.0, 0.3], [0.1, 0.04], [0.1, 0.04]], [[0.5, 0.013]] * 3]",
+    },
+)
+def feedback(t):
     """Over many backwards the sum is off by no more than one of them
 
     A gradient that stays the same is rounded in the same direction every time, and the error grows with the
@@ -179,37 +175,32 @@ def feedback(compress_hook):
     more than all of a small one after it. What you round is this sum, not the gradient: lost is the sum less
     what was sent, and so holds what was lost before.
     """
-    with Rows() as rows:
-        for label, of_rank_0 in (
-            ("the same gradient eight times", [[0.1, -9.67]] * 8),
-            ("small ones after a large one", [[100.0, 0.3], [0.1, 0.04], [0.1, 0.04]]),
-        ):
-            with rows.of(label):
-                inputs = [of_rank_0, [[0.5, 0.013]] * len(of_rank_0)]
-                _expect_close(_given(compress_hook, _ONE, inputs), inputs)
+    _expect_close(t)
 
 
-@exercise.check(ranks=2)
-def by_parameter(compress_hook):
+_FOUR = f"""small = [[0.01, -0.02, 0.03]] * 2
+of_all = [[[80.0, 31.0, -50.0], *small], [[-7.0, 3.0, 40.0], *small]]
+{_SETUP.format("nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))")}"""
+
+
+@exercise.check(ranks=2, given=_FOUR)
+def by_parameter(t):
     """What was lost reaches the elements that lost it, in buckets of another order
 
     In its first backward the model sees in which order gradients are ready, and puts the parameters into
     buckets in that order. A residual kept by the number of a bucket, or as one tensor, then belongs to
     others.
     """
-    small = [[0.01, -0.02, 0.03]] * 2
-    inputs = [[[80.0, 31.0, -50.0], *small], [[-7.0, 3.0, 40.0], *small]]
-    _expect_close(_given(compress_hook, _FOUR, inputs), inputs)
+    _expect_close(t)
 
 
-@exercise.check(ranks=2)
-def not_a_number(compress_hook):
+@exercise.check(ranks=2, given=f"of_all = [[[0.5, -2.0]], [[torch.nan, 1.0]]]\n{_ONE}")
+def not_a_number(t):
     """A NaN in the gradients of one rank is in the average, on both
 
     `int8` has no NaN: what becomes of one differs from machine to machine. The scale has one. A comparison
     with NaN is false, and so `max(1e-12, nan)` is `1e-12`; `clamp` leaves a NaN what it is.
     """
-    t = _given(compress_hook, _ONE, [[[0.5, -2.0]], [[float("nan"), 1.0]]])
     t.run(_BACKWARDS)
     told = (
         f"the gradient of `weight` is {expect.show(t.sums[0])}; that of rank 1 held a NaN before it was sent"

@@ -62,7 +62,7 @@ def comes_to_an_end(t):
 
 
 @exercise.check(ranks=3, deadline=6, given=f"length = 6\n{_SETUP}")
-def to_the_next_rank(t, rank, world_size):
+def to_the_next_rank(t, world_size):
     """Messages only, to the next rank and from the one before
 
     With two neighbours a rank needs two connections, however many ranks there are. A rank in the middle would
@@ -75,7 +75,7 @@ def to_the_next_rank(t, rank, world_size):
     for name, those in ranks.messages(calls).items():
         step, does = says[name]
         peers = sorted({"nobody by name" if call.peer is None else call.peer for call in those}, key=str)
-        expect.equal(peers, [(rank + step) % world_size], what=f"the list of ranks that this one {does}")
+        expect.equal(peers, [(t.rank + step) % world_size], what=f"the list of ranks that this one {does}")
 
 
 @exercise.check(ranks=3, deadline=6, given=f"length = 6\n{_SETUP}")

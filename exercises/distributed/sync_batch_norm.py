@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers, ranks
 
 exercise = Exercise(
@@ -62,15 +62,13 @@ _BACKWARD = "({} * factors.split(sizes)[rank]).sum().backward()".format(_CALL.fo
 _NEAR = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def _given(answer, *sizes, unit=1, more="", batch=_BATCH, seed=0):
-    batch = batch.format(n=sum(sizes), unit=unit)
-    setup = _SETUP.format(sizes=list(sizes), batch=batch, seed=seed)
-    return ranks.given(setup + more, sync_batch_norm=answer)
+def _setup(*sizes, unit=1, batch=_BATCH, seed=0):
+    return _SETUP.format(sizes=list(sizes), batch=batch.format(n=sum(sizes), unit=unit), seed=seed)
 
 
-def _with_factors(answer, *sizes):
+def _with_factors(*sizes):
     """With a loss: the gradient of every output is another one."""
-    return _given(answer, *sizes, more=f"\nfactors = torch.randn({sum(sizes)}, 2)")
+    return f"{_setup(*sizes)}\nfactors = torch.randn({sum(sizes)}, 2)"
 
 
 def _normalised(t, mean, var, eps=1e-5):
@@ -106,52 +104,51 @@ def _expect_result(t, eps=1e-5):
     expect.equal(expect.a_tensor(result).detach(), whole.split(t.sizes)[t.rank], like=like, **near)
 
 
-@exercise.check(ranks=2)
-def equal_parts(sync_batch_norm):
+# The variance is so small that `eps` counts.
+@exercise.check(ranks=2, given=_setup(3, 3, unit=0.01))
+def equal_parts(t):
     """Two ranks with equally many rows
 
     The variance of all rows is measured from the mean of all rows. Each rank's own variance is measured from
     its own mean, and misses how far the means lie apart. `eps` is added to the variance, before the root. And
     a sum that travels in a dtype of fewer bits loses digits.
     """
-    # The variance is so small that `eps` counts.
-    _expect_result(_given(sync_batch_norm, 3, 3, unit=0.01))
+    _expect_result(t)
 
 
-@exercise.check(ranks=3)
-def unequal_parts(sync_batch_norm):
+@exercise.check(ranks=3, given=_setup(4, 1, 3))
+def unequal_parts(t):
     """Three ranks with unequally many rows, one of them with a single one
 
     Sums and counts can be added up over ranks. In a mean of means a rank with one row weighs as much as one
     with four. `eps`, here 0.5, is the one that is given.
     """
-    _expect_result(_given(sync_batch_norm, 4, 1, 3), eps=0.5)
+    _expect_result(t, eps=0.5)
 
 
-@exercise.check(ranks=2)
-def large_mean(sync_batch_norm):
+@exercise.check(
+    ranks=2,
+    given=lambda seed: _setup(3, 5, batch=numbers.hard("8, 2", "a large mean")["a large mean"], seed=seed),
+    cases=numbers.SEEDS,
+)
+def large_mean(t, seed):
     """At a mean of 10,000 the digits are still there
 
     The mean of the squares less the square of the mean is a difference of two large numbers. float32 has
     seven digits, and both begin with the same ones: what is left may be noise, or negative. Subtract the mean
     before you square.
     """
-    with Rows() as rows:
-        for seed in numbers.SEEDS:
-            (batch,) = numbers.hard("8, 2", "a large mean").values()
-            with rows.of(f"seed {seed}"):
-                _expect_result(_given(sync_batch_norm, 3, 5, batch=batch, seed=seed))
+    _expect_result(t)
 
 
-@exercise.check(ranks=2)
-def running_statistics(sync_batch_norm):
+@exercise.check(ranks=2, given=_setup(4, 1))
+def running_statistics(t):
     """The running mean and variance, after two calls, without a graph
 
     `momentum` is the weight of what is new. `running_var` takes the unbiased variance: divide by the rows of
     all ranks less one. The caller holds these two tensors, so write to them in place, and under `no_grad`:
     otherwise they keep the graphs of all batches before.
     """
-    t = _given(sync_batch_norm, 4, 1)
     before = torch.stack((t.running_mean, t.running_var))
     mean, var = before.clone()
     for momentum in (0.3, 0.1):
@@ -166,8 +163,8 @@ def running_statistics(sync_batch_norm):
     expect.equal(found.requires_grad, False, what="whether one of them hangs in a graph")
 
 
-@exercise.check(ranks=2)
-def gradient_of_x(sync_batch_norm):
+@exercise.check(ranks=2, given=_with_factors(2, 4))
+def gradient_of_x(t):
     """The gradient of `x` is that of the sum of all ranks' losses
 
     What a rank puts into a sum over the ranks goes into the outputs of all, so the gradient of its part is
@@ -175,7 +172,6 @@ def gradient_of_x(sync_batch_norm):
     all ranks for this rank's own part. The mean depends on `x` as well as the variance: a constant has no
     gradient.
     """
-    t = _with_factors(sync_batch_norm, 2, 4)
     ranks.all_through(t, _BACKWARD)
     x, weight = t.batch.clone().requires_grad_(), t.weight.detach()
     losses = (F.batch_norm(x, None, None, weight, t.bias, training=True) * t.factors).split(t.sizes)
@@ -200,14 +196,13 @@ def _with_constant_mean(t, x):
     return torch.autograd.grad((out * t.factors).sum(), x)[0]
 
 
-@exercise.check(ranks=2)
-def gradients_of_parameters(sync_batch_norm):
+@exercise.check(ranks=2, given=_with_factors(2, 4))
+def gradients_of_parameters(t):
     """The gradients of `weight` and `bias` are those of this rank's own loss
 
     DDP averages the gradients of all parameters later, all in one way. One that is already added up would
     count once for every rank.
     """
-    t = _with_factors(sync_batch_norm, 2, 4)
     ranks.all_through(t, _BACKWARD)
     weight, bias = (one.detach().requires_grad_() for one in (t.weight, t.bias))
     losses = (F.batch_norm(t.batch, None, None, weight, bias, training=True) * t.factors).split(t.sizes)
@@ -230,7 +225,7 @@ def what_travels(sync_batch_norm):
     """
     traffic = {}
     for sizes in ((2, 1), (40, 20)):
-        t = _with_factors(sync_batch_norm, *sizes)
+        t = ranks.given(_with_factors(*sizes), sync_batch_norm=sync_batch_norm)
         with measure.traffic() as traffic[sizes[t.rank]]:
             t.run(_BACKWARD)
     (n, few), (more, many) = traffic.items()
