@@ -80,18 +80,17 @@ def interleaved(overlaps):
     _compare(overlaps, "x = torch.arange(12, dtype=torch.uint8)", *pairs)
 
 
-@exercise.check(
-    given="x = torch.arange(12)\na, b = {}".format,
-    cases=["x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"],
-)
-def from_the_numbers(t):
+@exercise.check
+def from_the_numbers(overlaps):
     """It is worked out in plain Python, from addresses and strides
 
     The places of the elements are enough. A write to see whether the other tensor changes could disturb
     somebody who reads it at that moment. Comparing values compares numbers, not places.
     """
     asked = ("data_ptr", "element_size", "stride", "size", "dim", "numel")
-    strides.plain_python(lambda: t.call("overlaps(a, b)"), ask=asked)
+    for views in ("x[:4], x[3:]", "x[::2], x[1::2]", "x.view(3, 4).t(), x[5]"):
+        t = expect.given(f"x = torch.arange(12)\na, b = {views}", overlaps=overlaps)
+        strides.plain_python(lambda t=t: t.call("overlaps(a, b)"), ask=asked)
 
 
 @exercise.check
