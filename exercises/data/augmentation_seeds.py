@@ -70,35 +70,30 @@ def _own(items):
     return [own for own, _ in items]
 
 
-@exercise.check(isolated=True)
-def workers_differ(augmentation_seeds):
+@exercise.check(isolated=True, cases=numbers.SEEDS)
+def workers_differ(augmentation_seeds, seed):
     """No two workers draw the same
 
     A forked worker is a copy of its parent, with every generator in the state that it had. The loader seeds
     those it knows: a `Generator` of your own isn't among them. The seeds of two workers are large and differ
     by 1: of 63 bits a float keeps 53.
     """
-    for seed in numbers.SEEDS:
-        ((zero, one),) = _draw(augmentation_seeds, seed=seed)
-        told = f"after `torch.manual_seed({seed})` both workers drew the same numbers from `rng`"
-        expect.true(not set(_own(zero)) & set(_own(one)), told, "expected: other ones")
+    ((zero, one),) = _draw(augmentation_seeds, seed=seed)
+    told = f"after `torch.manual_seed({seed})` both workers drew the same numbers from `rng`"
+    expect.true(not set(_own(zero)) & set(_own(one)), told, "expected: other ones")
 
 
-@exercise.check(isolated=True)
-def epochs_differ(augmentation_seeds):
+@exercise.check(isolated=True, cases={f"persistent_workers={given}": given for given in (False, True)})
+def epochs_differ(augmentation_seeds, persistent):
     """No two epochs draw the same
 
     Without `persistent_workers` new workers start in each epoch, copied from the same parent. The number of a
     worker is the same again. The loader draws a new base seed whenever workers start.
     """
-    with Rows() as rows:
-        for persistent in (False, True):
-            with rows.of(f"persistent_workers={persistent}"):
-                epochs = _draw(augmentation_seeds, epochs=2, persistent=persistent)
-                seen = [own for epoch in epochs for worker in epoch for own in _own(worker)]
-                expect.looked()
-                told = f"of {len(seen)} draws in two epochs {len(set(seen))} are different"
-                expect.true(len(set(seen)) == len(seen), told, "expected: all of them")
+    epochs = _draw(augmentation_seeds, epochs=2, persistent=persistent)
+    seen = [own for epoch in epochs for worker in epoch for own in _own(worker)]
+    told = f"of {len(seen)} draws in two epochs {len(set(seen))} are different"
+    expect.true(len(set(seen)) == len(seen), told, "expected: all of them")
 
 
 @exercise.check(isolated=True)

@@ -72,29 +72,26 @@ def _cut(order):
     return [order[i : i + 8] for i in range(0, len(order), 8)]
 
 
-@exercise.check
-def every_index_once(LengthBucketSampler):
+@exercise.check(cases={f"{n} lengths": n for n in (1003, 1000, 5)})
+def every_index_once(LengthBucketSampler, n):
     """Every index comes once, in full batches and at most one shorter one
 
     A loader takes each list as one batch, and asks nobody for an index that is missing. A pool of a multiple
     of `batch_size` is cut without a rest; the last pool may be smaller.
     """
-    with Rows() as rows:
-        for n in (1003, 1000, 5):
-            with rows.of(f"{n} lengths"):
-                t = _given(LengthBucketSampler, n)
-                batches = t.call("list(sampler)")
-                for batch in batches:
-                    told = f"a batch is {expect.show(batch)}, expected a list of indices"
-                    expect.true(isinstance(batch, (list, tuple)), told)
-                came = Counter(itertools.chain(*batches))
-                wrong = {i: came[i] for i in {*range(n), *came} if came[i] != (i in range(n))}
-                first = min(wrong, default=0)
-                told = f"of {n} indices {len(wrong)} don't come once: {first} comes {came[first]} times"
-                expect.true(not wrong, told, "expected: each comes once")
-                short = [len(batch) for batch in batches if len(batch) != 8]
-                expect.equal(short, [n % 8] if n % 8 else [], what="the sizes of batches that have not 8")
-                expect.equal(t.call("len(sampler)"), len(batches), what="`len(sampler)`")
+    t = _given(LengthBucketSampler, n)
+    batches = t.call("list(sampler)")
+    for batch in batches:
+        told = f"a batch is {expect.show(batch)}, expected a list of indices"
+        expect.true(isinstance(batch, (list, tuple)), told)
+    came = Counter(itertools.chain(*batches))
+    wrong = {i: came[i] for i in {*range(n), *came} if came[i] != (i in range(n))}
+    first = min(wrong, default=0)
+    told = f"of {n} indices {len(wrong)} don't come once: {first} comes {came[first]} times"
+    expect.true(not wrong, told, "expected: each comes once")
+    short = [len(batch) for batch in batches if len(batch) != 8]
+    expect.equal(short, [n % 8] if n % 8 else [], what="the sizes of batches that have not 8")
+    expect.equal(t.call("len(sampler)"), len(batches), what="`len(sampler)`")
 
 
 @exercise.check
@@ -127,10 +124,9 @@ def pools(LengthBucketSampler):
                 t = _given(LengthBucketSampler, seed=seed)
                 epochs = [{frozenset(batch) for batch in _order(t, epoch)} for epoch in (0, 1, 2)]
                 for a, b in itertools.combinations(range(3), 2):
-                    said = (
-                        f"{len(epochs[a] & epochs[b])} batches of epoch {b} had the same members in epoch {a}"
-                    )
-                    expect.true(len(epochs[a] & epochs[b]) <= 5, said, "expected: hardly any")
+                    same = len(epochs[a] & epochs[b])
+                    said = f"{same} batches of epoch {b} had the same members in epoch {a}"
+                    expect.true(same <= 5, said, "expected: hardly any")
     t = _given(LengthBucketSampler, n=640, pool=2)
     share = _padding(t.call("list(sampler)"), t.lengths)
     expect.true(0.15 < share < 0.4, f"with pools of 2 batches {share:.0%} is padding", "expected: 15 to 40%")

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=10,
@@ -73,76 +73,69 @@ def fills_up(pad_collate):
     expect.equal(batch["tokens"].tolist(), [[1, 2], [0, 0]], what='`["tokens"].tolist()`')
 
 
-@exercise.check
-def mask(pad_collate):
+@exercise.check(
+    cases={
+        "unequal lengths": [([1, 2, 3], 0), ([4], 0)],
+        "real tokens with the value of the padding": [([0, 1, 0], 0), ([0], 1)],
+        "an empty sample": [([1, 2], 0), ([], 0)],
+    }
+)
+def mask(pad_collate, samples):
     """The mask says what is real, by length and not by value
 
     A real token may have the value of the padding. What is compared with `pad` takes it for padding, and
     the model never sees it. `True` stands for real, as the task says; some of torch's functions want the
     opposite.
     """
-    with Rows() as rows:
-        for label, samples in (
-            ("unequal lengths", (([1, 2, 3], 0), ([4], 0))),
-            ("real tokens with the value of the padding", (([0, 1, 0], 0), ([0], 1))),
-            ("an empty sample", (([1, 2], 0), ([], 0))),
-        ):
-            with rows.of(label):
-                batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
-                longest = max(len(tokens) for tokens, _ in samples)
-                wanted = [[i < len(tokens) for i in range(longest)] for tokens, _ in samples]
-                expect.equal(batch["mask"], torch.tensor(wanted), what='`["mask"]`')
+    batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
+    longest = max(len(tokens) for tokens, _ in samples)
+    wanted = [[i < len(tokens) for i in range(longest)] for tokens, _ in samples]
+    expect.equal(batch["mask"], torch.tensor(wanted), what='`["mask"]`')
 
 
-@exercise.check
-def longest_of_this_batch(pad_collate):
+@exercise.check(cases={"up to 6": (6, 2), "up to 3, after it": (3, 1), "all empty": (0, 0)})
+def longest_of_this_batch(pad_collate, lengths):
     """A batch is as wide as its own longest sample
 
     Every column costs time and memory in each layer, padding too. A width for all batches is the width of the
     worst one.
     """
-    with Rows() as rows:
-        for label, lengths in (("up to 6", (6, 2)), ("up to 3, after it", (3, 1)), ("all empty", (0, 0))):
-            with rows.of(label):
-                samples = [([1] * length, 0) for length in lengths]
-                batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
-                for name in ("tokens", "mask"):
-                    shape = tuple(batch[name].shape)
-                    expect.equal(shape, (2, max(lengths)), what=f'the shape of `["{name}"]`')
-                expect.equal(batch["lengths"].tolist(), list(lengths), what='`["lengths"].tolist()`')
+    samples = [([1] * length, 0) for length in lengths]
+    batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
+    for name in ("tokens", "mask"):
+        shape = tuple(batch[name].shape)
+        expect.equal(shape, (2, max(lengths)), what=f'the shape of `["{name}"]`')
+    expect.equal(batch["lengths"].tolist(), list(lengths), what='`["lengths"].tolist()`')
 
 
-@exercise.check
-def dtypes(pad_collate):
+@exercise.check(
+    cases=[("int32", 2**31 - 1), ("uint8", 255), ("int64", 2**62 + 1), ("float64", 0.1)],
+)
+def dtypes(pad_collate, dtype, token):
     """The tokens keep their dtype; lengths and labels are int64
 
     `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. Large numbers
     don't survive a way through float32. Losses that take class numbers want them as int64.
     """
-    with Rows() as rows:
-        for dtype, token in (("int32", 2**31 - 1), ("uint8", 255), ("int64", 2**62 + 1), ("float64", 0.1)):
-            with rows.of(dtype := f"torch.{dtype}"):
-                t = _given(pad_collate, ([1, token], 1), ([3], 0), dtype=f", dtype={dtype}")
-                batch = _batch(t)
-                told = f"{batch['tokens'][0, 1].item()!r} stands for the token {token!r}"
-                expect.true(batch["tokens"][0, 1].item() == token, told, "expected: the same number")
-                int64 = {"labels": "torch.int64", "lengths": "torch.int64"}
-                for name, wanted in (int64 | {"mask": "torch.bool", "tokens": dtype}).items():
-                    expect.equal(str(batch[name].dtype), wanted, what=f'the dtype of `["{name}"]`')
+    batch = _batch(_given(pad_collate, ([1, token], 1), ([3], 0), dtype=f", dtype=torch.{dtype}"))
+    told = f"{batch['tokens'][0, 1].item()!r} stands for the token {token!r}"
+    expect.true(batch["tokens"][0, 1].item() == token, told, "expected: the same number")
+    int64 = {"labels": "torch.int64", "lengths": "torch.int64"}
+    for name, wanted in (int64 | {"mask": "torch.bool", "tokens": f"torch.{dtype}"}).items():
+        expect.equal(str(batch[name].dtype), wanted, what=f'the dtype of `["{name}"]`')
 
 
-@exercise.check
-def memory_of_its_own(pad_collate):
+@exercise.check(cases=[[([1, 2], 0)], [([1, 2], 0), ([3, 4], 1)], [([1, 2, 3], 0), ([4], 1)]])
+def memory_of_its_own(pad_collate, samples):
     """Neither the call nor a write to the batch changes a sample
 
     A dataset may hand out views of what it keeps. What pads a sample in place changes the dataset, and so
     does a model that writes to a batch that is a view. One sample alone needs no padding, and is a view all
     too easily.
     """
-    for samples in ((([1, 2], 0),), (([1, 2], 0), ([3, 4], 1)), (([1, 2, 3], 0), ([4], 1))):
-        t = _given(pad_collate, *samples)
-        t.run("tokens = [tokens for tokens, _ in samples]")
-        with expect.left_alone(t.tokens, what="`tokens`"):
-            batch = _batch(t)
-        for i, (tokens, _) in enumerate(t.samples):
-            expect.own_storage(batch["tokens"], tokens, what='`["tokens"]`', of=f"`samples[{i}][0]`")
+    t = _given(pad_collate, *samples)
+    t.run("tokens = [tokens for tokens, _ in samples]")
+    with expect.left_alone(t.tokens, what="`tokens`"):
+        batch = _batch(t)
+    for i, (tokens, _) in enumerate(t.samples):
+        expect.own_storage(batch["tokens"], tokens, what='`["tokens"]`', of=f"`samples[{i}][0]`")

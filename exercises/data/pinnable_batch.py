@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.measure.modes import Watch
 
 exercise = Exercise(
@@ -76,10 +76,6 @@ class _Copies(Watch):
         return run()
 
 
-def _given(PinnableBatch, more=""):
-    return expect.given(f"{more}{_BATCH}", PinnableBatch=PinnableBatch)
-
-
 def _tensors(PinnableBatch, batch):
     """The three tensors of a batch that a method returned, by what they are."""
     said = f"the result is {expect.show(batch)}, expected a PinnableBatch"
@@ -90,14 +86,13 @@ def _tensors(PinnableBatch, batch):
     return {f"`inputs[{k!r}]`": x for k, x in batch.inputs.items()} | {"`target`": batch.target}
 
 
-@exercise.check
-def pins(PinnableBatch):
+@exercise.check(given=f"{_BATCH}{_PINS}")
+def pins(PinnableBatch, t):
     """Every tensor is pinned, those in the dictionary too
 
     The loader looks into tuples, lists and dictionaries, but not into a type of your own: there it calls
     `pin_memory()` and takes what comes back. A tensor that is left out is copied while Python waits.
     """
-    t = _given(PinnableBatch, _PINS)
     old = _tensors(PinnableBatch, t.batch)
     t.run("with Pins() as pins: came = batch.pin_memory()")
     for name, tensor in _tensors(PinnableBatch, t.came).items():
@@ -107,15 +102,14 @@ def pins(PinnableBatch):
         expect.equal(tensor, old[name], what=name)
 
 
-@exercise.check
-def moves(PinnableBatch, device):
+@exercise.check(given=_BATCH)
+def moves(PinnableBatch, t, device):
     """Every tensor is on the device
 
     `Tensor.to` returns a tensor on the device, and the tensor itself if it is there already. A dictionary
     has no `to`: what it holds is found by going through it. A batch may be asked for on two devices, one
     after the other.
     """
-    t = _given(PinnableBatch)
     old = _tensors(PinnableBatch, t.batch)
     for where in (str(device), "meta"):
         t.run(f"came = batch.to({where!r})")
@@ -123,56 +117,59 @@ def moves(PinnableBatch, device):
             expect.equal(tensor, old[name].to(where), what=name)
 
 
-@exercise.check
-def non_blocking(PinnableBatch):
+@exercise.check(
+    given=_BATCH,
+    cases=[
+        ("batch.to('meta', non_blocking=True)", True),
+        ("batch.to('meta', True)", True),
+        ("batch.to('meta')", False),
+    ],
+)
+def non_blocking(t, call, wanted):
     """`non_blocking` is passed on to each tensor
 
     A copy from pinned memory lets Python go on only if it's told so: `non_blocking` is `False` by default,
     in `Tensor.to` as well.
     """
-    with Rows() as rows:
-        for given, wanted in ((", non_blocking=True", True), (", True", True), ("", False)):
-            with rows.of(f"`to('meta'{given})`"), _Copies() as copies:
-                _given(PinnableBatch).call(f"batch.to('meta'{given})")
-                expect.equal(copies.non_blocking, [wanted] * 3, what="`non_blocking` of the tensors' copies")
+    with _Copies() as copies:
+        t.call(call)
+    expect.equal(copies.non_blocking, [wanted] * 3, what="`non_blocking` of the tensors' copies")
 
 
-@exercise.check
-def left_alone(PinnableBatch):
+@exercise.check(
+    given=_BATCH,
+    cases={
+        "`pin_memory()`": (_PINS, "with Pins(): came = batch.pin_memory()"),
+        "`to('meta')`": ("", "came = batch.to('meta')"),
+    },
+)
+def left_alone(PinnableBatch, t, run):
     """The batch itself stays as it is, and its ids go along
 
     `nn.Module.to` changes the module, `Tensor.to` returns another tensor. A batch is data: somebody else may
     hold it, or the dictionary in it, and go on to use it on the CPU. What isn't a tensor goes along as it is.
     """
-    with Rows() as rows:
-        for label, more, run in (
-            ("`pin_memory()`", _PINS, "with Pins(): came = batch.pin_memory()"),
-            ("`to('meta')`", "", "came = batch.to('meta')"),
-        ):
-            with rows.of(label):
-                t = _given(PinnableBatch, more)
-                inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
-                with expect.left_alone(*before.values(), what="`[tokens, mask, target]`"):
-                    t.run(run)
-                _tensors(PinnableBatch, came := t.came)
-                expect.true(came is not t.batch, "the result is the batch itself", "expected: a new one")
-                expect.true(t.batch.inputs is inputs, "it has another dictionary now", "expected: its own")
-                for name, x in _tensors(PinnableBatch, t.batch).items():
-                    said = f"its {name} is another tensor now"
-                    expect.true(x is before[name], said, "expected: the one that it had")
-                expect.true(came.inputs is not inputs, "both have the same dictionary", "expected: a new one")
-                for ids, whose in ((t.batch.ids, "its"), (came.ids, "the result's")):
-                    expect.equal(ids, ["a.txt", "b.txt"], what=f"{whose} `ids`")
+    inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
+    with expect.left_alone(*before.values(), what="`[tokens, mask, target]`"):
+        t.run(run)
+    _tensors(PinnableBatch, came := t.came)
+    expect.true(came is not t.batch, "the result is the batch itself", "expected: a new one")
+    expect.true(t.batch.inputs is inputs, "it has another dictionary now", "expected: its own")
+    for name, x in _tensors(PinnableBatch, t.batch).items():
+        said = f"its {name} is another tensor now"
+        expect.true(x is before[name], said, "expected: the one that it had")
+    expect.true(came.inputs is not inputs, "both have the same dictionary", "expected: a new one")
+    for ids, whose in ((t.batch.ids, "its"), (came.ids, "the result's")):
+        expect.equal(ids, ["a.txt", "b.txt"], what=f"{whose} `ids`")
 
 
-@exercise.check(needs="cuda")
-def through_a_loader(PinnableBatch):
+@exercise.check(needs="cuda", given=_BATCH)
+def through_a_loader(PinnableBatch, t):
     """On a GPU, a loader gives it out pinned
 
     With `pin_memory=True` a loader calls the method of each batch, where there's an accelerator. Here it's
     real: the tensors are in pinned memory, and arrive on the GPU.
     """
-    t = _given(PinnableBatch)
     (batch,) = DataLoader([t.batch], batch_size=None, pin_memory=True)
     for name, tensor in _tensors(PinnableBatch, batch).items():
         expect.true(tensor.is_pinned(), f"{name} isn't pinned", "expected: it is")

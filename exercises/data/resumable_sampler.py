@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers, saved_runs
 
 exercise = Exercise(
@@ -59,8 +59,7 @@ class ResumableSampler(Sampler):
         raise NotImplementedError
 
 
-def _given(ResumableSampler, n=10, seed=0):
-    return expect.given(f"sampler = ResumableSampler({n}, seed={seed})", ResumableSampler=ResumableSampler)
+_SAMPLER = "sampler = ResumableSampler(10, seed=0)"
 
 
 def _list(t, name="sampler"):
@@ -68,26 +67,27 @@ def _list(t, name="sampler"):
     return [int(i) for i in t.order]
 
 
-@exercise.check
-def next_epoch(ResumableSampler):
+@exercise.check(given=_SAMPLER)
+def next_epoch(t):
     """When all of an epoch's indices are used, the next epoch begins
 
     Nobody tells the sampler that an epoch is over: it counts. After the n-th used index all n are to come.
     """
-    t = _given(ResumableSampler)
     t.run("sampler.advance(10)")
     expect.equal(t.call("len(sampler)"), 10, what="`len(sampler)`")
 
 
-@exercise.check
-def shuffles(ResumableSampler):
+@exercise.check(given="sampler = ResumableSampler(40, seed=0)")
+def shuffles(t):
     """Each epoch is a new order of all indices
 
     With one order for all epochs the same samples meet in a batch every time. The seed decides which orders
     come, and the epoch which of them is due.
     """
     three = "[([int(i) for i in sampler], sampler.advance(40))[0] for _ in range(3)]"
-    epochs, again = (_given(ResumableSampler, 40).call(three) for _ in range(2))
+    epochs = t.call(three)
+    t.run("sampler = ResumableSampler(40, seed=0)")
+    again = t.call(three)
     for number, order in enumerate(epochs):
         expect.equal(sorted(order), list(range(40)), what=f"the indices of epoch {number}, sorted,")
         steps = Counter((b - a) % 40 for a, b in itertools.pairwise(order))
@@ -96,18 +96,18 @@ def shuffles(ResumableSampler):
         expect.true(often < 20, told, "expected: a random order")
     expect.true(len(set(map(tuple, epochs))) == 3, "two of three epochs have the same order")
     expect.equal(again, epochs, what="three epochs of a second sampler")
-    expect.true(_list(_given(ResumableSampler, 40, 1)) != epochs[0], "another seed gives the same order")
+    t.run("sampler = ResumableSampler(40, seed=1)")
+    expect.true(_list(t) != epochs[0], "another seed gives the same order")
 
 
-@exercise.check
-def iterating_uses_nothing(ResumableSampler):
+@exercise.check(given=_SAMPLER)
+def iterating_uses_nothing(t):
     """To give an index out is not to have used it
 
     A loader with workers is ahead of the loop by up to `num_workers * prefetch_factor` batches. And the loop
     calls `advance` while the loader still reads from the same iterator. A generator that draws on gives
     another order each time: one that is new, and seeded by seed and epoch, gives the epoch's.
     """
-    t = _given(ResumableSampler)
     whole = _list(t)
     expect.equal(_list(t), whole, what="what comes when it is iterated again, with nothing used,")
     t.run("ahead = iter(sampler)\nfirst = [next(ahead) for _ in range(8)]")
@@ -117,13 +117,12 @@ def iterating_uses_nothing(ResumableSampler):
     expect.equal([int(i) for i in t.call("first + list(ahead)")], whole, what="what one iterator gives")
 
 
-@exercise.check
-def gives_the_rest(ResumableSampler):
+@exercise.check(given=_SAMPLER)
+def gives_the_rest(t):
     """What is used doesn't come again in this epoch
 
     The loop calls `advance` after training on a batch. Iterating again gives the rest of the same order.
     """
-    t = _given(ResumableSampler)
     whole = _list(t)
     t.run("sampler.advance(3)")
     expect.equal(_list(t), whole[3:], what="the list of indices after `advance(3)`")
@@ -132,39 +131,35 @@ def gives_the_rest(ResumableSampler):
     expect.equal(_list(t), whole[7:], what="the list of indices after `advance(4)` as well")
 
 
-@exercise.check
-def goes_on(ResumableSampler):
+@exercise.check(
+    given="sampler = ResumableSampler(10, seed=5)\nfor _ in range({}): sampler.advance(1)".format,
+    cases={f"{used} indices used": used for used in (4, 10, 13, 29)},
+)
+def goes_on(t):
     """A new sampler goes on where the old one was, and through the epochs after it
 
     The position alone is not enough: the order is that of an epoch, and it has to be drawn again, in another
     process, where `hash` of a text is another. A dict that the sampler goes on to write to is no record.
     """
-    with Rows() as rows:
-        for used in (4, 10, 13, 29):
-            with rows.of(f"{used} indices used"):
-                t = _given(ResumableSampler, seed=5)
-                t.run(f"for _ in range({used}): sampler.advance(1)")
-                t.run("state = sampler.state_dict()\nother = ResumableSampler(10, seed=5)")
-                t.run("other.load_state_dict(state)")
-                rest = _list(t)
-                expect.equal(_list(t, "other"), rest, what="the rest of this epoch")
-                t.run("sampler.advance(len(sampler))\nother.advance(len(other))")
-                expect.equal(_list(t, "other"), _list(t), what="the epoch after it")
-                with numbers.another_process():
-                    t.run("third = ResumableSampler(10, seed=5)\nthird.load_state_dict(state)")
-                    what = "what a third sampler gives from the same state, as in another process"
-                    expect.equal(_list(t, "third"), rest, what=what)
+    t.run("state = sampler.state_dict()\nother = ResumableSampler(10, seed=5)")
+    t.run("other.load_state_dict(state)")
+    rest = _list(t)
+    expect.equal(_list(t, "other"), rest, what="the rest of this epoch")
+    t.run("sampler.advance(len(sampler))\nother.advance(len(other))")
+    expect.equal(_list(t, "other"), _list(t), what="the epoch after it")
+    with numbers.another_process():
+        t.run("third = ResumableSampler(10, seed=5)\nthird.load_state_dict(state)")
+        what = "what a third sampler gives from the same state, as in another process"
+        expect.equal(_list(t, "third"), rest, what=what)
 
 
-@exercise.check
-def small_state(ResumableSampler):
+@exercise.check(given="sampler = ResumableSampler(1_000_000, seed=0)\nsampler.advance(123_456)")
+def small_state(t):
     """The state is a few numbers
 
     A checkpoint is written often, and n may be a billion. A permutation can be drawn again; it needn't be
     kept. `weights_only=True` accepts Python's numbers, and refuses NumPy's and objects of your own.
     """
-    t = _given(ResumableSampler, 1_000_000)
-    t.run("sampler.advance(123_456)")
     torch.save(t.call("sampler.state_dict()"), file := io.BytesIO())
     expect.at_most(file.tell(), 4_000, "bytes of the saved state")
     try:
@@ -173,14 +168,13 @@ def small_state(ResumableSampler):
         raise expect.Mismatch("`torch.load(..., weights_only=True)` refuses the state") from error
 
 
-@exercise.check
-def own_generator(ResumableSampler):
+@exercise.check(given=_SAMPLER)
+def own_generator(t):
     """Global generators play no part and stay as they are
 
     Dropout and augmentations draw from them. What draws too depends on all others, and a resumed run has
     another order. What seeds one makes the others draw the same numbers in each epoch.
     """
-    t = _given(ResumableSampler)
     whole = _list(t)
     before = saved_runs.stir()
     t.run("sampler = ResumableSampler(10, seed=0)")

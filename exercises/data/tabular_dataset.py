@@ -62,10 +62,6 @@ features, labels = np.ones((8, 6), dtype="float32")[::2, ::2], np.arange(8)[::2]
 data = TabularDataset(features, labels)"""
 
 
-def _table(TabularDataset, features="float32", labels="int64"):
-    return expect.given(_TABLE.format(features, labels), TabularDataset=TabularDataset)
-
-
 @exercise.check
 def items(TabularDataset):
     """An item is a row as float32 and a label as int64
@@ -75,54 +71,50 @@ def items(TabularDataset):
     with Rows() as rows:
         for features, labels in (("float32", "int64"), ("float64", "int32"), ("int16", "uint8")):
             with rows.of(f"features of {features}, labels of {labels}"):
-                t = _table(TabularDataset, features, labels)
+                t = expect.given(_TABLE.format(features, labels), TabularDataset=TabularDataset)
                 for i, first, label in ((1, 3.0, 5), (3, 9.0, 1)):
                     row = torch.arange(first, first + 3)
                     expect.equal(t.call(f"data[{i}]"), (row, torch.tensor(label)), what=f"`data[{i}]`")
 
 
-@exercise.check
-def has_an_end(TabularDataset):
+@exercise.check(given=_TABLE.format("float32", "int64"))
+def has_an_end(t):
     """It has a length and ends there, and -1 is its last item
 
     A loader asks for `len`. Python's `for` asks for items until `IndexError`; without it a loop never ends.
     Negative indices count from the end, in a list and in a tensor; the slice `x[-1:0]` is empty.
     """
-    t = _table(TabularDataset)
     expect.equal(t.call("len(data)"), 4, what="the length")
     expect.equal(t.call("data[-1]"), (torch.tensor([9.0, 10, 11]), torch.tensor(1)), what="`data[-1]`")
     for i in (4, -5):
         expect.raises(IndexError, lambda i=i: t.call(f"data[{i}]"), what=f"`data[{i}]` of 4 rows")
 
 
-@exercise.check
-def shows_writes(TabularDataset):
+@exercise.check(
+    cases={
+        "float64 and int32": (_TABLE.format("float64", "int32"), 60),
+        "every second row and column of a table": (_GAPS, 2**40 + 1),
+    }
+)
+def shows_writes(t, number):
     """What is written to an array later shows in the items
 
     `torch.tensor(array)` and `astype` copy; `ascontiguousarray` does where there are gaps. `torch.from_numpy`
     makes a tensor over the memory of the array, however large that is.
     """
-    with Rows() as rows:
-        for label, table, number in (
-            ("float64 and int32", _TABLE.format("float64", "int32"), 60),
-            ("every second row and column of a table", _GAPS, 2**40 + 1),
-        ):
-            with rows.of(label):
-                t = expect.given(table, TabularDataset=TabularDataset)
-                t.run(f"features[2], labels[2] = 50, {number}")
-                wanted = torch.full((3,), 50.0), torch.tensor(number)
-                expect.equal(t.call("data[2]"), wanted, what="`data[2]`")
+    t.run(f"features[2], labels[2] = 50, {number}")
+    wanted = torch.full((3,), 50.0), torch.tensor(number)
+    expect.equal(t.call("data[2]"), wanted, what="`data[2]`")
 
 
-@exercise.check
-def is_a_view(TabularDataset):
+@exercise.check(given=_GAPS)
+def is_a_view(t):
     """A float32 row is a view of the array
 
     Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
     tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time; `contiguous`
     and `ascontiguousarray` do where there are gaps. What is written to a view is written to the array.
     """
-    t = expect.given(_GAPS, TabularDataset=TabularDataset)
     t.run("features[1, 0] = np.nan")
     with expect.left_alone(torch.from_numpy(t.features), what="`features`"):
         t.run("x, y = data[1]")
@@ -153,15 +145,14 @@ class _Reads(Watch):
         return run()
 
 
-@exercise.check
-def serves_a_batch(TabularDataset):
+@exercise.check(given=_COUNTED)
+def serves_a_batch(t):
     """`__getitems__` gives a list of items
 
     A loader calls `__getitems__` with the indices of a batch if the dataset has it, and hands what it returns
     to the collate function, which makes a batch of a list of items. Indexing with a list reads many rows at
     once; a loop in Python takes the way through Python for each row.
     """
-    t = expect.given(_COUNTED, TabularDataset=TabularDataset)
     wanted = [(torch.tensor([9.0, 10, 11]), torch.tensor(1)), (torch.tensor([0.0, 1, 2]), torch.tensor(7))]
     expect.equal(t.call("data.__getitems__([3, 0])"), wanted, what="`data.__getitems__([3, 0])`")
     t.run("features.reads = labels.reads = 0")
@@ -172,19 +163,17 @@ def serves_a_batch(TabularDataset):
         expect.at_most(reads, 1, f"times that `{name}` was indexed for 40 items")
 
 
-_LARGE = """import numpy as np
+@exercise.check(
+    given="""import numpy as np
 features = np.ones((100_000, 3))
 labels = np.ones(100_000, dtype=np.int32)"""
-
-
-@exercise.check
-def one_row_at_a_time(TabularDataset):
+)
+def one_row_at_a_time(t):
     """Of other dtypes one row is converted, not the table
 
     A table on disk (`np.memmap`) may be larger than memory. Converting it, or turning it into a list, reads
     it whole; a row costs a row.
     """
-    t = expect.given(_LARGE, TabularDataset=TabularDataset)
     item = torch.ones(3), torch.tensor(1)
     for read, wanted in (("[70_000]", item), (".__getitems__([70_000])", [item])):
         read = f"TabularDataset(features, labels){read}"
