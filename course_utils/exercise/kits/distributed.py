@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -274,8 +276,8 @@ def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) ->
     agent starts both anew. What each rank has to say of its second start: `ran`, and what it `had` and `has`
     when its first step begins; or `raised`, as lines; nothing where nothing came.
 
-    The workers are forks of this process, in which no backward may have run: a build of torch for a GPU may
-    start autograd's threads for it, and then backward raises in every fork.
+    The workers are not forks of this process: where autograd has started a thread, for a GPU or for backwards
+    inside one another, backward raises in every later fork. They are forks of one that has run nothing.
     """
     # Here: most processes that use this kit start no job, and this is a long import.
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -295,12 +297,13 @@ def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) ->
         local_addr="127.0.0.1",
         max_restarts=1,
         monitor_interval=0.02,
-        start_method="fork",  # of this process, which has torch: nothing is imported again
+        start_method="forkserver",
     )
+    multiprocessing.set_forkserver_preload([__name__])  # torch is imported once, not in every worker
     silent = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        elastic_launch(config, _worker)(answer, folder, steps, lost_in)
+        elastic_launch(config, _worker)(cloudpickle.dumps(answer), folder, steps, lost_in)
     except ChildFailedError:
         pass  # what became of the workers they have written down themselves
     finally:
@@ -309,8 +312,8 @@ def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) ->
     return [torch.load(note) if note.exists() else {} for note in notes]
 
 
-def _worker(answer: Callable[..., None], folder: Path, steps: int, lost_in: int) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's own handler was inherited
+def _worker(answer: bytes, folder: Path, steps: int, lost_in: int) -> None:
+    logging.disable(logging.CRITICAL)
     rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     # The agent's store lives through a restart, with the addresses of the processes that are gone.
@@ -319,7 +322,7 @@ def _worker(answer: Callable[..., None], folder: Path, steps: int, lost_in: int)
     job = _JobOfAgent(None if attempt else lost_in, folder)
     note: dict[str, Any] = {}
     try:
-        saves = job.start(answer, steps)
+        saves = job.start(cloudpickle.loads(answer), steps)
         first = job.ran[0] if job.ran else steps
         had = torch.load(folder / f"had {rank}")
         note = {"ran": job.ran, "saves": saves, "had": had, "has": job.has[first]}

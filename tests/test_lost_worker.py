@@ -1,0 +1,42 @@
+"""Workers of torchrun, as `survive_a_lost_worker` is checked with them."""
+
+import pytest
+import torch
+
+from course_utils.exercise.kits.distributed import killed_in_torchrun
+from course_utils.grading import attempt
+from course_utils.lessons import catalog
+from course_utils.processes.ranks import ranks
+
+REFERENCE = catalog.load().solution("survive_a_lost_worker").reference
+
+
+class Nested(torch.autograd.Function):
+    """A backward that runs a backward, and so on."""
+
+    @staticmethod
+    def forward(ctx, x, depth):
+        ctx.depth = depth
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.depth:
+            with torch.enable_grad():
+                Nested.apply(torch.ones(1, requires_grad=True), ctx.depth - 1).backward()
+        return grad, None
+
+
+def started_again(rank, world_size, answer):
+    """After so many backwards inside one another autograd has threads, and no fork can run a backward."""
+    Nested.apply(torch.ones(1, requires_grad=True), 100).backward()
+    torch.distributed.destroy_process_group()
+    return [note.get("raised", note.get("ran")) for note in killed_in_torchrun(answer, steps=4, lost_in=2)]
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="workers talk by gloo")
+def test_workers_are_started_anew_whatever_this_process_has_run():
+    attempt.by_value(REFERENCE)
+    (result,) = ranks(started_again, 1, REFERENCE, deadline=120)
+    assert result.state == "returned", result.describe()
+    assert result.value == [[2, 3], [2, 3]]
