@@ -1,6 +1,7 @@
 # Two commands matter: `make lab` to learn, `make test` to see that all of it holds.
 # Options go into ARGS:  make lab ARGS="--no-browser --port 8899"
 # Another Python:        make lab PYTHON=python3.12
+# Another torch:         make test-with TORCH=2.14.1
 
 PYTHON ?= python3 python3.13 python3.12 python3.11
 ARGS ?=
@@ -9,7 +10,7 @@ PEERS := build/peers
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: lab test notebooks bench bench-peers proof pictures lint FORCE
+.PHONY: lab test test-with notebooks bench bench-peers proof pictures lint FORCE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -27,6 +28,9 @@ bench: $(VENV)/installed
 
 bench-peers: $(VENV)/installed $(PEERS)/installed
 	@PEERS=$(PEERS) $(BIN)/python -m tests.benchmarks peers $(ARGS)
+
+test-with: $(VENV)/bin/python
+	@$(BIN)/python tests/with_torch.py $(TORCH) $(ARGS)
 
 proof: $(VENV)/installed-test
 	@$(BIN)/python -m course_utils.cli prove $(ARGS)
