@@ -145,6 +145,9 @@ def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
             km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels),
             timeout=CELL_TIMEOUT,
             startup_timeout=CELL_TIMEOUT,
+            # On a busy machine what a cell printed may come seconds after its end: that is waited for.
+            iopub_timeout=CELL_TIMEOUT,
+            raise_on_iopub_timeout=True,
             resources={"metadata": {"path": str(work)}},
             record_timing=False,
             store_widget_state=False,
