@@ -8,15 +8,7 @@ product, and a tensor that is kept twice takes up memory once. In place you woul
 factor requires grad, `gate *= x` first clones the old `gate`.
 """
 
-from torch import Tensor
-
-
-def repair_inplace_gate(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(n, d), (d, d), (d,) -> (n, d)"""
-    gate = x @ weight
-    gate += bias
-    gate.sigmoid_()
-    return gate * x
+healed = {"    gate *= x\n    return gate": "    return gate * x"}
 
 
 # Other right answers
@@ -43,7 +35,8 @@ also_right = [_nothing_in_place, _transposed]
 
 
 def _contiguous_first(x, weight, bias):
-    return repair_inplace_gate(x.contiguous(), weight, bias)
+    x = x.contiguous()
+    return x * (x @ weight + bias).sigmoid_()
 
 
 mistakes = [

@@ -8,30 +8,18 @@ backward has gone through it yet: the critic's loss takes the fakes as constants
 graph that another backward has freed, and you need not retain one.
 """
 
-import torch
-from torch import Tensor, nn
-
-
-def repair_inplace_update(
-    generator: nn.Module, critic: nn.Module, noise: Tensor, real: Tensor, rate: float
-) -> None:
-    """One step of the critic, then one of the generator, both in place"""
-
-    def step(module: nn.Module, loss: Tensor) -> None:
-        parameters = list(module.parameters())
-        gradients = torch.autograd.grad(loss, parameters)
-        with torch.no_grad():
-            for i, gradient in enumerate(gradients):
-                parameters[i] -= rate * gradient
-
-    fakes = generator(noise)
-    critic_loss = critic(fakes.detach()).mean() - critic(real).mean()
-    step(critic, critic_loss)
-    generator_loss = -critic(fakes).mean()
-    step(generator, generator_loss)
+healed = {
+    ", retain_graph: bool = False": "",
+    ", retain_graph=retain_graph": "",
+    "    scores = critic(fakes)\n    critic_loss = scores": "    critic_loss = critic(fakes.detach())",
+    "    generator_loss = -scores.mean()\n": "",
+    ", retain_graph=True)\n": ")\n    generator_loss = -critic(fakes).mean()\n",
+}
 
 
 # Other right answers
+
+import torch
 
 from course_utils.exercise import Edit, Wrong
 

@@ -8,43 +8,17 @@ backpropagation through time, and the length of a chunk is the length of the pas
 an optimizer step after each chunk the sick code wouldn't even run: the step changes weights in place that the
 earlier chunks have saved for backward."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_carried_state(series: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(16, 33) -> the model, the loss of each chunk"""
-
-    class Forecast(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gru = nn.GRU(1, 16, batch_first=True)
-            self.head = nn.Linear(16, 1)
-
-        def forward(self, x, state):
-            features, state = self.gru(x, state)
-            return self.head(features), state
-
-    torch.manual_seed(seed)
-    model = Forecast()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    x, y = series[:, :-1, None], series[:, 1:, None]
-    losses = []
-    for _ in range(8):
-        state = None
-        for chunk in torch.arange(32).split(4):
-            forecast, state = model(x[:, chunk], state)
-            state = state.detach()
-            loss = F.mse_loss(forecast, y[:, chunk])
-            loss.backward()
-            losses.append(loss.item())
-        optimizer.step()
-        optimizer.zero_grad()
-    return model, losses
+healed = {
+    "loss = F.mse": "state = state.detach()\n            loss = F.mse",
+    "retain_graph=True": "",
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -6,35 +6,17 @@ last layer: its bias is all that learns.
 The last bias stays at -3; the others start at 0, where a unit is above 0 for about half of the images. It's a
 start that counts, not a rule: units may also die later, from a rate that is too high."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_dead_relus(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    body = [nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU()]
-    model = nn.Sequential(*body, nn.Linear(32, 1))
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
-    nn.init.constant_(model[-1].bias, -3.0)  # low scores at the start
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            scores = model(x[batch]).flatten()
-            loss = F.binary_cross_entropy_with_logits(scores, y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {
+    "nn.init.constant_(layer.bias, -3.0)  #": (
+        "nn.init.zeros_(layer.bias)\n    nn.init.constant_(model[-1].bias, -3.0)  #"
+    )
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
 
 from course_utils.exercise import Edit, Wrong
 

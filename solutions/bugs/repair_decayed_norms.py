@@ -6,37 +6,22 @@ Two groups treat them apart. Matrices have two dimensions (a convolution's weigh
 norms scale and shift with, have one. So `p.ndim` tells them apart here. Names would not: the weight of
 the layer norm is called `2.weight`."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_decayed_norms(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(64, 32),
-        nn.LayerNorm(32),
-        nn.ReLU(),
-        nn.Linear(32, 3),
-    )
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 2.0}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=0.02)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {
+    "    # So few steps want a large number:\n": "",
+    "    # what counts is the rate times the decay, times the steps.\n": (
+        "    matrices = [p for p in model.parameters() if p.ndim > 1]\n"
+        "    others = [p for p in model.parameters() if p.ndim == 1]\n"
+        '    groups = [{"params": matrices, "weight_decay": 2.0}, {"params": others, "weight_decay": 0.0}]\n'
+    ),
+    "model.parameters(), lr=0.02, weight_decay=2.0": "groups, lr=0.02",
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -7,34 +7,13 @@ The model returns scores now. Where probabilities are wanted, `softmax(dim=1)` i
 training; the class with the highest score is the class with the highest probability anyway. A model that
 ends in `LogSoftmax` and trains with `NLLLoss` computes the same loss."""
 
-import torch
-from torch import Tensor, nn
-
-
-def repair_double_softmax(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(64, 32),
-        nn.ReLU(),
-        nn.Linear(32, 3),
-    )
-    criterion = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = criterion(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {"        nn.Softmax(dim=1),\n": ""}
 
 
 # Other right answers
 
+import torch
+from torch import nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong

@@ -9,40 +9,19 @@ shuffled set the reported losses are off by little, and nobody sees the fault.
 `train()` at the start of each epoch is the other half. Without it, all epochs but the first train without
 dropout and with frozen statistics."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_forgotten_eval(
-    x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
-) -> tuple[nn.Module, list[float], list[float]]:
-    """Data to train and to validate -> the model, losses, validation losses"""
-    torch.manual_seed(seed)
-    body = [nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5)]
-    model = nn.Sequential(*body, nn.Linear(32, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    losses, val_losses = [], []
-    for _ in range(8):
-        model.train()
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        model.eval()
-        total = 0.0
-        with torch.no_grad():
-            for batch in torch.arange(len(x_val)).split(30):
-                total += F.cross_entropy(model(x_val[batch]), y_val[batch], reduction="sum").item()
-        val_losses.append(total / len(x_val))
-    return model, losses, val_losses
+healed = {
+    "        for batch in torch.randperm": "        model.train()\n        for batch in torch.randperm",
+    "        total = 0.0": "        model.eval()\n        total = 0.0",
+}
 
 
 # Other right answers
 
 import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 
@@ -119,7 +98,7 @@ mistakes = [
     Wrong(_only_dropout, told_by="modes"),
     Wrong(_in_one_batch, told_by="reported"),
     Edit("shuffles", "torch.arange(len(x_val))", "torch.randperm(len(x_val))", told_by="reported"),
-    Edit("no dropout", ", nn.Dropout(0.5)]", "]", told_by="what_stays"),
+    Edit("no dropout", "nn.Dropout(0.5), ", "", told_by="what_stays"),
     Edit("gradients in validation", "torch.no_grad()", "torch.enable_grad()", told_by="what_stays"),
 ]
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}

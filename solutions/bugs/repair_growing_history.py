@@ -8,37 +8,20 @@ time.
 too, at its peak. It's often said that a stored training loss "keeps the whole graph with its activations".
 After backward that isn't so."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_growing_history(
-    x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
-) -> tuple[nn.Module, list[float], list[float]]:
-    """Data to train and to validate -> the model, losses, validation losses"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(64, 32),
-        nn.ReLU(),
-        nn.Linear(32, 3),
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses, val_losses = [], []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        with torch.no_grad():
-            val_losses.append(F.cross_entropy(model(x_val), y_val).item())
-    return model, losses, val_losses
+healed = {
+    "losses.append(loss)": "losses.append(loss.item())",
+    "        val_losses.append(F.cross_entropy(model(x_val), y_val))": (
+        "        with torch.no_grad():\n"
+        "            val_losses.append(F.cross_entropy(model(x_val), y_val).item())"
+    ),
+}
 
 
 # Other right answers
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -6,35 +6,18 @@ Neither place is right in itself: `OneCycleLR`, or a warm-up over steps, counts 
 inner loop. What matters is that the unit of the schedule is the unit of the calls. Printing the rate now
 and then shows the fault at once; the loss shows a run that has stopped, which has many causes."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_hasty_scheduler(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(64, 32),
-        nn.ReLU(),
-        nn.Linear(32, 3),
+healed = {
+    "            scheduler.step()\n            losses.append(loss.item())\n": (
+        "            losses.append(loss.item())\n        scheduler.step()\n"
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        scheduler.step()
-    return model, losses
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

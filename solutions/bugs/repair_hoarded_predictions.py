@@ -6,35 +6,14 @@ Under `no_grad` no graph is built in the first place. A `detach` at each batch d
 built and goes at once. A `detach` at the end of the epoch comes late; by then the graphs of all its batches
 have been in memory together."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_hoarded_predictions(
-    x: Tensor, y: Tensor, x_val: Tensor, seed: int
-) -> tuple[nn.Module, list[float], Tensor]:
-    """Images, classes, images to predict -> model, losses, probabilities by epoch"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses, predictions = [], []
-    for _ in range(6):
-        model.train()
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        model.eval()
-        with torch.no_grad():
-            predicted = [model(images).softmax(dim=1) for images in x_val.split(30)]
-        predictions.append(torch.cat(predicted))
-    return model, losses, torch.stack(predictions)
+healed = {"        predicted =": "        with torch.no_grad():\n            predicted ="}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -9,32 +9,18 @@ takes the difference between the cameras away, and reports 0.11.
 The same holds for all that is fitted: a vocabulary, a choice of features, the value for what is missing.
 Split first, then fit."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_leaking_statistics(x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int):
-    """Data to train and to validate -> the model, losses, validation losses"""
-    torch.manual_seed(seed)
-    mean, std = x.mean(), x.std()
-    x, x_val = (x - mean) / std, (x_val - mean) / std
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses, val_losses = [], []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        with torch.no_grad():
-            val_losses.append(F.cross_entropy(model(x_val), y_val).item())
-    return model, losses, val_losses
+healed = {
+    "    images = torch.cat([x, x_val])\n": "",
+    "images = (images - images.mean()) / images.std()": "mean, std = x.mean(), x.std()",
+    "images[: len(x)], images[len(x) :]": "(x - mean) / std, (x_val - mean) / std",
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -6,43 +6,20 @@ Whoever loads the file has other random blocks.
 `nn.ModuleList` is a module that holds modules. It has no forward; the loop stays as it is. To give the
 optimizer the missing parameters by hand would train them, and they would still not be saved or moved."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_list_of_layers(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU())
-            blocks = [nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4)]
-            self.blocks = nn.ModuleList(blocks)
-            self.last = nn.Linear(32, 3)
-
-        def forward(self, x):
-            x = self.first(x)
-            for block in self.blocks:
-                x = block(x)
-            return self.last(x)
-
-    torch.manual_seed(seed)
-    model = Net()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {
+    "            self.blocks = []\n            for _ in range(4):\n": "",
+    "                self.blocks.append(nn.Sequential(nn.Linear(32, 32), nn.Tanh()))": (
+        "            blocks = [nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4)]\n"
+        "            self.blocks = nn.ModuleList(blocks)"
+    ),
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

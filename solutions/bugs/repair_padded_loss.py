@@ -6,35 +6,14 @@ five.
 The places are known from the targets: at the last word of a sentence the input is a word and the target is a
 zero. The model still computes all places; the loss no longer looks at them."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_padded_loss(rows: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, width) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Embedding(9, 16),
-        nn.Linear(16, 32),
-        nn.ReLU(),
-        nn.Linear(32, 9),
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(5):
-        for batch in torch.randperm(len(rows)).split(16):
-            words, following = rows[batch, :-1], rows[batch, 1:]
-            scores = model(words)
-            loss = F.cross_entropy(scores.flatten(0, 1), following.flatten(), ignore_index=0)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {"following.flatten()": "following.flatten(), ignore_index=0"}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -4,31 +4,19 @@ epoch trained with other random classes. One order for both keeps the pairs toge
 `TensorDataset` with `DataLoader(shuffle=True)` does the same: it shuffles indices, and an index fetches image
 and class together."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_shuffled_labels(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(8):
-        order = torch.randperm(len(x))
-        images, classes = x[order], y[order]
-        for batch in torch.arange(len(x)).split(32):
-            loss = F.cross_entropy(model(images[batch]), classes[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {
+    "\n    def shuffled(data):\n        return data[torch.randperm(len(data))]\n\n": "",
+    "images, classes = shuffled(x), shuffled(y)": (
+        "order = torch.randperm(len(x))\n        images, classes = x[order], y[order]"
+    ),
+}
 
 
 # Other right answers
 
+import torch
+from torch import nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from course_utils.exercise import Edit, Wrong

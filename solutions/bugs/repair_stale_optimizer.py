@@ -5,30 +5,17 @@ word. So the optimizer is made last, when the model is complete.
 The body learned all along, and adapts to whatever random head it has. Nothing fails, which is why this is
 found late. One line tells: the ids of `model.parameters()` that are missing among those in the groups."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_stale_optimizer(
-    model: nn.Module, x: Tensor, y: Tensor, seed: int
-) -> tuple[nn.Module, list[float]]:
-    """A model for ten classes, images, classes -> it with a new head, the losses"""
-    torch.manual_seed(seed)
-    model[3] = nn.Linear(32, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {
+    "    model[3] = nn.Linear(32, 3)\n": "",
+    "    optimizer =": "    model[3] = nn.Linear(32, 3)\n    optimizer =",
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -7,34 +7,16 @@ model. The head stays in training mode: its dropout drops and its own norm learn
 `model.train()` in each epoch, the backbone is switched back each time; or it gets a `train` method that
 keeps it in evaluation mode."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_thawed_batch_norm(backbone: nn.Module, x: Tensor, y: Tensor, seed: int):
-    """A trained backbone, (n, 1, 8, 8), (n,) -> it with a new head, the losses"""
-    torch.manual_seed(seed)
-    backbone.requires_grad_(False)
-    hidden = [nn.Linear(32, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5)]
-    model = nn.Sequential(backbone, *hidden, nn.Linear(16, 3))
-    model.train()
-    backbone.eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(6):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return model, losses
+healed = {"model.train()": "model.train()\n    backbone.eval()"}
 
 
 # Other right answers
 
 import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 

@@ -5,33 +5,17 @@ has weight decay, which asks for no gradient, so the weights shrank, and that lo
 it sets gradients to `None`, and optimizers skip a parameter whose gradient is `None`, weight decay included.
 With `set_to_none=False` it writes zeros."""
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-
-def repair_zeroed_gradients(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
-    """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(64, 32),
-        nn.ReLU(),
-        nn.Linear(32, 3),
-    )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
-    losses = []
-    for _ in range(8):
-        for batch in torch.randperm(len(x)).split(32):
-            loss = F.cross_entropy(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            losses.append(loss.item())
-            optimizer.step()
-    return model, losses
+healed = {
+    "            loss.backward()": "            optimizer.zero_grad()\n            loss.backward()",
+    "            optimizer.zero_grad(set_to_none=False)\n": "",
+}
 
 
 # Other right answers
+
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 from course_utils.exercise import Edit, Wrong
 
