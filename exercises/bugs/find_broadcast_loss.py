@@ -139,11 +139,11 @@ def on_purpose(find_broadcast_loss):
     bugs.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 
 
-@exercise.check
-def left_alone(find_broadcast_loss):
+@exercise.check(cases=bugs.LIVELY)
+def left_alone(t):
     """After looking, all is as it was
 
     The shape of the prediction comes from a call, which moves running statistics in training mode and draws
     for dropout. New predictions are drawn from the same generator.
     """
-    bugs.left_alone(_NAME, find_broadcast_loss)
+    bugs.left_alone(t, _NAME)

@@ -149,11 +149,11 @@ def any_gradient(find_frozen_parameters):
     bugs.quiet(_NAME, find_frozen_parameters, codes)
 
 
-@exercise.check
-def left_alone(find_frozen_parameters):
+@exercise.check(cases=bugs.LIVELY)
+def left_alone(t):
     """After looking, all is as it was
 
     A step changes parameters; a backward adds to `.grad`, also to that of an input that requires a gradient;
     a call in training mode moves running statistics, dropout draws, and a layer may write to its input.
     """
-    bugs.left_alone(_NAME, find_frozen_parameters)
+    bugs.left_alone(t, _NAME)

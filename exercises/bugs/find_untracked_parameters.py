@@ -136,10 +136,10 @@ def healthy(find_untracked_parameters):
     bugs.quiet(_NAME, find_untracked_parameters, codes)
 
 
-@exercise.check
-def left_alone(find_untracked_parameters):
+@exercise.check(cases=bugs.LIVELY)
+def left_alone(t):
     """Looking changes nothing
 
     A detector runs between two training steps. Whatever it changes makes the run another one.
     """
-    bugs.left_alone(_NAME, find_untracked_parameters, backward=False)
+    bugs.left_alone(t, _NAME)

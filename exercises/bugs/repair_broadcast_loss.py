@@ -67,8 +67,8 @@ _CASE = training_runs.Case(
 )
 
 
-@exercise.check
-def pairs(repair_broadcast_loss):
+@exercise.check(cases=[128, 41])
+def pairs(repair_broadcast_loss, n):
     """The loss is the mean square of each prediction minus its own target, and no other
 
     `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean over all pairs is
@@ -76,19 +76,18 @@ def pairs(repair_broadcast_loss):
     not. Expected is the mean of one square for each row of the batch, with `y` as it came; their sum has a
     gradient as many times as large.
     """
-    for setup in ("x, y = training_runs.line(128)", "x, y = training_runs.line(41)"):
-        t = _CASE.treated(repair_broadcast_loss, setup=setup)
-        for forward, rows, loss in t.batches():
-            expect.equal(forward.output.numel(), len(rows), what="the number of predictions for a batch")
-            output, target = forward.output.reshape(-1), t.y[rows]
-            like = {
-                "the mean over all pairs": ((output[:, None] - target) ** 2).mean().item(),
-                "the sum of the squares, not their mean": _loss(output, target).item() * len(rows),
-                "the square of the mean error": (output - target).mean().item() ** 2,
-                "the mean absolute error": (output - target).abs().mean().item(),
-            }
-            wanted, what = _loss(output, target).item(), f"the loss of step {forward.step}"
-            expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6, like=like)
+    t = _CASE.treated(repair_broadcast_loss, setup=f"x, y = training_runs.line({n})")
+    for forward, rows, loss in t.batches():
+        expect.equal(forward.output.numel(), len(rows), what="the number of predictions for a batch")
+        output, target = forward.output.reshape(-1), t.y[rows]
+        like = {
+            "the mean over all pairs": ((output[:, None] - target) ** 2).mean().item(),
+            "the sum of the squares, not their mean": _loss(output, target).item() * len(rows),
+            "the square of the mean error": (output - target).mean().item() ** 2,
+            "the mean absolute error": (output - target).abs().mean().item(),
+        }
+        wanted, what = _loss(output, target).item(), f"the loss of step {forward.step}"
+        expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6, like=like)
 
 
 @exercise.check

@@ -67,20 +67,19 @@ def _healthy(t, seed):
 _CASE = training_runs.Case(exercise, train=_healthy)
 
 
-@exercise.check
-def rates(repair_hasty_scheduler):
+@exercise.check(cases=[192, 300])
+def rates(repair_hasty_scheduler, n):
     """At each step the rate is that of its epoch, for data of any size
 
     A scheduler counts the calls of its own `step` from when it is made; nothing else tells it where an epoch
     ends. Other data have other numbers of batches, and the last one may be short.
     """
-    for setup in ("x, y = training_runs.shapes(192)", "x, y = training_runs.shapes(300)"):
-        t = _CASE.treated(repair_hasty_scheduler, setup=setup)
-        batches = -(-len(t.x) // 32)
-        for step, rate in enumerate(t.run.rates):
-            epoch = step // batches
-            what = f"the rate at step {step}, in epoch {epoch} (from 0)"
-            expect.equal(rate, 0.5 * 0.5 ** (epoch // 3), what=what, rtol=1e-6, atol=0.0)
+    t = _CASE.treated(repair_hasty_scheduler, setup=f"x, y = training_runs.shapes({n})")
+    batches = -(-len(t.x) // 32)
+    for step, rate in enumerate(t.run.rates):
+        epoch = step // batches
+        what = f"the rate at step {step}, in epoch {epoch} (from 0)"
+        expect.equal(rate, 0.5 * 0.5 ** (epoch // 3), what=what, rtol=1e-6, atol=0.0)
 
 
 @exercise.check

@@ -53,14 +53,17 @@ def examine(
             with rows.of(f"“{label}”"):
                 for seed in seeds:
                     t = expect.given(code.replace("manual_seed(0)", f"manual_seed({seed})"), **{name: find})
-                    with warnings.catch_warnings(action="ignore"):  # of torch's, that some faults come with
-                        came = t.call(f"{name}(model, batch, loss_fn)")
-                    _expect_found(came, there, label)
+                    _expect_found(_found(t, name), there, label)
 
 
 def quiet(name: str, find: Detector, codes: Mapping[str, str], seeds: Iterable[int] = (0,)) -> None:
     """The detector finds nothing in these models."""
     examine(name, find, {label: (code, []) for label, code in codes.items()}, seeds)
+
+
+def _found(t: expect.Given, name: str) -> Any:
+    with warnings.catch_warnings(action="ignore"):  # of torch's, that some faults come with
+        return t.call(f"{name}(model, batch, loss_fn)")
 
 
 def _expect_found(came: Any, there: Collection[str], label: str) -> None:
@@ -118,27 +121,18 @@ LIVELY = {
 }
 
 
-def left_alone(name: str, find: Detector, *, backward: bool = True) -> None:
-    """The detector leaves the model, the batch and the random state as they were: it finds the same again.
-    `backward`: it calls backward, which may leave a gradient at an input that requires one."""
-    with Rows() as rows:
-        for label, code in LIVELY.items():
-            if "requires_grad=True" in code and not backward:
-                continue
-            with rows.of(f"“{label}”"):
-                t = expect.given(code, **{name: find})
-                before, drawn = _state(t), (torch.get_rng_state(), random.getstate())
-                with warnings.catch_warnings(action="ignore"):
-                    first = t.call(f"{name}(model, batch, loss_fn)")
-                _expect_same_state(before, _state(t))
-                same = torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
-                expect.true(same, "the random state is another after the call", "expected: as before it")
-                expect.true(torch.is_grad_enabled(), "gradients are off after the call", "expected: on")
-                with warnings.catch_warnings(action="ignore"):
-                    again = t.call(f"{name}(model, batch, loss_fn)")
-                same = set(again) == set(first)
-                shown = f"the first call returns {expect.show(first)}, the second {expect.show(again)}"
-                expect.true(same, shown, "expected: the same again")
+def left_alone(t: expect.Given, name: str) -> None:
+    """The detector leaves the model, the batch and the random state of this example as they were: it finds
+    the same again. `name`: the detector's, in the example."""
+    before, drawn = _state(t), (torch.get_rng_state(), random.getstate())
+    first = _found(t, name)
+    _expect_same_state(before, _state(t))
+    same = torch.equal(torch.get_rng_state(), drawn[0]) and random.getstate() == drawn[1]
+    expect.true(same, "the random state is another after the call", "expected: as before it")
+    expect.true(torch.is_grad_enabled(), "gradients are off after the call", "expected: on")
+    again = _found(t, name)
+    shown = f"the first call returns {expect.show(first)}, the second {expect.show(again)}"
+    expect.true(set(again) == set(first), shown, "expected: the same again")
 
 
 def _state(t: expect.Given) -> dict[str, Any]:

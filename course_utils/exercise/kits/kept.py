@@ -162,7 +162,7 @@ def _unit(rows: Tensor) -> Tensor:
     return torch.nn.functional.normalize(rows - rows.mean(1, keepdim=True), dim=1)
 
 
-def rows_of(forward: Forward, data: Tensor, name: str = "x") -> Tensor:
+def rows_of(forward: Forward, data: Tensor, name: str) -> Tensor:
     """For each row of the input of a forward, its place in `data`."""
     batch = forward.input
     if batch is not None and batch.shape[1:] == data.shape[1:]:

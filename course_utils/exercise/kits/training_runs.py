@@ -35,11 +35,11 @@ def two_moons(n: int = 192, seed: int = 0) -> tuple[Tensor, Tensor]:
     return x + 0.15 * torch.randn(n, 2, generator=random), y
 
 
-def line(n: int = 128, seed: int = 0, noise: float = 0.1) -> tuple[Tensor, Tensor]:
+def line(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Points (n, 1) between -1 and 1, and (n,): `2 * x - 1` with some noise."""
     random = torch.Generator().manual_seed(seed)
     x = 2 * torch.rand(n, 1, generator=random) - 1
-    return x, 2 * x[:, 0] - 1 + noise * torch.randn(n, generator=random)
+    return x, 2 * x[:, 0] - 1 + 0.1 * torch.randn(n, generator=random)
 
 
 def shapes(n: int = 192, seed: int = 0, noise: float = 0.3) -> tuple[Tensor, Tensor]:
@@ -57,14 +57,14 @@ def shapes(n: int = 192, seed: int = 0, noise: float = 0.3) -> tuple[Tensor, Ten
     return x, y
 
 
-def wave(n: int = 512, seed: int = 0) -> Tensor:
+def wave(n: int, seed: int = 0) -> Tensor:
     """A series (n,): the sum of two sines, with some noise."""
     random = torch.Generator().manual_seed(seed)
     t = torch.arange(n) * 0.3 + 6 * torch.rand(1, generator=random)
     return t.sin() + 0.5 * (2.3 * t).sin() + 0.1 * torch.randn(n, generator=random)
 
 
-def sentences(n: int = 96, seed: int = 0) -> tuple[Tensor, Tensor]:
+def sentences(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of words (n, 12), numbers from 1 to 8, and their lengths (n,); 0 is padding. Most words
     follow from the one before (3 times it and 1, in a circle); one in ten is any."""
     random = torch.Generator().manual_seed(seed)
