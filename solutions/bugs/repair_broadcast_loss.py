@@ -69,7 +69,7 @@ mistakes = [
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
-    "line 17: `model(x[batch]).squeeze(1) - y[batch]` -> `y[batch] - model(x[batch]).squeeze(1)`": (
+    "line 19: `model(x[batch]).squeeze(1) - y[batch]` -> `y[batch] - model(x[batch]).squeeze(1)`": (
         "a difference is squared, so its sign makes no difference"
     )
 }

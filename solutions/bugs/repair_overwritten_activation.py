@@ -106,7 +106,7 @@ mistakes = [
 not_tried = {"hard numbers": "the data of the run is given", "dtypes": "so is its dtype"}
 
 equivalent = {
-    "line 29: `F.mse_loss(drawn, pixels)` -> `F.mse_loss(pixels, drawn)`": (
+    "line 31: `F.mse_loss(drawn, pixels)` -> `F.mse_loss(pixels, drawn)`": (
         "a squared difference is the same both ways"
     ),
 }
