@@ -1,47 +1,33 @@
 """One route for an answer: its checks run here, in a fork of a warm process, or on ranks.
 
 A notebook runs plain checks here, so that prints, breakpoints and `%debug` work; `course check` runs them in
-a fork. Isolated checks and checks on ranks have processes of their own in both.
+a fork. Isolated checks and checks on ranks have processes of their own in both. Here is which check goes
+where, and how what comes back is read; `in_child` is what runs there.
 """
 
-import functools
-import os
-import pickle
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import cloudpickle
 
 from course_utils import machine
 from course_utils.exercise import Check, Exercise
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, RAISED, TIMED_OUT
-from course_utils.grading import tampering
-from course_utils.grading.check_run import (
-    Outcome,
-    Place,
-    describe_error,
-    limited,
-    run,
-    steady,
-    still_running,
-)
+from course_utils.grading.check_run import Outcome, Place, limited, run, steady, still_running
 from course_utils.grading.forks import (
     OF_TORCH,
     PRELOAD,
     PRELOAD_TO_COMPILE,
     Forks,
     imported,
-    imported_after,
     repeated,
     will_need,
 )
+from course_utils.grading.in_child import conduct, conduct_rank, uses_gpus
+from course_utils.grading.packing import PackedAnswer, by_value, packed
 from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
-from course_utils.processes import ranks, stacks, transport, worker_process, workers
+from course_utils.processes import ranks, workers
 from course_utils.processes.result import Result
 from course_utils.words import how_it_ended, what_to_look_for
 
@@ -146,9 +132,9 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
     deadline = check.deadline if alone else max(c.deadline for c, _ in todo) + UNWINDING
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
     try:
-        checks, answer = _packed(tuple(attempt.exercise.checks)), _PackedAnswer.of(attempt.answer)
+        checks, answer = packed(tuple(attempt.exercise.checks)), PackedAnswer.of(attempt.answer)
         given = checks, answer, [(c.name, p) for c, p in todo], attempt.folder, alone
-        result = forks.call(_conduct, *given, needs=needs, deadline=deadline)
+        result = forks.call(conduct, *given, needs=needs, deadline=deadline)
     except workers.CannotSendError as error:
         return [_cannot_be_sent(error.__cause__ or error, check, place)]
     except workers.WorkersError as error:
@@ -156,29 +142,6 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
     except Exception as error:  # whatever pickling an answer raises
         return [_cannot_be_sent(error, check, place)]
     return _read(_at_its_lines(result, attempt.answer), todo)
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Checks on their way. They are unpacked once in a warm process, and its forks have them."""
-
-    data: bytes
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (self.data,)
-
-
-@functools.lru_cache(maxsize=64)
-def _packed(checks: tuple[Check, ...]) -> _Packed:
-    by_value(*(check.function for check in checks))
-    return _Packed(pickle.dumps(transport.dumps(checks)))
-
-
-@functools.lru_cache(maxsize=64)
-def _unpacked(packed: bytes) -> dict[str, Check]:
-    data, sources = pickle.loads(packed)
-    transport.install_sources(sources)
-    return {check.name: check for check in pickle.loads(data)}
 
 
 def _at_its_lines(result: Result, answer: Any) -> Result:
@@ -211,71 +174,12 @@ def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
     return [*found, last]
 
 
-@dataclass(frozen=True)
-class _PackedAnswer:
-    """An answer that is unpacked where the check runs: what that raises is what the answer raises."""
-
-    data: bytes
-    sources: transport.Sources
-
-    @classmethod
-    def of(cls, answer: Any) -> Any:
-        return answer if hasattr(answer, "make") else cls(*transport.dumps(answer))
-
-    def make(self) -> Any:
-        transport.install_sources(self.sources)
-        answer = pickle.loads(self.data)
-        worker_process.publish(answer)
-        return answer
-
-
-def _conduct(
-    checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
-) -> None:
-    """The inside of a fork: runs the checks and tells what came of each. `alone`: whoever made the call
-    watches the time."""
-    _settle_in(folder)
-    if not any(_uses_gpus(checks[name], place) for name, place in todo):
-        worker_process.hide_gpus()
-    for name, place in todo:
-        check = checks[name]
-        modules = len(sys.modules)
-        worker_process.tell(_outcome(check, answer, place, None if alone else check.deadline).as_plain())
-        if new := imported_after(modules):
-            worker_process.tell({"imported": new})
-
-
-def _outcome(check: Check, answer: Any, place: Place, deadline: float | None) -> Outcome:
-    try:
-        return run(check, answer, place, deadline, shared=False)
-    except KeyboardInterrupt as error:  # nobody sits here who could have pressed a key
-        return Outcome(check.name, check.title, RAISED, describe_error(error, check), place.device)
-
-
-def _settle_in(folder: str) -> None:
-    if not folder:
-        return
-    if folder not in sys.path:
-        sys.path.append(folder)  # a notebook may import what lies beside it
-    own = Path(tempfile.gettempdir(), f"answer-{os.getpid()}")
-    own.mkdir(parents=True, exist_ok=True)  # an answer may have removed what it stands in
-    os.chdir(own)
-    # torch.compile would start a pool of processes that stays.
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if inductor := sys.modules.get("torch._inductor.config"):
-        inductor.compile_threads = 1
-
-
-def _uses_gpus(check: Check, place: Place) -> bool:
-    return place.device == "cuda" or "cuda" in check.needs
-
-
 def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: str = "") -> Outcome:
     """The check in `check.ranks` processes that form one process group."""
     by_value(answer)
     try:
-        given = _conduct_rank, check.ranks, _packed((check,)), _PackedAnswer.of(answer), place.device, folder
-        how = {"preload": (*PRELOAD, *imported), "plain": True, "gpus": _uses_gpus(check, place)}
+        given = conduct_rank, check.ranks, packed((check,)), PackedAnswer.of(answer), place.device, folder
+        how = {"preload": (*PRELOAD, *imported), "plain": True, "gpus": uses_gpus(check, place)}
         results = repeated(lambda: ranks.ranks(*given, deadline=deadline, **how), 1)
     except workers.WorkersError as error:
         return _not_run(check, place, f"its processes did not start: {error}")
@@ -288,14 +192,6 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
         for result in results
     ]
     return combined(found, check, place)
-
-
-def _conduct_rank(
-    rank: int, world_size: int, checks: dict[str, Check], answer: Any, device: str | None, folder: str
-) -> None:
-    _settle_in(folder)
-    (check,) = checks.values()
-    worker_process.tell(_outcome(check, answer, Place(device, rank, world_size), None).as_plain())
 
 
 def _without_outcome(result: Result, check: Check, place: Place) -> Outcome:
@@ -324,17 +220,3 @@ def _ended(how: str, result: Result) -> list[str]:
 def _cannot_be_sent(error: BaseException, check: Check, place: Place) -> Outcome:
     message = [f"your answer cannot be sent to the process of this check: {error}"]
     return Outcome(check.name, check.title, RAISED, message, place.device)
-
-
-def by_value(*objects: Any) -> None:
-    """Exercises and solutions are loaded by path: a worker cannot import them, so they travel whole."""
-    for thing in objects:
-        module = sys.modules.get(getattr(thing, "__module__", None) or "")
-        if module is not None and module.__name__.partition(".")[0] in ("exercises", "solutions"):
-            cloudpickle.register_pickle_by_value(module)
-
-
-# Once here, where this is imported before processes are forked, and not in each of them: there an answer may
-# keep it from finding out.
-tampering.changes()
-stacks.is_readers(__file__)

@@ -16,6 +16,7 @@ import torch
 
 from course_utils import torch_private
 from course_utils.exercise import compare, expect, given
+from course_utils.exercise.cases import Rows
 from course_utils.exercise.mismatch import Mismatch
 
 _ABSENT, _NOTHING = object(), object()
@@ -30,6 +31,7 @@ _DECIDING: dict[Any, str] = {
         cpu double to""",
     torch.UntypedStorage: "data_ptr nbytes _cdata",
     Mismatch: "__init__",
+    Rows: "of __exit__",
     math: "isclose isfinite isnan",
     torch.testing: "assert_close",
     sys.modules[torch_private.default_tolerances.__module__]: "default_tolerances",
@@ -40,7 +42,7 @@ _DECIDING: dict[Any, str] = {
 # Modules of the course: what they call by name, and what their functions do, with their defaults. From the
 # first check after their import on. Few, since a forked process copies what it looks at.
 _CHECKING = """exercise.expect exercise.compare exercise.mismatch exercise.given measure
-    grading.check_run grading.attempt"""
+    exercise.cases grading.check_run grading.attempt grading.in_child"""
 _COURSE = [f"course_utils.{name}" for name in _CHECKING.split()]
 
 

@@ -325,12 +325,19 @@ def centre(x):
 
 === grading_replaced: wrong: `course_utils.grading.
 import contextlib
-from course_utils.grading import attempt, check_run, clean_room
+from course_utils.grading import attempt, check_run, clean_room, in_child
 def fake(check, *_, **__):
     return check_run.Outcome(check.name, check.title, "passed", looks=1)
 
 def centre(x):
-    check_run.run = attempt.run = attempt._outcome = fake
+    check_run.run = attempt.run = in_child.run = in_child._outcome = fake
+    return x
+
+=== rows_that_swallow: wrong: `course_utils.exercise.cases.Rows.of`
+import contextlib
+from course_utils.exercise import Rows
+def centre(x):
+    Rows.of = lambda *_: contextlib.suppress(Exception)
     return x
 
 === other_defaults: wrong

@@ -1,0 +1,73 @@
+"""What runs in the process of an answer: a fork of a warm process, or a rank. It runs checks and tells what
+came of each; `attempt` reads that."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from course_utils.exercise import Check
+from course_utils.exercise.states import RAISED
+from course_utils.grading import tampering
+from course_utils.grading.check_run import Outcome, Place, describe_error, run
+from course_utils.grading.forks import imported_after
+from course_utils.processes import stacks, worker_process
+
+
+def conduct(
+    checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
+) -> None:
+    """The inside of a fork: runs the checks of `todo`, each (name, place), and tells what came of each, and
+    which modules it imported. `folder`: that of the notebook. `alone`: whoever made the call watches the
+    time."""
+    _settle_in(folder)
+    if not any(uses_gpus(checks[name], place) for name, place in todo):
+        worker_process.hide_gpus()
+    for name, place in todo:
+        check = checks[name]
+        modules = len(sys.modules)
+        worker_process.tell(_outcome(check, answer, place, None if alone else check.deadline).as_plain())
+        if new := imported_after(modules):
+            worker_process.tell({"imported": new})
+
+
+def conduct_rank(
+    rank: int, world_size: int, checks: dict[str, Check], answer: Any, device: str | None, folder: str
+) -> None:
+    """The inside of one rank: runs the only check and tells what came of it."""
+    _settle_in(folder)
+    (check,) = checks.values()
+    worker_process.tell(_outcome(check, answer, Place(device, rank, world_size), None).as_plain())
+
+
+def uses_gpus(check: Check, place: Place) -> bool:
+    """Whether the check, at this place, asks for an NVIDIA GPU: where none does, the process sees none."""
+    return place.device == "cuda" or "cuda" in check.needs
+
+
+def _outcome(check: Check, answer: Any, place: Place, deadline: float | None) -> Outcome:
+    try:
+        return run(check, answer, place, deadline, shared=False)
+    except KeyboardInterrupt as error:  # nobody sits here who could have pressed a key
+        return Outcome(check.name, check.title, RAISED, describe_error(error, check), place.device)
+
+
+def _settle_in(folder: str) -> None:
+    if not folder:
+        return
+    if folder not in sys.path:
+        sys.path.append(folder)  # a notebook may import what lies beside it
+    own = Path(tempfile.gettempdir(), f"answer-{os.getpid()}")
+    own.mkdir(parents=True, exist_ok=True)  # an answer may have removed what it stands in
+    os.chdir(own)
+    # torch.compile would start a pool of processes that stays.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if inductor := sys.modules.get("torch._inductor.config"):
+        inductor.compile_threads = 1
+
+
+# Once here, where this is imported before processes are forked, and not in each of them: there an answer may
+# keep it from finding out.
+tampering.changes()
+stacks.is_readers(__file__)
