@@ -33,6 +33,7 @@ def check(answer: Any, *, save_progress: bool = True) -> Report | Note:
     from course_utils.grading.check_run import keep_for_debugger
     from course_utils.grading.missing import tell_missing
     from course_utils.grading.report import Note, Report
+    from course_utils.reader import waiting
 
     names = sys._getframe(1).f_globals
     exercise = _find(answer, names)
@@ -46,7 +47,8 @@ def check(answer: Any, *, save_progress: bool = True) -> Report | Note:
     _warm_up_for(exercise)
     if starter.is_starter(exercise, answer):
         return Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name, not_attempted=True)
-    report = attempt.grade(exercise, answer)
+    with waiting.told(len(attempt.visits(exercise))) as begins:
+        report = attempt.grade(exercise, answer, begins=begins)
     tell_missing(report, names)
     if broken := [outcome for outcome in report.outcomes if outcome.error is not None]:
         (its_check,) = (one for one in exercise.checks if one.name == broken[0].check)

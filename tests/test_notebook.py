@@ -249,3 +249,11 @@ def test_a_record_that_cannot_be_written_is_said_once_and_nothing_breaks(kernel,
     assert "Traceback" not in said
     assert "Error" not in said.replace("NotImplementedError", "")
     assert "passed, 1 attempt" in kernel.run("progress()")
+
+
+def test_a_report_that_takes_long_says_what_is_running(kernel):
+    slow = RIGHT.replace("    return", "    import time; time.sleep(1.5)\n    return")
+    assert "checking 1 of " in kernel.run(f"{slow}\ncheck(centre)")
+    assert kernel.run("import os; os.environ['COURSE_QUIET'] = '1'") == ""
+    assert "checking" not in kernel.run(f"{slow}\ncheck(centre)")
+    kernel.run("del os.environ['COURSE_QUIET']")

@@ -6,7 +6,7 @@ where, and how what comes back is read; `in_child` is what runs there.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,19 +56,31 @@ class Attempt:
     folder: str = ""
 
 
-def grade(exercise: Exercise, answer: Any, *, devices: Iterable[str] | None = None) -> Report:
+def grade(
+    exercise: Exercise,
+    answer: Any,
+    *,
+    devices: Iterable[str] | None = None,
+    begins: Callable[[Check], None] = lambda check: None,
+) -> Report:
     """The report on an answer whose plain checks run here. `devices`: where checks that ask for a device run
-    (default: every device of this machine)."""
-    return report(Attempt(exercise, answer), devices=devices)
+    (default: every device of this machine). `begins` is called with each check before it runs."""
+    return report(Attempt(exercise, answer), devices=devices, begins=begins)
 
 
-def report(attempt: Attempt, forks: Forks | None = None, *, devices: Iterable[str] | None = None) -> Report:
+def report(
+    attempt: Attempt,
+    forks: Forks | None = None,
+    *,
+    devices: Iterable[str] | None = None,
+    begins: Callable[[Check], None] = lambda check: None,
+) -> Report:
     """Runs every check; plain ones in `forks` where these are given, else here."""
     exercise = attempt.exercise
     found = Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name)
     with Forks(on_output=lambda text: sys.stdout.write(text)) as own:
         todo = visits(exercise, devices)
-        found.outcomes += outcomes(attempt, todo, forks or own, plain_here=forks is None)
+        found.outcomes += outcomes(attempt, todo, forks or own, begins, plain_here=forks is None)
     return explained(found, exercise)
 
 
@@ -87,7 +99,13 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Vis
     return found
 
 
-def outcomes(attempt: Attempt, todo: list[Visit], forks: Forks, plain_here: bool) -> Iterator[Outcome]:
+def outcomes(
+    attempt: Attempt,
+    todo: list[Visit],
+    forks: Forks,
+    begins: Callable[[Check], None],
+    plain_here: bool,
+) -> Iterator[Outcome]:
     """Runs the checks one after another. After one that did not end the others are not run: each
     would take its whole deadline again, and what is not run is not passed."""
     stuck = False
@@ -95,6 +113,7 @@ def outcomes(attempt: Attempt, todo: list[Visit], forks: Forks, plain_here: bool
         will_need([attempt.exercise])
     while todo:
         check, place = todo[0]
+        begins(check)
         missing = [need for need in check.needs if not machine.has(need)]
         if missing:
             found = [_not_run(check, place, f"this machine has no {NEED[missing[0]]}")]

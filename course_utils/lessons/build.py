@@ -178,6 +178,7 @@ def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[st
         "COURSE_ROOT": str(root),
         "COURSE_RECORD": str(folder / "record.jsonl"),
         "COURSE_DEVICE": device,
+        "COURSE_QUIET": "1",  # no line on how far a slow report is
         **({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}),
         # The package that builds is the one that the lesson imports, wherever the other one is installed.
         "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
