@@ -34,8 +34,8 @@ Its first parameter is the answer, or `t`. The others are asked for by name:
 `Table`, `Trait`: thousands of cases, compared at once. `predict`: predictions. `symptoms`: what is known of a
 wrong value. `kits`: what several exercises of one topic share.
 
-A solution file lists `mistakes`, as `Edit(label, old, new, told_by=)` or `Wrong(function, told_by=)`. That of a
-repair may say `healed = {old: new}` in place of the reference: what of the starter becomes what.
+A solution file lists `mistakes`, as `Edit(label, old, new, told_by=)` or `Wrong(function, told_by=)`. That of
+a repair may say `healed = {old: new}` in place of the reference: what of the starter becomes what.
 
 It may import `measure`, `machine` and `words`; nothing in it knows how a check is run.
 """
