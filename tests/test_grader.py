@@ -174,10 +174,10 @@ def test_an_answer_that_does_not_end(isolated):
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_busy_machine_has_more_time(isolated, monkeypatch):
     def answer(x):
-        time.sleep(0.6)
+        time.sleep(1.2)
         return x.mean()
 
-    exercise = an_exercise(right, isolated=isolated, deadline=0.3)
+    exercise = an_exercise(right, isolated=isolated, deadline=0.6)
     for load, state in ((0.0, TIMED_OUT), (4.0, PASSED)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load * os.cpu_count(), 0.0, 0.0))
         assert attempt.grade(exercise, answer).state == state
