@@ -1,14 +1,13 @@
 """One call in a fresh process, of which nothing is left afterwards."""
 
-from course_utils.processes.client import once_more
-from course_utils.processes.workers import Worker
+from course_utils.processes.workers import Worker, tried_again
 
 
-def isolated(function, *args, deadline, on_output=None, **options):
-    """The `Result`; `options` are those of `Worker`."""
+def isolated(function, *args, deadline, on_output=None):
+    """The `Result`."""
 
-    def attempt():
-        with Worker(**options) as worker:
-            return worker.call(function, *args, deadline=deadline, on_output=on_output)
+    def once(server):
+        with Worker(server=server) as worker:
+            return [worker.call(function, *args, deadline=deadline, on_output=on_output)]
 
-    return once_more(attempt)
+    return tried_again(once)[0]

@@ -348,7 +348,7 @@ OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors"}
 
 def test_needs_are_all_that_a_notebook_imports():
     package = ROOT / "course_utils"
-    lessons = [package / "__init__.py", package / "processes" / "worker_server.py"]
+    lessons = [package / "__init__.py", package / "processes" / "forkserver.py"]
     for folder in ("draw", "explore", "measure"):
         lessons += (ROOT / "course_utils" / folder).rglob("*.py")
     for folder in ("exercises", "solutions"):

@@ -17,12 +17,12 @@ from course_utils.lessons.source import notebook_of
 
 AHEAD = """
 import torch
-from course_utils.processes.worker_server import FIRST, WHEN_IDLE, warm
+from course_utils.processes.forkserver import FIRST, WHEN_IDLE, warm
 asked = []
 ask = torch.cuda.is_available
 torch.cuda.is_available = there = lambda: asked.append(1) or ask()
 torch.cuda.device_count = lambda: 1
-warm([*FIRST, *WHEN_IDLE, "torch.utils.cpp_extension", "course_utils.processes.ready_to_compile"])
+warm([*FIRST, *WHEN_IDLE, "torch.utils.cpp_extension", "course_utils.grading.ready_to_compile"])
 assert torch.cuda.is_available is there
 print(len(asked))
 """

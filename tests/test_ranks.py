@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 
 import course_utils.processes.ranks
-from course_utils.processes.ranks import STUCK, RankError
-from course_utils.processes.stacks import place
+from course_utils.processes.ranks import STUCK
 from course_utils.processes.workers import Worker
-from course_utils.watching.run_ranks import run_ranks
+from course_utils.stacks import place
+from course_utils.watching.run_ranks import RankError, run_ranks
 
 ROOT = Path(__file__).parent.parent
 SOON = 5.0  # a deadline for what never ends
@@ -28,7 +28,7 @@ LONG = 60.0  # a deadline for what ends
 def warm():
     """Each worker imports this module; let what it imports itself be there already."""
     with Worker(preload=("pytest", "psutil")) as worker:
-        assert worker.pid
+        assert worker.call(os.getpid, deadline=LONG).value
 
 
 def states(results):

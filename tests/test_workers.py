@@ -23,9 +23,9 @@ import pytest
 import torch
 from isolation import isolated
 
-from course_utils.processes import client, streams, transport, tree, worker_server
-from course_utils.processes.stacks import raised
+from course_utils.processes import client, forkserver, streams, transport, tree, workers
 from course_utils.processes.workers import CannotSendError, Worker, WorkersError
+from course_utils.stacks import raised
 
 SOON = 2.0  # a deadline for what never ends
 LONG = 60.0  # a deadline for what ends
@@ -56,7 +56,7 @@ def note_pid(path):
 def warm():
     """Each worker imports this module; let what it imports itself be there already."""
     with Worker(preload=("pytest", "psutil", "concurrent.futures.thread")) as worker:
-        assert worker.pid
+        assert worker.call(os.getpid, deadline=LONG).value
 
 
 # --- values, state, surroundings --------------------------------------------------------------------------
@@ -89,11 +89,11 @@ def recalls(value=None):
 
 def test_calls_to_one_worker_share_its_state_and_no_other_worker_sees_it():
     with Worker() as worker, Worker() as other:
-        pid = worker.pid
-        assert worker.call(recalls, 7, deadline=LONG).value == (None, pid)
+        assert worker.call(recalls, 7, deadline=LONG).value == (None, worker.pid)
         assert worker.call(raises_deep, 3, deadline=LONG).state == "raised"  # it goes on
-        assert worker.call(recalls, deadline=LONG).value == (7, pid)
+        assert worker.call(recalls, deadline=LONG).value == (7, worker.pid)
         assert other.call(recalls, deadline=LONG).value == (None, other.pid)
+        assert len({os.getpid(), worker.pid, other.pid}) == 3
     assert not hasattr(torch, "remembered")
 
 
@@ -351,8 +351,7 @@ def ended():
 
     def run(function):
         with Worker() as worker:
-            pid = worker.pid
-            return worker.call(function, deadline=SOON), gone(pid)
+            return worker.call(function, deadline=SOON), gone(worker.pid)
 
     with ThreadPoolExecutor(len(HANGING)) as pool:
         return dict(zip(HANGING, pool.map(run, HANGING), strict=True))
@@ -461,11 +460,12 @@ def holds_in_children(size, children, seconds):
     return "returned"
 
 
-def test_memory_spread_over_processes_is_counted_together_and_what_forks_share_once():
-    result = isolated(holds_in_children, 300 << 20, 4, 1000, deadline=LONG, memory=1 << 30)
+def test_memory_spread_over_processes_is_counted_together_and_what_forks_share_once(monkeypatch):
+    monkeypatch.setattr(workers, "MOST_MEMORY", 1 << 30)
+    result = isolated(holds_in_children, 300 << 20, 4, 1000, deadline=LONG)
     assert (result.state, result.how) == ("died", "memory limit of 1.0 GiB")
     # Each of these ten shows 300 MB and more, nearly all of it the server's.
-    result = isolated(holds_in_children, 0, 10, 2, deadline=LONG, memory=1 << 30)
+    result = isolated(holds_in_children, 0, 10, 2, deadline=LONG)
     assert result.value == "returned", result
 
 
@@ -477,12 +477,12 @@ def fork_bomb(path, depth):
 
 
 def test_a_fork_bomb_is_stopped_and_nothing_of_it_is_left(tmp_path):
-    result = isolated(fork_bomb, tmp_path / "pids", 9, deadline=LONG, processes=16)
-    assert (result.state, result.how) == ("died", "process limit of 16")
+    result = isolated(fork_bomb, tmp_path / "pids", 9, deadline=LONG)
+    assert (result.state, result.how) == ("died", "process limit of 64")
     pids = pids_in(tmp_path / "pids")
-    # To be more than 16 they forked 16 times. Who forks again has noted the time before, and who was forked
-    # notes that first: one of the 16, at most, is not noted yet.
-    assert len(pids) >= 15
+    # To be more than 64 they forked 64 times. Who forks again has noted the time before, and who was forked
+    # notes that first: one of the 64, at most, is not noted yet.
+    assert len(pids) >= 63
     assert not tree.alive(pids)
 
 
@@ -608,9 +608,9 @@ def test_a_killed_server_is_replaced(tmp_path):
 
 
 def test_the_server_has_one_thread_whatever_it_imported():
-    with Worker(preload=worker_server.WHEN_IDLE) as worker:
+    with Worker(preload=forkserver.WHEN_IDLE) as worker:
         loaded = worker.call(
-            lambda names: [name in sys.modules for name in names], worker_server.WHEN_IDLE, deadline=LONG
+            lambda names: [name in sys.modules for name in names], forkserver.WHEN_IDLE, deadline=LONG
         ).value
         assert all(loaded)
     assert psutil.Process(server_pid()).num_threads() == 1
@@ -618,7 +618,7 @@ def test_the_server_has_one_thread_whatever_it_imported():
 
 def test_shut_down_ends_everything():
     worker = Worker()
-    pids = [worker.pid, server_pid()]
+    pids = [worker.call(os.getpid, deadline=LONG).value, server_pid()]
     client.shut_down()
     assert all(map(gone, pids))
     assert isolated(double, 5, deadline=LONG).value == 10
@@ -631,14 +631,14 @@ def notes_and_hangs(path):
 
 def test_an_interrupt_ends_the_call_and_the_process(tmp_path):
     def interrupt():
-        until((tmp_path / "runs").exists)
+        until(lambda: pids_in(tmp_path / "runs"))
         os.kill(os.getpid(), signal.SIGINT)
 
     with Worker() as worker, ThreadPoolExecutor(1) as pool:
-        pid = worker.pid
         with pytest.raises(KeyboardInterrupt):
             pool.submit(interrupt)
             worker.call(notes_and_hangs, tmp_path / "runs", deadline=LONG)
+        (pid,) = pids_in(tmp_path / "runs")
         assert gone(pid)
 
 

@@ -1,4 +1,4 @@
-"""One route for an answer: its checks run here, in a fork of a warm process, or on ranks.
+"""One route for an answer: its checks run here, in a fork of the warm server, or on ranks.
 
 A notebook runs plain checks here, so that prints, breakpoints and `%debug` work; `course check` runs them in
 a fork. Isolated checks and checks on ranks have processes of their own in both. Here is which check goes
@@ -20,7 +20,6 @@ from course_utils.grading.forks import (
     PRELOAD_TO_COMPILE,
     Forks,
     imported,
-    repeated,
     will_need,
 )
 from course_utils.grading.in_child import conduct, conduct_rank, uses_gpus
@@ -29,7 +28,7 @@ from course_utils.grading.ranks import combined
 from course_utils.grading.report import Report, explained
 from course_utils.processes import ranks, workers
 from course_utils.processes.result import Result
-from course_utils.words import how_it_ended, what_to_look_for
+from course_utils.words import what_to_look_for
 
 # What a check may need, in the words of a report.
 NEED = {
@@ -171,24 +170,17 @@ def _at_its_lines(result: Result, answer: Any) -> Result:
 
 def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
     found: list[Outcome] = []
-    code = None
     for data in result.told:
         if not isinstance(data, dict):
             break
-        if "exit" in data:
-            code = data["exit"]
-        elif "imported" in data:
+        if "imported" in data:
             imported.update((str(n), None) for n in data["imported"] if OF_TORCH.fullmatch(str(n)))
         elif len(found) < len(todo):
             found.append(Outcome.of_plain(data, *todo[len(found)]))
     if len(found) == len(todo):
         return found
     check, place = todo[len(found)]
-    if code is not None:
-        how = how_it_ended(code) if isinstance(code, int) else ""
-        last = Outcome(check.name, check.title, DIED, _ended(how, result), place.device)
-    else:
-        last = _without_outcome(result, check, place)
+    last = _without_outcome(result, check, place)
     last.seconds = result.seconds
     return [*found, last]
 
@@ -199,7 +191,7 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
     try:
         given = conduct_rank, check.ranks, packed((check,)), PackedAnswer.of(answer), place.device, folder
         how = {"preload": (*PRELOAD, *imported), "plain": True, "gpus": uses_gpus(check, place)}
-        results = repeated(lambda: ranks.ranks(*given, deadline=deadline, **how), 1)
+        results = ranks.ranks(*given, deadline=deadline, **how)
     except workers.WorkersError as error:
         return _not_run(check, place, f"its processes did not start: {error}")
     except Exception as error:  # whatever pickling an answer raises

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 
-from course_utils import torch_private
+from course_utils import stacks, torch_private
 from course_utils.exercise import Check, cases, expect
 from course_utils.exercise.states import (
     COULD_NOT_CHECK,
@@ -35,7 +36,7 @@ from course_utils.exercise.states import (
     WRONG,
 )
 from course_utils.grading.clean_room import Room, clean_room
-from course_utils.processes import crowd, memory_limit, stacks
+from course_utils.processes import limits
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
 MEMORY_CEILING = 4 * 2**30
@@ -234,7 +235,7 @@ def _alarm(seconds: float | None) -> Iterator[None]:
 
     def ring(number: int, frame: FrameType | None) -> None:
         nonlocal rung
-        most = crowd.stretched(seconds) + IMPORTING * _is_importing(frame)
+        most = limits.stretched(seconds) + IMPORTING * _is_importing(frame)
         if not over and time.monotonic() - begun >= most:
             rung = True
             raise DeadlinePassed
@@ -281,12 +282,15 @@ def _own_names(check: Check, room: Room) -> Iterator[None]:
 def _memory_ceiling(deadline: float | None) -> Iterator[None]:
     """An answer that fills memory gets torch's own error instead of taking the kernel down. Where `deadline`
     is None a worker runs this, and whoever started it watches its memory."""
-    before = None if deadline is None else memory_limit.set_limit(MEMORY_CEILING)
+    if deadline is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.bytes_beyond(MEMORY_CEILING), before[1]))
     try:
         yield
     finally:
-        if before is not None:
-            memory_limit.put_back(before)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def readers_frames(error: BaseException, check: Check) -> list[stacks.Frame]:

@@ -1,22 +1,24 @@
-"""Where answers run: forks of a warm process that has imported what checks need."""
+"""Where answers run: forks of a warm server that has imported what checks need."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
 from course_utils.exercise import Exercise
-from course_utils.processes import client, fork, workers
+from course_utils.processes.client import ServerProcess
 from course_utils.processes.result import Result
+from course_utils.processes.workers import Worker, close_all, tried_again
 
 # What every check needs in its process: imported once, where the processes are forked from.
 PRELOAD = ("course_utils.grading.attempt", "course_utils.measure")
-READY_TO_COMPILE = "course_utils.processes.ready_to_compile"
-READY_TO_MAKE_KERNELS = "course_utils.processes.ready_to_make_kernels"
+READY_TO_COMPILE = "course_utils.grading.ready_to_compile"
+READY_TO_MAKE_KERNELS = "course_utils.grading.ready_to_make_kernels"
 PRELOAD_TO_COMPILE = (READY_TO_COMPILE, "torch._inductor.compile_fx", READY_TO_MAKE_KERNELS)
 
 
@@ -26,69 +28,53 @@ imported: dict[str, None] = {}
 OF_TORCH = re.compile(r"torch(\.\w+)+|" + re.escape(READY_TO_COMPILE))
 
 
-def repeated(call: Callable[[], list[Result]], times: int) -> list[Result]:
-    """What `call` gives. A machine that is very busy may leave a process unanswered, and the server of all
-    processes may have been killed by another answer: then it is called again, at most so many times."""
-    for left in reversed(range(times + 1)):
-        try:
-            results = call()
-        except workers.WorkersError:
-            if not left:
-                raise
-        else:
-            killed = (result.state == "died" and client.SERVER_ENDED in result.how for result in results)
-            if not left or not any(killed):
-                break
-    return results
-
-
 class Forks:
-    """Forks of one warm process. It runs nothing of the answers, so that each begins where the others did.
-    `on_output` is called with what they print."""
+    """Forks of the warm server: each call has one of its own, and begins where the others did. `on_output` is
+    called with what they print. Used by several threads at once."""
 
     def __init__(self, on_output: Callable[[str], None] | None = None) -> None:
         self._on_output = on_output
-        self._worker: workers.Worker | None = None
-        self._has: set[str] = set()
+        self._running: set[Worker] = set()
+        self._ending: deque[Worker] = deque()
         self._stopped = False
 
     def __enter__(self) -> Forks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        close_all([*self._running, *self._ending])
 
     def call(
         self, function: Callable[..., Any], *args: Any, needs: Sequence[str] = (), deadline: float
     ) -> Result:
-        """What `function(*args)` tells in a fork that has imported `needs`."""
+        """What `function(*args)` tells in a fork that has imported `needs`. The end of that process is
+        awaited while the next one runs."""
 
-        def once() -> list[Result]:
-            if self._stopped:
-                raise InterruptedError("it was interrupted")
-            wanted = (*PRELOAD, *needs, *imported)
-            if self._worker is None or not self._worker.alive or not self._has.issuperset(wanted):
-                self.close()
-                self._worker, self._has = workers.Worker(preload=wanted), set(wanted)
-            options = {"deadline": deadline, "on_output": self._on_output, "plain": True}
+        def once(server: ServerProcess | None) -> list[Result]:
+            worker = Worker((*PRELOAD, *needs, *imported), server=server)
+            self._running.add(worker)
             try:
-                return [self._worker.call(fork.in_a_fork, function, *args, **options)]
-            except workers.WorkersError:
-                self.close()
-                raise
+                if self._stopped:
+                    raise InterruptedError("it was interrupted")
+                options = {"deadline": deadline, "on_output": self._on_output, "plain": True}
+                return [worker.call(function, *args, **options)]
+            finally:
+                worker.end()
+                self._ending.append(worker)
+                self._running.discard(worker)
 
-        return repeated(once, 2)[0]
+        result = tried_again(once)[0]
+        if result.state == "raised":  # what an answer raises is told; this is a process that cannot go on
+            result.state, result.how = "died", str(result.error)
+        while len(self._ending) > 1:
+            self._ending.popleft().close()
+        return result
 
     def stop(self) -> None:
         """Ends it for good; who waits for what it tells gets an `InterruptedError`."""
         self._stopped = True
-        self.close()
-
-    def close(self) -> None:
-        """Ends the process, and all that was started below it."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        for worker in list(self._running):
+            worker.end()
 
 
 def imported_after(modules: int) -> list[str]:

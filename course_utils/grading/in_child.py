@@ -1,4 +1,4 @@
-"""What runs in the process of an answer: a fork of a warm process, or a rank. It runs checks and tells what
+"""What runs in the process of an answer: a fork of the warm server, or a rank. It runs checks and tells what
 came of each; `attempt` reads that."""
 
 import os
@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from course_utils import stacks
 from course_utils.exercise import Check
 from course_utils.exercise.states import RAISED
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
 from course_utils.grading.forks import imported_after
-from course_utils.processes import stacks, worker_process
+from course_utils.processes import worker_process
 
 
 def conduct(

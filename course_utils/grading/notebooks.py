@@ -1,7 +1,7 @@
 """Grades the answers of many notebooks, several at once.
 
-Each exercise runs in a fork of its own, of a warm process that grades one notebook after the other: what an
-answer does to its process dies with it, and no answer's process is the child of what grades others meanwhile.
+Each exercise runs in a fork of its own, of the warm server: what an answer does to its process dies with it.
+One that ends the server costs the others time, and none of their results.
 """
 
 from collections.abc import Callable
@@ -66,41 +66,33 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
     """Grades the notebooks, `jobs` at a time; returns what came of each, in the order given. `on_done` is
     called with each when it and all before it are done. On an interrupt all that runs is ended."""
     will_need({exercise.name: exercise for one in submitted for exercise, _, _ in one.answers}.values())
-    pool = ThreadPoolExecutor(max(1, jobs))
-    idle = [Forks() for _ in range(max(1, jobs))]
-    all_of_them = tuple(idle)
     graded: list[Graded] = []
-    try:
-        futures = [pool.submit(_grade, one, idle) for one in submitted]
-        for future, one in zip(futures, submitted, strict=True):
-            try:
-                graded.append(future.result())
-            except Exception as error:  # its trouble is its own, and costs no other its results
-                why = f"it could not be graded: {type(error).__name__}: {error}"
-                graded.append(Graded(one.path, why))
-            on_done(graded[-1])
-        return graded
-    finally:
-        # Also on an interrupt: what still runs is ended, and what waits is not begun.
-        pool.shutdown(wait=False, cancel_futures=True)
-        for forks in all_of_them:
+    with Forks() as forks, ThreadPoolExecutor(max(1, jobs)) as pool:
+        try:
+            futures = [pool.submit(_grade, one, forks) for one in submitted]
+            for future, one in zip(futures, submitted, strict=True):
+                try:
+                    graded.append(future.result())
+                except Exception as error:  # its trouble is its own, and costs no other its results
+                    why = f"it could not be graded: {type(error).__name__}: {error}"
+                    graded.append(Graded(one.path, why))
+                on_done(graded[-1])
+            return graded
+        finally:
+            # Also on an interrupt: what still runs is ended, and what waits is not begun.
+            pool.shutdown(wait=False, cancel_futures=True)
             forks.stop()
-        pool.shutdown()
 
 
-def _grade(one: Submitted, idle: list[Forks]) -> Graded:
+def _grade(one: Submitted, forks: Forks) -> Graded:
     graded, folder = Graded(one.path, one.error), str(one.path.absolute().parent)
-    forks = idle.pop()
-    try:
-        for exercise, lesson, recipe in one.answers:
-            if recipe is None or same_code(recipe.source, exercise.starter_source):
-                of = exercise.name, exercise.topic, exercise.title, exercise.answer_name
-                report = Report(*of, not_attempted=True)
-            else:
-                report = attempt.report(Attempt(exercise, recipe, folder), forks)
-                tell_missing(report, one.names)
-            graded.lessons.append(lesson)
-            graded.reports.append(report)
-    finally:
-        idle.append(forks)
+    for exercise, lesson, recipe in one.answers:
+        if recipe is None or same_code(recipe.source, exercise.starter_source):
+            of = exercise.name, exercise.topic, exercise.title, exercise.answer_name
+            report = Report(*of, not_attempted=True)
+        else:
+            report = attempt.report(Attempt(exercise, recipe, folder), forks)
+            tell_missing(report, one.names)
+        graded.lessons.append(lesson)
+        graded.reports.append(report)
     return graded

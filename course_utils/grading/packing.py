@@ -14,7 +14,7 @@ from course_utils.processes import transport, worker_process
 
 @dataclass(frozen=True)
 class Packed:
-    """Checks on their way. They are unpacked once in a warm process, and its forks have them."""
+    """Checks on their way."""
 
     data: bytes
 
@@ -29,7 +29,6 @@ def packed(checks: tuple[Check, ...]) -> Packed:
     return Packed(pickle.dumps(transport.dumps(checks)))
 
 
-@functools.lru_cache(maxsize=64)
 def _unpacked(packed: bytes) -> dict[str, Check]:
     data, sources = pickle.loads(packed)
     transport.install_sources(sources)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from course_utils.exercise import snake_case
-from course_utils.processes.stacks import Frame
+from course_utils.stacks import Frame
 
 DEFINITION = re.compile(
     r"^(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import ref
 
 from course_utils import torch_private
-from course_utils.processes.stacks import is_readers
+from course_utils.stacks import is_readers
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from course_utils import torch_private
-from course_utils.processes.stacks import is_readers
+from course_utils.stacks import is_readers
 
 # Between the instruments, or a mode, and the operator.
 _OWN = (

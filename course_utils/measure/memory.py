@@ -24,7 +24,7 @@ from course_utils.measure.frames import caller, frames, readers_line
 from course_utils.measure.modes import Watch, in_backward, packet
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.uncompiled import unseen_by_compiler
-from course_utils.processes.stacks import is_readers
+from course_utils.stacks import is_readers
 
 Category = Literal["parameters", "gradients", "optimizer", "activations", "temporaries"]
 CATEGORIES: tuple[Category, ...] = ("parameters", "gradients", "optimizer", "activations", "temporaries")

@@ -16,7 +16,7 @@ from course_utils import torch_private
 from course_utils.measure.frames import frames
 from course_utils.measure.modes import CallWatch, Watch, packet
 from course_utils.measure.storage import tensors_in
-from course_utils.processes.stacks import is_readers
+from course_utils.stacks import is_readers
 
 # Methods that look at values without an operator (or with different ones on different devices), so they
 # are counted where they are called and not below.

@@ -1,7 +1,7 @@
 """Warm processes: code that may hang, crash or fill memory runs in one, and never in the reader's.
 
-`workers`: the client's side (`client`: its server, and what a new worker is given);
-`worker_server` forks, `worker_process` is the inside, `transport` what travels.
-`fork`: a call in a fork of a worker. `ranks`: one process group of several. `stacks`: where code was. `tree`:
-the processes below one, and their end. It imports no other room.
+`workers`: calls in processes, and what becomes of them (`result`, `streams`, `limits`); `client` starts the
+warm server, `forkserver` is its inside and forks them, `worker_process` the inside of one, `transport` what
+travels, `tree` the processes below one, and their end. `ranks`: one process group of several, `rank_process`
+the inside of one. Of the other rooms it imports `measure`.
 """

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from course_utils.processes import matching, worker_process
+from course_utils.measure import matching
+from course_utils.processes import worker_process
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 

@@ -10,11 +10,11 @@ from typing import IO, Any
 
 from course_utils import machine
 from course_utils.processes import tree
-from course_utils.processes.client import once_more
+from course_utils.processes.client import ServerProcess
 from course_utils.processes.rank_process import run_rank
 from course_utils.processes.result import Result
-from course_utils.processes.stacks import Position, place
-from course_utils.processes.workers import Worker, attend, close_all
+from course_utils.processes.workers import Worker, attend, close_all, tried_again
+from course_utils.stacks import Position
 
 DEADLINE = 30.0
 # The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than
@@ -33,21 +33,6 @@ STUCK = "nothing moved any more"
 _LOST = re.compile(r"connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
 
 
-class RankError(RuntimeError):
-    """Some rank did not return. The message says what each of them did; `results` holds the details."""
-
-    def __init__(self, message: str, results: list[Result]) -> None:
-        super().__init__(message)
-        self.results = results
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.results)
-
-    def _render_traceback_(self) -> list[str]:
-        # What IPython shows for this exception: the frames of this package tell a reader nothing.
-        return f"{type(self).__name__}: {self}".splitlines()
-
-
 def ranks(
     function: Callable[..., Any],
     world_size: int,
@@ -60,28 +45,12 @@ def ranks(
     is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can only wait
     for each other are "timed out", with their position, before the deadline. Nothing is left running.
     `preload` is that of `Worker`; `how`: `plain`, that of its `begin`, and `gpus`, whether they see any.
-    Raises `TypeError` when the function or an argument cannot be sent, `WorkersError` when no process could
-    be started."""
-    return once_more(lambda: attempt(function, world_size, args, deadline, preload, **how)[0])
+    Raises `CannotSendError` when the function or an argument cannot be sent, `WorkersError` when no process
+    could be started."""
+    return run_all(function, world_size, args, deadline, preload, **how)[0]
 
 
-def describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
-    """What became of each rank, the likely cause first. One rank, one or two lines."""
-    kinds = [kind_of(result, results) for result in results]
-    lines = [_verdict(results, deadline)]
-    for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
-        result, frame = results[rank], results[rank].error and results[rank].error.frame
-        if kinds[rank] == CUT_OFF:
-            lines.append(f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else ""))
-            continue
-        first, *more = result.describe().splitlines() or [""]
-        lines += [f"rank {rank} {first}", *(f"    {line}" for line in more)]
-        if kinds[rank] == _RAISED and frame:
-            lines.append(f"    at {place(frame)}, in {frame.function}")
-    return "\n".join(lines)
-
-
-def attempt(
+def run_all(
     function: Callable[..., Any],
     world_size: int,
     args: tuple[Any, ...],
@@ -92,53 +61,40 @@ def attempt(
     plain: bool = False,
     gpus: bool = True,
 ) -> tuple[list[Result], float]:
-    """`ranks` once; also when those were ended that had not ended (infinite: none was). `around` is entered
-    in each rank with the descriptor of its file of `logs`."""
+    """`ranks`; also when those were ended that had not ended (infinite: none was). `around` is entered in
+    each rank with the descriptor of its file of `logs`."""
     if world_size < 1:
         raise ValueError(f"world_size is {world_size}; at least one rank is needed")
-    workers: list[Worker] = []
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            port = listening.getsockname()[1]
-            for rank in range(world_size):
-                handed = [listening] * (rank == 0) + list(logs[rank : rank + 1])
-                hand_over = [one.fileno() for one in handed]
-                workers.append(Worker(preload=(*PRELOAD, *preload), hand_over=hand_over))
-        backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
-        for rank, worker in enumerate(workers):
-            given = function, rank, world_size, args, backend, port, gpus, around
-            worker.begin(run_rank, *given, plain=plain)
-        return _await_all(workers, deadline)
-    finally:
-        close_all(workers)
+    backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
+    stopped = math.inf
 
+    def once(server: ServerProcess | None) -> list[Result]:
+        nonlocal stopped
+        workers: list[Worker] = []
+        for log in logs:
+            log.seek(0)
+            log.truncate()
+        try:
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                port = listening.getsockname()[1]
+                for rank in range(world_size):
+                    handed = [listening] * (rank == 0) + list(logs[rank : rank + 1])
+                    hand_over = [one.fileno() for one in handed]
+                    workers.append(Worker((*PRELOAD, *preload), hand_over, server))
+            for rank, worker in enumerate(workers):
+                given = function, rank, world_size, args, backend, port, gpus, around
+                worker.begin(run_rank, *given, plain=plain)
+            results, stopped = _await_all(workers, deadline)
+            return results
+        finally:
+            close_all(workers)
 
-# The order in which ranks are spoken of: causes before what follows from them.
-_DIED, _RAISED, _LATE, CUT_OFF, _RETURNED = range(5)
-
-
-def kind_of(result: Result, results: Sequence[Result]) -> int:
-    """What became of a rank, as one of the numbers above."""
-    anyone_died = any(other.state == "died" for other in results)
-    if anyone_died and result.state == "raised" and lost_connection(str(result.error)):
-        return CUT_OFF
-    return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
+    return tried_again(once), stopped
 
 
 def lost_connection(message: str) -> bool:
     """Whether an error says that the process at the other end is gone."""
     return _LOST.search(message) is not None
-
-
-def _verdict(results: Sequence[Result], deadline: float) -> str:
-    bad = [result for result in results if result.state != "returned"]
-    if not bad:
-        return f"all {len(results)} ranks have returned"
-    of = f"{len(bad)} of {len(results)} ranks" if len(results) > 1 else "the rank"
-    if all(result.state == "timed out" for result in bad):
-        why = "and nothing moved any more" if bad[0].how == STUCK else f"within {deadline:g} s"
-        return f"{of} did not return {why}"
-    return f"{of} did not return"
 
 
 def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:
@@ -188,7 +144,7 @@ class _Stillness:
 
     def _found(self, workers: list[Worker], waiting: dict[int, Worker]) -> dict[int, Position | None] | None:
         """Where those wait that are not done; None where something moves."""
-        if any(worker.begun is None for worker in waiting.values()):
+        if not all(worker.begun for worker in waiting.values()):
             return None
         # The cheap question first, and no question asked of a process that runs. Also those that are done
         # count: gloo may still be sending from them. So do processes that a rank has started and waits for.

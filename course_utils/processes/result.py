@@ -3,14 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from course_utils.processes.stacks import Position, Raised
+from course_utils.stacks import Position, Raised
 
 
 @dataclass
 class Result:
     """How a call ended. `state` is "returned" (see `value`), "raised" (see `error`), "timed out" (see
     `position`, None where it could not be found) or "died". `told`: the plain data that came before the end
-    (`worker_process.tell`). `how` says how it died, why it was stopped, or which limit made it raise.
+    (`worker_process.tell`). `how` says how it died, why it was stopped, or which limit made it raise;
+    `server_ended`: it died with the warm server, perhaps by no fault of its own.
     `output` is what was printed, at most its first 64 KiB; `output_cut` is the number of bytes that came
     after them."""
 
@@ -19,6 +20,7 @@ class Result:
     told: list[Any] = field(default_factory=list)
     error: Raised | None = None
     how: str = ""
+    server_ended: bool = False
     position: Position | None = None
     output: str = ""
     output_cut: int = 0

@@ -3,7 +3,8 @@
 import codecs
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from io import FileIO
 from typing import Any
 
 KEPT_OUTPUT = 64 * 1024  # bytes of what a call prints that are kept; the rest is counted
@@ -11,74 +12,64 @@ NOT_SHOWN = "\n… what is printed from here on is not shown\n"
 
 
 class Output:
-    """What a call prints: the beginning is kept, the rest is counted."""
+    """What a call prints into a pipe: the beginning is kept, the rest is counted."""
 
-    def __init__(self, listener: Callable[[str], None] | None) -> None:
-        self.listener = listener
+    def __init__(self, pipe: FileIO, listener: Callable[[str], None] | None) -> None:
+        self.pipe, self.listener = pipe, listener
         self.ended = False
+        self.cut = 0
         self._kept: list[str] = []
         self._room = KEPT_OUTPUT
-        self._cut = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def read(self, fd: int) -> bool:
+    def read(self) -> bool:
         """Takes in what is there. False: nothing is."""
-        try:
-            part = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return False
-        except OSError:
-            part = b""
+        part = self.pipe.read(1 << 16)
         if not part:
-            self.ended = True
+            self.ended = part is not None
             return False
         kept = part[: self._room]
         self._room -= len(kept)
         text = self._decoder.decode(kept)
         if text:
             self._kept.append(text)
-        if len(kept) < len(part) and not self._cut:
+        if len(kept) < len(part) and not self.cut:
             text += NOT_SHOWN
-        self._cut += len(part) - len(kept)
+        self.cut += len(part) - len(kept)
         if text and self.listener is not None:
             self.listener(text)
         return True
 
-    def drain(self, fd: int) -> None:
+    def drain(self) -> None:
         """Takes in what has been printed until now, but no more than a pipe can hold."""
         for _ in range(64):
-            if self.ended or fd < 0 or not self.read(fd):
+            if self.ended or not self.read():
                 return
 
-    def text(self) -> tuple[str, int]:
-        """What was kept, and how many bytes were not."""
-        return "".join(self._kept), self._cut
+    def text(self) -> str:
+        """What was kept."""
+        return "".join(self._kept)
 
 
-def wait(streams: list[Any], seconds: float) -> list[Any]:
-    """Those of these sockets and descriptors that can be read, after at most `seconds`."""
-    by_fd = {stream if isinstance(stream, int) else stream.fileno(): stream for stream in streams}
+def pipe() -> tuple[FileIO, FileIO]:
+    """A pipe: the end that is read, which gives None where nothing is there, and the one that is written."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    return FileIO(read), FileIO(write, "w")
+
+
+def wait(streams: Iterable[Any], seconds: float) -> list[Any]:
+    """Those of these streams that can be read, after at most `seconds`."""
+    by_fd = {stream.fileno(): stream for stream in streams}
     poll = select.poll()
     for fd in by_fd:
-        if fd >= 0:
-            poll.register(fd, select.POLLIN)
+        poll.register(fd, select.POLLIN)
     return [by_fd[fd] for fd, _ in poll.poll(max(0.0, seconds) * 1000)]
 
 
-def read_available(fd: int) -> bytes:
-    """What can be read now; nothing where the other end is gone."""
-    try:
-        return os.read(fd, 1 << 16)
-    except OSError:
-        return b""
-
-
-def read_burst(fd: int) -> tuple[str, bool]:
-    """What comes, from within 0.5 s until nothing does for 20 ms; and whether the other end is gone."""
+def read_burst(pipe: FileIO) -> str:
+    """What comes, from within 0.5 s until nothing does for 20 ms."""
     text = bytearray()
-    while wait([fd], 0.02 if text else 0.5):
-        part = read_available(fd)
-        if not part:
-            return text.decode(errors="replace"), True
+    while wait([pipe], 0.02 if text else 0.5) and (part := pipe.read(1 << 16)):
         text += part
-    return text.decode(errors="replace"), False
+    return text.decode(errors="replace")

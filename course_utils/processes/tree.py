@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -28,23 +28,23 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def memory(pids: list[int]) -> int:
-    """Bytes in memory, with pages that several of them share counted for each of them."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            total += psutil.Process(pid).memory_info().rss
-    return total
+def holds_more(pids: list[int], limit: int) -> bool:
+    """Whether these processes hold more bytes in memory than `limit`, each page that they share counted once
+    (or, where the system doesn't tell which those are, for nobody)."""
 
+    def total(of: Callable[[psutil.Process], int]) -> int:
+        found = 0
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):
+                found += of(psutil.Process(pid))
+        return found
 
-def own_memory(pids: list[int]) -> int:
-    """Bytes in memory, with shared pages divided among those who share them. Slower than `memory`."""
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            full = psutil.Process(pid).memory_full_info()
-            total += getattr(full, "pss", full.uss)
-    return total
+    def own(process: psutil.Process) -> int:
+        full = process.memory_full_info()
+        return getattr(full, "pss", full.uss)
+
+    # The second takes ten times as long, and is never more than the first.
+    return total(lambda process: process.memory_info().rss) > limit and total(own) > limit
 
 
 def alive(pids: list[int]) -> list[int]:

@@ -3,12 +3,10 @@
 import contextlib
 import ctypes
 import faulthandler
-import getpass
 import json
 import linecache
 import os
 import pickle
-import random
 import resource
 import signal
 import socket
@@ -16,15 +14,11 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from course_utils.processes import memory_limit, transport
-from course_utils.processes.stacks import Raised, raised
+from course_utils.processes import transport
+from course_utils.stacks import Raised, raised
 
 LINUX = sys.platform == "linux"
 # Larger results are refused: whoever waits for them would have to hold them too.
@@ -34,24 +28,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None)
 _getpid, _exit = os.getpid, os._exit  # an answer may replace these
 
-
-@dataclass(frozen=True)
-class Birth:
-    """What a new process is given: its connections, its limits, its folder for temporary files. `memory` is a
-    limit in bytes on top of what it has; `handed_over` are descriptors that its first call knows what to do
-    with."""
-
-    token: bytes
-    call_fd: int
-    output_fd: int
-    dump_fd: int
-    memory: int
-    folder: str
-    server_pid: int
-    handed_over: tuple[int, ...] = ()
-
-
-# The descriptors of this process's `Birth`.
+# Descriptors that were given to this process, which its first call knows what to do with.
 handed_over: tuple[int, ...] = ()
 _caller = 0
 
@@ -60,15 +37,43 @@ def _send(kind: bytes, payload: bytes) -> None:
     """Sends one frame to whoever called; to nobody until `_answer_calls` puts there what does."""
 
 
-def live(birth: Birth) -> None:
-    """Becomes a worker: answers calls until the connection closes. Never returns."""
+def live(
+    token: bytes, limit: int, folder: str, server: int, calls: int, output: int, dump: int, *handed: int
+) -> NoReturn:
+    """Becomes a worker: answers calls until the connection closes. `calls`, `output` and `dump` are its
+    descriptors for what is asked of it, what it prints and where it is; `limit` is the most bytes that it may
+    allocate, `folder` for temporary files, `server` the process that forked it."""
+    global handed_over
+    handed_over = handed
     try:
-        _settle(birth)
-        connection = socket.socket(fileno=birth.call_fd)
-        _answer_calls(connection, birth)
+        os.setsid()
+        _end_with(server)
+        set_child_subreaper()
+        _keep_only(output, {calls, dump, *handed})
+        faulthandler.register(signal.SIGUSR1, file=dump, all_threads=False, chain=False)
+        _settle(limit, folder)
+        _answer_calls(socket.socket(fileno=calls), token)
     except BaseException:  # whatever went wrong, a forked process must not go on as the server
         _exit(1)
     _exit(0)
+
+
+def prepare() -> None:
+    """In the server, what all its workers are to have from the start: each would pay for it again."""
+    import torch
+
+    # Whoever connects to a `TCPStore` looks up a name for 127.0.0.1, to have one for messages. Where no name
+    # server answers, a rank begins ten seconds late: so these processes ask none. The function is glibc's.
+    if configure := getattr(_libc, "__nss_configure_lookup", None):
+        configure(b"hosts", b"files")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(1)
+    # What is defined in a notebook belongs to `__main__`; the server's own is not it.
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    how = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
+    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", **how)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", **how)
 
 
 def tell(data: Any) -> None:
@@ -76,25 +81,6 @@ def tell(data: Any) -> None:
     Raises what `json.dumps` raises."""
     if _getpid() == _caller:  # and not a copy that the call has forked
         _send(transport.PART, json.dumps(data).encode())
-
-
-def run_fork(say_done: int, function: Callable[..., Any], *args: Any) -> None:
-    """The life of a fork of this process: one call, then a full stop into `say_done`. Never returns."""
-    global _caller
-    _caller = _getpid()
-    parent = os.getppid()
-    os.setsid()
-    _end_with(parent)
-    code = 1
-    try:
-        function(*args)
-        code = 0
-    except BaseException:  # whatever went wrong, this process must not go on as the one that forked it
-        sys.stderr.write(traceback.format_exc())
-    _flush()
-    if code == 0 and _getpid() == _caller:
-        os.write(say_done, b".")
-    _exit(code)
 
 
 def hide_gpus() -> None:
@@ -106,59 +92,6 @@ def hide_gpus() -> None:
 def set_child_subreaper() -> bool:
     """From now on, orphans among this process's descendants become its children. False: not possible here."""
     return LINUX and _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-
-
-def _settle(birth: Birth) -> None:
-    global handed_over
-    handed_over = birth.handed_over
-    os.setsid()
-    _end_with(birth.server_pid)
-    set_child_subreaper()
-    # Whoever connects to a `TCPStore` looks up a name for 127.0.0.1, to have one for messages. Where no name
-    # server answers, a rank begins ten seconds late: so this process asks none. The function is glibc's.
-    if configure := getattr(_libc, "__nss_configure_lookup", None):
-        configure(b"hosts", b"files")
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    _keep_only(birth)
-    faulthandler.register(signal.SIGUSR1, file=birth.dump_fd, all_threads=False, chain=False)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.environ["TMPDIR"] = birth.folder
-    tempfile.tempdir = birth.folder  # where an answer has removed it, the next choice would be everybody's
-    # What is defined in a notebook belongs to `__main__`; the server's own is not it.
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    memory_limit.set_limit(birth.memory, for_good=True)
-    _start_torch()
-
-
-def _keep_only(birth: Birth) -> None:
-    """Standard streams of its own, and no descriptor of the server's or of another worker's."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(birth.output_fd, 1)
-    os.dup2(birth.output_fd, 2)
-    low = 3
-    for keep in sorted((birth.call_fd, birth.dump_fd, *birth.handed_over)):
-        os.closerange(low, keep)
-        low = keep + 1
-    os.closerange(low, max(low, 1 << 20 if LINUX else 4096))
-    how = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace", "closefd": False}
-    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", closefd=False)
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", **how)
-    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", **how)
-
-
-def _start_torch() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    # All workers are forked with the same generators; processes started on their own would differ.
-    torch.default_generator.seed()  # `torch.seed` would also look for every kind of GPU
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
-    random.seed()
 
 
 def _end_with(parent: int) -> None:
@@ -177,83 +110,96 @@ def _watch(parent: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _answer_calls(connection: socket.socket, birth: Birth) -> None:
+def _keep_only(output: int, keep: set[int]) -> None:
+    """Standard streams of its own, and no descriptor of the server's or of another worker's."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    low = 3
+    for one in sorted(keep):
+        os.closerange(low, one)
+        low = one + 1
+    os.closerange(low, max(low, 1 << 20 if LINUX else 4096))
+
+
+def _settle(limit: int, folder: str) -> None:
+    import numpy.random
+    import torch
+
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["TMPDIR"] = folder
+    tempfile.tempdir = folder  # where an answer has removed it, the next choice would be everybody's
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    # All workers are forked with the same generators; processes started on their own would differ. Python's
+    # own sees to that itself, and `torch.seed` would also look for every kind of GPU.
+    torch.default_generator.seed()
+    numpy.random.seed(int.from_bytes(os.urandom(4)))
+
+
+def _answer_calls(connection: socket.socket, token: bytes) -> None:
     global _send, _caller
     pid = _caller = _getpid()
+    came = bytearray()
 
     def _send(kind: bytes, payload: bytes) -> None:
-        connection.sendall(transport.frame(birth.token, kind, payload))
+        connection.sendall(transport.frame(token, kind, payload))
 
-    while True:
-        try:
-            header = transport.read_exactly(connection.recv, transport.HEADER_BYTES)
-            _, length = transport.read_header(birth.token, header)
-            payload = transport.read_exactly(connection.recv, length)
-        except EOFError:
-            return
-        _send(transport.STARTED, b"")
-        result = _call(payload)
-        del payload
-        if _getpid() != pid:
-            _exit(0)  # the answer forked, and this is the copy: it has no result to give
-        _flush()
-        _send(transport.RESULT, result)
+    while part := connection.recv(1 << 20):
+        came += part
+        for _, payload in transport.frames(token, came):
+            _send(transport.STARTED, str(pid).encode())
+            result = _call(payload)
+            if _getpid() != pid:
+                _exit(0)  # the answer forked, and this is the copy: it has no result to give
+            _flush()
+            _send(transport.RESULT, result)
 
 
 def _call(payload: bytes) -> bytes:
     """Runs one call; the result as bytes: a line of JSON, and below it the value, pickled, where there is one
     and it is wanted."""
     try:
-        function, args, plain = _unpack(payload)
+        found, sources, data, plain = pickle.loads(payload)
+        if found:
+            _take_over(**found)
+        transport.install_sources(sources)
+        function, args = pickle.loads(data)
+        for thing in (function, *args):
+            publish(thing)
         value = function(*args)
     except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the call, not the worker
         linecache.checkcache()
         of_torch = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
         return _failed(raised(error), of_torch or isinstance(error, MemoryError))
-    if plain:
-        return b'{"state": "returned", "sources": {}}\n'
     try:
-        data, sources = transport.dumps(value, to_cpu=True)
+        data, sources = (b"", {}) if plain else transport.dumps(value, to_cpu=True)
         if len(data) > LARGEST_RESULT:
             raise ValueError(f"it takes {len(data)} bytes; at most {LARGEST_RESULT} can be sent")
     except BaseException as error:
         what = f"the result, of type {type(value).__name__}, cannot be sent to another process: {error}"
         return _failed(Raised(type(error).__name__, what, text=what))
-    return json.dumps({"state": "returned", "sources": sources}).encode() + b"\n" + data
+    return json.dumps({"error": None, "sources": sources}).encode() + b"\n" + data
 
 
 def _failed(error: Raised, of_memory: bool = False) -> bytes:
-    data = {"state": "raised", "error": error.as_plain(), "of_memory": of_memory}
-    return json.dumps(data).encode() + b"\n"
+    return json.dumps({"error": error.as_plain(), "of_memory": of_memory}).encode() + b"\n"
 
 
-def _unpack(payload: bytes) -> tuple[Any, tuple[Any, ...], bool]:
-    setup, sources, data, plain = pickle.loads(payload)
-    if setup:
-        sys.path[:] = setup["path"]
-        folder = os.environ["TMPDIR"]
-        os.environ.clear()
-        os.environ.update(setup["environment"], TMPDIR=folder)
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", _compiler_cache(setup["environment"]))
-        sys.setrecursionlimit(setup["recursion_limit"])
-        with contextlib.suppress(OSError):
-            os.chdir(setup["folder"])
-    transport.install_sources(sources)
-    function, args = pickle.loads(data)
-    for thing in (function, *args):
-        publish(thing)
-    return function, args, plain
-
-
-def _compiler_cache(environment: dict[str, str]) -> str:
-    """Where torch keeps what it has compiled when it is not in a warm process. In a worker's own temporary
-    folder it would be gone with the worker, and every first use of the compiler would take ten seconds
-    instead of one."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid_{os.getuid()}"
-    return str(Path(environment.get("TMPDIR", "/tmp")) / f"torchinductor_{user}")
+def _take_over(path: list[str], environment: dict[str, str], recursion_limit: int, folder: str) -> None:
+    """What is found where the call comes from is found here too."""
+    sys.path[:] = path
+    environment["TMPDIR"] = os.environ["TMPDIR"]
+    for name in [*os.environ]:
+        if name not in environment:
+            del os.environ[name]
+    for name, value in environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+    sys.setrecursionlimit(recursion_limit)
+    with contextlib.suppress(OSError):  # it is gone
+        os.chdir(folder)
 
 
 def publish(thing: Any) -> None:

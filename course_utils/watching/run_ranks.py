@@ -11,20 +11,30 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_utils.processes.client import once_more
-from course_utils.processes.ranks import (
-    CUT_OFF,
-    DEADLINE,
-    RankError,
-    attempt,
-    describe,
-    kind_of,
-    ranks,
-)
+from course_utils.processes.ranks import DEADLINE, STUCK, lost_connection, ranks, run_all
 from course_utils.processes.result import Result
+from course_utils.stacks import place
 from course_utils.watching import lanes
 from course_utils.watching.lane_watch import watching
 from course_utils.watching.lanes import Trace
+
+# The order in which ranks are spoken of: causes before what follows from them.
+_DIED, _RAISED, _LATE, _CUT_OFF, _RETURNED = range(5)
+
+
+class RankError(RuntimeError):
+    """Some rank did not return. The message says what each of them did; `results` holds the details."""
+
+    def __init__(self, message: str, results: list[Result]) -> None:
+        super().__init__(message)
+        self.results = results
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.results)
+
+    def _render_traceback_(self) -> list[str]:
+        # What IPython shows for this exception: the frames of this package tell a reader nothing.
+        return f"{type(self).__name__}: {self}".splitlines()
 
 
 def run_ranks(
@@ -46,38 +56,35 @@ def run_ranks(
     Noting every operator makes the ranks slower.
     """
     if trace:
-        recording, results = _recorded(function, world_size, args, deadline)
+        found, results = _traced(function, world_size, args, deadline)
         _print_labelled(results)
-        return recording
+        return found
     results = ranks(function, world_size, *args, deadline=deadline)
     _print_labelled(results)
     if any(result.state != "returned" for result in results):
-        raise RankError(describe(results, deadline), results)
+        raise RankError(_describe(results, deadline), results)
     return [result.value for result in results]
 
 
-def _recorded(
+def _traced(
     function: Callable[..., Any], world_size: int, args: tuple[Any, ...], deadline: float
 ) -> tuple[Trace, list[Result]]:
-    def once() -> tuple[Trace, list[Result]]:
-        with contextlib.ExitStack() as open_files:
-            # Files without a name: whatever becomes of this process, nothing of them stays.
-            logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
-            results, stopped = attempt(
-                function, world_size, args, deadline, ("course_utils.watching.lane_watch",), logs, watching
-            )
-            written = []
-            for log in logs:
-                log.seek(0)
-                written.append(log.read())
-        told = [_in_one_line(result, results) for result in results]
-        return lanes.read(results, written, told, describe(results, deadline), stopped), results
-
-    return once_more(once)
+    with contextlib.ExitStack() as open_files:
+        # Files without a name: whatever becomes of this process, nothing of them stays.
+        logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
+        results, stopped = run_all(
+            function, world_size, args, deadline, ("course_utils.watching.lane_watch",), logs, watching
+        )
+        written = []
+        for log in logs:
+            log.seek(0)
+            written.append(log.read())
+    told = [_in_one_line(result, results) for result in results]
+    return lanes.read(results, written, told, _describe(results, deadline), stopped), results
 
 
 def _in_one_line(result: Result, results: Sequence[Result]) -> str:
-    if kind_of(result, results) == CUT_OFF:
+    if _kind_of(result, results) == _CUT_OFF:
         return "lost its connection"
     return (result.describe().splitlines() or [""])[0]
 
@@ -88,3 +95,38 @@ def _print_labelled(results: Sequence[Result]) -> None:
             print(f"[rank {rank}] {line}")
         if result.output_cut:
             print(f"[rank {rank}] … and {result.output_cut} more bytes")
+
+
+def _describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
+    """What became of each rank, the likely cause first. One rank, one or two lines."""
+    kinds = [_kind_of(result, results) for result in results]
+    lines = [_verdict(results, deadline)]
+    for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
+        result, frame = results[rank], results[rank].error and results[rank].error.frame
+        if kinds[rank] == _CUT_OFF:
+            lines.append(f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else ""))
+            continue
+        first, *more = result.describe().splitlines() or [""]
+        lines += [f"rank {rank} {first}", *(f"    {line}" for line in more)]
+        if kinds[rank] == _RAISED and frame:
+            lines.append(f"    at {place(frame)}, in {frame.function}")
+    return "\n".join(lines)
+
+
+def _kind_of(result: Result, results: Sequence[Result]) -> int:
+    """What became of a rank, as one of the numbers above."""
+    anyone_died = any(other.state == "died" for other in results)
+    if anyone_died and result.state == "raised" and lost_connection(str(result.error)):
+        return _CUT_OFF
+    return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
+
+
+def _verdict(results: Sequence[Result], deadline: float) -> str:
+    bad = [result for result in results if result.state != "returned"]
+    if not bad:
+        return f"all {len(results)} ranks have returned"
+    of = f"{len(bad)} of {len(results)} ranks" if len(results) > 1 else "the rank"
+    if all(result.state == "timed out" for result in bad):
+        why = "and nothing moved any more" if bad[0].how == STUCK else f"within {deadline:g} s"
+        return f"{of} did not return {why}"
+    return f"{of} did not return"

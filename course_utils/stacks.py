@@ -23,7 +23,7 @@ from course_utils.words import cause
 LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
 # Frames of a stack that are kept, at its outer end and at its inner one: a recursion may have made a million.
 _OUTER, _INNER = 50, 150
-_COURSE = str(Path(__file__).parent.parent)
+_COURSE = str(Path(__file__).parent)
 _KITS = f"{_COURSE}/exercise/kits"
 # Parts of torch in which a process waits for other processes, or is about to.
 _MEETING_PLACES = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/", "torch/_tensor.py")

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from course_utils.processes import stacks
+from course_utils import stacks
 
 # The collectives in which all ranks bring tensors of one shape and dtype, with the argument that holds them;
 # those that have a rank in the middle, with the argument that names it.
