@@ -3,6 +3,7 @@
 import re
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -289,12 +290,14 @@ def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tri
 
 def test_a_reference_that_fails_is_said(course):
     root = course(EXERCISE + STRICT, SOLUTION.replace("i < n", "i < n - 1"))
-    assert found(root, laws.mutations, None) == ["none was tried: the reference does not pass length, values"]
+    assert found(root, laws.mutations, None, Counter()) == [
+        "none was tried: the reference does not pass length, values"
+    ]
 
 
 def test_a_reference_that_needs_what_readers_are_not_shown_is_said(course):
     below = SOLUTION.replace("[], 0", "[], ZERO") + "\n\n# Other right answers\n\nZERO = 0\n"
-    (said,) = found(course(EXERCISE, below), laws.mutations, None)
+    (said,) = found(course(EXERCISE, below), laws.mutations, None, Counter())
     assert "without what stands below `# Other right answers` (length: raised)" in said
 
 
@@ -313,7 +316,7 @@ def test_what_the_law_on_mutants_finds(course):
         "line 99": "nothing",
     }
     root = course(EXERCISE + idle, f"{SOLUTION}\n\nequivalent = {listed}\n")
-    said = found(root, laws.mutations, None)
+    said = found(root, laws.mutations, None, Counter())
     seen = [fault for fault in said if fault.startswith("no check sees this change of the reference: ")]
     assert any("the result of `ramp` of another dtype" in fault and "Add a check" in fault for fault in seen)
     assert not any(": line 9: `torch.tensor(found)` -> `found`" in fault for fault in seen)
@@ -391,7 +394,7 @@ BROKEN = [
     ("exercises", "import torch\n", "import torhc\n", "line 6: ModuleNotFoundError: No module named 'torhc'"),
     ("exercises", "h(ramp)", "h(ramp, devices)", "asks for 'devices'; it may ask for device, tmp_path"),
     ("solutions", "while i < n:", "while i < n", "expected ':' (ramp.py, line 8)"),
-    ("solutions", "def ramp", "def slope", "solutions/ramps/ramp.py does not define ramp"),
+    ("solutions", "def ramp", "def slope", "solutions/ramps/ramp.py: it does not define ramp"),
     ("solutions", "", "", "solutions/ramps/ramp.py is missing"),
 ]
 
@@ -448,9 +451,10 @@ def test_a_new_exercise_has_two_files_and_a_place_and_lacks_what_is_said(course,
     exercise, solution = made.exercise("last_ramp"), made.solution("last_ramp")
     assert exercise.answer_name == "LastRamp"
     missing = list(laws.form(exercise, solution))
-    for what in ("the title", "the task", "hint 1", "check values", "the why of values", "the reason"):
+    wanted = ("the title", "the task", "hint 1", "check values", "the why of values")
+    for what in (*wanted, "the solution's docstring"):
         assert f"{what} is still to be written" in missing
-    assert "it has 1 checks, not 3 to 7" in missing and "it lists 1 mistakes, not 3 to 8" in missing
+    assert "it has 1 checks, not 3 to 7" in missing and "it lists 2 mistakes, not 3 to 8" in missing
     (root / "README.md").write_text("| 01 | Ramps | 0 | 1 |\n")
     todo = list(stale.around(made, ["last_ramp"]))
     assert todo[0].startswith("README.md, the table of lessons, needs this line: | 01 | Ramps | 0 | ")

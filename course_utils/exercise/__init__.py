@@ -19,9 +19,10 @@ Its first parameter is the answer, or `t`. The others are asked for by name:
     any other name    a part of each case
 
     cases=    the check is called for each, and a report says which are wrong, and which right. A dict from
-              labels to what a case holds, or a list of that, where the first part is the label. A case holds
-              code for `t`; or a value, for the one parameter of another name; or a tuple of parts, of which
-              the last are the values of these parameters, and those before them code
+              labels to what a case holds, or a list of that, where its code is the label, or without code
+              its values (`width=1`); no two cases may be called the same. A case holds code for `t`; or a
+              value, for the one parameter of another name; or a tuple of parts, of which the last are the
+              values of these parameters, and those before them code
     given=    code for `t`, before that of each case; or what makes its code of all parts of a case,
               "x = torch.ones({})".format, and then the values are not known in it by name
     isolated= in a process of its own, with a deadline that nothing can swallow

@@ -7,6 +7,7 @@ Nothing here knows how a check is run.
 import inspect
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,8 +181,9 @@ def cases_of(
 
     The last parts are the values of the parameters `own`. Where the check `sets_up` a `t`, its code is that
     of `given` and then the parts before the values, which are known in it by name; or it is what the function
-    `given` makes of all parts. A case without a label has its first part as one, code in backticks. Raises
-    `TypeError` where a case has too few parts, or too many.
+    `given` makes of all parts. A case without a label is called by its first part where that is code, else
+    by its values. Raises `TypeError` where a case has too few parts, or too many, and where two are called
+    the same.
     """
     found = []
     labelled = cases.items() if isinstance(cases, Mapping) else (("", held) for held in cases)
@@ -193,6 +195,9 @@ def cases_of(
         values = dict(zip(own, parts[at:], strict=True))
         setup = given(*parts) if callable(given) else lines_of(given, *parts[:at])
         found.append(Case(label or _label(parts, values), setup, values, not callable(given)))
+    for label, count in Counter(case.label for case in found).items():
+        if count > 1:
+            raise TypeError(f"{count} cases are called {label or 'nothing'}: give them labels, by a dict")
     return tuple(found)
 
 

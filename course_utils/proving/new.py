@@ -52,10 +52,23 @@ def {name}(x: Tensor) -> Tensor:
 
 # Other right answers
 
-from course_utils.exercise import Edit
+from course_utils.exercise import Edit, Wrong
 
 also_right = []
-mistakes = [Edit("… what people get wrong", "return x", "return x + 1", told_by="values")]
+
+
+# Mistakes
+
+
+def _something_else(x):
+    return x * 2
+
+
+mistakes = [
+    Edit("… what people get wrong", "return x", "return x + 1", told_by="values"),
+    Wrong(_something_else, told_by="values"),
+]
+not_tried = {{"hard numbers": "… why not, or try them", "dtypes": "…"}}
 '''
 
 

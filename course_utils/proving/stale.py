@@ -19,18 +19,28 @@ def readme_row(course: Course, lesson: Lesson) -> str:
 
 
 def around(course: Course, names: list[str]) -> Iterator[str]:
-    """What is to be mended beside these exercises, each as a sentence that says how."""
+    """What is to be mended beside these exercises, each as a sentence that says how; nothing where none is
+    named."""
+    if not names:
+        return
     for name in names:
         for path in (course.exercise(name).path, course.solution(name).path):
+            long = []
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 if len(line) > MOST_COLUMNS:
-                    where = f"{path.relative_to(course.root)}, line {number}"
-                    yield f"{where} has {len(line)} characters, at most {MOST_COLUMNS} are allowed"
+                    long.append(str(number))
+            if long:
+                where = path.relative_to(course.root)
+                yield f"{where}: longer than {MOST_COLUMNS} characters: line {', '.join(long)}"
     readme = course.root / "README.md"
     table = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    for lesson in {course.lesson_of(name).slug: course.lesson_of(name) for name in names}.values():
+    lessons = {course.lesson_of(name).slug: course.lesson_of(name) for name in names}
+    for lesson in lessons.values():
         if table and (row := readme_row(course, lesson)) not in table:
             yield f"README.md, the table of lessons, needs this line: {row}"
-    for lesson in course.lessons:
-        if why := freshness.why_stale(course, lesson):
-            yield f"notebooks/{lesson.slug}.ipynb {why}: course build {lesson.slug}"
+    reasons = {lesson.slug: freshness.why_stale(course, lesson) for lesson in course.lessons}
+    old = [slug for slug, why in reasons.items() if why]
+    for slug in filter(lessons.__contains__, old):
+        yield f"notebooks/{slug}.ipynb {reasons[slug]}: course build {slug}"
+    if others := [slug for slug in old if slug not in lessons]:
+        yield f"other notebooks to be built again: course build {' '.join(others)}"

@@ -50,7 +50,7 @@ def texts(exercise: Exercise, solution: Solution) -> Iterator[tuple[str, str]]:
     for check in exercise.checks:
         yield f"check {check.name}", check.title
         yield f"the why of {check.name}", check.why
-    yield "the reason", solution.why
+    yield "the solution's docstring", solution.why
 
 
 def statements(source: str) -> set[str]:

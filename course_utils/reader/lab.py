@@ -69,7 +69,7 @@ def put_beside(name: str) -> int:
     except OSError as error:
         print(f"The lesson cannot be copied: {error.strerror or error}")
         return 1
-    print(f"A fresh copy is in workspace/{path.name}; yours is as it was.")
+    print(f"A fresh copy is in workspace/{path.name}. Nothing that was there has changed.")
     return 0
 
 
