@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_000_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
+# The execution count of every cell that has run, so that a new cell changes none of those below it. Not null:
+# nbval takes a cell without a count for one that has not run. JupyterLab shows no number for it.
+COUNT = 0
+
 # What in a text depends on the process or the machine, and what stands for it. The same pairs are in
 # `tests/nbval.cfg`, where they are applied to a fresh run before it is compared with a stored one; so
 # each replacement is left alone by all of them.
@@ -58,15 +62,11 @@ def make_steady(notebook: NotebookNode) -> None:
     """Takes out of an executed notebook what would differ on the next run of the same cells."""
     notebook.metadata.pop("widgets", None)
     notebook.metadata["language_info"] = LANGUAGE
-    count = 0
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-        if cell.cell_type != "code":
-            continue
-        if cell.source.strip():  # a kernel does not count an empty cell
-            count += 1
-            cell.execution_count = count
-        cell.outputs = _outputs(cell.outputs, cell.execution_count)
+        if cell.cell_type == "code":
+            cell.execution_count = COUNT
+            cell.outputs = _outputs(cell.outputs)
 
 
 def write_notebook(path: Path, notebook: NotebookNode) -> None:
@@ -95,7 +95,7 @@ def cells_digest(notebook: NotebookNode | dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:32]
 
 
-def _outputs(outputs: list[NotebookNode], count: int | None) -> list[NotebookNode]:
+def _outputs(outputs: list[NotebookNode]) -> list[NotebookNode]:
     found: list[NotebookNode] = []
     for output in _joined(outputs):
         if output.output_type == "stream":
@@ -111,7 +111,7 @@ def _outputs(outputs: list[NotebookNode], count: int | None) -> list[NotebookNod
                 elif isinstance(value, str):
                     output.data[kind] = steady(value)
         if output.output_type == "execute_result":
-            output.execution_count = count
+            output.execution_count = None
         found.append(output)
     return found
 
