@@ -184,6 +184,7 @@ def kernel_environment(root: Path, folder: Path, device: str = "cpu") -> dict[st
         "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent),
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "2",
+        "OMP_WAIT_POLICY": "passive",  # several kernels at a time do not wait for each other in busy loops
         "MKL_NUM_THREADS": "2",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "MATPLOTLIBRC": str(Path(matplotlib.get_data_path(), "matplotlibrc")),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import os
@@ -107,7 +106,7 @@ def _outputs(outputs: list[NotebookNode]) -> list[NotebookNode]:
                 continue
             for kind, value in output.data.items():
                 if kind == "image/png":
-                    output.data[kind] = _plain_png(value)
+                    output.data[kind] = plain_png(value)
                 elif isinstance(value, str):
                     output.data[kind] = steady(value)
         if output.output_type == "execute_result":
@@ -132,10 +131,11 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return found
 
 
-def _plain_png(text: str) -> str:
+def plain_png(text: str) -> str:
+    """A picture in base64 without the chunks that say what drew it, and when; any other text as it is."""
     try:
         data = base64.b64decode(text)
-    except binascii.Error:
+    except ValueError:  # it isn't base64, or not even ASCII
         return text
     if not data.startswith(_PNG):
         return text
