@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
+from course_utils import torch_private
 from course_utils.exercise import Exercise
 from course_utils.processes.client import ServerProcess
 from course_utils.processes.result import Result
@@ -19,7 +20,7 @@ from course_utils.processes.workers import Worker, close_all, tried_again
 PRELOAD = ("course_utils.grading.attempt", "course_utils.measure")
 READY_TO_COMPILE = "course_utils.grading.ready_to_compile"
 READY_TO_MAKE_KERNELS = "course_utils.grading.ready_to_make_kernels"
-PRELOAD_TO_COMPILE = (READY_TO_COMPILE, "torch._inductor.compile_fx", READY_TO_MAKE_KERNELS)
+PRELOAD_TO_COMPILE = (READY_TO_COMPILE, torch_private.COMPILE_FX, READY_TO_MAKE_KERNELS)
 
 
 # What exercises import, and what checks have imported of torch: that may take longer than the check, so the
@@ -82,9 +83,9 @@ def imported_after(modules: int) -> list[str]:
     compiler is among them, instead of its hundreds of parts what brings them all."""
     latest = list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - modules)))
     found = [name for name in reversed(latest) if name.startswith("torch.")]
-    if not any(name.startswith("torch._dynamo.") for name in found):
+    if not any(name.startswith(f"{torch_private.DYNAMO}.") for name in found):
         return found
-    return [READY_TO_COMPILE, *(name for name in found if name == "torch._inductor.compile_fx")]
+    return [READY_TO_COMPILE, *(name for name in found if name == torch_private.COMPILE_FX)]
 
 
 def will_need(exercises: Iterable[Exercise]) -> None:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from course_utils import stacks
+from course_utils import stacks, torch_private
 from course_utils.exercise import Check
 from course_utils.exercise.states import RAISED
 from course_utils.grading import tampering
@@ -64,7 +64,7 @@ def _settle_in(folder: str) -> None:
     os.chdir(own)
     # torch.compile would start a pool of processes that stays.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if inductor := sys.modules.get("torch._inductor.config"):
+    if inductor := sys.modules.get(torch_private.INDUCTOR_CONFIG):
         inductor.compile_threads = 1
 
 

@@ -7,8 +7,8 @@ import contextlib
 from typing import Any
 
 import torch
-import torch._dynamo.guards
-from torch._dynamo.utils import counters
+
+from course_utils import torch_private
 
 
 def _one_more(x: torch.Tensor) -> torch.Tensor:
@@ -38,14 +38,13 @@ def _compile_once() -> None:
         if interval is not None:
             progress_bar.monitor_interval = interval
     torch.compiler.reset()
-    counters.clear()
+    torch_private.compiler_counters.clear()
 
 
 # After every compilation torch writes 32 MB, so that no cache is warm, and takes the time of the new guards
 # for its log: more than half of what a small graph costs. No check looks at that number.
-guards: Any = torch._dynamo.guards
-if hasattr(guards, "profile_guard_manager"):
-    guards.profile_guard_manager = lambda *_: 0.0
+with contextlib.suppress(torch_private.Gone):
+    torch_private.dynamo_guards.profile_guard_manager = lambda *_: 0.0
 # Dynamo asks CUDA for a GPU that is there, and after that no fork of this process could use it.
 if not torch.cuda.device_count():
     with contextlib.suppress(Exception):  # where nothing can be compiled, the checks will say so

@@ -6,8 +6,8 @@ The answers are kept by torch in the process. They take longer than loading a ke
 
 import contextlib
 
-from torch._inductor import codecache, cpu_vec_isa
+from course_utils import torch_private
 
 with contextlib.suppress(Exception):  # where it cannot be found out, the checks will say so
-    cpu_vec_isa.pick_vec_isa()
-    codecache.torch_key()
+    torch_private.pick_vec_isa()
+    torch_private.torch_key()

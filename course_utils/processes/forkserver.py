@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from course_utils import torch_private
 from course_utils.processes import huge_pages, limits, tree, worker_process
 from course_utils.processes.result import gigabytes
 from course_utils.processes.streams import wait
@@ -33,7 +34,7 @@ from course_utils.processes.streams import wait
 # Imported before the first worker is forked, and what is imported later, when nobody wants anything: what
 # the first DistributedDataParallel or torch.compile of a process waits for, in steps of less than a second.
 FIRST = ("torch", "torch.distributed", "numpy.random", "course_utils.processes.rank_process")
-WHEN_IDLE = ("torch.fx.experimental.symbolic_shapes", "torch._dynamo", "torch._inductor.compile_fx")
+WHEN_IDLE = (torch_private.SYMBOLIC_SHAPES, torch_private.DYNAMO, torch_private.COMPILE_FX)
 IDLE_SECONDS = 0.3
 # Forks after which even a server without idle time makes itself cheaper to fork: it takes half a second, and
 # about so many forks to earn that back.
@@ -238,7 +239,7 @@ def warm(modules: Iterable[str]) -> bool:
         except ImportError:
             _missing.add(name)
     torch.cuda.is_available = is_available
-    concluded = sys.modules.get("torch.utils._triton")
+    concluded = sys.modules.get(torch_private.TRITON)
     for kept in list(vars(concluded).values()) if concluded else ():
         if hasattr(kept, "cache_clear"):
             kept.cache_clear()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from course_utils import torch_private
 from course_utils.measure import matching
 from course_utils.processes import worker_process
 
@@ -53,7 +54,7 @@ def run_rank(
     matching.watch(store, rank)
     # A wait that the reader's own line begins becomes visible on the stack: of a function in C++ nothing is,
     # and a rank that waits in one could not be told from one that sleeps.
-    for kind in (torch._C._distributed_c10d.Work, torch._C.Future):
+    for kind in (torch_private.Work, torch_private.Future):
         kind.wait = _visible(kind.wait)
     with around(worker_process.handed_over[-1]) if around else contextlib.nullcontext():
         return function(rank, world_size, *args)

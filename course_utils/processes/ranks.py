@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any
 
-from course_utils import machine
+from course_utils import machine, torch_private
 from course_utils.processes import tree
 from course_utils.processes.client import ServerProcess
 from course_utils.processes.rank_process import run_rank
@@ -19,7 +19,7 @@ from course_utils.stacks import Position
 DEADLINE = 30.0
 # The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than
 # in every rank.
-PRELOAD = ("torch._dynamo",)
+PRELOAD = (torch_private.DYNAMO,)
 # Where all ranks that are not done wait for each other, or for one that is, nothing will happen any more.
 # That much is concluded from this many looks in a row, this many seconds apart, at which nothing had moved.
 LOOKS, LOOK_EVERY = 4, 0.25

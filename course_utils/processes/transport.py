@@ -20,6 +20,8 @@ from typing import Any
 
 import cloudpickle
 
+from course_utils import torch_private
+
 TOKEN_BYTES = 16
 # The child says that it has begun, perhaps more than once what it knows so far, then what came out.
 CALL, STARTED, PART, RESULT = b"C", b"S", b"P", b"R"
@@ -139,12 +141,12 @@ def _path_of(obj: Any) -> tuple[str, ...] | None:
         return None
     if obj is torch.ops:
         return "torch", "ops"
-    if isinstance(obj, torch._ops._OpNamespace):
+    if isinstance(obj, torch_private.OpNamespace):
         return "torch", "ops", obj.name
-    if isinstance(obj, torch._ops.OpOverloadPacket):
-        return "torch", "ops", *obj._qualified_op_name.split("::")
-    if isinstance(obj, torch._ops.OpOverload):
-        return "torch", "ops", *obj._schema.name.split("::"), obj._overloadname
+    if isinstance(obj, torch_private.OpOverloadPacket):
+        return "torch", "ops", *torch_private.packet_name(obj).split("::")
+    if isinstance(obj, torch_private.OpOverload):
+        return "torch", "ops", *torch_private.schema(obj).name.split("::"), torch_private.overload_name(obj)
     return None
 
 
