@@ -177,3 +177,28 @@ def test_an_answer_that_writes_to_a_value_does_not_spoil_the_next_run():
     for _ in range(2):
         assert called(lambda x: x.extend(x) or x, check, cases=cases) == ("passed", [])
     assert cases == {"a list": [1, 2]}
+
+
+def test_what_is_wrong_is_told_and_not_what_could_not_be_checked_before_it():
+    with pytest.raises(expect.Mismatch), Rows() as rows:
+        with rows.of("the first"):
+            raise expect.CannotCheck("no luck")
+        with rows.of("the second"):
+            expect.true(False, "it is wrong")
+
+
+def test_what_cannot_be_judged_is_told_as_what_it_is():
+    with pytest.raises(expect.Mismatch) as caught:
+        Table("square", CASES, TRAITS).compare(lambda n: None, lambda came, wanted: str(came - wanted))
+    assert "your function returns None" in caught.value.symptom and "raises" not in caught.value.symptom
+
+
+def test_an_example_can_be_pasted_where_a_value_is_not_finite():
+    t = expect.given("x = torch.tensor([a, *b])", a=float("inf"), b=(float("nan"), 1))
+    with expect.situation(), pytest.raises(expect.Mismatch):
+        t.call("x")
+        lines = expect.example()[0].removeprefix("for\n")
+        names = {"torch": torch}
+        exec(lines, names)
+        assert names["a"] == float("inf")
+        expect.true(False, "")

@@ -19,6 +19,7 @@ from course_utils.exercise.kits import ranks
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, TIMED_OUT, WRONG
 from course_utils.grading import attempt
 from course_utils.grading.check_run import run
+from course_utils.grading.forks import Forks
 from course_utils.grading.starter import is_starter
 from course_utils.processes.streams import KEPT_OUTPUT
 
@@ -656,3 +657,42 @@ def test_a_recipe_is_made_inside_the_check():
     assert run(Check("right", "Right", right), Recipe()).state == PASSED
     outcome = run(Check("right", "Right", right), Broken())
     assert (outcome.state, outcome.message[0]) == (RAISED, "`SyntaxError: cell 3`")
+
+
+def test_after_a_check_that_did_not_end_no_other_is_run_in_a_fork_either():
+    def endless(mean):
+        """It ends"""
+        time.sleep(60)
+
+    with Forks() as forks:
+        exercise = an_exercise(endless, right, deadline=1.5)
+        found = attempt.report(attempt.Attempt(exercise, lambda x: x.mean()), forks)
+    assert [one.state for one in found.outcomes] == [TIMED_OUT, COULD_NOT_CHECK]
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_answer_with_a_method_called_make_is_an_answer(isolated):
+    class Mean:
+        def __init__(self, x):
+            self.x = x
+
+        def make(self):
+            return self.x.mean()
+
+    def made(mean):
+        """It is made"""
+        expect.equal(mean(torch.tensor([1.0, 3.0])).make(), torch.tensor(2.0))
+
+    assert attempt.grade(an_exercise(made, isolated=isolated), Mean).state == PASSED
+
+
+@pytest.mark.parametrize("told", [{"imported": 5}, {"imported": None}, "x" * (5 << 20)])
+def test_whatever_an_answer_tells_in_the_name_of_its_process_there_is_a_report(told):
+    def answer(x):
+        from course_utils.processes import worker_process
+
+        worker_process.tell(told)
+        return x.mean()
+
+    report = attempt.grade(an_exercise(right, isolated=True), answer)
+    assert report.state in (DIED, RAISED, WRONG, TIMED_OUT)

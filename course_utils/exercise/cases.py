@@ -14,10 +14,12 @@ from typing import Any, Self
 
 import torch
 
+from course_utils import torch_private
 from course_utils.exercise.compare import show
 from course_utils.exercise.form import EXAMPLE, Check, parameters_of
 from course_utils.exercise.given import SHOWN, Given, situation
-from course_utils.exercise.mismatch import Mismatch, looked
+from course_utils.exercise.mismatch import CannotCheck, Mismatch, looked
+from course_utils.words import with_article
 
 # How a symptom begins that is about all cases of a table.
 OF_ALL_CASES = "You are wrong"
@@ -63,11 +65,12 @@ class Table:
         for number, (arguments, wanted) in enumerate(self.cases):
             try:
                 came = answer(*arguments)
-                said = judge(came, wanted)
             except Mismatch:
                 raise
             except Exception as error:
                 came, said = error, f"your function raises {type(error).__name__}"
+            else:
+                said = _judged(judge, came, wanted)
             if said:
                 wrong[number] = came, said
         if not wrong:
@@ -132,6 +135,16 @@ class Table:
         return best
 
 
+def _judged(judge: Callable[[Any, Any], str], came: Any, wanted: Any) -> str:
+    """What the judge says; of what it cannot judge, such as None for a number: what that is."""
+    try:
+        return judge(came, wanted)
+    except Mismatch:
+        raise
+    except Exception:
+        return f"your function returns {'None' if came is None else with_article(type(came).__name__)}"
+
+
 def _listed(labels: list[str]) -> str:
     more = [f"{len(labels) - 4} more"] if len(labels) > 4 else []
     return ", ".join(labels[:4] + more)
@@ -174,7 +187,10 @@ class Rows:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None or not self._wrong:
             return
-        _, error, example = self._wrong[0]
+        # What is wrong is told, and not what could not be checked before it.
+        unsure = (CannotCheck, torch_private.Gone)
+        known = (one for one in self._wrong if not isinstance(one[1], unsure))
+        _, error, example = next(known, self._wrong[0])
         SHOWN.set(example)
         if self._right and isinstance(error, Mismatch):
             wrong, right = _listed([label for label, _, _ in self._wrong]), _listed(self._right)

@@ -195,6 +195,8 @@ def cases_of(
         values = dict(zip(own, parts[at:], strict=True))
         setup = given(*parts) if callable(given) else lines_of(given, *parts[:at])
         found.append(Case(label or _label(parts, values), setup, values, not callable(given)))
+    if not found:
+        raise TypeError("there is no case")
     for label, count in Counter(case.label for case in found).items():
         if count > 1:
             raise TypeError(f"{count} cases are called {label or 'nothing'}: give them labels, by a dict")

@@ -2,6 +2,7 @@
 
 import contextlib
 import linecache
+import math
 import re
 import textwrap
 from collections.abc import Iterator
@@ -113,4 +114,13 @@ def _is_plain(value: Any) -> bool:
 
 
 def _written(value: Any) -> str:
-    return repr(value.type) if isinstance(value, torch.device) else repr(value)
+    """The value as code: `inf` and `nan` are no names, and a device is written as a text."""
+    if isinstance(value, torch.device):
+        return repr(value.type)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if type(value) is list:
+        return f"[{', '.join(map(_written, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    return repr(value)

@@ -25,6 +25,7 @@ from course_utils.grading.forks import (
 from course_utils.grading.in_child import conduct, conduct_rank, uses_gpus
 from course_utils.grading.packing import PackedAnswer, by_value, packed
 from course_utils.grading.ranks import combined
+from course_utils.grading.recipe import Recipe
 from course_utils.grading.report import Report, explained
 from course_utils.processes import ranks, workers
 from course_utils.processes.result import Result
@@ -151,19 +152,20 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
     try:
         checks, answer = packed(tuple(attempt.exercise.checks)), PackedAnswer.of(attempt.answer)
-        given = checks, answer, [(c.name, p) for c, p in todo], attempt.folder, alone
-        result = forks.call(conduct, *given, needs=needs, deadline=deadline)
-    except workers.CannotSendError as error:
-        return [_cannot_be_sent(error.__cause__ or error, check, place)]
-    except workers.WorkersError as error:
-        return [_not_run(check, place, f"its process did not start: {error}")]
     except Exception as error:  # whatever pickling an answer raises
         return [_cannot_be_sent(error, check, place)]
+    given = checks, answer, [(c.name, p) for c, p in todo], attempt.folder, alone
+    try:
+        result = forks.call(conduct, *given, needs=needs, deadline=deadline)
+    except InterruptedError:
+        raise
+    except (workers.WorkersError, OSError) as error:  # such as too many open files
+        return [_not_run(check, place, f"its process did not start: {error}")]
     return _read(_at_its_lines(result, attempt.answer), todo)
 
 
 def _at_its_lines(result: Result, answer: Any) -> Result:
-    if result.position is not None and hasattr(answer, "shown"):
+    if result.position is not None and isinstance(answer, Recipe):
         result.position.frames = [answer.shown(frame) for frame in result.position.frames]
     return result
 
@@ -173,11 +175,11 @@ def _read(result: Result, todo: list[Visit]) -> list[Outcome]:
     for data in result.told:
         if not isinstance(data, dict):
             break
-        if "imported" in data:
-            imported.update((str(n), None) for n in data["imported"] if OF_TORCH.fullmatch(str(n)))
+        if isinstance(names := data.get("imported"), list):
+            imported.update((str(n), None) for n in names if OF_TORCH.fullmatch(str(n)))
         elif len(found) < len(todo):
             found.append(Outcome.of_plain(data, *todo[len(found)]))
-    if len(found) == len(todo):
+    if len(found) == len(todo) or (found and found[-1].state == TIMED_OUT):
         return found
     check, place = todo[len(found)]
     last = _without_outcome(result, check, place)
@@ -189,13 +191,15 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
     """The check in `check.ranks` processes that form one process group."""
     by_value(answer)
     try:
-        given = conduct_rank, check.ranks, packed((check,)), PackedAnswer.of(answer), place.device, folder
+        sent = packed((check,)), PackedAnswer.of(answer)
+    except Exception as error:  # whatever pickling an answer raises
+        return _cannot_be_sent(error, check, place)
+    try:
+        given = conduct_rank, check.ranks, *sent, place.device, folder
         how = {"preload": (*PRELOAD, *imported), "plain": True, "gpus": uses_gpus(check, place)}
         results = ranks.ranks(*given, deadline=deadline, **how)
-    except workers.WorkersError as error:
+    except (workers.WorkersError, OSError) as error:
         return _not_run(check, place, f"its processes did not start: {error}")
-    except Exception as error:  # whatever pickling an answer raises
-        return _cannot_be_sent(error.__cause__ or error, check, place)
     found = [
         Outcome.of_plain(result.told[-1], check, place)
         if result.state == "returned" and result.told

@@ -36,6 +36,7 @@ from course_utils.exercise.states import (
     WRONG,
 )
 from course_utils.grading.clean_room import Room, clean_room
+from course_utils.grading.recipe import ToMake
 from course_utils.processes import limits
 
 # What one plain check may allocate in the reader's kernel beyond what is there already, in bytes.
@@ -121,7 +122,7 @@ def run(
     deadline: float | None = None,
     shared: bool = True,
 ) -> Outcome:
-    """Runs the check in a clean room. `answer` is the object itself, or has a method `make` that makes it.
+    """Runs the check in a clean room. `answer` is the object itself, or a `ToMake`.
     Everything that the answer raises becomes an outcome, except `KeyboardInterrupt`. `deadline` (seconds) is
     enforced as well as a process can enforce it on itself; None: somebody else does. `shared`: see
     `clean_room`."""
@@ -132,7 +133,7 @@ def run(
         lost = inside.enter_context(_lost_in_threads())
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
-                if hasattr(answer, "make"):
+                if isinstance(answer, ToMake):
                     answer = answer.make()
                 cases.call(check, answer, given)
             outcome.state = PASSED

@@ -9,7 +9,7 @@ from typing import Any
 
 from course_utils import stacks, torch_private
 from course_utils.exercise import Check
-from course_utils.exercise.states import RAISED
+from course_utils.exercise.states import RAISED, TIMED_OUT
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
 from course_utils.grading.forks import imported_after
@@ -19,16 +19,19 @@ from course_utils.processes import worker_process
 def conduct(
     checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
 ) -> None:
-    """The inside of a fork: runs the checks of `todo`, each (name, place), and tells what came of each, and
-    which modules it imported. `folder`: that of the notebook. `alone`: whoever made the call watches the
-    time."""
+    """The inside of a fork: runs the checks of `todo`, each (name, place), up to one that does not end, and
+    tells what came of each, and which modules it imported. `folder`: that of the notebook. `alone`: whoever
+    made the call watches the time."""
     _settle_in(folder)
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)
-        worker_process.tell(_outcome(check, answer, place, None if alone else check.deadline).as_plain())
+        outcome = _outcome(check, answer, place, None if alone else check.deadline)
+        worker_process.tell(outcome.as_plain())
+        if outcome.state == TIMED_OUT:  # the others would take their whole deadlines too
+            return
         if new := imported_after(modules):
             worker_process.tell({"imported": new})
 

@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 
 from course_utils.exercise import Check
+from course_utils.grading.recipe import ToMake
 from course_utils.processes import transport, worker_process
 
 
@@ -36,7 +37,7 @@ def _unpacked(packed: bytes) -> dict[str, Check]:
 
 
 @dataclass(frozen=True)
-class PackedAnswer:
+class PackedAnswer(ToMake):
     """An answer that is unpacked where the check runs: what that raises is what the answer raises."""
 
     data: bytes
@@ -45,7 +46,7 @@ class PackedAnswer:
     @classmethod
     def of(cls, answer: Any) -> Any:
         """The answer as it travels; one that is a recipe stays as it is. Raises what pickling it raises."""
-        return answer if hasattr(answer, "make") else cls(*transport.dumps(answer))
+        return answer if isinstance(answer, ToMake) else cls(*transport.dumps(answer))
 
     def make(self) -> Any:
         """The answer, in the process that it came to. Raises what unpacking it raises."""

@@ -24,8 +24,15 @@ class Piece(NamedTuple):
     first_line: int
 
 
+class ToMake:
+    """An answer that is made where its checks run, by its method `make`."""
+
+    def make(self) -> Any:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(ToMake):
     """How to make an answer: the pieces of the notebook that it consists of, in the order to run them.
     `flags`: the `__future__` features of the notebook, as `compile` takes them."""
 

@@ -23,6 +23,7 @@ import cloudpickle
 from course_utils import torch_private
 
 TOKEN_BYTES = 16
+MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 # The child says that it has begun, perhaps more than once what it knows so far, then what came out.
 CALL, STARTED, PART, RESULT = b"C", b"S", b"P", b"R"
 _HEADER = struct.Struct(f"!{TOKEN_BYTES}s1sQ")
@@ -37,11 +38,13 @@ def frame(token: bytes, kind: bytes, payload: bytes) -> bytes:
 
 def frames(token: bytes, data: bytearray) -> Iterator[tuple[bytes, bytes]]:
     """Kind and payload of each frame that is whole, taken out of `data`. Raises `ValueError` for bytes that
-    are no frame of this worker's."""
+    are no frame of this worker's, and for a part that is too large, before it has come."""
     while len(data) >= _HEADER.size:
         seen, kind, length = _HEADER.unpack_from(data)
         if seen != token:
             raise ValueError("these bytes are no frame of this worker's")
+        if kind == PART and length > MOST_TOLD:
+            raise ValueError("it tells too much")
         end = _HEADER.size + length
         if len(data) < end:
             return
@@ -78,7 +81,7 @@ class _Pickler(cloudpickle.Pickler):
             self.files.add(obj.co_filename)
         elif isinstance(obj, types.FunctionType) and _is_by_value(obj.__globals__.get("__name__")):
             self.globals_ref.setdefault(id(obj.__globals__), _Globals(obj.__globals__))
-        elif isinstance(obj, _Cached) and (_is_local(obj) or _is_by_value(obj.__module__)):
+        elif isinstance(obj, _Cached) and (_is_local(obj) or _is_by_value(getattr(obj, "__module__", None))):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         elif (path := _path_of(obj)) is not None:
             return _found_at, path
@@ -115,7 +118,8 @@ _Cached = type(functools.cache(len))
 
 
 def _is_local(obj: Any) -> bool:
-    return obj.__module__ == "__main__" or "<locals>" in obj.__qualname__
+    name = getattr(obj, "__qualname__", "<locals>")  # a `functools.partial` that is cached has none
+    return "<locals>" in name or obj.__module__ == "__main__"
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:

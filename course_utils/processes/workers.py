@@ -32,7 +32,6 @@ from course_utils.words import how_it_ended
 
 # Bytes that a worker may hold, with all that it has started.
 MOST_MEMORY = min(8 << 30, psutil.virtual_memory().total // 2)
-MOST_TOLD = 4 << 20  # bytes that a call may tell before it ends
 START_SECONDS = 120.0  # how long a worker may take to begin a call; importing torch is part of the first
 
 
@@ -235,7 +234,7 @@ class Worker:
             self.pid = int(payload)
             return
         self._told_bytes += len(payload)
-        if self._told_bytes > MOST_TOLD:
+        if self._told_bytes > transport.MOST_TOLD:
             raise ValueError("it tells too much")
         result.told.append(json.loads(payload))
 
