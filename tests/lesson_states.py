@@ -32,8 +32,9 @@ def solved(course: Course, built: NotebookNode) -> NotebookNode:
             cell.source = course.solution(cell.metadata.course.exercise).source.strip("\n")
         elif role(cell) == CHECK:
             cell.source = PASSED.format(course.exercise(cell.metadata.course.exercise).answer_name)
-        if role(cell) == CHECK or cell.id in waiting:
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), NOT_COMPARED]
+        tags = cell.metadata.get("tags", [])
+        if (role(cell) == CHECK or cell.id in waiting) and NOT_COMPARED not in tags:
+            cell.metadata["tags"] = [*tags, NOT_COMPARED]
     return notebook
 
 

@@ -30,8 +30,8 @@ from tests.files import FLIP_ROWS, FLIPPED, write
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
 COURSE = catalog.load(Path(__file__).resolve().parent.parent)
 
-# Those whose pictures show no times and no memory, which differ from run to run.
-SAME_PICTURES = COURSE.lessons
+# Those whose pictures are no recordings, which differ from run to run and from machine to machine.
+SAME_PICTURES = COURSE.lessons[:4]
 WHOLE = COURSE.lessons[:2]
 
 each_lesson = pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.slug)
@@ -170,9 +170,12 @@ def test_with_a_parameter(tmp_path):
 
 # --- the tests above can fail -------------------------------------------------------------------------
 
-SETUP = "from course_utils import check, show_error"
+SETUP = "from course_utils import check"
 DRAWS = "import matplotlib.pyplot as plt"
-WAITS = "show_error(lambda: print(flip_rows(torch.ones(2, 3)).shape))"
+WAITS = """try:  # until it is written
+    print(flip_rows(torch.ones(2, 3)).shape)
+except NotImplementedError as error:
+    print(type(error).__name__)"""
 LESSON = f"""---
 reading: 1
 ---
@@ -248,9 +251,9 @@ def test_a_wrong_stored_output_is_found(small, tmp_path):
     failed, told = failures(states.solved(small, built), small, tmp_path / "solved")
     assert failed == [SETUP, DRAWS, "_report = check(flip_rows)"]
     assert "mismatch 'stdout'" in told and "mismatch 'image/png'" in told
-    assert "AssertionError: ✗ flip_rows: not yet" in told
+    assert ": ✗ flip_rows: not yet" in told
     failed, _ = failures(states.differs_as_shipped(built), small, tmp_path / "shipped")
-    assert failed == ["check(flip_rows)", WAITS]
+    assert failed == ["check(flip_rows)", WAITS.splitlines()[0]]
 
 
 def test_a_name_that_only_the_solved_lesson_has_is_found(small):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import sys
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -33,10 +34,13 @@ class Picture(Figure):
         self.savefig(page, format="png", dpi=100 * SHARPNESS, transparent=True, metadata={"Software": None})
         return page.getvalue()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
+    def _repr_png_(self) -> tuple[str, dict]:
         width = round(self.get_figwidth() * 100)
-        data = {"image/png": base64.b64encode(self.png()).decode(), "text/plain": repr(self)}
-        return data, {"image/png": {"width": width, "alt": self.description}}
+        return base64.b64encode(self.png()).decode(), {"width": width, "alt": self.description}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
+        data, how = self._repr_png_()
+        return {"image/png": data, "text/plain": repr(self)}, {"image/png": how}
 
 
 def panels(height: float, rows: int = 1, columns: int = 1) -> tuple[Picture, list[Axes]]:
@@ -51,3 +55,8 @@ def panels(height: float, rows: int = 1, columns: int = 1) -> tuple[Picture, lis
         for label in (axes.xaxis.label, axes.yaxis.label):
             label.set(color=palette.TEXT, fontsize=9)
     return picture, found
+
+
+# Once pyplot is imported, a notebook shows every figure in pyplot's way. Of ours it is told here how.
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()):
+    _shell.display_formatter.formatters["image/png"].for_type(Picture, Picture._repr_png_)
