@@ -72,6 +72,8 @@ def run_lessons(names: list[str]) -> int:
         except BuildError as error:
             failed += 1
             print(f"\n{lesson.slug}: {str(error).splitlines()[0]}", flush=True)
+        # Those behind a cell that failed were not run, and say nothing.
+        notebook.cells = [c for c in notebook.cells if c.get("execution_count")]
         make_steady(notebook)
         stored = nbformat.read(lesson.notebook, as_version=4)
         for cell, before, after in differences(stored, notebook):
@@ -83,13 +85,12 @@ def run_lessons(names: list[str]) -> int:
 
 def differences(stored: dict, fresh: dict) -> Iterator[tuple[str, str, str]]:
     """The cells that show something else than the stored ones: how each begins, and the first line that
-    differs, before and after. Cells whose outputs are a matter of the machine, and those that were not run,
-    are left out."""
-    known = {cell["id"]: cell for cell in stored["cells"]}
+    differs, before and after. Cells whose outputs are a matter of the machine are left out."""
+    known = {cell["id"]: cell for cell in stored["cells"] if cell["cell_type"] == "code"}
     for cell in fresh["cells"]:
         old = known.get(cell["id"])
         ignored = "nbval-ignore-output" in cell["metadata"].get("tags", [])
-        if cell["cell_type"] != "code" or old is None or ignored or cell["execution_count"] is None:
+        if old is None or ignored:
             continue
         before, after = lines_of(old), lines_of(cell)
         if before != after:
