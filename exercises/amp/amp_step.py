@@ -13,12 +13,10 @@ gradient `None` in the step. Torch's own functions may do the work.
 `amp_step(model, F.cross_entropy, optimizer, scaler, x, y, 1.0)` → `tensor(0.6931)`
 """
 
-import itertools
-
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import amp
 
 exercise = Exercise(
@@ -44,18 +42,13 @@ def amp_step(
 _CALL = "amp_step(model, model.loss_fn, optimizer, scaler, x, y, {})"
 
 
-def _given(amp_step, device, *more):
-    return expect.given("\n".join([amp.MODEL, *more]), amp_step=amp_step, device=device)
-
-
-@exercise.check
-def region(amp_step, device):
+@exercise.check(given=amp.MODEL)
+def region(t, device):
     """Forward and loss run under autocast in float16, backward outside
 
     The loss is cast up to float32 there. Backward follows the dtypes of the forward without a region; inside
     one, operators that ran in float32 may run backward in float16.
     """
-    t = _given(amp_step, device)
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
         t.call(_CALL.format(1.0))
     for what, wanted in {"forward": torch.float16, "loss": torch.float16, "backward": None}.items():
@@ -67,64 +60,69 @@ def region(amp_step, device):
         expect.equal(w.dtype, torch.float32, what=f"the dtype of `{name}` after the call")
 
 
-@exercise.check
-def clipped(amp_step, device):
+@exercise.check(
+    given=amp.MODEL,
+    cases={
+        f"`scale={scale}, max_norm={limit}`": (
+            f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})",
+            scale,
+            limit,
+        )
+        for scale in (1024.0, 65536.0)
+        for limit in (0.125, 100.0)
+    },
+)
+def clipped(t, device, scale, limit):
     """The step is made with the true gradients, clipped by their true norm
 
     Before `unscale_` all gradients are too large by the scale: what is clipped then is far too small once
     it's divided. There is one norm, over all gradients, and one factor.
     """
-    with Rows() as rows:
-        for scale, limit in itertools.product((1024.0, 65536.0), (0.125, 100.0)):
-            with rows.of(f"`scale={scale}, max_norm={limit}`"):
-                t = _given(amp_step, device, f"scaler = torch.amp.GradScaler('cpu', init_scale={scale})")
-                _, wanted = t.model.truth(t.x, t.y, limit)
-                t.call(_CALL.format(limit))
-                t.model.expect_step(wanted, {"the scale": scale})
+    _, wanted = t.model.truth(t.x, t.y, limit)
+    t.call(_CALL.format(limit))
+    t.model.expect_step(wanted, {"the scale": scale})
 
 
-@exercise.check
-def fresh(amp_step, device):
+@exercise.check(given=f"{amp.MODEL}\n{amp.OLD_GRADIENTS}")
+def fresh(t, device):
     """Gradients of an earlier step don't count
 
     Backward adds to what is in `.grad`. What other code has left there must go before. The optimizer steps
     with any gradient that it finds, that of a frozen parameter too. With zeros, momentum and weight decay
     still move a parameter; with None it is passed over.
     """
-    t = _given(amp_step, device, amp.OLD_GRADIENTS)
     _, wanted = t.model.truth(t.x, t.y)
     t.call(_CALL.format(1000.0))
     t.model.expect_step(wanted)
     t.model.expect_no_more(wanted)
 
 
-@exercise.check
-def overflow(amp_step, device):
+@exercise.check(
+    given=amp.MODEL,
+    cases={
+        "overflow": ("scaler = torch.amp.GradScaler('cpu', init_scale=2.0**60, growth_interval=1)", 0, 0.5),
+        "good steps": ("", 1, 2.0),
+    },
+)
+def overflow(t, device, steps, factor):
     """On overflow nothing is trained and the scale falls; after a good step it grows
 
     `scaler.step` calls the optimizer where neither inf nor nan was found. `update` moves the scale, and lets
     `unscale_` be called again. Without it a scale that is too large stays too large.
     """
-    settings = "init_scale=2.0**60, growth_interval=1"
-    t = _given(amp_step, device, f"scaler = torch.amp.GradScaler('cpu', {settings})")
-    for scale in (2.0**59, 2.0**58):
-        t.run(_CALL.format(1.0))
-        expect.equal(len(t.model.steps), 0, what="the number of steps of the optimizer")
-        expect.equal(t.call("scaler.get_scale()"), scale)
-    t = _given(amp_step, device)
     for number in (1, 2):
+        scale = t.scaler.get_scale()
         t.run(_CALL.format(1.0))
-        expect.equal(len(t.model.steps), number, what="the number of steps of the optimizer")
-        expect.equal(t.call("scaler.get_scale()"), 1024.0 * 2**number)
+        expect.equal(len(t.model.steps), steps * number, what="the number of steps of the optimizer")
+        expect.equal(t.call("scaler.get_scale()"), factor * scale)
 
 
-@exercise.check
-def returned(amp_step, device):
+@exercise.check(given=amp.MODEL)
+def returned(t, device):
     """What comes back is the loss itself, without its graph
 
     A scaled loss says nothing to whoever logs it. A loss with a graph keeps the graph alive.
     """
-    t = _given(amp_step, device)
     loss, _ = t.model.truth(t.x, t.y)
     came = t.call(_CALL.format(1.0))
     expect.equal(came, loss, rtol=0.01, factors={"the scale": 1024.0})

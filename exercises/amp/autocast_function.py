@@ -15,7 +15,7 @@ nothing of autocast. It returns a subclass for use on the CPU:
 
 import torch
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=15,
@@ -44,14 +44,12 @@ bfloat16, float16 = (torch.autocast("cpu", dtype=d) for d in (torch.bfloat16, to
 _REGIONS = "off", "bfloat16", "float16"
 
 
-def _run(autocast_function, call, forward, backward=None, more=""):
+def _run(t, call, forward, backward=None):
     """Forward and backward in the regions of these names; `call`: what follows on `autocast_function`."""
-    t = expect.given(_SETUP + more, autocast_function=autocast_function)
     t.run(f"with {forward}:\n    out = autocast_function{call}\n    on = torch.is_autocast_enabled('cpu')")
     expect.equal(t.on, forward != "off", what="whether autocast is on in the region after the call")
     if backward:
         t.run(f"with {backward}:\n    out.backward(torch.ones_like(out))")
-    return t
 
 
 def _saw(t, where, state, dtypes=None):
@@ -60,82 +58,80 @@ def _saw(t, where, state, dtypes=None):
         expect.equal(t.call(f"seen['dtypes in {where}']"), dtypes, what=f"dtypes in {where}")
 
 
-@exercise.check
-def as_forward(autocast_function):
+@exercise.check(
+    given=_SETUP,
+    cases={f"`{one}` then `{other}`": (one, other) for one in _REGIONS for other in _REGIONS},
+)
+def as_forward(t, one, other):
     """Without a `dtype`, backward runs in the state that forward had
 
     Casts of built-in operators are in the graph. The backward of a Function runs operators anew, in the state
     of whoever calls `backward`, after the region or in another.
     """
-    with Rows() as rows:
-        for one, other in [(one, other) for one in _REGIONS for other in _REGIONS]:
-            with rows.of(f"`{one}` then `{other}`"):
-                t = _run(autocast_function, "(Product).apply(a, b, 2)", one, other)
-                _saw(t, "forward", one, [torch.float32] * 2)
-                _saw(t, "backward", one)
-                wanted = 2 * torch.ones(2, 4) @ t.b.detach().t()
-                expect.equal(t.a.grad, wanted, what="`a.grad`", rtol=0.02, atol=0.1)
+    _run(t, "(Product).apply(a, b, 2)", one, other)
+    _saw(t, "forward", one, [torch.float32] * 2)
+    _saw(t, "backward", one)
+    wanted = 2 * torch.ones(2, 4) @ t.b.detach().t()
+    expect.equal(t.a.grad, wanted, what="`a.grad`", rtol=0.02, atol=0.1)
 
 
-@exercise.check
-def computed_in_dtype(autocast_function):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        f"`{left}` and `{dtype}`": (f"left = {left}", dtype)
+        for left in ("a", "a.half()", "a.bfloat16()")
+        for dtype in (torch.float32, torch.bfloat16, torch.float64)
+    },
+)
+def computed_in_dtype(t, dtype):
     """With a `dtype`, all of the forward is computed in it
 
     Casting is half of it: while autocast is on, a product inside casts the arguments down again. Where it's
     off, tensors of different dtypes can't be multiplied: `float16` and `bfloat16` are to be cast as well.
     """
-    with Rows() as rows:
-        for left in ("a", "a.half()", "a.bfloat16()"):
-            for dtype in (torch.float32, torch.bfloat16, torch.float64):
-                with rows.of(f"`{left}` and `{dtype}`"):
-                    t = _run(autocast_function, f"(Product, {dtype}).apply({left}, b, 3)", "bfloat16")
-                    _saw(t, "forward", "off", [dtype] * 2)
-                    wanted = eval(left, {"a": t.a.detach()}).to(dtype) @ t.b.detach().to(dtype) * 3
-                    expect.equal(t.out.detach(), wanted)
+    _run(t, f"(Product, {dtype}).apply(left, b, 3)", "bfloat16")
+    _saw(t, "forward", "off", [dtype] * 2)
+    expect.equal(t.out.detach(), t.left.detach().to(dtype) @ t.b.detach().to(dtype) * 3)
 
 
-@exercise.check
-def backward_too(autocast_function):
+@exercise.check(given=f"{_SETUP}h = a.detach().bfloat16().requires_grad_()", cases=_REGIONS)
+def backward_too(t, region):
     """With a `dtype`, backward is computed in it too
 
     It runs with autocast off, in whatever region it's called. What forward saved is in `dtype`. Autograd
     casts each gradient to the dtype that the argument of `apply` has.
     """
-    for region in _REGIONS:
-        more = "h = a.detach().bfloat16().requires_grad_()"
-        t = _run(autocast_function, "(Product, torch.float32).apply(h, b)", "bfloat16", region, more)
-        _saw(t, "backward", "off", [torch.float32] * 3)
-        expect.equal(t.h.grad, (torch.ones(2, 4) @ t.b.detach().t()).bfloat16(), what="`h.grad`")
-        expect.equal(t.b.grad, t.h.detach().float().t() @ torch.ones(2, 4), what="`b.grad`")
-        t = _run(autocast_function, "(Product, torch.float32).apply(a, b)", "off", region)
-        _saw(t, "backward", "off", [torch.float32] * 3)
+    _run(t, "(Product, torch.float32).apply(h, b)", "bfloat16", region)
+    _saw(t, "backward", "off", [torch.float32] * 3)
+    expect.equal(t.h.grad, (torch.ones(2, 4) @ t.b.detach().t()).bfloat16(), what="`h.grad`")
+    expect.equal(t.b.grad, t.h.detach().float().t() @ torch.ones(2, 4), what="`b.grad`")
+    _run(t, "(Product, torch.float32).apply(a, b)", "off", region)
+    _saw(t, "backward", "off", [torch.float32] * 3)
 
 
-@exercise.check
-def left_alone(autocast_function):
+@exercise.check(
+    given=lambda row: f"{_SETUP}x, y = (one.detach().{row.split()[0]}() for one in (a, b))",
+    cases=["bfloat16 in off", "half in off", "double in bfloat16", "long in bfloat16"],
+)
+def left_alone(t, row):
     """Outside a region nothing is cast; inside, float64 and integers are left alone
 
     Whoever calls outside a region wants the dtypes that came. Autocast never touches float64: whoever uses it
     wants the digits. And an integer may be an index.
     """
-    with Rows() as rows:
-        for row in ("bfloat16 in off", "half in off", "double in bfloat16", "long in bfloat16"):
-            with rows.of(f"`{row}`"):
-                made, region = row.split(" in ")
-                more = f"x, y = a.detach().{made}(), b.detach().{made}()"
-                t = _run(autocast_function, "(Product, torch.float32).apply(x, y)", region, more=more)
-                _saw(t, "forward", "off", [t.x.dtype] * 2)
-                expect.equal(t.out, t.x @ t.y)
+    region = row.split(" in ")[1]
+    _run(t, "(Product, torch.float32).apply(x, y)", region)
+    _saw(t, "forward", "off", [t.x.dtype] * 2)
+    expect.equal(t.out, t.x @ t.y)
 
 
-@exercise.check
-def each_call(autocast_function):
+@exercise.check(given=_SETUP)
+def each_call(t):
     """Each call has a state of its own, and `function` stays as it is
 
     Between a forward and its backward the class may be used again. What belongs to one call is kept on its
     `ctx`. A subclass leaves the class alone that it was made of.
     """
-    t = expect.given(_SETUP, autocast_function=autocast_function)
     t.run("Wrapped = autocast_function(Product)\nfirst, plain = Wrapped.apply(a, b), Product.apply(a, b)")
     t.run("with bfloat16:\n    second = Wrapped.apply(a, b)")
     for name, region in {"first": "off", "second": "bfloat16", "plain": "bfloat16"}.items():

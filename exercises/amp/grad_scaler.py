@@ -17,7 +17,7 @@ a scale beyond float32, tensors that aren't dense float32, a second `step`, `upd
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import amp
 
 exercise = Exercise(
@@ -55,6 +55,10 @@ class GradScaler:
 
 _STATE = ["scaler.get_scale()", "scaler.state_dict()['_growth_tracker']"]
 _WEIGHTS = ["p.tolist()", "q.tolist()"]
+_STEP = "scaler.scale(loss)\np.grad, q.grad = torch.tensor([{}], device=device)\n"
+_STEP += "scaler.step(both)\nscaler.update()"
+_ODD = "inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"
+_PAIRS = [pair for odd in _ODD for pair in (f"[{odd}], [1., 1.]", f"[1., 1.], [{odd}]")]
 
 
 @exercise.check
@@ -85,23 +89,16 @@ def unscales(GradScaler, device):
     expect.equal(t.p.grad, torch.full_like(t.p, 3 / 16), what="`p.grad`, unscaled again after `update`")
 
 
-@exercise.check
-def skips(GradScaler, device):
+@exercise.check(cases={f"`p.grad, q.grad = {pair}`": pair for pair in (*_PAIRS, "[0., 0.], [0., 0.]")})
+def skips(GradScaler, device, pair):
     """A step is skipped for one inf or nan anywhere, and for nothing else
 
     One such number would stay in parameters and momentum. A step with zeros isn't skipped: momentum goes on.
     A large number is not inf, but the sum of two may be, and the square of one.
     """
-    step = "scaler.scale(loss)\np.grad, q.grad = torch.tensor([{}], device=device)\n"
-    step += "scaler.step(both)\nscaler.update()"
     setup = amp.ONE_OPTIMIZER.replace("16.0", "1.0")  # so that a sum overflows after dividing, too
-    odd = "inf, 1.", "1., -inf", "1., nan", "inf, -inf", "3e38, 3e38"
-    pairs = [pair for numbers in odd for pair in (f"[{numbers}], [1., 1.]", f"[1., 1.], [{numbers}]")]
-    with Rows() as rows:
-        for pair in (*pairs, "[0., 0.], [0., 0.]"):
-            with rows.of(f"`p.grad, q.grad = {pair}`"):
-                lines = [step.format("[1., 2.], [3., 4.]"), step.format(pair)]
-                amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
+    lines = [_STEP.format("[1., 2.], [3., 4.]"), _STEP.format(pair)]
+    amp.follow(GradScaler, lines, [*_WEIGHTS, _STATE[0]], device, setup)
 
 
 @exercise.check

@@ -64,11 +64,7 @@ def train(loss):
     weights.step()
 """
 _SGD = "torch.optim.SGD(masters, lr=0.002, momentum=0.9, weight_decay=0.5)"
-
-
-def _given(MasterWeights, device, optimizer, more=""):
-    setup = f"{_MODEL}{more}\nweights = MasterWeights(model, lambda masters: {optimizer})"
-    return expect.given(setup, MasterWeights=MasterWeights, device=device)
+_WITH_SGD = f"{_MODEL}weights = MasterWeights(model, lambda masters: {_SGD})"
 
 
 def _follow(t, *losses):
@@ -87,48 +83,48 @@ def _follow(t, *losses):
             expect.equal(parameters[name].detach(), w.bfloat16(), what=what, rtol=0.0, atol=0.0)
 
 
-@exercise.check
-def cleared(MasterWeights, device):
+@exercise.check(given=f"{_ONE}p.sum().backward()")
+def cleared(t, device):
     """`zero_grad` sets the gradients of the parameters to None
 
     Backward adds to the `.grad` of the model's parameters, and knows of no master. Zeros are a gradient, too.
     """
-    t = expect.given(f"{_ONE}p.sum().backward()", MasterWeights=MasterWeights, device=device)
     t.run("weights.zero_grad()")
     expect.equal(t.p.grad, None, what="`p.grad`")
 
 
-@exercise.check
-def small_updates(MasterWeights, device):
+@exercise.check(given=_ONE)
+def small_updates(t, device):
     """Updates that are too small for bfloat16 add up
 
     Right below 1 the numbers of bfloat16 are 1/256 apart, and less than half of that is rounded away. A
     float32 master keeps it, if nothing rounded is written into it. Its gradient is that of one step, no sum.
     """
-    t = expect.given(_ONE, MasterWeights=MasterWeights, device=device)
     t.run("for _ in range(400):\n    weights.zero_grad()\n    p.sum().backward()\n    weights.step()")
     wanted = torch.full_like(t.p.detach(), 0.8)
     expect.equal(t.p.detach(), wanted, what="`p`", like={"the weight at the start": torch.ones_like(wanted)})
 
 
-@exercise.check
-def follows(MasterWeights, device):
+@exercise.check(given=_WITH_SGD)
+def follows(t, device):
     """Each step is the optimizer's step in float32, and the model has it rounded
 
     The optimizer works on the masters alone, with this step's gradients. The copy is rounded, not cut off.
     """
-    _follow(_given(MasterWeights, device, _SGD), *["of_all"] * 5)
+    _follow(t, *["of_all"] * 5)
 
 
-@exercise.check
-def masters(MasterWeights, device):
+@exercise.check(
+    given=f"""{_MODEL}model[0].bias.requires_grad_(False)
+given = []
+weights = MasterWeights(model, lambda masters: given.append([*masters]) or torch.optim.Adam(given[-1]))"""
+)
+def masters(t, device):
     """The optimizer has the float32 copies, and the model its own tensors
 
     A frozen parameter has no master. Other code holds the model's parameters and views of them, so they keep
     their storage. The optimizer's state has the dtype of what it is given, and is lost if it's made anew.
     """
-    frozen = "model[0].bias.requires_grad_(False)\ngiven = []"
-    t = _given(MasterWeights, device, "given.append([*masters]) or torch.optim.Adam(given[-1])", frozen)
     expect.equal(len(t.given), 1, what="the number of calls of `make_optimizer`")
     wanted = [(tuple(p.shape), torch.float32) for p in t.model.parameters() if p.requires_grad]
     came = [(tuple(p.shape), p.dtype) for p in t.given[0]]
@@ -139,11 +135,11 @@ def masters(MasterWeights, device):
     expect.true(before == after, "the model has other tensors after a step", "expected: the same ones")
 
 
-@exercise.check
-def without_gradient(MasterWeights, device):
+@exercise.check(given=_WITH_SGD)
+def without_gradient(t, device):
     """A parameter that got no gradient this time stays as it is
 
     Optimizers pass over a parameter whose `.grad` is None. With zeros, momentum and weight decay go on, and a
     master's `.grad` from an earlier step is used again. What moves a master shows when it's copied.
     """
-    _follow(_given(MasterWeights, device, _SGD), *["of_all", "of_one"] * 4, "of_all")
+    _follow(t, *["of_all", "of_one"] * 4, "of_all")

@@ -14,7 +14,7 @@ the one whose last bit is 0.
 import torch
 from torch import Tensor
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import formats, numbers
 
 exercise = Exercise(
@@ -50,86 +50,79 @@ def nearest(round_to_bfloat16, device):
         formats.rounded(round_to_bfloat16, bits[normal & (bits & 0xFFFF != 0x8000)], device)
 
 
-@exercise.check
-def ties(round_to_bfloat16, device):
+@exercise.check(cases={"an even upper half": 0, "an odd upper half": 1})
+def ties(round_to_bfloat16, device, first):
     """Halfway, it goes to the neighbour whose last bit is 0
 
     A lower half of exactly 0x8000 lies in the middle. What is even or odd is the upper half: its last bit is
     bit 16 of the 32. If all such numbers went up, a sum of many would drift.
     """
-    with Rows() as rows:
-        for first, label in enumerate(("an even upper half", "an odd upper half")):
-            with rows.of(label):
-                every = torch.arange(first - 2**15, 2**15, 2, dtype=torch.int32) * 65536 + 0x8000
-                formats.rounded(round_to_bfloat16, every[every.view(torch.float32).abs() < 1e38], device)
+    every = torch.arange(first - 2**15, 2**15, 2, dtype=torch.int32) * 65536 + 0x8000
+    formats.rounded(round_to_bfloat16, every[every.view(torch.float32).abs() < 1e38], device)
 
 
-@exercise.check
-def ends_of_the_range(round_to_bfloat16, device):
+@exercise.check(
+    cases={
+        "infinity": [0x7F800000],
+        "zero": [0],
+        "the border to infinity": [0x7F7F7FFF, 0x7F7F8000, 0x7F7F8001, 0x7F7FFFFF],
+        "subnormals": [1, 0x7FFF, 0x8000, 0x8001, 0x18000, 0x7F8000, 0x7FFFFF],
+    },
+)
+def ends_of_the_range(round_to_bfloat16, device, positive):
     """Infinity, zero with its sign, subnormals, and what overflows
 
     The bits of infinity follow on those of the largest number. So what lies half a step or more beyond the
     largest bfloat16 becomes infinite. Subnormals are rounded by the same rule. A zero may have a sign.
     """
-    with Rows() as rows:
-        for label, positive in {
-            "infinity": [0x7F800000],
-            "zero": [0],
-            "the border to infinity": [0x7F7F7FFF, 0x7F7F8000, 0x7F7F8001, 0x7F7FFFFF],
-            "subnormals": [1, 0x7FFF, 0x8000, 0x8001, 0x18000, 0x7F8000, 0x7FFFFF],
-        }.items():
-            with rows.of(label):
-                signs = [bits - sign for bits in positive for sign in (0, 2**31)]
-                formats.rounded(round_to_bfloat16, torch.tensor(signs), device)
+    signs = [bits - sign for bits in positive for sign in (0, 2**31)]
+    formats.rounded(round_to_bfloat16, torch.tensor(signs), device)
 
 
-@exercise.check
-def not_a_number(round_to_bfloat16, device):
+@exercise.check(
+    cases={
+        "`torch.nan`": 0x7FC00000,
+        "a one in the lower half": 0x7F800001,
+        "ones everywhere": 0x7FFFFFFF,
+        "ones in the upper half": 0x7FFF0000,
+    },
+)
+def not_a_number(round_to_bfloat16, device, bits):
     """NaN stays NaN
 
     A NaN has an exponent of ones and a mantissa that is not zero. If all its ones are in the lower half,
     cutting leaves infinity. And if there are many of them, a carry runs through the exponent into the sign.
     """
-    with Rows() as rows:
-        for label, bits in {
-            "`torch.nan`": 0x7FC00000,
-            "a one in the lower half": 0x7F800001,
-            "ones everywhere": 0x7FFFFFFF,
-            "ones in the upper half": 0x7FFF0000,
-        }.items():
-            with rows.of(label):
-                formats.rounded(round_to_bfloat16, torch.tensor([bits, bits - 2**31]), device)
+    formats.rounded(round_to_bfloat16, torch.tensor([bits, bits - 2**31]), device)
 
 
-@exercise.check
-def any_shape(round_to_bfloat16, device):
+@exercise.check(
+    given="x = {}".format,
+    cases={
+        "a matrix": "torch.arange(12.0, device=device).view(3, 4)",
+        "a transposed one": "torch.arange(12.0, device=device).view(3, 4).t()",
+        "every second number": "torch.arange(9.0, device=device)[::2]",
+        "no dimension": "torch.tensor(2.5, device=device)",
+        "no elements": "torch.ones(0, 3, device=device)",
+    },
+)
+def any_shape(t, device):
     """The result has the shape of `x`
 
     A part of a tensor, or a transposed one, isn't contiguous. `view` may read it as a dtype of the same size
     all the same. A tensor may have no dimension, or no elements.
     """
-    with Rows() as rows:
-        for label, made in {
-            "a matrix": "torch.arange(12.0, device=device).view(3, 4)",
-            "a transposed one": "torch.arange(12.0, device=device).view(3, 4).t()",
-            "every second number": "torch.arange(9.0, device=device)[::2]",
-            "no dimension": "torch.tensor(2.5, device=device)",
-            "no elements": "torch.ones(0, 3, device=device)",
-        }.items():
-            with rows.of(label):
-                t = expect.given(f"x = {made}", round_to_bfloat16=round_to_bfloat16, device=device)
-                wanted = t.x.bfloat16()
-                expect.equal(t.call("round_to_bfloat16(x)"), wanted, rtol=0.0, atol=0.0)
+    wanted = t.x.bfloat16()
+    expect.equal(t.call("round_to_bfloat16(x)"), wanted, rtol=0.0, atol=0.0)
 
 
-@exercise.check
-def by_the_bits(round_to_bfloat16):
+@exercise.check(given=f"x = {numbers.ODD}")
+def by_the_bits(t):
     """By the bits: nothing is converted, and no floating-point number is calculated with
 
     `x.bfloat16()` is one operator, `_to_copy`, that does it all. `view` with a dtype converts nothing. It
     reads the same storage, so an in-place operator on the bits writes into `x`.
     """
-    t = expect.given(f"x = {numbers.ODD}", round_to_bfloat16=round_to_bfloat16)
     with formats.Floats() as floats, expect.left_alone(t.x, what="`x`"):
         t.call("round_to_bfloat16(x)")
     found = ", ".join(dict.fromkeys(floats.found))

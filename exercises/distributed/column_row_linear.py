@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
@@ -67,12 +67,11 @@ _CUT = {"first.weight": 0, "first.bias": 0, "second.weight": 1}
 _NEAR = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def _given(answer):
-    """An example, and a copy of the pair as it was."""
-    t = ranks.given(_SETUP, ColumnRowLinear=answer)
+def _made(t):
+    """Makes the module. A copy of the pair as it was."""
     pair = copy.deepcopy(nn.ModuleDict({"first": t.first, "second": t.second}))
     t.run("model = ColumnRowLinear(first, second, activation)")
-    return t, pair
+    return pair
 
 
 def _in_one_process(t, pair):
@@ -93,14 +92,14 @@ def _summand(t, pair, x):
     return F.linear(t.activation(F.linear(x, w, b)), v)
 
 
-@exercise.check(ranks=3)
-def values(ColumnRowLinear):
+@exercise.check(ranks=3, given=_SETUP)
+def values(t):
     """Each of three ranks has the whole result
 
     The product with the second weight is a sum over the hidden features, so over the ranks. The bias of the
     second layer belongs to no feature: if you add it before that sum, every rank adds it.
     """
-    t, pair = _given(ColumnRowLinear)
+    pair = _made(t)
     result, _ = ranks.all_through(t, "model(x)")
     with torch.no_grad():
         model, x = _in_one_process(t, pair)
@@ -115,29 +114,29 @@ def values(ColumnRowLinear):
     expect.equal(expect.a_tensor(result).detach(), wanted, like=like, factors=factors, **_NEAR)
 
 
-@exercise.check(ranks=2)
-def shares(ColumnRowLinear):
+@exercise.check(ranks=2, given=_SETUP)
+def shares(t):
     """The parameters are this rank's shares: rows of the first weight, columns of the second
 
     `nn.Linear` holds its weight as (outputs, inputs). A hidden feature is an output of the first layer and an
     input of the second. Split the other way round, a rank has parts of sums, and `activation` needs the
     whole. `chunk` cuts pieces of neighbours: rank 0 has the first features, not every n-th one.
     """
-    t, pair = _given(ColumnRowLinear)
+    pair = _made(t)
     found = dict(t.model.named_parameters())
     expect.equal(sorted(found), sorted(dict(pair.named_parameters())), what="the names of the parameters")
     for name, wanted in _shares(dict(pair.named_parameters())).items():
         expect.equal(found[name].detach(), wanted.detach(), what=f"`{name}`")
 
 
-@exercise.check(ranks=2)
-def kept(ColumnRowLinear):
+@exercise.check(ranks=2, given=_SETUP)
+def kept(t):
     """A rank keeps its shares, and nothing of the pair's memory
 
     A slice is a view: it shares the storage that it was cut from, and all of that stays alive with it.
     `clone` makes a storage of the size of the slice.
     """
-    t, pair = _given(ColumnRowLinear)
+    pair = _made(t)
     limit = 4 * sum(share.numel() for share in _shares(dict(pair.named_parameters())).values())
     kept = [tensor.untyped_storage() for tensor in (*t.model.parameters(), *t.model.buffers())]
     memory = {storage.data_ptr(): storage.nbytes() for storage in kept}
@@ -154,8 +153,8 @@ def kept(ColumnRowLinear):
     expect.true(not alive, told, "expected: the module keeps its shares only")
 
 
-@exercise.check(ranks=2)
-def gradients_of_shares(ColumnRowLinear):
+@exercise.check(ranks=2, given=_SETUP)
+def gradients_of_shares(t):
     """The gradients of the shares are shares of the gradients
 
     All ranks compute the same loss from the same result, so each has the whole gradient of the result. A sum
@@ -163,7 +162,7 @@ def gradients_of_shares(ColumnRowLinear):
     backward. torch's differentiable `all_reduce` does add up; it's made for a loss that is the sum of all
     ranks' losses.
     """
-    t, pair = _given(ColumnRowLinear)
+    pair = _made(t)
     ranks.all_through(t, _ALONE)
     model, x = _in_one_process(t, pair)
     (model(x) * t.weights).sum().backward()
@@ -174,41 +173,38 @@ def gradients_of_shares(ColumnRowLinear):
         expect.equal(found[name], wanted, what=f"the gradient of `{name}`", factors=factors, **_NEAR)
 
 
-@exercise.check(ranks=2)
-def gradient_of_x(ColumnRowLinear):
+@exercise.check(ranks=2, given=_SETUP, cases={"the module alone": _ALONE, "`x` used elsewhere too": _BESIDE})
+def gradient_of_x(t, call):
     """Each rank has the whole gradient of `x`, also where `x` is used elsewhere too
 
     All hidden features come from `x`, so its gradient is a sum over the ranks. What comes to `x` from
     elsewhere each rank has already: a hook on the caller's `x` would sum that too, one on `x.view_as(x)` sees
     only what comes back from the layers.
     """
-    with Rows() as rows:
-        for label, call in (("the module alone", _ALONE), ("`x` used elsewhere too", _BESIDE)):
-            with rows.of(label):
-                t, pair = _given(ColumnRowLinear)
-                ranks.all_through(t, call)
-                model, x = _in_one_process(t, pair)
-                (alone,) = torch.autograd.grad((_summand(t, pair, x) * t.weights).sum(), x)
-                (wanted,) = torch.autograd.grad((model(x) * t.weights).sum(), x)
-                more = 0 if call == _ALONE else 1
-                like = {
-                    "what the hidden features of this rank give": alone + more,
-                    "what was expected, and 1 more": wanted + more + 1,
-                }
-                expect.true(t.x.grad is not None, "no gradient reaches `x`", "expected: one does")
-                factors = {"the number of ranks": dist.get_world_size()}
-                what = "the gradient of `x`"
-                expect.equal(t.x.grad, wanted + more, what=what, like=like, factors=factors, **_NEAR)
+    pair = _made(t)
+    ranks.all_through(t, call)
+    model, x = _in_one_process(t, pair)
+    (alone,) = torch.autograd.grad((_summand(t, pair, x) * t.weights).sum(), x)
+    (wanted,) = torch.autograd.grad((model(x) * t.weights).sum(), x)
+    more = 0 if call == _ALONE else 1
+    like = {
+        "what the hidden features of this rank give": alone + more,
+        "what was expected, and 1 more": wanted + more + 1,
+    }
+    expect.true(t.x.grad is not None, "no gradient reaches `x`", "expected: one does")
+    factors = {"the number of ranks": dist.get_world_size()}
+    what = "the gradient of `x`"
+    expect.equal(t.x.grad, wanted + more, what=what, like=like, factors=factors, **_NEAR)
 
 
-@exercise.check(ranks=2)
-def collectives(ColumnRowLinear):
+@exercise.check(ranks=2, given=_SETUP)
+def collectives(t):
     """One `all_reduce` in forward, like the result, and one in backward, like `x`
 
     From a feature's row of the first weight to its column of the second you need no other feature. So the
     hidden features stay where they are, and only sums travel.
     """
-    t, _ = _given(ColumnRowLinear)
+    _made(t)
     with measure.traffic() as seen:
         t.run(_ALONE)
     for backward, size, like in ((False, 6 * 3 * 4, "the result"), (True, 6 * 4 * 4, "`x`")):

@@ -60,18 +60,15 @@ def _mixed(table):
     return (table.roll(1, 0) + 2 * table + table.roll(-1, 0)) / 4
 
 
-def _given(repair_deadlock_sends, rows, more=""):
-    """A row is 4, 40, 400 and so on: after a step the digits of a row say which rows it is mixed of."""
-    table = f"table = (4 * 10. ** torch.arange({sum(rows)})).repeat(2, 1).t(){more}"
-    setup = f"{table}\nx = table.split({rows})[dist.get_rank()]"
-    return ranks.given(setup, repair_deadlock_sends=repair_deadlock_sends)
+# A row is 4, 40, 400 and so on: after a step the digits of a row say which rows it is mixed of.
+_TABLE = "table = (4 * 10. ** torch.arange(sum(rows))).repeat(2, 1).t()"
+_X = "x = table.split(rows)[dist.get_rank()]"
 
 
-def _expect_rows(repair_deadlock_sends, rank, rows, steps, more=""):
+def _expect_rows(t, rank, steps=1):
     """The rows of this rank are those of the whole table in one process."""
-    t = _given(repair_deadlock_sends, rows, more)
     call = "repair_deadlock_sends(x)" if steps == 1 else f"repair_deadlock_sends(x, {steps})"
-    table, alone = t.table.clone(), t.x.clone()
+    rows, table, alone = t.rows, t.table.clone(), t.x.clone()
     blocks, x = table.split(rows), alone
     with expect.left_alone(t.x, what="`x`") if steps > 1 else contextlib.nullcontext():
         found, _ = ranks.all_through(t, call)
@@ -95,8 +92,8 @@ def _expect_rows(repair_deadlock_sends, rank, rows, steps, more=""):
     expect.equal(found, table.split(rows)[rank], like=like)
 
 
-@exercise.check(ranks=2, deadline=6)
-def comes_to_an_end(repair_deadlock_sends):
+@exercise.check(ranks=2, deadline=6, given=f"rows = [2, 2]\n{_TABLE}\n{_X}")
+def comes_to_an_end(t):
     """Two ranks come to an end, and have waited for what they began
 
     If both do the same first, send or receive, each waits for the other; sleeping or a barrier changes
@@ -104,11 +101,11 @@ def comes_to_an_end(repair_deadlock_sends):
     change one that is sent, or read one that is received. What is sent is contiguous and one row here, as is
     the tensor that it's received into.
     """
-    ranks.all_through(_given(repair_deadlock_sends, [2, 2]), "repair_deadlock_sends(x)")
+    ranks.all_through(t, "repair_deadlock_sends(x)")
 
 
-@exercise.check(ranks=2, deadline=6)
-def above_and_below(repair_deadlock_sends, rank):
+@exercise.check(ranks=2, deadline=6, given=f"rows = [2, 3]\n{_TABLE}\n{_X}")
+def above_and_below(t, rank):
     """One step on two ranks: the row from above is above
 
     The last row goes down, and comes from above for its receiver; the first one goes up, around the end of
@@ -116,28 +113,27 @@ def above_and_below(repair_deadlock_sends, rank):
     and what it sent first arrives first. And until `wait()` what is written into a tensor may be what is
     sent.
     """
-    _expect_rows(repair_deadlock_sends, rank, [2, 3], 1)
+    _expect_rows(t, rank)
 
 
-@exercise.check(ranks=2, deadline=6)
-def every_step(repair_deadlock_sends, rank):
+@exercise.check(ranks=2, deadline=6, given=f"rows = [2, 2]\n{_TABLE}.double()\n{_X}")
+def every_step(t, rank):
     """Three steps in float64, each with the rows of the step before; `x` stays
 
     A step gives new rows, and the next step needs those of the neighbours too; `x` is the caller's. A message
     is bytes without a dtype: receive into a tensor of the dtype that was sent.
     """
-    _expect_rows(repair_deadlock_sends, rank, [2, 2], 3, ".double()")
+    _expect_rows(t, rank, steps=3)
 
 
-@exercise.check(ranks=2, deadline=6)
-def two_rows_a_step(repair_deadlock_sends):
+@exercise.check(ranks=2, deadline=6, given=f"rows = [4, 4]\n{_TABLE}\n{_X}")
+def two_rows_a_step(t):
     """Two rows leave a rank in a step and two arrive, as messages
 
     A rank needs two rows, from its neighbours. In a collective all ranks take part: what a gather brings
     grows with their number, and a barrier waits for the slowest. A `recv` without a rank takes what comes
     first, and a neighbour may be a step ahead.
     """
-    t = _given(repair_deadlock_sends, [4, 4])
     _, calls = ranks.all_through(t, "repair_deadlock_sends(x, 3)")
     ranks.expect_messages_only(calls)
     anybody = sum(call.peer is None for call in calls)
@@ -148,12 +144,12 @@ def two_rows_a_step(repair_deadlock_sends):
         expect.equal(number, 6, what=f"the number of rows that this rank {says[name]} in three steps")
 
 
-@exercise.check(ranks=3, deadline=6)
-def three_ranks(repair_deadlock_sends, rank):
+@exercise.check(ranks=3, deadline=6, given=f"rows = [2, 1, 2]\n{_TABLE}\n{_X}")
+def three_ranks(t, rank):
     """Three ranks in a ring, one of them with a single row
 
     Even ranks that send first and odd ones that receive first come through on two ranks and on four. In a
     ring of three, ranks 2 and 0 are neighbours, and both are even. Taking turns works if each direction is
     done separately.
     """
-    _expect_rows(repair_deadlock_sends, rank, [2, 1, 2], 1)
+    _expect_rows(t, rank)

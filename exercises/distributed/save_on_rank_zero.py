@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import distributed, ranks
 
 exercise = Exercise(
@@ -50,18 +50,14 @@ def save_on_rank_zero(
 
 # Without the DDP around it a rank has weights of its own.
 _SETUP = """torch.manual_seed(rank)
-model = {model}
+model = {}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
 model(torch.ones(1, 2)).sum().backward()
 optimizer.step()"""
 _CALL = "save_on_rank_zero(model, optimizer, {step}, 'model.pt', torch.device('{device}'))"
-
-
-def _given(answer, model="nn.Linear(2, 1)", more=""):
-    """The example, and what rank 0 has."""
-    setup = more + _SETUP.format(model=model)
-    wanted = _state(ranks.on_rank_0(setup))
-    return ranks.given(f"rank = dist.get_rank()\n{setup}", save_on_rank_zero=answer), wanted
+_RANK, _LINEAR = "rank = dist.get_rank()\n", _SETUP.format("nn.Linear(2, 1)")
+_WITH_PARTS = f"from collections import OrderedDict\n{_SETUP}".format
+_PARTS = "nn.Sequential(OrderedDict(module=nn.Linear(2, 1), submodule=nn.Linear(1, 1)))"
 
 
 def _state(t):
@@ -73,14 +69,14 @@ def _call(step, device="cpu"):
     return _CALL.format(step=step, device=device)
 
 
-@exercise.check(ranks=2)
-def every_rank_reads(save_on_rank_zero):
+@exercise.check(ranks=2, given=_RANK + _LINEAR)
+def every_rank_reads(t):
     """Every rank reads what rank 0 has written, however long that takes
 
     Ranks are processes: only a message makes one wait for another. A barrier between writing and reading
     does, if every rank calls it; under `if rank == 0` one would wait for ever.
     """
-    t, wanted = _given(save_on_rank_zero)
+    wanted = _state(ranks.on_rank_0(_LINEAR))
     with distributed.Files() as files:
         t.run(_call(5))
         t.run(f"read = {_call(7)}")
@@ -88,42 +84,39 @@ def every_rank_reads(save_on_rank_zero):
     expect.true(files.loads > 0, "this rank never called `torch.load`", "expected: every rank reads the file")
 
 
-@exercise.check(ranks=2)
-def may_be_deleted(save_on_rank_zero, rank):
+@exercise.check(ranks=2, given=_RANK + _LINEAR)
+def may_be_deleted(t):
     """When one rank returns the file may go, however long the other takes to read
 
     The caller goes on, and the next checkpoint, or a clean-up, takes the file away from a rank that still
     reads. So you need a second barrier, after reading.
     """
-    t, _ = _given(save_on_rank_zero)
     with distributed.Files(slow_readers=True):
         read = t.call(_call(4))
-        if rank == 0:
+        if t.rank == 0:
             t.run("import os\nos.remove('model.pt')")
     expect.equal(read["step"], 4, what="the step that was read")
 
 
-@exercise.check(ranks=2)
-def rank_zero_writes(save_on_rank_zero, rank):
+@exercise.check(ranks=2, given=_RANK + _LINEAR)
+def rank_zero_writes(t):
     """Rank 0 writes once, the other never
 
     After a step of DDP all ranks hold the same weights, so one file says all. Two that write to one name at
     once can spoil it.
     """
-    t, _ = _given(save_on_rank_zero)
     with distributed.Files() as files:
         t.call(_call(1))
-    expect.equal(files.saves, 1 - rank, what="the number of calls of `torch.save` on this rank")
+    expect.equal(files.saves, 1 - t.rank, what="the number of calls of `torch.save` on this rank")
 
 
-@exercise.check(ranks=1)
-def the_one_before(save_on_rank_zero):
+@exercise.check(ranks=1, given=_RANK + _LINEAR)
+def the_one_before(t):
     """At every moment there is a whole checkpoint at `path`, once there was one
 
     A file that is written, or copied to, is empty first and then half a file; if the process dies, it stays
     so. A rename within a folder replaces the old file in one step.
     """
-    t, _ = _given(save_on_rank_zero)
     found = []
     with distributed.Files():
         t.run(_call(5))
@@ -143,35 +136,38 @@ def _step_there():
         return "half a file"
 
 
-@exercise.check(ranks=1)
-def wrapped_and_bare(save_on_rank_zero):
+@exercise.check(
+    ranks=1,
+    given=lambda model: _RANK + _WITH_PARTS(model),
+    cases={
+        "the bare model": _PARTS,
+        "the wrapped one": f"nn.parallel.DistributedDataParallel({_PARTS})",
+    },
+)
+def wrapped_and_bare(t, model):
     """The keys are those of the module inside, also where a part of it is called `module`
 
     DDP is a module with the model as its part `module`: its state dict has that before each key, and the bare
     model doesn't take such keys. A bare model may have a part of that name too. The type tells them apart;
     keys and attributes don't.
     """
-    inside = "nn.Sequential(OrderedDict(module=nn.Linear(2, 1), submodule=nn.Linear(1, 1)))"
-    with distributed.Files(), Rows() as rows:
-        for label, model in (
-            ("the bare model", inside),
-            ("the wrapped one", f"nn.parallel.DistributedDataParallel({inside})"),
-        ):
-            with rows.of(label):
-                t, wanted = _given(save_on_rank_zero, model, "from collections import OrderedDict\n")
-                read = t.call(_call(2))
-                expect.equal(sorted(read["model"]), sorted(wanted["model"]), what="the list of keys")
-                expect.equal(dict(read["model"]), wanted["model"], what="the model")
+    wanted = _state(ranks.on_rank_0(_WITH_PARTS(model)))["model"]
+    with distributed.Files():
+        read = t.call(_call(2))["model"]
+    expect.equal(sorted(read), sorted(wanted), what="the list of keys")
+    expect.equal(dict(read), wanted, what="the model")
 
 
-@exercise.check(ranks=2)
-def where_it_is_wanted(save_on_rank_zero):
+@exercise.check(
+    ranks=2,
+    given=_RANK + _SETUP.format("nn.parallel.DistributedDataParallel(nn.Linear(2, 1))"),
+)
+def where_it_is_wanted(t):
     """Every tensor is where this rank wants it
 
     A file says on which device each tensor was, and `torch.load` puts it there again: for all ranks that is
     the GPU of rank 0. `map_location` names another place, for all tensors in the file.
     """
-    t, _ = _given(save_on_rank_zero, "nn.parallel.DistributedDataParallel(nn.Linear(2, 1))")
     with distributed.Files(), expect.left_alone(t.model, what="`model`"):
         # A device that every machine has.
         t.run(f"read = {_call(1, 'meta')}")

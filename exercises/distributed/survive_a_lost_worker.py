@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import distributed, ranks
+from course_utils.exercise.kits import distributed
 
 exercise = Exercise(
     minutes=30,
@@ -48,12 +48,8 @@ def survive_a_lost_worker(
     raise NotImplementedError
 
 
-_SETUP = "from course_utils.exercise.kits.distributed import Job\njob = Job(lost_in={})"
+_SETUP = "from course_utils.exercise.kits.distributed import Job\njob = Job(lost_in={})".format
 _START = "job.start(survive_a_lost_worker, steps={})"
-
-
-def _given(answer, lost_in=None):
-    return ranks.given(_SETUP.format(lost_in), survive_a_lost_worker=answer)
 
 
 def _expect_what_it_had(has, had, when, others=()):
@@ -75,14 +71,13 @@ def _expect_it_goes_on(job, i):
     _expect_what_it_had(job.has[i], job.had[i], when, others)
 
 
-@exercise.check(ranks=2)
-def rank_zero_writes(survive_a_lost_worker, rank):
+@exercise.check(ranks=2, given=_SETUP(None))
+def rank_zero_writes(t, rank):
     """Rank 0 alone writes, and before it calls `step` again
 
     Two that write to one name at once can spoil the file. Files of several ranks may be of different steps
     when a worker is lost between them. While a thread still writes, the file is that of a step before.
     """
-    t = _given(survive_a_lost_worker)
     saves = t.call("job.start(survive_a_lost_worker, steps=2, slow_threads=True)")
     told = f"this rank called `torch.save` {saves} times for 2 steps"
     expect.true(saves == 0 if rank else saves >= 2, told, f"expected: {'never' if rank else 'once a step'}")
@@ -90,46 +85,40 @@ def rank_zero_writes(survive_a_lost_worker, rank):
     expect.true(rank > 0 or not t.job.unsaved, told, "expected: `torch.save` has returned")
 
 
-@exercise.check(ranks=2)
-def goes_on(survive_a_lost_worker):
+@exercise.check(ranks=2, given=_SETUP, cases={"lost in `step(2)`": (2, 4), "lost in `step(11)`": (11, 12)})
+def goes_on(t, lost_in, steps):
     """Lost in a step, all ranks go on with that step
 
     All ranks are started anew, with the script from its first line: only the folder tells that there was a
     start before. When `step(i)` has returned, `i + 1` steps are done. Among sorted names `10` is before `9`.
     """
-    with Rows() as rows:
-        for lost_in, steps in ((2, 4), (11, 12)):
-            with rows.of(f"lost in `step({lost_in})`"):
-                t = _given(survive_a_lost_worker, lost_in)
-                for start, ran in (("first", range(lost_in)), ("second", range(lost_in, steps))):
-                    t.run(_START.format(steps))
-                    expect.equal(t.job.ran, [*ran], what=f"the list of steps in the {start} start")
+    for start, ran in (("first", range(lost_in)), ("second", range(lost_in, steps))):
+        t.run(_START.format(steps))
+        expect.equal(t.job.ran, [*ran], what=f"the list of steps in the {start} start")
 
 
-@exercise.check(ranks=2)
-def what_it_had(survive_a_lost_worker):
+@exercise.check(ranks=2, given=_SETUP(2))
+def what_it_had(t):
     """Each rank goes on with what it had
 
     A module's state dict holds weights and buffers; those of a batch norm come from what this rank has seen.
     An optimizer remembers earlier gradients. The random state belongs to a process, and decides what the next
     step draws.
     """
-    t = _given(survive_a_lost_worker, lost_in=2)
     t.run(_START.format(3))
     t.run(_START.format(3))
     expect.equal(t.job.ran, [2], what="the list of steps in the second start")
     _expect_it_goes_on(t.job, 2)
 
 
-@exercise.check(ranks=1)
-def at_any_moment(survive_a_lost_worker):
+@exercise.check(ranks=1, given=_SETUP(None))
+def at_any_moment(t):
     """Lost at any moment: while a file is written, renamed, removed, or when all steps are done
 
     A worker that is killed doesn't run another line, no `finally` either, and leaves the first part of a file
     that it was writing. A rename within a folder is one step. Of two files that belong together one may be of
     the step before. A job that had ended has no step to run, and must still load what it had.
     """
-    t = _given(survive_a_lost_worker)
     t.run("job.start(survive_a_lost_worker, steps=2, keep_moments=True)")
     expect.true(bool(t.job.moments), "nothing was written", "expected: a file after each step")
     for number, (done, files) in enumerate(t.job.moments):

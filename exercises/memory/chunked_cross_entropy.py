@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
@@ -41,19 +41,17 @@ def chunked_cross_entropy(
     raise NotImplementedError
 
 
-_SETUP = """
-torch.manual_seed(0)
-hidden = torch.randn({rows}, {width}, device=device).requires_grad_({hidden})
-weight = torch.randn({classes}, {width}, device=device).requires_grad_({weight})
-target = torch.randint({classes}, ({rows},), device=device)
-{more}"""
 _LARGE = numbers.hard("10, 4", "large numbers")["large numbers"]
 _CALL = "loss = chunked_cross_entropy(hidden, weight, target, {chunk}{ignore})"
 
 
-def _given(answer, device, rows=10, width=4, classes=7, hidden=True, weight=True, more=""):
-    setup = _SETUP.format(rows=rows, width=width, classes=classes, hidden=hidden, weight=weight, more=more)
-    return expect.given(setup, chunked_cross_entropy=answer, device=device)
+def _setup(rows=10, width=4, classes=7):
+    return f"""
+torch.manual_seed(0)
+hidden = torch.randn({rows}, {width}, device=device, requires_grad=True)
+weight = torch.randn({classes}, {width}, device=device, requires_grad=True)
+target = torch.randint({classes}, ({rows},), device=device)
+"""
 
 
 def _compare(t, chunk, ignore=-100, factor=1.0):
@@ -78,72 +76,71 @@ def _compare(t, chunk, ignore=-100, factor=1.0):
             expect.close(x.grad, grad, what=f"`{name}.grad`", factor=64)
 
 
-@exercise.check
-def values(chunked_cross_entropy, device):
+@exercise.check(given=_setup(), cases={f"chunks of {chunk}": chunk for chunk in (5, 3, 1, 64)})
+def values(t, device, chunk):
     """Loss and gradients are those of the one large call
 
     Each row's loss needs its own logits only, and each row counts once. A mean of the chunks' means gives the
     rows of a smaller last chunk too much weight, and `len(hidden) // chunk` chunks leave them out.
     """
-    with Rows() as rows:
-        for chunk in (5, 3, 1, 64):
-            with rows.of(f"chunks of {chunk}"):
-                _compare(_given(chunked_cross_entropy, device), chunk)
+    _compare(t, chunk)
 
 
-@exercise.check
-def exact(chunked_cross_entropy, device):
+@exercise.check(
+    given=_setup(),
+    cases={
+        "large logits": f"hidden = ({_LARGE}).to(device).requires_grad_()",
+        "float64": "hidden, weight = (x.detach().double().requires_grad_() for x in (hidden, weight))",
+    },
+)
+def exact(t, device):
     """As exact as the one large call, for large logits and in float64
 
     `exp` of a large logit is inf in float32 beyond 88: `logsumexp` and `log_softmax` take the maximum off
     first. A sum that begins as `torch.zeros(())` is float32, and so is what is added to it in place. A whole
     number divided by another is float32, too.
     """
-    with Rows() as rows:
-        for label, more in {
-            "large logits": f"hidden = ({_LARGE}).to(device).requires_grad_()",
-            "float64": "hidden, weight = (x.detach().double().requires_grad_() for x in (hidden, weight))",
-        }.items():
-            with rows.of(label):
-                _compare(_given(chunked_cross_entropy, device, more=more), 4)
+    _compare(t, 4)
 
 
-@exercise.check
-def ignored(chunked_cross_entropy, device):
+@exercise.check(given=_setup(), cases={f"`ignore_index={i}`": (f"target[:5] = {i}", i) for i in (-100, 2)})
+def ignored(t, device, index):
     """Rows that don't count are in no sum, and not in the number that divides
 
     `ignore_index` takes rows out of the mean. A chunk may have few rows that count, or none: its own mean is
     nan then.
     """
-    with Rows() as rows:
-        for index in (-100, 2):
-            with rows.of(f"`ignore_index={index}`"):
-                _compare(_given(chunked_cross_entropy, device, more=f"target[:5] = {index}"), 3, index)
+    _compare(t, 3, index)
 
 
-@exercise.check
-def chain(chunked_cross_entropy, device):
+@exercise.check(
+    given=_setup(),
+    cases={
+        "3 times the loss": ("", 3.0),
+        "a `hidden` that needs no gradient": ("hidden.requires_grad_(False)", 1.0),
+        "a `weight` that needs no gradient": ("weight.requires_grad_(False)", 1.0),
+        "neither needs one": ("hidden, weight = hidden.detach(), weight.detach()", 1.0),
+    },
+)
+def chain(t, device, factor):
     """The loss is a part of a larger graph
 
     Backward multiplies by the gradient that arrives. It is 1 only where the loss itself is what you call
     `backward` on. A tensor that needs no gradient gets none.
     """
-    _compare(_given(chunked_cross_entropy, device), 4, factor=3.0)
-    for hidden, weight in ((True, False), (False, True), (False, False)):
-        t = _given(chunked_cross_entropy, device, hidden=hidden, weight=weight)
-        _compare(t, 4)
-        for name in ["hidden"] * (not hidden) + ["weight"] * (not weight):
-            expect.equal(getattr(t, name).grad, None, what=f"`{name}.grad`, which needs no gradient,")
+    _compare(t, 4, factor=factor)
+    for name in ("hidden", "weight"):
+        if not (x := getattr(t, name)).requires_grad:
+            expect.equal(x.grad, None, what=f"`{name}.grad`, which needs no gradient,")
 
 
-@exercise.check
-def kept(chunked_cross_entropy, device):
+@exercise.check(given=_setup(128, 8, 500))
+def kept(t, device):
     """Nothing of the chunks is kept for backward
 
     Log-softmax keeps its result for its derivative. A loss that is added up over chunks in the ordinary way
     keeps that of every chunk.
     """
-    t = _given(chunked_cross_entropy, device, rows=128, width=8, classes=500)
     held = measure.live_bytes(t.call, "chunked_cross_entropy(hidden, weight, target, 16)").held
     expect.at_most(held, 2 * 4 * 8 * (500 + 128) + 4096, "what the loss keeps for backward", unit="bytes")
 
@@ -157,7 +154,8 @@ def peak(chunked_cross_entropy, device):
     """
     found = {}
     for rows in (256, 64):
-        t = _given(chunked_cross_entropy, device, rows=rows, width=8, classes=500)
+        setup = _setup(rows, 8, 500)
+        t = expect.given(setup, chunked_cross_entropy=chunked_cross_entropy, device=device)
         run = _CALL.format(chunk=8, ignore="") + "; loss.backward()"
         found[rows] = measure.peak_bytes(t.run, run).total
     chunk, own = 8 * 500 * 4, 500 * 8 * 4

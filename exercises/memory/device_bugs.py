@@ -61,19 +61,20 @@ tokens, target = torch.randint(3, (2, 6)), torch.randint(3, (2, 6))
 """
 
 
-@exercise.check
-def moves(DeviceBugs):
+@exercise.check(
+    given=_SETUP,
+    cases=["model.to('meta')", "nn.Sequential(model).to('meta')", "model(tokens)\nmodel.to('meta')"],
+)
+def moves(t):
     """Everything is on the module's device
 
     `to` moves the parameters and buffers of a module and of all modules inside, without asking these for a
     method `to`. A tensor in a plain attribute stays where it was made, and what a forward makes without
     `device=` is on the CPU.
     """
-    for move in ("model.to('meta')", "nn.Sequential(model).to('meta')", "model(tokens)\nmodel.to('meta')"):
-        t = expect.given(_SETUP + move, DeviceBugs=DeviceBugs)
-        t.run("logits = model(tokens.to('meta'))\nloss = model.loss(logits, target.to('meta'))")
-        devices = [t.logits.device.type, t.loss.device.type]
-        expect.equal(devices, ["meta", "meta"], what="`[logits.device.type, loss.device.type]`")
+    t.run("logits = model(tokens.to('meta'))\nloss = model.loss(logits, target.to('meta'))")
+    devices = [t.logits.device.type, t.loss.device.type]
+    expect.equal(devices, ["meta", "meta"], what="`[logits.device.type, loss.device.type]`")
 
 
 @exercise.check
@@ -94,27 +95,25 @@ def no_copies(DeviceBugs):
     expect.at_most(copies["meta"] - copies["cpu"], 0, told)
 
 
-@exercise.check
-def saved(DeviceBugs):
+@exercise.check(given=_SETUP)
+def saved(t):
     """The weights of the classes are saved, the rest is not
 
     A parameter is what an optimizer trains; a buffer moves and is saved with the module, and isn't trained.
     `persistent=False` keeps it out of the `state_dict`: what can be computed again ties files to one length.
     """
-    t = expect.given(_SETUP, DeviceBugs=DeviceBugs)
     names = ["class_weights", "embed.weight", "head.bias", "head.weight"]
     expect.equal(sorted(t.call("model.state_dict()")), names, what="`sorted(model.state_dict())`")
     trained = sorted(t.call("dict(model.named_parameters())"))
     expect.equal(trained, names[1:], what="`sorted(dict(model.named_parameters()))`")
 
 
-@exercise.check
-def same(DeviceBugs):
+@exercise.check(given=_SETUP)
+def same(t):
     """The results are the same
 
     A loaded module computes with the weights of the file.
     """
-    t = expect.given(_SETUP, DeviceBugs=DeviceBugs)
     twin = exercise.starter_object(8, 4, 3)
     twin.load_state_dict(t.model.state_dict(), strict=False)
     with expect.left_alone(t.tokens, what="`tokens`"), expect.left_alone(t.target, what="`target`"):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=8,
@@ -56,15 +56,13 @@ def _expect_parent(block, parent, what):
     expect.true(came is parent, f"{what} is of the type `{type(came).__name__}`, expected {wanted}")
 
 
-@exercise.check
-def chain(free_the_cycle):
+@exercise.check(given="first = free_the_cycle([4, 3, 2])\nother = free_the_cycle([1, 1])")
+def chain(t):
     """Each block knows its parent and its children
 
     Somebody has to hold a block, or it goes at once: its parent does, in `children`. The way back is the weak
     one. `weakref.ref` gives its object when it is called; it is not the object, and neither is a proxy.
     """
-    setup = "first = free_the_cycle([4, 3, 2])\nother = free_the_cycle([1, 1])"
-    t = expect.given(setup, free_the_cycle=free_the_cycle)
     blocks = [t.first]
     while blocks[-1].children:
         expect.true(isinstance(blocks[-1].children, list), "`children` is no list", "expected: a list")
@@ -77,8 +75,15 @@ def chain(free_the_cycle):
         _expect_parent(below, above, "`block.children[0].parent`")
 
 
-@exercise.check
-def freed(free_the_cycle):
+@exercise.check(
+    given=lambda count, read: f"first = free_the_cycle({[1000] * count})\n{read}del first",
+    cases={
+        "1 in the chain": (1, ""),
+        "3 in the chain": (3, ""),
+        "3 in the chain and `parent` read": (3, "first.children[0].parent\n"),
+    },
+)
+def freed(free_the_cycle, t, count, read):
     """All blocks are freed with the last reference to the first
 
     CPython frees an object when its last reference goes, be it in a variable, a list or a cache; the values
@@ -86,29 +91,21 @@ def freed(free_the_cycle):
     inside, and waits for the garbage collector, which counts objects, not bytes.
     """
 
-    def used(sizes, read):
-        first = free_the_cycle(sizes)
+    def used():
+        first = free_the_cycle([1000] * count)
         _ = read and first.children[0].parent
         return first
 
-    with Rows() as rows:
-        for count, read in ((1, ""), (3, ""), (3, "first.children[0].parent\n")):
-            with rows.of(f"{count} in the chain" + " and `parent` read" * bool(read)):
-                sizes = [1000] * count
-                setup = f"first = free_the_cycle({sizes})\n{read}del first"
-                expect.given(setup, free_the_cycle=free_the_cycle)
-                left = measure.live_bytes(used, sizes, read).left
-                expect.equal(left, 0, what="the number of bytes that are still there")
+    left = measure.live_bytes(used).left
+    expect.equal(left, 0, what="the number of bytes that are still there")
 
 
-@exercise.check
-def parents_go(free_the_cycle):
+@exercise.check(given="first = free_the_cycle([4, 3, 2])\nblock = first.children[0]\nblock.parent")
+def parents_go(t):
     """A block doesn't keep its parent
 
     Who has a block in the middle of the chain has what is below it. What is above it belongs to others.
     """
-    setup = "first = free_the_cycle([4, 3, 2])\nblock = first.children[0]\nblock.parent"
-    t = expect.given(setup, free_the_cycle=free_the_cycle)
     gone = weakref.ref(t.first.data)
     t.run("del first")
     expect.true(gone() is None, "the `data` of a parent that nobody has is still there")

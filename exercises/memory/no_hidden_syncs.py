@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import numbers
 
 exercise = Exercise(
@@ -52,21 +52,17 @@ def no_hidden_syncs(
 
 
 _SETUP = """
-torch.manual_seed({seed})
-logits = torch.randn(6, 4, device=device).requires_grad_()
-target = torch.tensor({target}, device=device)
-best = torch.tensor({best}, device=device)
-"""
+torch.manual_seed({})
+logits = {}.requires_grad_()
+target = torch.tensor({}, device=device)
+best = torch.tensor({}, device=device)
+""".format
 _CALL = "loss, accuracy = no_hidden_syncs(logits, target, best)"
-SOME, ALL = "[1, -1, 3, 0, -1, 2]", "[0, 1, 2, 3, 0, 1]"
-_BATCHES = (0, SOME, 0.0), (1, SOME, 0.9), (2, ALL, 0.1), (3, "[-1] * 5 + [2]", 0.0)
-_LARGE = numbers.hard("6, 4", "large numbers")["large numbers"]
-_LOGITS = {"float64": "logits.detach().double()", "large": _LARGE, "equal": "torch.zeros(6, 4)"}
-
-
-def _given(no_hidden_syncs, device, target=SOME, best=0.0, seed=0, more=""):
-    setup = _SETUP.format(target=target, best=best, seed=seed) + more
-    return expect.given(setup, no_hidden_syncs=no_hidden_syncs, device=device)
+_RANDOM = "torch.randn(6, 4, device=device)"
+_SOME, _ALL = "[1, -1, 3, 0, -1, 2]", "[0, 1, 2, 3, 0, 1]"
+_BATCHES = (0, _SOME, 0.0), (1, _SOME, 0.9), (2, _ALL, 0.1), (3, "[-1] * 5 + [2]", 0.0)
+_LARGE = f"({numbers.hard('6, 4', 'large numbers')['large numbers']}).to(device)"
+_LOGITS = {"float64": f"{_RANDOM}.double()", "large": _LARGE, "equal": "torch.zeros(6, 4, device=device)"}
 
 
 def _truth(t):
@@ -83,13 +79,13 @@ def _truth(t):
     return loss.item(), grad, (twin.argmax(1) == wanted).double().mean().item()
 
 
-def _same(t, best_before):
-    loss, grad, accuracy = _truth(t)
+def _same(t):
+    (loss, grad, accuracy), best = _truth(t), t.best.item()
     with expect.left_alone(t.logits, what="`logits`"), expect.left_alone(t.target, what="`target`"):
         t.run(_CALL)
-    factors, best = {"the rows": 6.0}, max(accuracy, best_before) if (t.target >= 0).any() else best_before
-    expect.equal(t.loss.detach(), t.logits.new_tensor(loss), what="`loss`", factors=factors)
+    expect.equal(t.loss.detach(), t.logits.new_tensor(loss), what="`loss`", factors={"the rows": 6.0})
     expect.close(t.accuracy, torch.tensor(accuracy, dtype=torch.float64), what="`accuracy`")
+    best = max(accuracy, best) if (t.target >= 0).any() else best
     expect.equal(t.best, t.best.new_tensor(best), what="`best`")
     if t.loss.requires_grad:
         t.run("loss.backward()")
@@ -97,28 +93,26 @@ def _same(t, best_before):
     expect.equal(came.cpu(), grad.to(t.logits.dtype), what="`logits.grad`")
 
 
-@exercise.check
-def waits(no_hidden_syncs, device):
+@exercise.check(given=_SETUP(0, _RANDOM, _SOME, 0.0))
+def waits(t, device):
     """Python doesn't wait
 
     `if`, `.item()`, `.any()` in a condition need a value. A boolean mask and `nonzero` need to know how many
     elements come out before their memory can be allocated.
     """
-    t = _given(no_hidden_syncs, device)
     with measure.syncs() as found:
         t.run(_CALL)
     told = f"number of times that Python waited: {found.count()}, expected: 0"
     expect.true(found.count() == 0, told, *(f"  {line}" for line in found.where[:4]))
 
 
-@exercise.check
-def same_best(no_hidden_syncs, device):
+@exercise.check(given=_SETUP(2, _RANDOM, _ALL, 0.1))
+def same_best(t, device):
     """`best` is the same tensor, and keeps no graph
 
     Whoever calls holds `best`, or a view of it, and reads it at the end of the epoch. A new tensor doesn't
     reach them, nor does new memory.
     """
-    t = _given(no_hidden_syncs, device, ALL, 0.1, seed=2)
     before, address = t.best, t.best.data_ptr()
     t.run(_CALL)
     expect.true(before.data_ptr() == address, "`best` has other memory than before", "expected: the same")
@@ -126,44 +120,47 @@ def same_best(no_hidden_syncs, device):
     expect.equal(before, t.accuracy, what="`best` after the first batch")
 
 
-@exercise.check
-def results(no_hidden_syncs, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        f"seed {n}, targets {target}, best {best}": (n, _RANDOM, target, best) for n, target, best in _BATCHES
+    }
+    | {f"{label} logits": (0, logits, _SOME, 0.0) for label, logits in _LOGITS.items()},
+)
+def results(t, device):
     """Loss, gradients, accuracy and `best` are as before
 
     A row that doesn't count is in no sum and in no count. The mean divides by the rows that count. The caller
     needs `logits` and `target` later: `best` is all that is written to. `exp` of a large logit is inf, so
     `cross_entropy` takes the maximum off first. Of equal logits `argmax` takes the first.
     """
-    with Rows() as rows:
-        for seed, target, best in _BATCHES:
-            with rows.of(f"seed {seed}, targets {target}, best {best}"):
-                _same(_given(no_hidden_syncs, device, target, best, seed), best)
-        for label, code in _LOGITS.items():
-            with rows.of(f"{label} logits"):
-                more = f"logits = ({code}).to(device).requires_grad_()"
-                _same(_given(no_hidden_syncs, device, more=more), 0.0)
+    _same(t)
 
 
-@exercise.check
-def odd_rows(no_hidden_syncs, device):
+@exercise.check(
+    given=f"""{_SETUP(0, _RANDOM, _SOME, 0.0)}
+with torch.no_grad():
+    logits[1] = float('nan')
+    logits[4, 2] = float('inf')""",
+    cases={
+        "only in rows that don't count": "",
+        "in a row that counts, too": "with torch.no_grad():\n    logits[0, 2] = float('nan')",
+    },
+)
+def odd_rows(t, device):
     """Rows that don't count may hold inf or nan
 
     Zero times inf is nan, so multiplying by a mask doesn't switch a row off, neither forward nor backward.
     `torch.where` before the loss does. A nan in a row that counts shows in the loss.
     """
-    odd = "with torch.no_grad():\n    logits[1] = float('nan')\n    logits[4, 2] = float('inf')\n"
-    _same(_given(no_hidden_syncs, device, more=odd), 0.0)
-    _same(_given(no_hidden_syncs, device, more=f"{odd}    logits[0, 2] = float('nan')"), 0.0)
+    _same(t)
 
 
-@exercise.check
-def none_counts(no_hidden_syncs, device):
+@exercise.check(given=_SETUP, cases={f"best {best}": (0, _RANDOM, "[-1] * 6", best) for best in (0.5, -1.0)})
+def none_counts(t, device):
     """Where no row counts, the results are 0, and `best` stays
 
     A mean over nothing is 0 / 0, which is nan. One nan in a sum over batches spoils the whole epoch. An
     accuracy of nothing is no accuracy of 0: `best` may begin below it.
     """
-    with Rows() as rows:
-        for best in (0.5, -1.0):
-            with rows.of(f"best {best}"):
-                _same(_given(no_hidden_syncs, device, "[-1] * 6", best), best)
+    _same(t)

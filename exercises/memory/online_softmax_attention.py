@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from course_utils import measure
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=20,
@@ -57,100 +57,100 @@ def _oracle(q, k, v, causal=False, mask=None):
     return scores.softmax(-1).nan_to_num() @ v.double()
 
 
-_TENSORS = """
+_SETUP = """
 torch.manual_seed(0)
 q, k, v = (torch.randn(2, n, d, device=device) for n, d in ((5, 4), (7, 4), (7, 3)))
 """
 _MASK = "mask = torch.ones(5, 7, dtype=torch.bool, device=device)\n"
+_LARGE = "q, k[:, 5:] = q.abs() + 1, 200.0\n"
 
 
-def _compare(answer, device, change="", block=2, causal=False, hide=""):
-    setup = "\n".join([_TENSORS.strip(), *filter(None, [change, hide and _MASK + hide])])
-    t = expect.given(setup, online_softmax_attention=answer, device=device)
-    inputs = {name: getattr(t, name) for name in ["q", "k", "v", *["mask"] * bool(hide)]}
-    call = f"online_softmax_attention(q, k, v, block={block}"
+def _compare(t, how="block=2"):
+    """`how`: the other arguments, but for the mask, which is there where the example makes one."""
+    masks = ["mask"] * hasattr(t, "mask")
+    inputs = {name: getattr(t, name) for name in ["q", "k", "v", *masks]}
     with expect.left_alone(inputs, what="the input"):
-        result = t.call(call + ", causal=True" * causal + ", mask=mask" * bool(hide) + ")")
+        result = t.call(f"online_softmax_attention(q, k, v, {how}{', mask=mask' * len(masks)})")
     expect.equal(tuple(expect.a_tensor(result).shape), (*t.q.shape[:-1], t.v.shape[-1]), what="the shape")
     expect.equal(result.dtype, t.q.dtype, what="the dtype")
-    expect.close(result, _oracle(causal=causal, **inputs), factor=32)
+    expect.close(result, _oracle(causal="causal" in how, **inputs), factor=32)
 
 
-@exercise.check
-def values(online_softmax_attention, device):
+@exercise.check(
+    given=f"{_SETUP}q, k = q.abs(), k.sort(-2, descending=True).values",
+    cases={f"blocks of {size}": f"block={size}" for size in (1, 2, 3, 7, 64)},
+)
+def values(t, device, how):
     """The values are those of the whole matrix, for every size of block
 
     The softmax of one block is divided by the sum of that block. What counts is the sum over all of them. The
     last block may be a smaller one. Scores are scaled by the width of `q`; that of `v` may be another.
     """
-    largest_first = "q, k = q.abs(), k.sort(-2, descending=True).values"
-    with Rows() as rows:
-        for block in (1, 2, 3, 7, 64):
-            with rows.of(f"blocks of {block}"):
-                _compare(online_softmax_attention, device, largest_first, block)
+    _compare(t, how)
 
 
-@exercise.check
-def maximum(online_softmax_attention, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "scores in no order": "",
+        "scores that grow": "q, k = q.abs(), k.sort(-2).values * 9",
+        "scores of 1,000": "q = q * 1000",
+        "scores of -1,000": "q, k = q.abs() * 1000, -k.abs()",
+    },
+)
+def maximum(t, device):
     """A larger score may come in a later block, and scores may be large
 
     What has been summed so far, exponentials and weighted values, belongs to the old maximum and has to be
     scaled down to the new one. Without a maximum `exp` overflows: in float32 beyond 88.
     """
-    with Rows() as rows:
-        for label, change in {
-            "scores in no order": "",
-            "scores that grow": "q, k = q.abs(), k.sort(-2).values * 9",
-            "scores of 1,000": "q = q * 1000",
-            "scores of -1,000": "q, k = q.abs() * 1000, -k.abs()",
-        }.items():
-            with rows.of(label):
-                _compare(online_softmax_attention, device, change)
+    _compare(t)
 
 
-@exercise.check
-def seen(online_softmax_attention, device):
+@exercise.check(
+    given=_SETUP,
+    cases={f"`causal` in blocks of {size}": ("", f"block={size}, causal=True") for size in (1, 2, 3, 64)}
+    | {
+        "a mask": (f"{_MASK}mask[::2, 1::2] = False", "block=2"),
+        "`causal` and a mask": (f"{_MASK}mask[::2, 1::2] = False", "block=2, causal=True"),
+        "a mask that hides large scores": (f"{_LARGE}{_MASK}mask[:, 5:] = False", "block=2"),
+        "`causal` that hides large scores": (_LARGE, "block=2, causal=True"),
+    },
+)
+def seen(t, device, how):
     """A query sees the keys that `causal` and the mask both leave
 
     With `causal`, query 0 sees key 0 alone, also where there are more keys than queries. Positions are those
     of the whole, not of the block. In the mask `True` is a key that is seen. The maximum is that of the keys
     that are seen: after subtracting a larger one, `exp` makes 0 of all of them.
     """
-    with Rows() as rows:
-        for block in (1, 2, 3, 64):
-            with rows.of(f"`causal` in blocks of {block}"):
-                _compare(online_softmax_attention, device, block=block, causal=True)
-        for causal in (False, True):
-            with rows.of("`causal` and a mask" if causal else "a mask"):
-                _compare(online_softmax_attention, device, causal=causal, hide="mask[::2, 1::2] = False")
-        hidden = "q, k[:, 5:] = q.abs() + 1, 200.0"
-        with rows.of("a mask that hides large scores"):
-            _compare(online_softmax_attention, device, hidden, hide="mask[:, 5:] = False")
-        with rows.of("`causal` that hides large scores"):
-            _compare(online_softmax_attention, device, hidden, causal=True)
+    _compare(t, how)
 
 
-@exercise.check
-def nothing_to_see(online_softmax_attention, device):
+@exercise.check(
+    given=_SETUP + _MASK,
+    cases={
+        f"{label} hidden{' and `causal`' if 'causal' in how else ''}": (f"mask[{hidden}] = False", how)
+        for label, hidden in {
+            "one query": "2",
+            "all queries": ":",
+            "the first block": ":, :3",
+            "the last block": ":, 5:",
+        }.items()
+        for how in ("block=2", "block=2, causal=True")
+    },
+)
+def nothing_to_see(t, device, how):
     """A query that sees no key gets zeros, and hidden blocks count for nothing
 
     Where all keys are hidden, a finite score hides none of them: all have the same. If it is -inf, so is the
     maximum, and `-inf - -inf` is NaN. A hidden block may come first, before there is any maximum.
     """
-    with Rows() as rows:
-        for label, hide in {
-            "one query": "mask[2] = False",
-            "all queries": "mask[:] = False",
-            "the first block": "mask[:, :3] = False",
-            "the last block": "mask[:, 5:] = False",
-        }.items():
-            for causal in (False, True):
-                with rows.of(f"{label} hidden{' and `causal`' if causal else ''}"):
-                    _compare(online_softmax_attention, device, causal=causal, hide=hide)
+    _compare(t, how)
 
 
-@exercise.check(deadline=40)
-def memory(online_softmax_attention, device):
+@exercise.check(deadline=40, cases={"neither": "", "`causal`": ", causal=True", "a mask": ", mask=mask"})
+def memory(online_softmax_attention, device, more):
     """Twice the queries and keys take twice the memory, not four times
 
     The matrix of all scores is what flash attention never writes. Blocks that are kept in a list until the
@@ -159,44 +159,43 @@ def memory(online_softmax_attention, device):
     setup = """q, k, v = torch.rand({0}, 4, device=device), *torch.rand(2, {1}, 4, device=device)
 mask = torch.rand({0}, {1}, device=device) < 0.5"""
     answer = {"online_softmax_attention": online_softmax_attention, "device": device}
-    with Rows() as rows:
-        for label, more in {"neither": "", "`causal`": ", causal=True", "a mask": ", mask=mask"}.items():
-            with rows.of(label):
-                call, peaks = f"online_softmax_attention(q, k, v, block=8{more})", []
-                for lengths in ((16, 128), (32, 256)):
-                    t = expect.given(setup.format(*lengths), **answer)
-                    peaks.append(measure.peak_bytes(t.call, call).total)
-                told = f"bytes at the peak for 32 queries and 256 keys (for 16 and 128: {peaks[0]:,})"
-                # Halving the keys again and again, one more half waits to be merged: a little over twice.
-                expect.at_most(peaks[1], int(2.5 * peaks[0]), told, unit="bytes")
+    call, peaks = f"online_softmax_attention(q, k, v, block=8{more})", []
+    for lengths in ((16, 128), (32, 256)):
+        t = expect.given(setup.format(*lengths), **answer)
+        peaks.append(measure.peak_bytes(t.call, call).total)
+    told = f"bytes at the peak for 32 queries and 256 keys (for 16 and 128: {peaks[0]:,})"
+    # Halving the keys again and again, one more half waits to be merged: a little over twice.
+    expect.at_most(peaks[1], int(2.5 * peaks[0]), told, unit="bytes")
 
 
-@exercise.check
-def blocks(online_softmax_attention, device):
+@exercise.check(given="q, k, v = torch.rand(4, 2, device=device), *torch.rand(2, 1024, 2, device=device)")
+def blocks(t, device):
     """A smaller `block` takes less memory
 
     It is the number of keys whose scores are there at a time. What goes from block to block grows with the
     queries and the width of `v` alone.
     """
-    setup = "q, k, v = torch.rand(4, 2, device=device), *torch.rand(2, 1024, 2, device=device)"
-    t = expect.given(setup, online_softmax_attention=online_softmax_attention, device=device)
     calls = [f"online_softmax_attention(q, k, v, block={block})" for block in (1024, 16)]
     large, small = (measure.peak_bytes(t.call, call).total for call in calls)
     told = f"bytes at the peak in blocks of 16 (of 1,024: {large:,})"
     expect.at_most(small, large // 2, told, unit="bytes")
 
 
-@exercise.check
-def dtypes(online_softmax_attention, device):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        f"`({shape})` in {dtype}": (
+            f"q, k, v = torch.randn(3, {shape}, dtype=torch.{dtype}, device=device)",
+            "block=4, causal=True",
+        )
+        for shape, dtype in (("6, 4", "float64"), ("2, 3, 6, 4", "float64"), ("2, 6, 4", "bfloat16"))
+    }
+    | {"transposed": ("q, k, v = (x.mT.contiguous().mT for x in (q, k, v))", "block=2")},
+)
+def dtypes(t, device, how):
     """In the dtype of `q` and as exact, for one head or many
 
     float32 is too narrow for float64 inputs, and too wide for the result of bfloat16 ones. `torch.full(...,
     -inf)` is float32, as everything is after `.float()`, and so is what is computed with it.
     """
-    with Rows() as rows:
-        for shape, dtype in [("6, 4", "float64"), ("2, 3, 6, 4", "float64"), ("2, 6, 4", "bfloat16")]:
-            with rows.of(f"`({shape})` in {dtype}"):
-                change = f"q, k, v = torch.randn(3, {shape}, dtype=torch.{dtype}, device=device)"
-                _compare(online_softmax_attention, device, change, block=4, causal=True)
-        with rows.of("transposed"):
-            _compare(online_softmax_attention, device, "q, k, v = (x.mT.contiguous().mT for x in (q, k, v))")
+    _compare(t, how)

@@ -17,7 +17,7 @@ import random
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=12,
@@ -37,90 +37,89 @@ def slowest_operator(events: list[tuple[str, int, float, float]]) -> tuple[str, 
 
 
 # The events, the operator with the most self time, that time.
-NESTED = {
+_NESTED = {
     "one call inside another": ("('linear', 1, 0., 10.), ('addmm', 1, 2., 9.)", "addmm", 7),
     "most of it outside": ("('linear', 1, 0., 10.), ('addmm', 1, 2., 5.)", "linear", 7),
     "three deep": ("('a', 1, 0., 30.), ('b', 1, 1., 19.), ('c', 1, 2., 12.), ('d', 1, 13., 15.)", "a", 12),
     "one operator": ("('a', 1, 3., 4.5)", "a", 1.5),
 }
-SEVERAL = {
+_SEVERAL = {
     "many short calls": ("('a', 1, 0., 4.), *(('b', 1, 9. + 2 * i, 10. + 2 * i) for i in range(5))", "b", 5),
     "one inside itself": ("('a', 1, 0., 10.), ('a', 1, 1., 7.), ('b', 1, 20., 29.)", "a", 10),
     "two callers": ("('a', 1, 0., 6.), ('x', 1, 1., 5.), ('b', 1, 10., 16.), ('x', 1, 11., 15.)", "x", 8),
 }
-THREADS = {
+_THREADS = {
     "inside in time but not in thread": ("('a', 1, 0., 10.), ('b', 2, 1., 9.)", "a", 10),
     "on both": ("('a', 1, 0., 6.), ('b', 2, 0., 4.), ('b', 1, 7., 11.), ('c', 2, 5., 9.)", "b", 8),
 }
-EDGES = {
-    "calls that touch": ("('a', 1, 0., 5.), ('b', 1, 5., 9.), ('c', 1, 9., 12.)", "a", 5),
-    "one begins with its caller": ("('a', 1, 0., 10.), ('b', 1, 0., 6.), ('c', 1, 6., 10.)", "b", 6),
-    "one listed before the caller it begins with": ("('b', 1, 0., 6.), ('a', 1, 0., 10.)", "b", 6),
-}
+_SETUP = "events = [{}]".format
 
 
-def _each(slowest_operator, profiles, seeds=()):
-    with Rows() as rows:
-        for label, (listed, name, time) in profiles.items():
-            with rows.of(label):
-                events = list(eval(f"({listed},)"))
-                for order in [random.Random(seed).sample(events, len(events)) for seed in seeds] or [events]:
-                    t = expect.given(f"events = {order}", slowest_operator=slowest_operator)
-                    result = t.call("slowest_operator(events)")
-                    pair = isinstance(result, (tuple, list)) and len(result) == 2
-                    expect.true(pair, f"the result is {expect.show(result)}", "expected: a name and a time")
-                    expect.equal(result[0], name, what="the operator")
-                    expect.equal(float(result[1]), float(time), what="its self time")
-                    if seeds:
-                        expect.equal(t.events, order, what="`events` afterwards")
+def _expect(t, name, time):
+    result = t.call("slowest_operator(events)")
+    pair = isinstance(result, (tuple, list)) and len(result) == 2
+    expect.true(pair, f"the result is {expect.show(result)}", "expected: a name and a time")
+    expect.equal(result[0], name, what="the operator")
+    expect.equal(float(result[1]), float(time), what="its self time")
 
 
-@exercise.check
-def self_time(slowest_operator):
+@exercise.check(given=_SETUP, cases=_NESTED)
+def self_time(t, name, time):
     """Self time leaves out what ran inside
 
     The outermost call takes longest as a whole. A call two levels down was taken off its own caller already.
     """
-    _each(slowest_operator, NESTED)
+    _expect(t, name, time)
 
 
-@exercise.check
-def sums(slowest_operator):
+@exercise.check(given=_SETUP, cases=_SEVERAL)
+def sums(t, name, time):
     """All calls of an operator count together
 
     Ten thousand calls of a microsecond are a hundredth of a second, and none of them stands out. A call is
     taken off the one around it, also if both have the same name.
     """
-    _each(slowest_operator, SEVERAL)
+    _expect(t, name, time)
 
 
-@exercise.check
-def threads(slowest_operator):
+@exercise.check(given=_SETUP, cases=_THREADS)
+def threads(t, name, time):
     """Threads are apart
 
     Backward runs on a thread of its own on a GPU, and a loader's pinning does too. What overlaps there is
     work at the same time, not a call inside.
     """
-    _each(slowest_operator, THREADS)
+    _expect(t, name, time)
 
 
-@exercise.check
-def any_order(slowest_operator):
+@exercise.check(given=_SETUP, cases=_NESTED | _SEVERAL | _THREADS)
+def any_order(slowest_operator, t, name, time):
     """The order of the list means nothing, and the list stays as it is
 
     A profiler writes an event when it ends, so callers come after what they called.
     """
-    _each(slowest_operator, NESTED | SEVERAL | THREADS, seeds=range(3))
+    for seed in range(3):
+        order = random.Random(seed).sample(t.events, len(t.events))
+        other = expect.given(f"events = {order}", slowest_operator=slowest_operator)
+        _expect(other, name, time)
+        expect.equal(other.events, order, what="`events` afterwards")
 
 
-@exercise.check
-def edges(slowest_operator):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "calls that touch": ("('a', 1, 0., 5.), ('b', 1, 5., 9.), ('c', 1, 9., 12.)", "a", 5),
+        "one begins with its caller": ("('a', 1, 0., 10.), ('b', 1, 0., 6.), ('c', 1, 6., 10.)", "b", 6),
+        "one listed before the caller it begins with": ("('b', 1, 0., 6.), ('a', 1, 0., 10.)", "b", 6),
+    },
+)
+def edges(t, name, time):
     """Calls may touch, and begin or end with their caller
 
     What begins when a call ends was not called by it. Of two that begin together the longer one is the
     caller, wherever it stands in the list.
     """
-    _each(slowest_operator, EDGES)
+    _expect(t, name, time)
 
 
 @exercise.check

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=10,
@@ -61,54 +61,54 @@ class Machine:
         self.readings += 1
         return float(self.now)
 """
-_SERIES = ([900, 800, 4, 2, 600], 2, 3, 5.0), ([1, 2, 3, 40, 50], 0, 5, 4.0), ([9, 2, 4], 1, 2, 4.0)
+_SETUP = f"{_MACHINE}machine = Machine(costs)"
 
 
-def _timed(time_it, costs, warmup, repeats, wanted, extra=""):
-    t = expect.given(f"{_MACHINE}machine = Machine({costs})\n{extra}", time_it=time_it)
-    came = t.call(f"time_it(machine.fn, {warmup}, {repeats}, machine.synchronize, machine.clock)")
+def _timed(t, wanted):
+    came = t.call("time_it(machine.fn, warmup, repeats, machine.synchronize, machine.clock)")
     expect.true(t.machine.readings > 1, "`clock` wasn't called", "expected: before and after each timed call")
-    run = ", ".join(map(str, costs[warmup:]))
+    run = ", ".join(map(str, t.costs[t.warmup :]))
     expect.equal(came, wanted, what=f"the median of calls of 1 second to launch and {run} to run")
-    return t
 
 
-@exercise.check
-def waits(time_it):
+@exercise.check(given=f"costs, warmup, repeats = [50] * 5, 2, 3\n{_SETUP}")
+def waits(t):
     """A time holds the whole work of its call
 
     A call on a GPU returns once its work is in the queue. Without `synchronize` before the second reading you
     time the launch.
     """
-    _timed(time_it, [50] * 5, 2, 3, 51.0)
+    _timed(t, 51.0)
 
 
-@exercise.check
-def starts_empty(time_it):
+@exercise.check(
+    given=_SETUP,
+    cases={
+        "work from before": ("machine.queue = 1000", [5], 0, 1),
+        "the warm-up, of 1 second to launch and 1000 to run": ("", [1000, 5, 5], 1, 2),
+    },
+)
+def starts_empty(t, costs, warmup, repeats):
     """A time holds nothing of an earlier call
 
     What is in the queue when the clock starts is waited for in your time. That may be the warm-up, or work
     from before.
     """
-    with Rows() as rows:
-        with rows.of("work from before"):
-            _timed(time_it, [5], 0, 1, 6.0, "machine.queue = 1000")
-        with rows.of("the warm-up, of 1 second to launch and 1000 to run"):
-            _timed(time_it, [1000, 5, 5], 1, 2, 6.0)
+    _timed(t, 6.0)
 
 
-@exercise.check
-def median(time_it):
+@exercise.check(
+    given=_SETUP,
+    cases=[([900, 800, 4, 2, 600], 2, 3, 5.0), ([1, 2, 3, 40, 50], 0, 5, 4.0), ([9, 2, 4], 1, 2, 4.0)],
+)
+def median(t, costs, warmup, repeats, wanted):
     """It is the median of single calls, and the warm-up doesn't count
 
     The first calls allocate, compile, fill caches. And one slow call, because something else was running,
     moves a mean, not a median. The median of an even number of times lies halfway between the middle two.
     """
-    with Rows() as rows:
-        for costs, warmup, repeats, wanted in _SERIES:
-            with rows.of(f"costs {costs}, warmup {warmup}, repeats {repeats}"):
-                t = _timed(time_it, costs, warmup, repeats, wanted)
-                expect.equal(t.machine.calls, warmup + repeats, what="the number of calls of `fn`")
+    _timed(t, wanted)
+    expect.equal(t.machine.calls, warmup + repeats, what="the number of calls of `fn`")
 
 
 @exercise.check
@@ -133,13 +133,12 @@ def lets_go(time_it):
     expect.true(most == 0, f"results of earlier calls that are still there in a call: {most}", "expected: 0")
 
 
-@exercise.check
-def real(time_it):
+@exercise.check(given="import time")
+def real(t):
     """It works with the real clock
 
     `time.perf_counter` counts seconds from an arbitrary start. Only differences mean something.
     """
-    t = expect.given("import time", time_it=time_it)
     came = t.call("time_it(lambda: time.sleep(0.002), warmup=1, repeats=3)")
     expect.true(isinstance(came, float), f"the result is {expect.show(came)}, expected a float")
     expect.true(
