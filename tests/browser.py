@@ -71,6 +71,7 @@ def serving(root: Path, folder: Path) -> Iterator[str]:
     environment = {**os.environ, "COURSE_ROOT": str(root), "HOME": str(folder / "home")}
     environment.pop("COURSE_RECORD", None)  # the record is where a reader's is: in the workspace
     environment["COURSE_DEVICE"] = "cpu"
+    environment["COURSE_QUIET"] = "1"  # a report is the one output of its cell, also on a busy machine
     for kind in ("CONFIG", "DATA", "RUNTIME"):
         environment[f"JUPYTER_{kind}_DIR"] = str(folder / "jupyter" / kind.lower())
     (folder / "home").mkdir()

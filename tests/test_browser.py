@@ -197,7 +197,7 @@ def assert_addresses(explorer) -> None:
     code, cells = seen(explorer)
     x = torch.arange(12).reshape(3, 4)
     y = eval(code, {"x": x})
-    storage = x.flatten().tolist()
+    values = x.flatten().tolist()
 
     def address(index):
         return y.storage_offset() + sum(i * s for i, s in zip(index, y.stride(), strict=True))
@@ -208,7 +208,7 @@ def assert_addresses(explorer) -> None:
     assert sorted(cell["index"] for cell in grid) == sorted(torch.ones(y.shape).nonzero().tolist())
     for cell in grid:
         assert cell["address"] == address(cell["index"])
-        assert int(cell["text"]) == storage[cell["address"]] == y[tuple(cell["index"])]
+        assert int(cell["text"]) == values[cell["address"]] == y[tuple(cell["index"])]
     [lit] = [cell for cell in grid if cell["lit"]]
     assert [cell["address"] for cell in storage if cell["lit"]] == [address(lit["index"])]
     # It is lit for the eye, too.

@@ -20,6 +20,7 @@ from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, 
 from course_utils.grading import attempt
 from course_utils.grading.check_run import run
 from course_utils.grading.forks import Forks
+from course_utils.grading.recipe import ToMake
 from course_utils.grading.starter import is_starter
 from course_utils.processes.streams import KEPT_OUTPUT
 
@@ -646,11 +647,11 @@ def test_a_changed_starter_is_an_attempt(number, old, new):
 
 
 def test_a_recipe_is_made_inside_the_check():
-    class Recipe:
+    class Recipe(ToMake):
         def make(self):
             return lambda x: x.mean() if torch.get_num_threads() == 1 else None
 
-    class Broken:
+    class Broken(ToMake):
         def make(self):
             raise SyntaxError("cell 3")
 

@@ -29,7 +29,7 @@ class Nested(torch.autograd.Function):
 
 def started_again(rank, world_size, answer):
     """After so many backwards inside one another autograd has threads, and no fork can run a backward."""
-    Nested.apply(torch.ones(1, requires_grad=True), 100).backward()
+    Nested.apply(torch.ones(1, requires_grad=True), 64).backward()
     torch.distributed.destroy_process_group()
     return [note.get("raised", note.get("ran")) for note in killed_in_torchrun(answer, steps=4, lost_in=2)]
 

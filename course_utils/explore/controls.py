@@ -33,8 +33,8 @@ def number_box(description: str, value: int) -> widgets.IntText:
     return _labelled(widgets.IntText(value, description=description), 120, 50)
 
 
-def text_box(description: str, *, label: int = 50, **more: Any) -> widgets.Label:
-    return _labelled(widgets.Label(description=description, **more), 220, label)
+def text_box(description: str, *, label: int = 50, **more: Any) -> widgets.Text:
+    return _labelled(widgets.Text(description=description, **more), 220, label)
 
 
 def button(description: str, run: Callable[[], object], width: str = "72px") -> widgets.Button:
