@@ -1,6 +1,5 @@
 """Workers of torchrun, as `survive_a_lost_worker` is checked with them."""
 
-import pytest
 import torch
 
 from course_utils.exercise.kits.distributed import killed_in_torchrun
@@ -34,7 +33,6 @@ def started_again(rank, world_size, answer):
     return [note.get("raised", note.get("ran")) for note in killed_in_torchrun(answer, steps=4, lost_in=2)]
 
 
-@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="workers talk by gloo")
 def test_workers_are_started_anew_whatever_this_process_has_run():
     attempt.by_value(REFERENCE)
     (result,) = ranks(started_again, 1, REFERENCE, deadline=120)
