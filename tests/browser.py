@@ -380,11 +380,14 @@ def assert_drawn_well(explorer: Locator, least: int) -> None:
     """A widget shows at least so many pieces of text, all of them can be read and stay within their boxes,
     and nothing is scaled down or cut off at the side."""
     assert_readable(explorer, least)
-    assert explorer.locator("svg").evaluate(STICKING_OUT) == []
     # After a change the page may still be laying out what came.
+    picture, found = explorer.locator("svg"), []
+
+    def within() -> bool:
+        found[:] = picture.evaluate(STICKING_OUT)
+        return not found
+
+    until(within, lambda: f"words to stay within their boxes: {found}")
     widths = "s => [s.viewBox.baseVal.width, s.clientWidth]"
-    until(
-        lambda: len(set(explorer.locator("svg").evaluate(widths))) == 1,
-        "a picture in full size",
-    )
+    until(lambda: len(set(picture.evaluate(widths))) == 1, "a picture in full size")
     assert explorer.evaluate("e => e.scrollWidth <= e.clientWidth")
