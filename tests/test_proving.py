@@ -291,14 +291,15 @@ def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tri
 def test_a_reference_that_fails_is_said(course):
     root = course(EXERCISE + STRICT, SOLUTION.replace("i < n", "i < n - 1"))
     assert found(root, laws.mutations, None, Counter()) == [
-        "none was tried: the reference does not pass length, values"
+        "none was tried: the reference, without what stands below `# Other right answers`, "
+        "does not pass length (wrong), values (wrong)"
     ]
 
 
 def test_a_reference_that_needs_what_readers_are_not_shown_is_said(course):
     below = SOLUTION.replace("[], 0", "[], ZERO") + "\n\n# Other right answers\n\nZERO = 0\n"
     (said,) = found(course(EXERCISE, below), laws.mutations, None, Counter())
-    assert "without what stands below `# Other right answers` (length: raised)" in said
+    assert "`# Other right answers`, does not pass length (raised)" in said
 
 
 def found(root, law, *more):
