@@ -110,10 +110,10 @@ def _came_out(report: Report) -> str:
     return said.get(report.state, report.state)
 
 
-def right_answers(exercise: Exercise, solution: Solution) -> Iterator[str]:
-    """The reference and the other right answers pass, on every device."""
+def right_answers(exercise: Exercise, solution: Solution, whole: bool = True) -> Iterator[str]:
+    """The reference and the other right answers pass, on every device. Not `whole`: the others alone."""
     lacking = {c.name for c in exercise.checks if not all(map(machine.has, c.needs))}
-    answers = [solution.reference, *solution.also_right]
+    answers = [solution.reference, *solution.also_right][not whole :]
     reports = grade_mutants.mapped(exercise, lambda answer: attempt.grade(exercise, answer), answers)
     for answer, report in zip(answers, reports, strict=True):
         if report.state != PASSED:
