@@ -1,9 +1,11 @@
 """Where the reader stands: one lesson, the map of all, and the command line that says it."""
 
+import re
+
 import pytest
 
 from course_utils import cli, notebook
-from course_utils.lessons import catalog
+from course_utils.lessons import catalog, source
 from course_utils.reader import lab
 from course_utils.reader.progress import Progress
 from course_utils.reader.record import open_record
@@ -26,6 +28,7 @@ def test_cards_say_what_the_loaded_exercise_says():
 
 def test_the_readme_lists_the_lessons_with_their_minutes():
     text = (COURSE.root / "README.md").read_text(encoding="utf-8")
+    total = [0, 0]
     for lesson in COURSE.lessons:
         cards = [COURSE.card(name) for name in lesson.exercise_names]
         core, every = (
@@ -33,6 +36,33 @@ def test_the_readme_lists_the_lessons_with_their_minutes():
         )
         line = f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |"
         assert line in text, f"in README.md, the table of lessons needs this line: {line}"
+        total = [total[0] + core, total[1] + every]
+    in_core, in_all = (round(minutes / 60) for minutes in total)
+    assert f"about {in_core} hours of core, {in_all} of everything" in " ".join(text[:900].split())
+
+
+def test_the_minutes_left_begin_with_those_of_the_lessons_head_and_end_with_none(record):
+    untouched = Progress(COURSE, record)
+    for lesson, standing in zip(COURSE.lessons, untouched.all, strict=True):
+        head = source._routes(COURSE, lesson)
+        core, every = (re.search(rf"\*\*{way}\*\*, (\d+) minutes", head) for way in ("Core", "Everything"))
+        assert int(core[1]) == standing.left(True)
+        assert int((every or core)[1]) == standing.left(True) + standing.left(False)
+    core, every = (sum(one.left(True) + kind * one.left(False) for one in untouched.all) for kind in (0, 1))
+    line = f"Left of the course: {core / 60:.1f} hours of core, {every / 60:.1f} of everything."
+    assert line in repr(untouched) and line in untouched._repr_html_()
+    lesson = COURSE.lesson("05")
+    left = []
+    for card in map(COURSE.card, lesson.exercise_names):
+        left.append(Progress(COURSE, record, lesson).here.minutes_left)
+        record.add_attempt(card.name, lesson.topic, "passed", 1, 1)
+    left.append(Progress(COURSE, record, lesson).here.minutes_left)
+    # Reading, 20 minutes, goes with the four core exercises, the rest with none.
+    cards = [COURSE.card(name) for name in lesson.exercise_names]
+    for before, after, card in zip(left, left[1:], cards, strict=False):
+        spent = (card.minutes + 5, 0) if card.core else (0, card.minutes)
+        assert (before[0] - after[0], before[1] - after[1]) == spent
+    assert left[-1] == (0, 0)
 
 
 def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
@@ -40,7 +70,7 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     core = [name for name in lesson.exercise_names if COURSE.card(name).core]
     record.add_attempt(core[0], lesson.topic, "passed", 3, 3)
     shown = Progress(COURSE, record, lesson)
-    left = sum(COURSE.card(name).minutes for name in core[1:])
+    left = sum(COURSE.card(name).minutes for name in core[1:]) + round(lesson.reading * 3 / 4)
     assert f"Core · 1 of {len(core)} · {left} minutes left" in repr(shown)
     assert f"Next: {COURSE.card(core[1]).answer_name} in {lesson.slug}" in repr(shown)
     html = shown._repr_html_()

@@ -16,7 +16,7 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -82,6 +82,16 @@ class Course:
             return _card(path)
         except (OSError, SyntaxError, StopIteration, KeyError) as error:
             raise CourseError(f"{path} is not a whole exercise: {type(error).__name__} {error}") from None
+
+    def minutes(self, lesson: Lesson, passed: Container[str] = ()) -> tuple[int, int]:
+        """How long a lesson takes: its core, the reading counted, and what goes further. With exercises that
+        are `passed`, what is left of both: reading is left as far as core exercises are."""
+        cards = [self.card(name) for name in lesson.exercise_names]
+        left = [card for card in cards if card.name not in passed]
+        counted = [card for card in cards if card.core] or cards
+        share = sum(card.name not in passed for card in counted) / len(counted) if counted else 1
+        core, further = (sum(card.minutes for card in left if card.core is core) for core in (True, False))
+        return round(lesson.reading * share) + core, further
 
     def lesson_of(self, name: str) -> Lesson:
         """The lesson that places the exercise. Raises `CourseError` where none does."""

@@ -78,7 +78,7 @@ def source_digest(course: Course, lesson: Lesson) -> str:
         parts += other.slug, other.title
     if _MAP in source:
         for other in course.lessons:
-            parts += other.slug, other.title, *other.needs
+            parts += other.slug, other.title, str(other.reading), *other.needs
             parts += (repr(course.card(name)) for name in other.exercise_names)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -49,7 +49,8 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
             cells.append(gpu_outputs.cell_below(record))
     if links := _neighbours(course, lesson):
         cells.append(new_markdown_cell(links))
-    _add_top(cells, lesson, _routes(course, lesson, reading), repository(course.root))
+    routes = _routes(course, lesson) if reading is not None else None
+    _add_top(cells, lesson, routes, repository(course.root))
     placed = tuple(cell.metadata.course.exercise for cell in cells if role(cell) == STARTER)
     if placed != lesson.exercise_names:
         raise CourseError(f"{lesson.source}: an exercise fence is not closed, or is inside another")
@@ -162,26 +163,23 @@ def _neighbours(course: Course, lesson: Lesson) -> str:
 HOUR = 60
 
 
-def _routes(course: Course, lesson: Lesson, reading: int | None) -> str | None:
+def _routes(course: Course, lesson: Lesson) -> str:
     """The three ways through a lesson and how long each takes, worked out from its exercises."""
-    if reading is None:
-        return None
-    exercises = [course.exercise(name) for name in lesson.exercise_names]
-    core = [one for one in exercises if one.core]
-    first, time = [], HOUR - reading
-    for one in core:
-        if one.minutes <= time and len(first) < 2:
+    first, time = [], HOUR - lesson.reading
+    for one in map(course.card, lesson.exercise_names):
+        if one.core and one.minutes <= time and len(first) < 2:
             first.append(one)
             time -= one.minutes
-    in_core, in_all = (reading + sum(one.minutes for one in some) for some in (core, exercises))
+    in_core, further = course.minutes(lesson)
     ways = []
     if first and in_core > HOUR:
         names = " and ".join(f"`{one.answer_name}`" for one in first)
         ways.append(f"**One hour**: read, and solve {names}")
     ways.append(f"**Core**, {in_core} minutes: all that is marked ★")
-    if in_all > in_core:
-        ways.append(f"**Everything**, {in_all} minutes")
-    return " · ".join(ways) + f" · {reading} minutes of {'each' if len(ways) > 1 else 'it'} are reading."
+    if further:
+        ways.append(f"**Everything**, {in_core + further} minutes")
+    each = "each" if len(ways) > 1 else "it"
+    return " · ".join(ways) + f" · {lesson.reading} minutes of {each} are reading."
 
 
 def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, address: str | None) -> None:

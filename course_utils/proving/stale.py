@@ -12,10 +12,14 @@ MOST_COLUMNS = 110  # of a line in a file, as `make lint` has it
 
 def readme_row(course: Course, lesson: Lesson) -> str:
     """The lesson's row in the README's table: number, title, minutes of its core, of all of it."""
-    cards = [course.card(name) for name in lesson.exercise_names]
-    every = lesson.reading + sum(card.minutes for card in cards)
-    core = every - sum(card.minutes for card in cards if not card.core)
-    return f"| {lesson.number:02d} | {lesson.title} | {core} | {every} |"
+    core, further = course.minutes(lesson)
+    return f"| {lesson.number:02d} | {lesson.title} | {core} | {core + further} |"
+
+
+def readme_sum(course: Course) -> str:
+    """How long the course takes, as the README's first lines say it."""
+    core, further = (sum(minutes) for minutes in zip(*map(course.minutes, course.lessons), strict=True))
+    return f"about {round(core / 60)} hours of core, {round((core + further) / 60)} of everything"
 
 
 def around(course: Course, names: list[str]) -> Iterator[str]:
@@ -38,6 +42,8 @@ def around(course: Course, names: list[str]) -> Iterator[str]:
     for lesson in lessons.values():
         if table and (row := readme_row(course, lesson)) not in table:
             yield f"README.md, the table of lessons, needs this line: {row}"
+    if "hours of core" in table and (words := readme_sum(course)) not in " ".join(table.split()):
+        yield f"README.md, its first lines, need: {words}"
     reasons = {lesson.slug: freshness.why_stale(course, lesson) for lesson in course.lessons}
     old = [slug for slug, why in reasons.items() if why]
     for slug in filter(lessons.__contains__, old):

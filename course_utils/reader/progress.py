@@ -43,6 +43,7 @@ class Standing:
 
     lesson: Lesson
     entries: list[Entry]
+    minutes_left: tuple[int, int]  # of the core, with the reading; of what goes further
 
     def of(self, core: bool) -> list[Entry]:
         """The core exercises, or the further ones."""
@@ -53,8 +54,8 @@ class Standing:
         return f"{sum(entry.state == PASSED for entry in some)} of {len(some)}"
 
     def left(self, core: bool) -> int:
-        """Minutes for the exercises that are not passed."""
-        return sum(entry.card.minutes for entry in self.of(core) if entry.state != PASSED)
+        """Minutes for what is not passed; reading belongs to the core."""
+        return self.minutes_left[not core]
 
     @property
     def done(self) -> float:
@@ -74,10 +75,11 @@ class Progress:
     def __init__(self, course: Course, record: Record, here: Lesson | None = None) -> None:
         rows = record.summary()
         self.notice = record.notice or ""  # of what is wrong now, which reading the record may have mended
-        self.all = [
-            Standing(lesson, [Entry(course.card(name), rows.get(name)) for name in lesson.exercise_names])
-            for lesson in course.lessons
-        ]
+        passed = {name for name, row in rows.items() if row.state == PASSED}
+        self.all = []
+        for lesson in course.lessons:
+            entries = [Entry(course.card(name), rows.get(name)) for name in lesson.exercise_names]
+            self.all.append(Standing(lesson, entries, course.minutes(lesson, passed)))
         self.here = next((one for one in self.all if here is not None and one.lesson.slug == here.slug), None)
 
     @property
@@ -114,7 +116,7 @@ def _lesson_text(one: Standing) -> list[str]:
     lines = [one.heading]
     width = max((len(entry.card.answer_name) for entry in one.entries), default=0)
     for core, name in ((True, "Core"), (False, "Further")):
-        if one.of(core):
+        if one.of(core) or one.left(core):
             lines.append(f"{name} · {one.passed(core)} · {one.left(core)} minutes left")
         for entry in one.of(core):
             lines.append(f"  {symbol(entry.state)} {entry.card.answer_name:<{width}}  {entry.words}")
@@ -126,11 +128,17 @@ def _map_text(every: list[Standing]) -> list[str]:
     lines = []
     for one in every:
         core, further = (
-            f"{name} {one.passed(kind)}, {one.left(kind)} min left" if one.of(kind) else ""
+            f"{name} {one.passed(kind)}, {one.left(kind)} min left" if one.of(kind) or one.left(kind) else ""
             for name, kind in (("core", True), ("further", False))
         )
         lines.append(f"{one.heading:<{width}}  {core:<28} {further}".rstrip())
-    return lines
+    return [*lines, _sum(every)]
+
+
+def _sum(every: list[Standing]) -> str:
+    """What is left of the course, in hours."""
+    core, further = (sum(one.left(kind) for one in every) / 60 for kind in (True, False))
+    return f"Left of the course: {core:.1f} hours of core, {core + further:.1f} of everything."
 
 
 _LEFT = "text-align:left;padding:.1em .9em .1em 0"
@@ -139,7 +147,7 @@ _LEFT = "text-align:left;padding:.1em .9em .1em 0"
 def _lesson_html(one: Standing) -> str:
     rows = []
     for core, name in ((True, "Core"), (False, "Further")):
-        if one.of(core):
+        if one.of(core) or one.left(core):
             head = f"<b>{name}</b> · {one.passed(core)} · {one.left(core)} minutes left"
             rows.append(f'<tr><td colspan="3" style="{_LEFT};padding-top:.6em">{head}</td></tr>')
         for entry in one.of(core):
@@ -163,7 +171,8 @@ def _map_html(every: list[Standing]) -> str:
         left = f"{one.left(True)} + {one.left(False)}" if one.of(False) else f"{one.left(True)}"
         cells = (_link(one.lesson, "", escape(one.heading)), one.passed(True), one.passed(False), left)
         rows.append("<tr>" + "".join(f'<td style="{_LEFT}">{cell}</td>' for cell in cells) + "</tr>")
-    return f'{_picture(every)}<table style="border-collapse:collapse">{"".join(rows)}</table>'
+    table = f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
+    return f"{_picture(every)}{table}<p>{_sum(every)}</p>"
 
 
 def _picture(every: list[Standing]) -> str:
