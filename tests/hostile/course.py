@@ -29,7 +29,7 @@ def centre(x: Tensor) -> Tensor:
     raise NotImplementedError
 
 
-@exercise.check(deadline=5.0)
+@exercise.check(deadline=2.0)
 def values(centre):
     """The mean is taken away
 
@@ -38,7 +38,7 @@ def values(centre):
     expect.equal(centre(torch.tensor([1.0, 2.0, 6.0])), torch.tensor([-2.0, -1.0, 3.0]))
 
 
-@exercise.check(deadline=5.0)
+@exercise.check(deadline=2.0)
 def keeps_dtype(centre):
     """The dtype stays"""
     made = centre(torch.arange(4.0, dtype=torch.float64))
