@@ -7,7 +7,7 @@ uses them.
 import os
 import sys
 
-from course_utils.notebook import check, device, hint, progress, run_ranks, show_error, solution
+from course_utils.notebook import check, device, hint, progress, run_ranks, show_error, solution, starter
 from course_utils.reader.folded import reveal
 from course_utils.watching.compiled import watch_compile
 
@@ -20,6 +20,7 @@ __all__ = [
     "run_ranks",
     "show_error",
     "solution",
+    "starter",
     "watch_compile",
 ]
 

@@ -1,4 +1,4 @@
-"""`course lab | copy | progress | check | doctor | new | build | prove`: what each takes, and who does it.
+"""The commands `course lab`, `course check` and so on: what each takes, and who does it.
 
 What does it is imported only when it is asked for.
 """
@@ -21,6 +21,7 @@ to learn
     lab        copy the lessons that are missing in workspace/, and open JupyterLab where you stopped
     copy       put a fresh copy of a lesson beside yours: course copy 04
     progress   say where you stand and what is next; in one lesson: course progress 02
+    export     write what you did as a page and as a table
     check      grade the answers in notebooks
     doctor     say what this machine can and cannot run
 
@@ -34,7 +35,7 @@ to write
 
 course COMMAND --help tells more about one of them."""
 
-COMMANDS = ("lab", "copy", "progress", "check", "doctor", "new", "build", "prove")
+COMMANDS = ("lab", "copy", "progress", "export", "check", "doctor", "new", "build", "prove")
 IN_NOTEBOOKS = ("hint", "solution")
 # How it was spelled before, by what comes first and second, and how it is spelled now.
 OLD_SPELLINGS = {
@@ -119,6 +120,8 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
         take("--save-progress", action="store_true", help="count these answers in your own progress")
     elif command == "progress":
         take("lesson", nargs="?", metavar="LESSON", help=f"{_LESSON} (default: all)")
+    elif command == "export":
+        take("folder", nargs="?", type=Path, default=Path(), help="(default: the one that you are in)")
     elif command == "new":
         take("lesson", metavar="LESSON", help=_LESSON)
         take("name", metavar="NAME", help="what the reader's function is called; its file has the same name")
@@ -156,6 +159,10 @@ def _run(command: str, given: argparse.Namespace) -> int:
         from course_utils.proving import new
 
         return new.run(given.lesson, given.name)
+    if command == "export":
+        from course_utils.reader import export
+
+        return export.run(given.folder)
     if command == "prove":
         from course_utils.proving import laws
 

@@ -104,15 +104,45 @@ def solution(answer: Any) -> Note:
     return Note(f"`{name}` · {exercise.title}", found.why, found.source)
 
 
-def progress(*, all: bool = False) -> Progress:
+def starter(answer: Any) -> Note:
+    """Gives an exercise's first cell back, as it was: in a new cell below. Your own is left alone."""
+    from IPython import get_ipython
+
+    from course_utils.grading.report import Note
+
+    exercise = _find(answer, sys._getframe(1).f_globals)
+    if isinstance(exercise, Note):
+        return exercise
+    title, code = f"`{exercise.answer_name}` · the first cell, as it was", exercise.starter_source
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return Note(title, "", code)
+    shell.set_next_input(code.strip("\n"))
+    return Note(title, "It stands in a new cell below. Your own is left alone.")
+
+
+def progress(*, all: bool = False, reset: Any = None) -> Progress | Note:
     """Shows where you stand in this lesson and what is next.
 
-    `all=True`, and where no lesson is open: the map of the whole course.
+    `all=True`, and where no lesson is open: the map of the whole course. `reset`: an answer or its name,
+    whose attempts and hints count no more; in your record they stay, as forgotten.
     """
+    from course_utils.grading.report import Note
     from course_utils.reader.progress import Progress
 
-    here = None if all else _lesson_here(sys._getframe(1).f_globals)
-    return Progress(_course(), _record(), here)
+    names = sys._getframe(1).f_globals
+    begun_anew = ""
+    if reset is not None:
+        exercise = _find(reset, names)
+        if isinstance(exercise, Note):
+            return exercise
+        stood = _record().forget(exercise.name)
+        attempts = f"{stood.attempts} attempt{'' if stood.attempts == 1 else 's'}"
+        hints = f"{stood.hints} hint{'' if stood.hints == 1 else 's'}"
+        begun_anew = f"{exercise.answer_name} begins anew: {attempts} and {hints} are forgotten."
+    shown = Progress(_course(), _record(), None if all else _lesson_here(names))
+    shown.notice = " ".join(part for part in (begun_anew, shown.notice) if part)
+    return shown
 
 
 def device(name: str | None = None) -> torch.device:

@@ -97,6 +97,17 @@ def test_the_starter_is_not_an_attempt(kernel):
     assert re.search(r"· centre +not attempted\n", kernel.run("progress()"))
 
 
+def test_the_first_cell_of_an_exercise_comes_back_in_a_new_cell(kernel):
+    kernel.run(WRONG)
+    assert "new cell below" in kernel.run("from course_utils import starter\nstarter(centre)")
+    reply = kernel.client.get_shell_msg(timeout=60)
+    while not reply["content"].get("payload"):  # of cells before
+        reply = kernel.client.get_shell_msg(timeout=60)
+    (payload,) = reply["content"]["payload"]
+    assert (payload["source"], payload["replace"]) == ("set_next_input", False)
+    assert payload["text"].startswith("def centre(x: Tensor)") and "NotImplementedError" in payload["text"]
+
+
 def test_attempts_are_counted_and_a_pass_stays(kernel):
     kernel.run(f"{WRONG}\ncheck(centre)")
     kernel.run(f"{RIGHT}\ncheck(centre)")

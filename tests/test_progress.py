@@ -1,6 +1,8 @@
 """Where the reader stands: one lesson, the map of all, and the command line that says it."""
 
+import csv
 import re
+from pathlib import Path
 
 import pytest
 
@@ -127,7 +129,7 @@ def test_lab_opens_where_the_reader_stopped(record):
     ("given", "said"),
     [
         (["progess"], "Type: course progress"),
-        (["xyz"], "there are lab, copy, progress, check, doctor, new, build, prove. Type: course --help"),
+        (["xyz"], "export, check, doctor, new, build, prove. Type: course --help"),
         (["solution", "xyz"], "it's called in a notebook: solution(sliding_windows)"),
         (["progress", "tensor"], "did you mean 01_tensors?"),
         (["prove", "sliding_window"], "did you mean sliding_windows?"),
@@ -161,3 +163,55 @@ def test_an_old_spelling_goes_on_and_says_the_new_one(given, as_now, capsys):
     assert said.err.startswith(f"course {given[0]} --")
     assert f"is now: course {as_now}\n" in said.err
     assert "called '99'" in said.out or "nowhere.ipynb" in said.out
+
+
+# --- begun anew, given back, taken away ---------------------------------------------------------------
+
+
+def test_an_exercise_begins_anew_and_the_record_keeps_what_was(record):
+    for _ in range(2):
+        record.add_attempt("warm_up", "start_here", "wrong", 1, 4)
+    record.reveal_hint("warm_up")
+    record.ask_solution("warm_up")
+    record.add_attempt("first_prediction", "start_here", "passed", 1, 1)
+    lines = record.path.read_text().count("\n")
+    said = notebook.progress(reset="warm_up")
+    assert "warm_up begins anew: 2 attempts and 1 hint are forgotten." in repr(said)
+    assert said.notice in said._repr_html_()
+    again = open_record()  # as another kernel sees it
+    assert (again.attempts("warm_up"), again.hints("warm_up"), again.state("warm_up")) == (0, 0, None)
+    assert again.state("first_prediction") == "passed"
+    assert again.path.read_text().count("\n") == lines + 1
+    assert again.ask_solution("warm_up") == 1
+    again.add_attempt("warm_up", "start_here", "passed", 4, 4)
+    assert (again.attempts("warm_up"), again.state("warm_up")) == (1, "passed")
+    assert "There is no exercise called `warmup`" in repr(notebook.progress(reset="warmup"))
+
+
+def test_the_first_cell_is_given_back():
+    given = notebook.starter("warm_up")
+    assert given.code == COURSE.exercise("warm_up").starter_source
+    assert "There is no exercise called `warmup`" in repr(notebook.starter("warmup"))
+
+
+def test_what_was_done_is_written_as_a_page_and_as_a_table(record, tmp_path, capsys):
+    record.add_attempt("warm_up", "start_here", "wrong", 1, 4)
+    record.add_attempt("warm_up", "start_here", "passed", 4, 4)
+    record.add_attempt("sliding_windows", "tensors", "raised", 0, 5)
+    record.reveal_hint("sliding_windows")
+    record.see_solution("sliding_windows")
+    assert cli.main(["export", str(tmp_path / "of/mine")]) == 0
+    page, table = map(Path, capsys.readouterr().out.split())
+    with table.open(newline="") as file:
+        rows = {row["exercise"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [COURSE.card(name).answer_name for name in COURSE.exercise_names]
+    done, begun = rows["warm_up"], rows["sliding_windows"]
+    assert (done["state"], done["attempts"], done["solution seen"]) == ("passed", "2", "")
+    assert (begun["state"], begun["hints"], begun["solution seen"]) == ("raised", "1", "yes")
+    assert begun["last"] > done["last"] > "20"
+    text = page.read_text()
+    assert f"1 of {sum(COURSE.card(name).core for name in COURSE.exercise_names)} core exercises" in text
+    assert text.count("<h2>") == 2 and "02 " not in "".join(re.findall("<h2>.*</h2>", text))
+    (tmp_path / "file").touch()
+    assert cli.main(["export", str(tmp_path / "file")]) == 2
+    assert "file cannot be written: File exists" in capsys.readouterr().err.replace("\n", " ")

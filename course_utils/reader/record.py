@@ -108,6 +108,14 @@ class Record:
         """Notes that the solution was shown."""
         self._add("seen", exercise)
 
+    def forget(self, exercise: str) -> Row:
+        """From here on, what happened in this exercise counts no more; in the file it stays. Returns where
+        it stood."""
+        self._exchange()
+        stood = self._row(exercise)
+        self._add("forgotten", exercise)
+        return stood
+
     def attempts(self, exercise: str) -> int:
         """The number of attempts, in all kernels."""
         self._exchange()
@@ -124,7 +132,7 @@ class Record:
         return self._row(exercise).hints
 
     def summary(self) -> dict[str, Row]:
-        """Every exercise in which something happened."""
+        """Every exercise in which something happened that is not forgotten."""
         self._exchange()
         return {exercise: _row_of(entries) for exercise, entries in self._by_exercise().items()}
 
@@ -145,12 +153,15 @@ class Record:
         return _row_of(self._by_exercise().get(exercise, []))
 
     def _by_exercise(self) -> dict[str, list[Entry]]:
-        """What is known of each exercise, in the order in which it happened."""
+        """What is known of each exercise and not forgotten, in the order in which it happened."""
         with self._lock:
             entries = sorted(self._known.values(), key=lambda entry: entry["at"])
         found: dict[str, list[Entry]] = {}
         for entry in entries:
-            found.setdefault(entry["exercise"], []).append(entry)
+            if entry["kind"] == "forgotten":
+                found.pop(entry["exercise"], None)
+            else:
+                found.setdefault(entry["exercise"], []).append(entry)
         return found
 
     def _add(self, kind: str, exercise: str, **details: Any) -> None:
