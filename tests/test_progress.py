@@ -96,8 +96,9 @@ def test_the_map_has_every_lesson_and_what_is_done(record):
     shown = Progress(COURSE, record)
     html = shown._repr_html_()
     for lesson in COURSE.lessons:
-        assert f'href="{lesson.slug}.ipynb"' in html and lesson.title in repr(shown)
-    assert f"{len(COURSE.lessons)} lessons; done: 00." in html
+        assert html.count(f'href="{lesson.slug}.ipynb"') >= 2  # in the map and in the table
+        assert lesson.title in repr(shown)
+    assert "✓ 2 of 2" in html and html.count("✓") == 1
 
 
 def test_each_lesson_names_lessons_before_it_as_what_it_builds_on():

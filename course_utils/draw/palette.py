@@ -17,6 +17,7 @@ ODD = "#E8743B"  # the place where a rule is broken
 
 INK = "#16181C"  # text on a fill
 TEXT = "#777A7E"  # text and lines on the page, as far from white as from the dark page
+LINE = "#777A7E"  # lines that are seen on a white page and on a dark one
 
 FILLS = {
     "storage": STORAGE,

@@ -5,7 +5,6 @@ Exercises are read, not run: listing them imports no torch.
 
 from __future__ import annotations
 
-import base64
 import re
 from dataclasses import dataclass
 from html import escape
@@ -58,10 +57,10 @@ class Standing:
         return self.minutes_left[not core]
 
     @property
-    def done(self) -> float:
-        """The share of the core that is passed, of everything where nothing is core."""
+    def counts(self) -> tuple[int, int]:
+        """How many exercises are passed, and of how many: of the core, of all where nothing is core."""
         some = self.of(True) or self.entries
-        return sum(entry.state == PASSED for entry in some) / len(some) if some else 0.0
+        return sum(entry.state == PASSED for entry in some), len(some)
 
     @property
     def heading(self) -> str:
@@ -165,29 +164,29 @@ def _lesson_html(one: Standing) -> str:
 
 def _map_html(every: list[Standing]) -> str:
     words = ("lesson", "core", "further", "minutes left")
-    head = "".join(f'<th style="{_LEFT}">{word}</th>' for word in words)
+    # Map and table fit side by side beside a file browser.
+    narrow, beside = "text-align:left;padding:.1em .4em .1em 0", "display:inline-block;vertical-align:top"
+    head = "".join(f'<th style="{narrow}">{word}</th>' for word in words)
     rows = [f"<tr>{head}</tr>"]
     for one in every:
         left = f"{one.left(True)} + {one.left(False)}" if one.of(False) else f"{one.left(True)}"
         cells = (_link(one.lesson, "", escape(one.heading)), one.passed(True), one.passed(False), left)
-        rows.append("<tr>" + "".join(f'<td style="{_LEFT}">{cell}</td>' for cell in cells) + "</tr>")
-    table = f'<table style="border-collapse:collapse">{"".join(rows)}</table>'
-    return f"{_picture(every)}{table}<p>{_sum(every)}</p>"
+        rows.append("<tr>" + "".join(f'<td style="{narrow}">{cell}</td>' for cell in cells) + "</tr>")
+    table = f'<table style="border-collapse:collapse">{"".join(rows)}</table><p>{_sum(every)}</p>'
+    parts = ((_drawn(every), "margin:0 12px 8px 0"), (table, "margin:0 0 8px 0"))
+    return "".join(f'<div style="{beside};{margin}">{part}</div>' for part, margin in parts)
 
 
-def _picture(every: list[Standing]) -> str:
+def _drawn(every: list[Standing]) -> str:
     from course_utils.draw.course_map import Stop, course_map
 
     number = {one.lesson.topic: one.lesson.number for one in every}
     stops = []
     for one in every:
         needs = tuple(number[topic] for topic in one.lesson.needs if topic in number)
-        stops.append(Stop(one.lesson.number, one.lesson.title, one.done, needs))
-    picture = course_map(stops)
-    png = base64.b64encode(picture.png()).decode()
-    said = escape(picture.description, quote=True)
-    wide = round(picture.get_figwidth() * 100)
-    return f'<img alt="{said}" src="data:image/png;base64,{png}" style="width:{wide}px;max-width:100%">'
+        link = f"{one.lesson.slug}.ipynb"
+        stops.append(Stop(one.lesson.number, one.lesson.title, link, *one.counts, needs))
+    return course_map(stops)
 
 
 def _link(lesson: Lesson, title: str, shown: str) -> str:
