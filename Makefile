@@ -8,7 +8,8 @@ ARGS ?=
 VENV := .venv
 PEERS := build/peers
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+GOAL = $(firstword $(MAKECMDGOALS) lab)
+INSTALL = $(BIN)/python course_utils/install.py $(GOAL)
 
 .PHONY: lab test test-with notebooks bench bench-peers proof pictures lint FORCE
 .NOTPARALLEL:
@@ -45,15 +46,15 @@ lint: $(VENV)/installed-test
 # that they were made in: an environment that was moved or copied with its folder installs itself again,
 # and so does one whose Python is gone. All this keeps to GNU make 3.81, which is the one on macOS.
 stamp = pwd -P >
-stale = $(shell test -x $(BIN)/python && pwd -P | cmp -s - $(1) || echo FORCE)
+# One in which pip was stopped while it wrote packages is made anew: pip takes half a package for a whole.
+whole = test ! -e $(VENV)/half-installed
+stale = $(shell test -x $(BIN)/python && $(whole) && pwd -P | cmp -s - $(1) || echo FORCE)
 
 $(VENV)/installed: pyproject.toml constraints.txt $(call stale,$(VENV)/installed) | $(VENV)/bin/python
-	@echo "Installing what the course needs. This happens once and takes a few minutes."
 	@$(INSTALL) -e .
 	@$(stamp) $@
 
 $(VENV)/installed-test: pyproject.toml constraints.txt $(call stale,$(VENV)/installed-test) | $(VENV)/bin/python
-	@echo "Installing what the course and its tests need. This happens once and takes a few minutes."
 	@$(INSTALL) -e '.[test]'
 	@$(stamp) $@
 	@$(stamp) $(VENV)/installed
@@ -64,7 +65,7 @@ $(PEERS)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(PEERS)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e . otter-grader nbgrader
 	@touch $@
 
-$(VENV)/bin/python:
+$(VENV)/bin/python: $(shell $(whole) || echo FORCE)
 	@for python in $(PYTHON); do \
 		"$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || continue; \
 		"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -73,6 +74,6 @@ $(VENV)/bin/python:
 		exec "$$python" -m venv --clear $(VENV); \
 	done; \
 	echo "The course needs Python 3.11, 3.12 or 3.13. None of these is one: $(PYTHON)"; \
-	echo "With one that is elsewhere:  make $(firstword $(MAKECMDGOALS) lab) PYTHON=/path/to/python3.12"; exit 1
+	echo "With one that is elsewhere:  make $(GOAL) PYTHON=/path/to/python3.12"; exit 1
 
 FORCE:

@@ -1,19 +1,29 @@
 """The ways in: what is installed, what `make` and `.ci/run` do, and what the command `course` takes."""
 
+import contextlib
+import http.server
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 import tomllib
+import venv
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
+import pip
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+from course_utils import install
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -97,8 +107,13 @@ exec(sys.argv[2])
 
 
 def installed(folder: Path, target: str) -> list[str]:
-    """What making this stamp would install. Of the Pythons that it may take only the last is one."""
-    pythons = ["/gone/python3", a_python(folder.parent, "old", "3, 9"), sys.executable]
+    """What making this stamp would install. Of the Pythons that it may take only the last is one; it makes
+    environments without pip, in a tenth of the time."""
+    quick = folder.parent / "quick"
+    bare = '[ "$2" != venv ] || set -- "$@" --without-pip'
+    quick.write_text(f'#!/bin/sh\n{bare}\nexec "{sys.executable}" "$@"\n')
+    quick.chmod(0o755)
+    pythons = ["/gone/python3", a_python(folder.parent, "old", "3, 9"), str(quick)]
     done = make(folder, f".venv/{target}", f"PYTHON={' '.join(pythons)}")
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("install")]
@@ -148,6 +163,203 @@ def test_a_python_that_does_not_do_is_named(clone, tmp_path, version, has_venv, 
     assert done.returncode != 0
     assert said in done.stdout
     assert not Path(clone, ".venv").exists()
+
+
+# --- what an installation says ----------------------------------------------------------------------
+
+
+OFFER = "    make lab PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu\n"
+
+
+@pytest.fixture
+def bare(clone):
+    """A fresh clone with an environment that has nothing but pip."""
+    (clone / "course_utils").mkdir()
+    shutil.copy(ROOT / "course_utils" / "install.py", clone / "course_utils")
+    venv.create(clone / ".venv", symlinks=True)
+    (site,) = clone.glob(".venv/lib/python*/site-packages")
+    (site / "pip").symlink_to(Path(pip.__file__).parent)
+    return clone
+
+
+def a_torch(folder: Path, version: str, modules: dict[str, str] | None = None) -> Path:
+    """A wheel that pip installs as torch."""
+    info = f"torch-{version}.dist-info"
+    files = {
+        "torch/__init__.py": "",
+        **(modules or {}),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in files)
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"torch-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return wheel
+
+
+def surroundings(bare: Path, links: Path | str, gpu: bool = False) -> dict[str, str]:
+    """Variables that let pip find torch at one place alone, with an NVIDIA GPU or without one."""
+    bin = bare.parent / "bin"
+    bin.mkdir(exist_ok=True)
+    smi = bin / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\n{'echo GPU 0: NVIDIA H200' if gpu else 'echo No devices; exit 6'}\n")
+    smi.chmod(0o755)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_") and k != "CI"}
+    env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(links)}
+    return env | {"PATH": f"{bin}:{env['PATH']}"}
+
+
+INSTALL = [".venv/bin/python", "course_utils/install.py", "lab"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "gpu", "offered"),
+    [
+        (["2.13.0"], False, sys.platform == "linux"),
+        (["2.13.0"], True, False),
+        (["2.13.0", "2.13.0+cpu"], False, False),
+        (["2.13.0+cu130"], False, False),
+    ],
+)
+def test_a_torch_for_gpus_is_not_fetched_unasked(bare, tmp_path, versions, gpu, offered):
+    links = [a_torch(tmp_path / "links", version) for version in versions][0].parent
+    env = surroundings(bare, links, gpu)
+    # Its input is nothing that ends, and it waits for none.
+    with subprocess.Popen(
+        [*INSTALL, "torch"], cwd=bare, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        said = process.stdout.read()
+        assert process.wait(60) == 0
+    assert f"torch-{versions[-1]}-py3-none-any.whl: " in said
+    assert (OFFER in said) == offered
+    assert ("unpacked 5 GB" in said) == (sys.platform == "linux" and versions == ["2.13.0"])
+    assert re.search(r"\nInstalled in \d+ s\. What pip said is in .*/install\.log\n$", said)
+
+
+def test_the_readme_says_how_big_it_is_as_the_installation_does():
+    readme = (ROOT / "README.md").read_text()
+    assert OFFER in readme
+    said = " ".join(readme.split())
+    for size in (install.WITH_CUDA, install.WITHOUT_CUDA, install.ON_MACOS, install.ALL_ELSE):
+        assert size in said
+    assert OFFER.split()[-1] in (ROOT / "environment.yml").read_text()
+
+
+class Terminal:
+    """A program that was started at a terminal: what it has shown, what is typed."""
+
+    def __init__(self, command: list[str], cwd: Path, env: dict[str, str]) -> None:
+        self.ours, theirs = os.openpty()
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+        self.process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True, **streams)
+        os.close(theirs)
+        self.said = ""
+
+    def until(self, text: str | None) -> None:
+        """Reads until this was shown; None: to the end."""
+        with contextlib.suppress(OSError):  # EIO: nobody writes any more
+            while text is None or text not in self.said:
+                self.said += os.read(self.ours, 1000).decode().replace("\r\n", "\n")
+        assert text is None or text in self.said, self.said
+
+    def type(self, line: str) -> None:
+        os.write(self.ours, line.encode() + b"\n")
+
+    def interrupt(self) -> None:
+        """What Ctrl+C does: all that runs here is told."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self) -> int:
+        self.until(None)
+        os.close(self.ours)
+        return self.process.wait(60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing is asked elsewhere")
+@pytest.mark.parametrize(("answer", "extra"), [("", True), ("n", False), (None, None)])
+def test_at_a_terminal_the_build_without_cuda_is_had_by_an_answer(bare, tmp_path, answer, extra):
+    env = surroundings(bare, a_torch(tmp_path / "links", "2.13.0").parent)
+    terminal = Terminal([*INSTALL, "torch"], bare, env | {"PIP_VERBOSE": "2"})
+    terminal.until("[Y/n] ")
+    assert OFFER in terminal.said
+    if answer is None:
+        terminal.interrupt()
+        assert terminal.end() == 130
+        assert "Stopped. `make lab` starts anew." in terminal.said
+        assert not Path(bare, ".venv", "install.log").exists()
+        return
+    terminal.type(answer)
+    assert terminal.end() == 0
+    (ignored,) = re.findall("Ignoring indexes: (.*)", Path(bare, ".venv", "install.log").read_text())
+    assert ("https://download.pytorch.org/whl/cpu" in ignored) == extra
+
+
+def test_an_installation_that_fails_shows_the_end_of_what_pip_says(bare, tmp_path):
+    (tmp_path / "links").mkdir()
+    # As an environment is that was stopped while it was made: without pip.
+    next(bare.glob(".venv/lib/python*/site-packages/pip")).unlink()
+    done = subprocess.run(
+        ["make", "lab"],
+        cwd=bare,
+        env=surroundings(bare, tmp_path / "links"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    log = bare / ".venv" / "install.log"
+    assert done.returncode != 0
+    assert f"    {log.read_text().splitlines()[-1]}\n" in done.stderr
+    assert f"All: {log}\n" in done.stderr
+    assert "No matching distribution found for setuptools" in done.stderr
+    assert sorted(path.name for path in log.parent.iterdir() if "install" in path.name) == ["install.log"]
+
+
+def test_an_installation_shows_how_far_it_is_and_starts_anew_when_it_was_stopped(bare, tmp_path):
+    # A wheel that takes long: to fetch, since half of it comes late, and to install, since pip compiles it.
+    slow = {f"torch/slow{n}.py": "x = [" + "f(1)," * 100_000 + "]" for n in range(50)}
+    wheel = a_torch(tmp_path / "links", "2.13.0+cpu", {**slow, "torch/big": os.urandom(10**6).hex()})
+    content, rest = wheel.read_bytes(), threading.Event()
+
+    class Site(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = f"<a href='{wheel.name}'>{wheel.name}</a>".encode()
+            body = content if self.path.endswith(".whl") else page
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html" if body is page else "application/zip")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):  # whoever only asked for the name has gone
+                self.wfile.write(body[: len(body) // 2])
+                assert body is page or rest.wait(60)
+                self.wfile.write(body[len(body) // 2 :])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = surroundings(bare, f"http://127.0.0.1:{server.server_port}/")
+        terminal = Terminal([*INSTALL, "torch"], bare, env)
+        terminal.until(" MB: torch-2.13.0+cpu-py3-none-any.whl")
+        rest.set()
+        terminal.until("Installing: torch, 1 of 1")
+        written = ".venv/lib/python*/site-packages/torch-2.13.0+cpu.dist-info/METADATA"
+        while terminal.process.poll() is None and not list(bare.glob(written)):
+            time.sleep(0.02)
+        terminal.interrupt()
+        assert terminal.end() == 130
+        server.shutdown()
+    assert re.search(r"\rFetching: 1 package found, 0\.\d MB of 1\.\d MB: torch", terminal.said)
+    assert not Path(bare, ".venv", "tmp").exists()
+
+    # What is there looks to pip as if torch were installed; so the environment is made again.
+    assert list(bare.glob(written))
+    assert installed(bare, "installed") == ["install -e ."]
+    assert not list(bare.glob(".venv/lib/python*/site-packages/torch*"))
+    assert installed(bare, "installed") == []
 
 
 # --- .ci/run -----------------------------------------------------------------------------------------
