@@ -60,7 +60,7 @@ def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
     attempt(first, "reshape", state="timed out")
     assert [first.reveal_hint("strides"), first.reveal_hint("strides")] == [1, 2]
     assert [first.ask_solution("reshape"), first.ask_solution("reshape")] == [1, 2]
-    first.see_solution("strides")
+    first.see_solution("reshape")
     for record in (first, open_record(path)):
         names = ("strides", "reshape", "other")
         assert [record.attempts(name) for name in names] == [3, 1, 0]
@@ -70,9 +70,21 @@ def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
         strides, reshape = record.summary()["strides"], record.summary()["reshape"]
         assert set(record.summary()) == {"strides", "reshape"}
         found = strides.state, strides.attempts, strides.hints, strides.solution_seen
-        assert found == ("passed", 3, 2, True)
+        assert found == ("passed", 3, 2, False) and reshape.solution_seen
         assert all(datetime.fromisoformat(one.last).utcoffset() is not None for one in (strides, reshape))
     assert open_record(path).ask_solution("reshape") == 3
+
+
+def test_a_solution_that_is_looked_at_after_the_exercise_was_passed_was_not_needed(path: Path) -> None:
+    record = open_record(path)
+    for exercise, seen_first in (("strides", False), ("reshape", True)):
+        if seen_first:
+            record.see_solution(exercise)
+        for state in ("wrong", "passed", "wrong"):
+            attempt(record, exercise, state=state)
+        record.see_solution(exercise)
+    rows = open_record(path).summary()
+    assert (rows["strides"].solution_seen, rows["reshape"].solution_seen) == (False, True)
 
 
 def test_an_attempt_is_stored_with_all_its_details(path: Path) -> None:

@@ -42,8 +42,8 @@ Entry = dict[str, Any]
 @dataclass(frozen=True)
 class Row:
     """One exercise in `Record.summary`. `state` is "passed" when any attempt passed, else the last attempt's
-    state, None before the first. `hints` is the number revealed; `last` is when something last happened (ISO
-    format, UTC)."""
+    state, None before the first. `hints` is the number revealed; `solution_seen`: before it was passed, for
+    what is looked at afterwards was not needed; `last` is when something last happened (ISO format, UTC)."""
 
     state: str | None
     attempts: int
@@ -55,11 +55,12 @@ class Row:
 def _row_of(entries: list[Entry]) -> Row:
     states = [entry["state"] for entry in entries if entry["kind"] == "attempt"]
     kinds = [entry["kind"] for entry in entries]
+    passed = next((i for i, entry in enumerate(entries) if entry.get("state") == "passed"), len(entries))
     return Row(
         state="passed" if "passed" in states else states[-1] if states else None,
         attempts=len(states),
         hints=kinds.count("hint"),
-        solution_seen="seen" in kinds,
+        solution_seen="seen" in kinds[:passed],
         last=entries[-1]["at"] if entries else "",
     )
 
