@@ -551,13 +551,17 @@ def test_each_button_does_what_is_written_on_it():
 def test_a_button_without_sense_cannot_be_clicked():
     e = explorer_of(3)
     panel = open_panel(e, "reshape")
-    panel.shape.value = "three"
-    assert panel.button.disabled
+    for typed, odd in (("three", "three"), ("abc", "abc"), ("1e9, 2", "1e9"), ("3, <b>", "&lt;b&gt;")):
+        panel.shape.value = typed
+        assert panel.button.disabled
+        assert f"Sizes are whole numbers, such as 3, -1; {odd} is none." in panel.wrong.value
+        assert panel.wrong in panel.box.children
     panel.shape.value = "3, 1"
-    assert not panel.button.disabled
+    assert not panel.button.disabled and panel.wrong.value == ""
     point = explore.strides(torch.tensor(5))
     for name in ("transpose", "slice", "select", "narrow", "flip"):
         assert point.panels[name].button.disabled
+        assert "It has no dimension." in point.panels[name].wrong.value
     assert point.index == () and lit_address(point) == 0
 
 

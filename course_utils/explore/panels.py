@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
@@ -18,6 +19,7 @@ from course_utils.explore.controls import (
     text_box,
     wrapped,
 )
+from course_utils.explore.explorer import COLOUR
 from course_utils.explore.history import STRIDED
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 
 class Panel:
-    """The controls of one operation and the button that does it, labelled with its code."""
+    """The controls of one operation and the button that does it, labelled with its code; beside it stands why
+    there is nothing to do."""
 
     def __init__(self, explorer: StrideExplorer, *controls: widgets.Widget) -> None:
         self.explorer, self.controls = explorer, controls
@@ -33,7 +36,8 @@ class Panel:
         self.button = button("", self.run, width="auto")
         self.button.style.font_family = "monospace"
         self.button.button_style = "primary"
-        self.box = wrapped([*controls, self.button])
+        self.wrong = widgets.HTML()
+        self.box = wrapped([*controls, self.button, self.wrong])
         for control in controls:
             control.observe(lambda change: self.label(), "value")
 
@@ -48,9 +52,11 @@ class Panel:
 
     def label(self) -> None:
         try:
-            self.button.description, self.button.disabled = self.code(), False
-        except ValueError:
-            self.button.description, self.button.disabled = "—", True
+            code, wrong = self.code(), ""
+        except ValueError as error:
+            code, wrong = "", str(error)
+        self.button.description, self.button.disabled = code or "—", bool(wrong)
+        self.wrong.value = f"<span style='{COLOUR}'>{escape(wrong)}</span>" if wrong else ""
 
     def run(self) -> None:
         self.explorer.do(self.code())
@@ -70,7 +76,7 @@ class DimPanel(Panel):
 
     def code(self) -> str:
         if self.dim.value is None:
-            raise ValueError("no dimension")
+            raise ValueError("It has no dimension.")
         numbers = [control.value for control in self.controls[1:]]
         return self.template.format(*numbers, dim=self.dim.value, colons=":, " * self.dim.value)
 
@@ -91,7 +97,7 @@ class TransposePanel(Panel):
 
     def code(self) -> str:
         if self.a.value is None or self.b.value is None:
-            raise ValueError("no dimension")
+            raise ValueError("It has no dimension.")
         a, b = self.a.value, self.b.value
         return ".t()" if len(self.size) == 2 and a != b else f".transpose({a}, {b})"
 
@@ -119,7 +125,7 @@ class SlicePanel(Panel):
 
     def code(self) -> str:
         if (dim := self.dim.value) is None:
-            raise ValueError("no dimension")
+            raise ValueError("It has no dimension.")
         start, stop = self.range.value
         end = stop if stop < self.size[dim] else ""
         step = f":{self.step.value}" if self.step.value > 1 else ""
@@ -141,8 +147,15 @@ class ShapePanel(Panel):
 
     def code(self) -> str:
         words = re.sub(r"[(),]", " ", self.shape.value).split()
-        shape = ", ".join(str(int(word)) for word in words)
+        shape = ", ".join(str(_whole(word)) for word in words)
         return f".{self.method}({shape or '()'})"
+
+
+def _whole(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"Sizes are whole numbers, such as 3, -1; {word} is none.") from None
 
 
 class StridedPanel(Panel):
