@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -146,6 +147,19 @@ def test_a_workspace_that_cannot_be_written_to_and_a_course_without_lessons_are_
         (root / "notebooks" / f"{slug}.ipynb").unlink()
     assert lab.run(browser=False, port=None) == 1
     assert "course build" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_said_with_one_that_is_free(root, capsys):
+    with socket.socket() as other:
+        other.bind(("localhost", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        assert lab.run(browser=False, port=taken) == 1
+    said = capsys.readouterr().out.splitlines()[-1]
+    start = f"JupyterLab was not started: port {taken} is taken by another program; another one is free: "
+    found = re.fullmatch(re.escape(start) + r"\S*course lab --port (\d+)\.", said)
+    with socket.socket() as free:
+        free.bind(("localhost", int(found[1])))
 
 
 # --- JupyterLab --------------------------------------------------------------------------------------

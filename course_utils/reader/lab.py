@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import secrets
@@ -55,6 +56,9 @@ def run(browser: bool, port: int | None) -> int:
     for slug in found.newer:
         print(f"The course has a newer {slug} than your copy.")
         print(f"To have it beside yours: {_course()} copy {slug}")
+    if port is not None and (trouble := _trouble_with(port)):
+        print(f"JupyterLab was not started: {trouble}.")
+        return 1
     _serve(root / "workspace", browser, port, _where_the_reader_stopped(root))
     return 0
 
@@ -91,6 +95,26 @@ def _where_the_reader_stopped(root: Path) -> str:
     if not known:
         return FIRST
     return course.lesson_of(max(known, key=lambda name: rows[name].last)).notebook.name
+
+
+def _trouble_with(port: int) -> str | None:
+    """Why the server cannot have this port, and what to type instead; None where it can."""
+    from tornado.netutil import bind_sockets
+
+    def refused(port: int) -> OSError | None:
+        try:
+            for one in bind_sockets(port, "localhost"):
+                one.close()
+        except OSError as error:
+            return error
+        return None
+
+    if (error := refused(port)) is None:
+        return None
+    free = next((one for one in range(max(port + 1, 8888), 2**16) if refused(one) is None), 0)
+    other = f"; another one is free: {_course()} lab --port {free}" if free else ""
+    taken_by = "is taken by another program" if error.errno == errno.EADDRINUSE else "cannot be used here"
+    return f"port {port} {taken_by}{other}"
 
 
 def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None:
