@@ -5,6 +5,8 @@ What does it is imported only when it is asked for.
 
 import argparse
 import difflib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +49,18 @@ _LESSON = "01, tensors or 01_tensors"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
+    """Runs one command and returns its exit code: as a shell gives it for what SIGPIPE has ended where
+    nobody reads the output any more, as in `course progress | head -1`."""
+    try:
+        code = _main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest as it ends
+        return 128 + signal.SIGPIPE
+    return code
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     command, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in ("-h", "--help", "help"):
         print(HELP)
@@ -70,7 +83,7 @@ def _instead_of(command: str) -> str:
     """What to say to a command that there is not."""
     if command in IN_NOTEBOOKS:
         return f"; it's called in a notebook: {command}(sliding_windows)"
-    if close := difflib.get_close_matches(command, COMMANDS, n=1):
+    if not command.startswith("-") and (close := difflib.get_close_matches(command, COMMANDS, n=1)):
         return f". Type: course {close[0]}"
     return f"; there are {', '.join(COMMANDS)}. Type: course --help"
 
@@ -105,12 +118,18 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"wanted a number from 1 to {2**16 - 1}, given {text!r}")
+    return int(text)
+
+
 def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog=f"course {command}")
     take = parser.add_argument
     if command == "lab":
         take("--no-browser", action="store_true", help="only print the address")
-        take("--port", type=int, help="this port and no other (default: the first free from 8888 on)")
+        take("--port", type=_port, help="this port and no other (default: the first free from 8888 on)")
     elif command == "copy":
         take("lesson", metavar="LESSON", help=_LESSON)
     elif command == "check":

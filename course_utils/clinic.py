@@ -12,6 +12,7 @@ from course_utils.exercise.states import FAILED
 from course_utils.grading import check_run, starter
 from course_utils.lessons import catalog
 from course_utils.measure.training import Run, record_run
+from course_utils.wrong_use import WrongUse, public
 
 # The runs with which the lesson begins: which is which is asked there.
 FOUR = {
@@ -43,13 +44,14 @@ class Runs:
     also: dict[str, list[list[float]]]
 
 
+@public
 def runs_of(answer: Callable[..., Any]) -> Runs:
     """The runs of a repair, by the reader's function: `runs_of(repair_double_softmax)`. Raises `TypeError`
     for what is no answer to one."""
     called = getattr(answer, "__name__", f"a value of type {type(answer).__name__}")
     case = _case(called) if callable(answer) else None
     if case is None:
-        raise TypeError(f"wanted: your function for a repair, as repair_double_softmax; given: {called}")
+        raise WrongUse(f"wanted: your function for a repair, as repair_double_softmax; given: {called}")
     sick, _, lists = _recorded(case, case.exercise.starter_object)
     yours, told, mine = None, f"`{called}` is as you were given it.", {}
     if not starter.is_starter(case.exercise, answer):
@@ -58,11 +60,13 @@ def runs_of(answer: Callable[..., Any]) -> Runs:
     return Runs(sick, yours if yours and yours.losses else None, case.healthy(), told, also)
 
 
+@public
 def sick(name: str) -> Run:
     """The run that the repair of this name begins with: `sick("repair_double_softmax")`."""
     return _recorded(_named(name), _named(name).exercise.starter_object)[0]
 
 
+@public
 def healthy(name: str) -> Run:
     """A run without the fault, on the same data with the same seed."""
     return _named(name).healthy()
@@ -70,7 +74,7 @@ def healthy(name: str) -> Run:
 
 def _named(name: str) -> Case:
     if (case := _case(str(name))) is None:
-        raise ValueError(f'wanted: the name of a repair, as "repair_double_softmax"; given: {name!r}')
+        raise WrongUse(f'wanted: the name of a repair, as "repair_double_softmax"; given: {name!r}')
     return case
 
 
@@ -106,7 +110,8 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
     return run, told, lists
 
 
-def card(answer: Callable[..., Any], suspect: str) -> Picture:
+@public
+def card(answer: Callable[..., Any], suspect: Any) -> Picture:
     """Says whether `suspect`, the reader's letter, is the culprit, and returns the picture of the reader's
     run over the sick one: `card(repair_double_softmax, suspect)`."""
     runs = runs_of(answer)

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 import torch
 
+from course_utils.wrong_use import WrongUse, public
+
 _AS_TEXT = {"encoding": "utf-8", "errors": "replace"}  # what a program writes
 
 # How many lines of a compiler's errors are worth reading: those that follow come from the first.
@@ -69,15 +71,17 @@ class Ran(NamedTuple):
     stderr: str
 
 
+@public
 def build(source: str, name: str) -> Path:
     """Builds the program of this C++20 source, or takes it from the cache where it was built before. `name`
     is what the program is called: letters, digits and underscores. Raises `BuildError` where the source does
     not compile, where there is no cmake, and where the cache cannot be written to."""
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
-        raise ValueError(f"{name!r} is no name for a program: letters, digits and underscores")
+        raise WrongUse(f"{name!r} is no name for a program: letters, digits and underscores")
     return keep(name, source, lambda place: _build_in(place, source, name))
 
 
+@public
 def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
     """Returns the file of that name, from the cache where it was made before, from the same source. `make`
     gets an empty folder and returns the file that it wrote there. Raises `BuildError` where the cache cannot
@@ -99,12 +103,15 @@ def keep(name: str, source: str, make: Callable[[Path], Path]) -> Path:
     return kept
 
 
+@public
 def run(program: Path, *args: object, timeout: float = 60.0) -> Ran:
     """Runs the program with an empty environment: there is no Python in it, and no path to one. Raises
     `TimeoutError` where it has not ended after `timeout` seconds."""
     command = [str(program), *map(str, args)]
     try:
         done = subprocess.run(command, env={}, capture_output=True, timeout=timeout, **_AS_TEXT)
+    except FileNotFoundError:
+        raise WrongUse(f"cpp.run needs the path of a program that is there; given was {program!s}.") from None
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"{Path(program).name} was still running after {timeout:g} seconds") from None
     return Ran(done.returncode, done.stdout, done.stderr)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from course_utils import cpp, torch_private
+from course_utils.wrong_use import public
 
 SOURCE = r"""
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -45,11 +46,13 @@ int main(int argc, char** argv) {
 """
 
 
+@public
 def program() -> Path:
     """The server, from the cache where it was built before. Raises `cpp.BuildError`."""
     return cpp.build(SOURCE, "server")
 
 
+@public
 def package(net: nn.Module, columns: int) -> Path:
     """A package of `net` for any number of rows of `columns` numbers, from the cache where it was made
     before."""

@@ -20,6 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from course_utils.wrong_use import WrongUse, public
+
 # What must be there to import, by need: torch.onnx.export calls onnx and onnxscript.
 MODULES = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "safetensors": ("safetensors",)}
 
@@ -33,6 +35,7 @@ class Package:
     met: bool
 
 
+@public
 def has(need: str) -> bool:
     """True if a check that needs "cuda", "mps", "compiler", "cmake" or one of `MODULES` can run here. Raises
     `ValueError` for any other need."""
@@ -45,7 +48,8 @@ def has(need: str) -> bool:
         return shutil.which("cmake") is not None and _build_tool() is not None
     if need in MODULES:
         return all(importlib.util.find_spec(module) is not None for module in MODULES[need])
-    raise ValueError(f"no such need: {need}")
+    known = ", ".join(("cuda", "mps", "compiler", "cmake", *MODULES))
+    raise WrongUse(f"machine.has needs one of {known}; given was {need!r}.")
 
 
 @functools.cache
@@ -262,6 +266,7 @@ class Machine:
         return _is_too_old(self.driver_cuda, self.torch_build.removeprefix("CUDA "))
 
 
+@public
 def describe() -> Machine:
     """This machine. Takes a fraction of a second once torch is imported."""
     return Machine()

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from course_utils.wrong_use import public
+
 if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should not wait for all of this
     import torch
 
@@ -19,11 +21,14 @@ if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should no
     from course_utils.reader.progress import Progress
     from course_utils.reader.record import Record
 
+Answer = Any  # a function or a class, or its name
+
 # After this many attempts the solution is shown without asking twice.
 ATTEMPTS_BEFORE_SOLUTION = 3
 
 
-def check(answer: Any, *, save_progress: bool = True) -> Report | Note:
+@public
+def check(answer: Answer, *, save_progress: bool = True) -> Report | Note:
     """Grades an answer: a function or a class that has the name of an exercise, or that name.
 
     `save_progress=False` shows the report without counting an attempt. After a pass none is counted either.
@@ -35,7 +40,7 @@ def check(answer: Any, *, save_progress: bool = True) -> Report | Note:
     from course_utils.grading.report import Note, Report
     from course_utils.reader import waiting
 
-    names = sys._getframe(1).f_globals
+    names = _names_of_reader()
     exercise = _find(answer, names)
     if isinstance(exercise, Note):
         return exercise
@@ -67,11 +72,12 @@ def check(answer: Any, *, save_progress: bool = True) -> Report | Note:
     return report
 
 
-def hint(answer: Any) -> Note:
+@public
+def hint(answer: Answer) -> Note:
     """Reveals the next hint of an exercise, and repeats those already seen."""
     from course_utils.grading.report import Note
 
-    exercise = _find(answer, sys._getframe(1).f_globals)
+    exercise = _find(answer, _names_of_reader())
     if isinstance(exercise, Note):
         return exercise
     total = len(exercise.hints)
@@ -82,12 +88,13 @@ def hint(answer: Any) -> Note:
     return Note(f"`{exercise.answer_name}` · hint {seen} of {total}", body)
 
 
-def solution(answer: Any) -> Note:
+@public
+def solution(answer: Answer) -> Note:
     """Shows why an exercise's solution works, and its code: after passing, after three attempts, or
     when asked twice."""
     from course_utils.grading.report import Note
 
-    exercise = _find(answer, sys._getframe(1).f_globals)
+    exercise = _find(answer, _names_of_reader())
     if isinstance(exercise, Note):
         return exercise
     kept, name = _record(), exercise.answer_name
@@ -104,13 +111,14 @@ def solution(answer: Any) -> Note:
     return Note(f"`{name}` · {exercise.title}", found.why, found.source)
 
 
-def starter(answer: Any) -> Note:
+@public
+def starter(answer: Answer) -> Note:
     """Gives an exercise's first cell back, as it was: in a new cell below. Your own is left alone."""
     from IPython import get_ipython
 
     from course_utils.grading.report import Note
 
-    exercise = _find(answer, sys._getframe(1).f_globals)
+    exercise = _find(answer, _names_of_reader())
     if isinstance(exercise, Note):
         return exercise
     title, code = f"`{exercise.answer_name}` · the first cell, as it was", exercise.starter_source
@@ -121,7 +129,8 @@ def starter(answer: Any) -> Note:
     return Note(title, "It stands in a new cell below. Your own is left alone.")
 
 
-def progress(*, all: bool = False, reset: Any = None) -> Progress | Note:
+@public
+def progress(*, all: bool = False, reset: Answer = None) -> Progress | Note:
     """Shows where you stand in this lesson and what is next.
 
     `all=True`, and where no lesson is open: the map of the whole course. `reset`: an answer or its name,
@@ -130,7 +139,7 @@ def progress(*, all: bool = False, reset: Any = None) -> Progress | Note:
     from course_utils.grading.report import Note
     from course_utils.reader.progress import Progress
 
-    names = sys._getframe(1).f_globals
+    names = _names_of_reader()
     begun_anew = ""
     if reset is not None:
         exercise = _find(reset, names)
@@ -145,7 +154,8 @@ def progress(*, all: bool = False, reset: Any = None) -> Progress | Note:
     return shown
 
 
-def device(name: str | None = None) -> torch.device:
+@public
+def device(name: str | torch.device | None = None) -> torch.device:
     """The device that a lesson's cells use: `name`, else COURSE_DEVICE, else the best one present."""
     import torch
 
@@ -154,6 +164,7 @@ def device(name: str | None = None) -> torch.device:
     return torch.device(name or os.environ.get("COURSE_DEVICE") or machine.devices()[-1])
 
 
+@public
 def run_ranks(
     fn: Callable[..., Any], world_size: int, *args: Any, deadline: float = 30.0, trace: bool = False
 ) -> Any:
@@ -172,6 +183,7 @@ def run_ranks(
     return several.run_ranks(fn, world_size, *args, deadline=deadline, trace=trace)
 
 
+@public
 def show_error(statement: Callable[[], Any]) -> None:
     """Calls `statement` and prints what it raised, so that a cell can show an error and go on.
 
@@ -193,6 +205,11 @@ def show_error(statement: Callable[[], Any]) -> None:
             print(textwrap.fill(line, 72, break_long_words=False, subsequent_indent=indent))
     else:
         raise AssertionError("this was expected to raise an error, and did not")
+
+
+def _names_of_reader() -> dict[str, Any]:
+    """The names of the notebook, or of the module, from which the function that asks was called."""
+    return sys._getframe(3).f_globals  # beyond that function and the test of its arguments
 
 
 def _course() -> Any:

@@ -277,7 +277,7 @@ def test_zeros_nan_and_inf_are_told():
 
 
 def test_a_model_that_is_none_or_cannot_be_run_is_refused_in_words():
-    with pytest.raises(TypeError, match="needs a model, an nn.Module; given was the class Linear"):
+    with pytest.raises(TypeError, match="needs a model, an nn.Module, .*given was the class Linear"):
         explore.floats(nn.Linear, 1)
     with pytest.raises(ValueError, match=r"forward on a tensor of shape \(3,\), float32 raised RuntimeError"):
         explore.floats(nn.Linear(2, 2), torch.ones(3))

@@ -39,8 +39,8 @@ ROOMS = {
     "proving": {"exercise", "grading", "lessons", "processes"},
 }
 # What is flat and may be imported everywhere: what the machine has, programs in C++, articles, whose a line
-# of code is, and private names of torch.
-FLAT = {"machine", "cpp", "cpp_server", "stacks", "words", "torch_private"}
+# of code is, private names of torch, and what is said of wrong use.
+FLAT = {"machine", "cpp", "cpp_server", "stacks", "words", "torch_private", "wrong_use"}
 
 
 def test_arrows_between_rooms_run_one_way():

@@ -1,5 +1,6 @@
 """A watched loader: what is said of it is what it did, with items and steps of known times."""
 
+import inspect
 import multiprocessing
 import time
 
@@ -64,14 +65,14 @@ def test_streams_batches_that_are_dicts_and_errors():
     with pytest.raises(ZeroDivisionError):
         measure.loading(loader(1), lambda batch: 1 / 0)
     assert not multiprocessing.active_children()
-    with pytest.raises(TypeError, match="wanted a DataLoader; given was a list"):
+    with pytest.raises(TypeError, match="needs a DataLoader as `loader`; given was a list"):
         measure.loading([1], print)
     with pytest.raises(ValueError, match="no batch"):
         measure.loading(DataLoader([]), print)
 
 
 def test_the_chart_has_a_row_for_each_worker_and_what_they_did(found):
-    scene = explore.loading.__globals__["compose"](found)
+    scene = inspect.unwrap(explore.loading).__globals__["compose"](found)
     assert {"fetched", "collated", "waited", "step", "queued"} <= {box.part for box in scene.boxes}
     assert {"worker 0", "worker 1", "the loop"} <= {words.text for words in scene.words}
     steps = [box for box in scene.boxes if box.part == "step"]

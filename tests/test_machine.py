@@ -129,7 +129,7 @@ def test_the_compiler_is_the_one_that_cxx_names_or_none(tmp_path: Path) -> None:
     assert in_child(code, CXX=str(renamed))[:2] == [True, str(renamed)]
     assert in_child(code, CXX="no-such-compiler")[:2] == [False, None]
     assert in_child(code, PATH=str(tmp_path), CXX=None) == [False, None, False]
-    with pytest.raises(ValueError, match="no such need: tpu"):
+    with pytest.raises(ValueError, match="given was .tpu."):
         machine.has("tpu")
 
 

@@ -8,11 +8,13 @@ from typing import Any
 from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.wrong_use import public
 
 TOP, HIGH, STEP, SMALL, LEAST = 26.0, 26.0, 34.0, 10.5, 1.5
 FREE = "inactive"
 
 
+@public
 def allocator(segments: Sequence[Mapping[str, Any]]) -> Picture:
     """One strip for each segment; blocks in use are filled, free ones are holes.
 

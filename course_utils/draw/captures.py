@@ -22,6 +22,7 @@ from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.watching.compiled_source import dedented
+from course_utils.wrong_use import public
 
 # Sizes in pixels of the page.
 EDGE, GAP, BETWEEN = 6.0, 12.0, 16.0
@@ -45,6 +46,7 @@ class Form:
     constants: dict[str, Any] = field(default_factory=dict)
 
 
+@public
 def captures(module: nn.Module, *inputs: Tensor) -> Picture:
     """A picture of a module's `forward` as Python, traced with `inputs`, scripted, and as FX graph. Raises
     what torch raises where there is no such form.

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.draw.module_tree import said
 from course_utils.measure.steps import StepTimeline, step_timeline
+from course_utils.wrong_use import said
 
 
 class Stack:

@@ -16,6 +16,7 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, Small, to_picture
 from course_utils.draw.time_axis import round_step
 from course_utils.measure.steps import PHASES, Phase, StepTimeline
+from course_utils.wrong_use import public
 
 FILLS: dict[Phase, str] = {"forward": "saved", "recompute": "lit", "backward": "gradient"}
 # Sizes in pixels of the page.
@@ -27,6 +28,7 @@ SMALL, TINY, LETTERS, LINE = 10.5, 9.5, 33, 15.0
 Point = tuple[float, float]
 
 
+@public
 def checkpoints(
     model: nn.Module | Sequence[nn.Module], batch: Tensor, *, segments: Sequence[int | None]
 ) -> Picture:

@@ -21,6 +21,7 @@ from course_utils.watching.compiled_seen import (
     mark,
     summary,
 )
+from course_utils.wrong_use import public
 
 # Sizes in pixels of the page.
 ROW, CHIP, TEXT = 20.0, 16.0, 17.0
@@ -31,6 +32,7 @@ PROSE = 88  # letters in a line
 FILLS = ("view", "gradient", "saved", "rank", "lit", "flight")
 
 
+@public
 def compiled(seen: Watched) -> Picture:
     """A picture of what torch.compile made of a function: `seen` is what `watch_compile` gave.
 

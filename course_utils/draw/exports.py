@@ -14,6 +14,7 @@ from course_utils.draw.labels import Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.measure.modes import Noting
+from course_utils.wrong_use import public
 
 HEIGHT, BETWEEN, TOP, MARGIN = 25.0, 11.0, 30.0, 8.0
 
@@ -26,6 +27,7 @@ class Operator:
     shape: str
 
 
+@public
 def exports(
     model: nn.Module, example: Tensor, program: torch.export.ExportedProgram, onnx: str | Path
 ) -> Picture:

@@ -10,12 +10,14 @@ from course_utils.draw.formats import FORMATS, Format
 from course_utils.draw.labels import Label
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
+from course_utils.wrong_use import public
 
 # Sizes in pixels of the page.
 NAME, BIT, HIGH, LINE = 98.0, 9.6, 19.0, 42.0  # of a row in the table
 FILLS = {"sign": "storage", "exponent": "view", "mantissa": "rank"}
 
 
+@public
 def floats(value: float | None = None) -> Picture:
     """A picture of float32, tf32, bfloat16, float16, float8 e4m3 and e5m2 as rows of bits, with the largest
     number of each, the smallest normal and subnormal one, and the spacing at 1. With a `value`: the bits of

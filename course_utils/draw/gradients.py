@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from course_utils import torch_private
 from course_utils.draw.formats import Format
 from course_utils.draw.model_run import run
-from course_utils.draw.module_tree import must_be_module
 
 KINDS = {
     "outputs": "gradients that arrive at the output of each layer",
@@ -62,9 +61,8 @@ class Gradients:
 def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[str, list[Gradients]]:
     """Runs `model` forward and backward once, from what `loss` makes of its output; without `loss`, from its
     output. Gradients of both `KINDS`; layers are modules whose weight has two or more dimensions. The model,
-    its `.grad`, its buffers and the batch stay as they were. Raises `TypeError` for what is no module,
-    `ValueError` where it cannot be run."""
-    must_be_module(model, who)
+    its `.grad`, its buffers and the batch stay as they were. Raises `ValueError`
+    where it cannot be run."""
     calls: list[Gradients | None] = []
     weights: dict[str, Gradients] = {}
 

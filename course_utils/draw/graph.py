@@ -16,6 +16,7 @@ from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.layers import Placed, place
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
+from course_utils.wrong_use import WrongUse, public
 
 LINE, CHIP, PAD = 16.0, 17.0, 7.0
 BIG, SMALL, TINY = 12.0, 10.5, 9.5
@@ -24,6 +25,7 @@ TOP = 30.0  # for the line above the picture
 MOST = 120  # nodes: a larger picture shows nothing
 
 
+@public
 def graph(output: Tensor, /, **names: Tensor) -> Picture:
     """The graph behind `output`: backward begins at the top and ends at the leaves.
 
@@ -39,7 +41,7 @@ class Drawing(Steps):
     def __init__(self, output: Tensor, names: Mapping[str, Tensor]) -> None:
         super().__init__(read([output], names))
         if len(self.graph.ops) > MOST:
-            raise ValueError(f"this graph has {len(self.graph.ops):,} nodes; the picture has room for {MOST}")
+            raise WrongUse(f"this graph has {len(self.graph.ops):,} nodes; the picture has room for {MOST}")
         self.outputs = {self.graph.roots[0]: "output"}
         # By the two nodes: which inputs of the first lead to which outputs of the second.
         self.ways: dict[tuple[int, int], list[tuple[int, int]]] = {}

@@ -18,6 +18,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node, get_gradient_edge
 
 from course_utils import torch_private
+from course_utils.wrong_use import WrongUse
 
 _VERSIONS = re.compile(r"is at version (\d+); expected version (\d+)")
 
@@ -90,7 +91,7 @@ def read(outputs: Sequence[Tensor], names: Mapping[str, Tensor]) -> Graph:
     """The graph behind the outputs. Raises `ValueError` for a tensor without one."""
     for output in outputs:
         if not output.requires_grad:
-            raise ValueError("this tensor has no graph: it does not require a gradient")
+            raise WrongUse("this tensor has no graph: it does not require a gradient")
     edges = [get_gradient_edge(output) for output in outputs]
     # By hand, not by recursion: a graph is as deep as the computation was long. Last in, first out: a chain
     # is walked along, so that numbers follow it.

@@ -11,9 +11,9 @@ from torch import nn
 
 from course_utils.draw.labels import Label, cut
 from course_utils.draw.model_run import run, tensors_in
-from course_utils.draw.module_tree import must_be_module
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
+from course_utils.wrong_use import public
 
 # Sizes in pixels of the page.
 ROW, BOX, LEFT, RIGHT, TOP = 24.0, 18.0, 170.0, 4.0, 52.0
@@ -39,6 +39,7 @@ class Fired:
     backward: bool = False
 
 
+@public
 def hooks(model: nn.Module, batch: Any) -> Picture:
     """A picture of the order in which a model's hooks fire: time to the right, a lane for each module.
 
@@ -47,7 +48,6 @@ def hooks(model: nn.Module, batch: Any) -> Picture:
     tensor, a tuple of arguments or a dict of keyword arguments. Raises `TypeError` for what is no module,
     `ValueError` where it cannot be run.
     """
-    must_be_module(model, "draw.hooks")
     return to_picture(compose(record(model, batch)))
 
 

@@ -18,6 +18,7 @@ from torch.autograd.graph import allow_mutation_on_saved_tensors
 from course_utils import torch_private
 from course_utils.draw.graph_backward import Gradient, describe, in_one_line
 from course_utils.draw.graph_nodes import kept_by, read, whose
+from course_utils.wrong_use import WrongUse
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Program:
         call = re.fullmatch(r"(\w+)(\.\w+_\(.*\))", operation)
         made = [line.partition(" = ")[0] for line in self.lines]
         if not call or call[1] not in made:
-            raise ValueError(f"{operation!r} is no write to a tensor of these lines, such as y.add_(1)")
+            raise WrongUse(f"{operation!r} is no write to a tensor of these lines, such as y.add_(1)")
         (name, write), self.loss = call.groups(), made[-1]
         self.forms = {
             "tracked": operation,

@@ -11,6 +11,7 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Box, Scene, to_picture
 from course_utils.draw.time_axis import LEFT, SMALL, TINY, Axis, bar, ticks
 from course_utils.watching.lanes import Flight, Lane, Span, Trace
+from course_utils.wrong_use import public
 
 # Sizes in pixels of the page.
 COMPUTE, FILLING, FLIGHT, GAP, BETWEEN = 24.0, 20.0, 17.0, 4.0, 14.0
@@ -20,6 +21,7 @@ NAMES = {"other": "computes", "waiting": "waits", "stuck": "never returns"}
 OPEN = 1.3
 
 
+@public
 def lanes(recording: Trace) -> Picture:
     """A picture of what each rank did when, in milliseconds from the first rank's start.
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
+from course_utils.wrong_use import public
 
 PERCENTS = (50, 90, 99)
 
 
+@public
 def latency(times: Mapping[str, Sequence[float]]) -> Picture:
     """A row for each name: every call as a dot at its time, and marks at the 50th, 90th and 99th percentile
     (nearest rank). `times`: seconds, by name.

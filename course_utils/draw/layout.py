@@ -11,6 +11,7 @@ from torch import Tensor
 
 from course_utils import torch_private
 from course_utils.words import with_article
+from course_utils.wrong_use import WrongUse
 
 MOST_DIMENSIONS = 4
 MOST_PLACES, MOST_ELEMENTS = 100, 300  # of a storage, of a tensor
@@ -20,9 +21,9 @@ LETTERS = "ijkl"
 def must_be_drawable(tensor: Tensor) -> None:
     """Raises `TypeError` for what is no tensor with strides, `ValueError` for one that is too large."""
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{with_article(type(tensor).__name__)} is not a tensor")
+        raise WrongUse(f"{with_article(type(tensor).__name__)} is not a tensor")
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError("a tensor that is sparse or quantized has no strides to show")
+        raise WrongUse("a tensor that is sparse or quantized has no strides to show")
     places = Layout.of(tensor).length
     for count, what, most in (
         (tensor.dim(), "dimensions", MOST_DIMENSIONS),
@@ -30,7 +31,7 @@ def must_be_drawable(tensor: Tensor) -> None:
         (tensor.numel(), "elements", MOST_ELEMENTS),
     ):
         if count > most:
-            raise ValueError(f"a tensor with {count:,} {what}; the picture has room for {most}")
+            raise WrongUse(f"a tensor with {count:,} {what}; the picture has room for {most}")
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:

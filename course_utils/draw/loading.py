@@ -6,6 +6,7 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Scene, to_picture
 from course_utils.draw.time_axis import SMALL, TINY, Axis, bar, ticks
 from course_utils.measure.loading import Fed, Loading, length
+from course_utils.wrong_use import public
 
 LEFT = 72
 ROW, THIN, BETWEEN = 24.0, 9.0, 7.0
@@ -18,6 +19,7 @@ KINDS = {
 }
 
 
+@public
 def loading(found: Loading) -> Picture:
     """A picture of who waited for whom, from what `measure.loading` returned.
 

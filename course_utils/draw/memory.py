@@ -11,6 +11,7 @@ from torch import nn
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
 from course_utils.measure.memory import CATEGORIES, Moment, Peak, snapshot_timeline
+from course_utils.wrong_use import WrongUse, public
 
 COLOURS = {
     "parameters": palette.STORAGE,
@@ -23,6 +24,7 @@ MB = 1e6
 MOST = 1500  # moments that are drawn
 
 
+@public
 def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Picture:
     """Two bars: the reader's prediction in MB by category, and the measured peak with the model's parameters.
 
@@ -31,9 +33,9 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
     """
     for name, value in prediction.items():
         if name not in CATEGORIES:
-            raise ValueError(f"draw.memory: categories are {', '.join(CATEGORIES)}; given was {name!r}")
+            raise WrongUse(f"draw.memory: categories are {', '.join(CATEGORIES)}; given was {name!r}")
         if value is not ... and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise TypeError(f"draw.memory: {name} is a number of MB or `...`; given was {value!r}")
+            raise WrongUse(f"draw.memory: {name} is a number of MB or `...`; given was {value!r}")
     own = sum(p.nbytes for p in model.parameters()) / MB
     measured = {name: size / MB for name, size in peak.by_category.items()}
     measured["parameters"] += own
@@ -69,6 +71,7 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
     return picture
 
 
+@public
 def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     """The bytes alive over a step, by category, with the peak and the line of code that was running.
 
@@ -77,7 +80,7 @@ def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     """
     moments = recorded.timeline if isinstance(recorded, Peak) else snapshot_timeline(recorded)
     if not moments:
-        raise ValueError("draw.memory_timeline: nothing was allocated while this was recorded")
+        raise WrongUse("draw.memory_timeline: nothing was allocated while this was recorded")
     top = max(range(len(moments)), key=lambda i: _total(moments[i]))
     every = -(-len(moments) // MOST)
     shown = sorted({*range(0, len(moments), every), top, len(moments) - 1})

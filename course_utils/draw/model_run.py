@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from course_utils.draw.module_tree import must_be_module, said
+from course_utils.wrong_use import said
 
 Hooks = Sequence[tuple[nn.Module, str, Callable[..., None]]]
 
@@ -21,10 +21,8 @@ def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[s
     `batch` is what the model is given: a tensor, a tuple or list of arguments, or a dict of keyword
     arguments. Backward begins with ones for a scalar, else with standard normal numbers, the same each time.
     `hooks`: modules, the methods that register a hook there, and hooks, which are taken off again. `weights`
-    stand in for parameters of these names. Raises `TypeError` for what is no module, `ValueError` where the
-    model cannot be run.
+    stand in for parameters of these names. Raises `ValueError` where the model cannot be run.
     """
-    must_be_module(model, who)
     named = batch if isinstance(batch, dict) else {}
     listed = () if batch is named else batch if isinstance(batch, (tuple, list)) else (batch,)
     swapped = {name: buffer.detach().clone() for name, buffer in model.named_buffers()} | dict(weights)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from course_utils import torch_private
 from course_utils.draw.labels import counted
-from course_utils.words import with_article
 
 BADGES = ("saved", "moved", "trained", "shared")
 # What every module has of its own: hooks, not tensors.
@@ -58,19 +57,6 @@ class Node:
     def tensors(self) -> list[Held]:
         """All that is held here and below, each tensor once."""
         return list({held.ident: held for node in self.walk() for held in node.held}.values())
-
-
-def said(value: Any) -> str:
-    """What was given, in words."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
-    return f"the class {value.__name__}" if isinstance(value, type) else with_article(type(value).__name__)
-
-
-def must_be_module(model: Any, who: str) -> None:
-    """Raises `TypeError` for what is no module."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"{who} needs a model, an nn.Module; given was {said(model)}")
 
 
 def read(model: nn.Module) -> Node:

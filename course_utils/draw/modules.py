@@ -9,9 +9,10 @@ from torch import nn
 
 from course_utils.draw import palette
 from course_utils.draw.labels import LETTER, Label, bytes_said, counted, cut
-from course_utils.draw.module_tree import BADGES, Held, Node, must_be_module, read
+from course_utils.draw.module_tree import BADGES, Held, Node, read
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Box, Scene, to_picture
+from course_utils.wrong_use import public
 
 # Sizes in pixels of the page.
 ROW, CODE, SMALL, INDENT = 20.0, 12.0, 10.5, 14.0
@@ -22,6 +23,7 @@ TIES = 683.0  # where lines between shared tensors begin
 OUTSIDE = "not saved, not moved, not in parameters()"
 
 
+@public
 def modules(model: nn.Module) -> Picture:
     """A picture of a model as a tree: a row for each module, and for each tensor that it holds.
 
@@ -30,7 +32,6 @@ def modules(model: nn.Module) -> Picture:
     joined by a line). A list, tuple or dict of modules or tensors stands in a dashed frame: it is outside.
     Raises `TypeError` for what is no module.
     """
-    must_be_module(model, "draw.modules")
     tree = read(model)
     return to_picture(compose(tree, levels(tree)))
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
 from course_utils.measure.roofline import Point, Roofline, place
+from course_utils.wrong_use import WrongUse, public
+
+if TYPE_CHECKING:
+    import torch
 
 LANES, MOST = 6, 400  # of a trace: how deep, and how many events
 
 
+@public
 def roofline(roof: Roofline, calls: Mapping[str, Callable[[], Any]]) -> Picture:
     """Each call at its arithmetic intensity and the operations a second that it reached, under the roof.
 
@@ -50,14 +55,15 @@ def roofline(roof: Roofline, calls: Mapping[str, Callable[[], Any]]) -> Picture:
     return picture
 
 
-def trace(profile: Any) -> Picture:
+@public
+def trace(profile: torch.profiler.profile) -> Picture:
     """A finished `torch.profiler.profile` as a strip: what ran when, what called what below it.
 
     Raises `ValueError` where nothing was recorded on the CPU.
     """
     events = [e for e in profile.events() or [] if e.time_range.elapsed_us() > 0 and not e.is_async]
     if not events:
-        raise ValueError("draw.trace: the profile holds no events")
+        raise WrongUse("draw.trace: the profile holds no events")
     events = sorted(events, key=lambda e: -e.time_range.elapsed_us())[:MOST]
     start = min(e.time_range.start for e in events)
     end = max(e.time_range.end for e in events)

@@ -15,6 +15,7 @@ from course_utils.draw.run_rows import LOSS, Compared, Numbers, Row, losses_of
 from course_utils.draw.shapes import WIDTH, Scene, Small, to_picture
 from course_utils.draw.time_axis import round_step
 from course_utils.measure.training import Run
+from course_utils.wrong_use import public
 
 Point = tuple[float, float]
 
@@ -26,7 +27,8 @@ LINE, LETTERS = 17.0, 104
 COLOURS, THICK = (palette.ODD, palette.RANK), (3.4, 1.6)
 
 
-def run(runs: Sequence[Run], names: Sequence[str], also: Mapping[str, Sequence[Numbers]]) -> Picture:
+@public
+def run(runs: Sequence[Run], names: str | Sequence[str], also: Mapping[str, Sequence[Numbers]]) -> Picture:
     """A recorded run, or two over each other: the loss at each step, the gradient norm of each layer, and
     the first step at which the two differ by more than rounding, in the picture and in words.
 
@@ -159,6 +161,7 @@ def _short(value: float, digits: int = 3) -> str:
     return said.replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
 
 
+@public
 def curves(runs: Mapping[str, Run]) -> Picture:
     """Loss curves side by side, each with its letter: `draw.curves({"A": run, "B": other})`. Raises
     `ValueError` for a run without a loss."""

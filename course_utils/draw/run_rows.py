@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from course_utils.measure.training import Run
+from course_utils.wrong_use import WrongUse
 
 Numbers = Sequence[float]
 # Two numbers are the same where they differ by less than this share of the larger, or of the largest so far.
@@ -126,7 +127,7 @@ def losses_of(run: Run, name: str) -> tuple[float, ...]:
     """The loss at each step of a run. Raises `ValueError` where there is none."""
     losses = _by_step(run, run.losses, sum)  # a step's gradient is that of the sum of its losses
     if not losses:
-        raise ValueError(f"the run {name} has no losses; nothing called backward while it was recorded")
+        raise WrongUse(f"the run {name} has no losses; nothing called backward while it was recorded")
     return losses
 
 

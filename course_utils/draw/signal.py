@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from course_utils import torch_private
 from course_utils.draw.labels import percent
 from course_utils.draw.model_run import run
-from course_utils.draw.module_tree import must_be_module
 from course_utils.draw.shapes import WIDTH, Scene
+from course_utils.wrong_use import WrongUse
 
 # Sizes in pixels of the page.
 ROW, HIGH, TOP, BOTTOM, LEFT = 17.0, 15.0, 44.0, 30.0, 128.0
@@ -83,7 +83,6 @@ def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
 
         return hook
 
-    must_be_module(model, "explore.signal")
     layers = {name: module for name, module in model.named_modules() if _weighs(module)}
     weights = {id(one.weight) for one in layers.values() if isinstance(one, SCALED)}
     scaled = {
@@ -94,7 +93,7 @@ def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
     hooks = [(module, "register_forward_hook", note(name or "the model")) for name, module in layers.items()]
     run(model, batch, "explore.signal", hooks, scaled)
     if not calls:
-        raise ValueError("explore.signal: no module with a weight of two or more dimensions was called")
+        raise WrongUse("explore.signal: no module with a weight of two or more dimensions was called")
     return [Layer(name, values, gradients.get(number)) for number, (name, values) in enumerate(calls)]
 
 

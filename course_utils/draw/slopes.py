@@ -11,6 +11,7 @@ from torch import Tensor
 
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
+from course_utils.wrong_use import public
 
 START, STOP, POINTS = -3.0, 3.0, 240
 # Two slopes part where that can be seen: a thousandth of the largest of them.
@@ -58,6 +59,7 @@ def compare(function: Callable[[Tensor], Tensor]) -> Slopes:
     return Slopes(xs, values, true, handed, part)
 
 
+@public
 def slopes(function: Callable[[Tensor], Tensor], *, name: str) -> Picture:
     """A function of one number and its backward side by side, between -3 and 3: at the left the value, at the
     right the true slope and the one that backward returns. Where the two part is shaded.

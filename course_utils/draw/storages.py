@@ -13,12 +13,14 @@ from course_utils.draw.layout import Layout, must_be_drawable, same_storage
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
 from course_utils.draw.storage_cells import CELL, Cells, storage_values
+from course_utils.wrong_use import WrongUse, public
 
 LONGEST_WALK, SHORT_STORAGE = 20, 12
 MARGIN = 84  # for the names at the left
 LINE = 22
 
 
+@public
 def storages(**tensors: Tensor) -> Picture:
     """Several tensors and what each reads: a row for each storage, below it a strip for each tensor.
 
@@ -58,6 +60,7 @@ def storages(**tensors: Tensor) -> Picture:
     return to_picture(trimmed(scene))
 
 
+@public
 def walk(tensor: Tensor, name: str = "x") -> Picture:
     """The elements of a tensor in the order of reading, as a path below its storage: each lies one line lower
     than the one before.
@@ -68,7 +71,7 @@ def walk(tensor: Tensor, name: str = "x") -> Picture:
     must_be_drawable(tensor)
     values = storage_values(tensor)
     if len(values) > LONGEST_WALK:
-        raise ValueError(f"the storage has {len(values)} elements; a walk can show {LONGEST_WALK}")
+        raise WrongUse(f"the storage has {len(values)} elements; a walk can show {LONGEST_WALK}")
     cells, addresses = Cells.of(tensor), Layout.of(tensor).addresses()
     steps = [b - a for a, b in itertools.pairwise(addresses)]
     down = min(20, 324 / max(len(addresses), 1))

@@ -13,12 +13,14 @@ from course_utils.draw.layout import Layout, must_be_drawable
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
 from course_utils.draw.storage_cells import CELL, Cells, short, storage_values
+from course_utils.wrong_use import public
 
 LINE = 19
 LEFT = (34, 50)  # beside a grid, for the numbers of its rows; where each grid has a name, for that too
 BESIDE = 440  # where a goal begins that has room beside the tensor
 
 
+@public
 def strides(tensor: Tensor, name: str = "x", light: Sequence[int] | None = None) -> Picture:
     """The picture of a tensor with up to four dimensions, called `name`. `light` is the index of the element
     that is lit (default: the last one).

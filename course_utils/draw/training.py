@@ -10,10 +10,12 @@ from typing import Any
 
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
+from course_utils.wrong_use import public
 
 SECONDS = 0.2  # between two drawings of a live figure
 
 
+@public
 def schedules(rates: Mapping[str, Sequence[float]]) -> Picture:
     """One panel for each schedule: its rate at each step, as `param_groups[0]["lr"]` had it.
 
@@ -33,6 +35,7 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Picture:
     return picture
 
 
+@public
 def range_test(rates: Sequence[float], losses: Sequence[float]) -> Picture:
     """The losses of a learning-rate range test over its rates, with the rate at which the smoothed loss falls
     fastest."""
@@ -114,6 +117,7 @@ class Training:
             self._shown.update(self.picture())
 
 
+@public
 def training() -> Training:
     """A live figure of a run: see `Training`."""
     return Training()

@@ -9,10 +9,12 @@ from course_utils.draw.allocator import compose, size_of
 from course_utils.draw.shapes import Scene
 from course_utils.explore.controls import slider
 from course_utils.explore.explorer import Explorer
+from course_utils.wrong_use import WrongUse, public
 
 Step = tuple[str, int | str]
 
 
+@public
 def allocator(script: Sequence[Step], make: Callable[[], Any]) -> AllocatorExplorer:
     """An explorer of what `draw.allocator` draws, after each step of a script.
 
@@ -22,7 +24,7 @@ def allocator(script: Sequence[Step], make: Callable[[], Any]) -> AllocatorExplo
     """
     for step in script:
         if not (isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str)):
-            raise ValueError(f'explore.allocator: a step is ("a", 2048) or ("free", "a"); given was {step!r}')
+            raise WrongUse(f'explore.allocator: a step is ("a", 2048) or ("free", "a"); given was {step!r}')
     try:
         return AllocatorExplorer(script, make)
     except NotImplementedError:

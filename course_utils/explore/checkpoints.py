@@ -13,10 +13,12 @@ from course_utils.draw.checkpoints import compose, curve_sizes
 from course_utils.draw.shapes import Scene, Small
 from course_utils.explore.controls import slider, wrapped
 from course_utils.explore.explorer import Explorer
+from course_utils.wrong_use import public
 
 WIDE, ROWS, DEPTH, SEGMENT = 32, 64, 36, 6
 
 
+@public
 def checkpoints() -> CheckpointExplorer:
     """An explorer of what `draw.checkpoints` draws for a stack of layers, a Linear with a GELU each: a slider
     for the layers in a segment, 0 for no checkpoint, and one for the depth."""

@@ -10,8 +10,10 @@ from course_utils.explore.controls import dropdown
 from course_utils.explore.explorer import Stepper
 from course_utils.watching.compiled import Watched
 from course_utils.watching.compiled_seen import NO_GRAPH, Call, Step, count, summary
+from course_utils.wrong_use import public
 
 
+@public
 def compiled(seen: Watched) -> CompiledExplorer:
     """An explorer of what `watch_compile` gave: steps from call to call, and the guards of one compiled
     version at a time. Calls that are made later are there at the next step."""

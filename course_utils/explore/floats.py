@@ -17,10 +17,12 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Scene, to_picture
 from course_utils.explore.controls import button, dropdown, text_box, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
+from course_utils.wrong_use import public
 
 LARGEST_SCALE = 24  # as a power of two
 
 
+@public
 def floats(model: nn.Module | None = None, batch: Any = None, loss: Loss | None = None) -> FloatsExplorer:
     """An explorer of floating-point formats: bits to click, the number that they mean, its neighbours, and
     its place in the range of the format. A number that is typed is rounded to the format.

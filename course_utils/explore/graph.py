@@ -7,8 +7,10 @@ from torch import Tensor
 from course_utils.draw.graph import Drawing
 from course_utils.draw.shapes import Scene
 from course_utils.explore.explorer import Stepper
+from course_utils.wrong_use import public
 
 
+@public
 def graph(output: Tensor, /, **names: Tensor) -> GraphExplorer:
     """An explorer of the graph behind `output`, a tensor that requires a gradient.
 

@@ -9,8 +9,10 @@ from course_utils.draw.inplace_program import Program
 from course_utils.draw.shapes import Scene
 from course_utils.explore.controls import dropdown, slider, wrapped
 from course_utils.explore.explorer import Explorer
+from course_utils.wrong_use import public
 
 
+@public
 def inplace(lines: str, operation: str, **given: Any) -> InplaceExplorer:
     """An explorer of what a write in place does to a program.
 

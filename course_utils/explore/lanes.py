@@ -7,11 +7,13 @@ from course_utils.draw.shapes import Scene
 from course_utils.explore.controls import slider
 from course_utils.explore.explorer import Stepper
 from course_utils.watching.lanes import Trace
+from course_utils.wrong_use import public
 
 # A window never shows less than this part of the recording.
 CLOSEST = 1 / 200
 
 
+@public
 def lanes(recording: Trace) -> LanesExplorer:
     """An explorer of what `run_ranks(..., trace=True)` gave: steps from event to event, and a window of time
     to look at closely."""

@@ -13,8 +13,10 @@ from course_utils.explore.controls import slider, wrapped
 from course_utils.explore.explorer import Explorer
 from course_utils.measure.loading import Loading
 from course_utils.measure.loading import loading as watch
+from course_utils.wrong_use import public
 
 
+@public
 def loading(
     make: Callable[[int, int | None], DataLoader], step: Callable[[Any], Any], batches: int
 ) -> LoadingExplorer:

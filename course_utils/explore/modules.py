@@ -5,17 +5,18 @@ from __future__ import annotations
 import ipywidgets as widgets
 from torch import nn
 
-from course_utils.draw.module_tree import BADGES, Node, must_be_module, read
+from course_utils.draw.module_tree import BADGES, Node, read
 from course_utils.draw.modules import compose, levels
 from course_utils.draw.shapes import Scene
 from course_utils.explore.controls import dropdown, slider, wrapped
 from course_utils.explore.explorer import Explorer
+from course_utils.wrong_use import public
 
 
+@public
 def modules(model: nn.Module) -> ModulesExplorer:
     """An explorer of a model as a tree of modules and tensors, as `draw.modules` draws it: choose a module,
     how many levels of it are open, and which badge is lit. Raises `TypeError` for what is no module."""
-    must_be_module(model, "explore.modules")
     return ModulesExplorer(read(model))
 
 

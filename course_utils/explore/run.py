@@ -8,8 +8,10 @@ from course_utils.draw.shapes import Scene, Small
 from course_utils.explore.controls import dropdown, slider, wrapped
 from course_utils.explore.explorer import Explorer
 from course_utils.measure.training import Run
+from course_utils.wrong_use import public
 
 
+@public
 def run(sick: Run, healthy: Run) -> RunExplorer:
     """An explorer of what `draw.run` draws: a slider for the step whose numbers are shown, and a choice of a
     layer whose row is higher. Raises as `draw.run`."""

@@ -10,8 +10,10 @@ from course_utils.draw.shapes import Scene
 from course_utils.draw.signal import compose, record
 from course_utils.explore.controls import button, slider, wrapped
 from course_utils.explore.explorer import Explorer
+from course_utils.wrong_use import public
 
 
+@public
 def signal(model: nn.Module, batch: Any) -> SignalExplorer:
     """An explorer of what each layer returns and of the gradient that arrives there: histograms of the size
     of the values, on an axis of powers of ten, with a slider for the gain: a factor on the weights of all

@@ -18,10 +18,12 @@ from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.explore.goal import Goal
 from course_utils.explore.history import History
 from course_utils.explore.panels import panels_for
+from course_utils.wrong_use import public
 
 MONO = 'font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace'
 
 
+@public
 def strides(x: Tensor, goal: Tensor | None = None, name: str = "x") -> StrideExplorer:
     """An explorer of `x`, a tensor with up to four dimensions, called `name` in the code it shows.
 

@@ -23,6 +23,7 @@ from types import ModuleType
 
 from course_utils.exercise import Exercise, snake_case
 from course_utils.lessons.solutions import Solution, solution_of
+from course_utils.wrong_use import public
 
 SOURCE_NAME = re.compile(r"(\d\d)_(\w+)\.md")
 EXERCISE_FENCE = re.compile(r"^`{3,}\{exercise\}[ \t]+(\w+)[ \t]*$", re.MULTILINE)
@@ -165,9 +166,10 @@ def default_root() -> Path:
     return Path(os.environ.get("COURSE_ROOT") or Path(__file__).resolve().parent.parent.parent).resolve()
 
 
+@public
 def load(root: Path | None = None) -> Course:
     """The course below `root` (default: `default_root()`); the same object on every call."""
-    return _load((root or default_root()).resolve())
+    return _load(Path(root or default_root()).resolve())
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from weakref import ref
 
 from course_utils import torch_private
 from course_utils.stacks import is_readers
+from course_utils.wrong_use import public
 
 
 @dataclass
@@ -51,6 +52,7 @@ class GraphsCompiled:
         return "\n".join([*lines, *(f"skipped: {name}" for name in self._left())])
 
 
+@public
 @contextlib.contextmanager
 def graphs_compiled() -> Iterator[GraphsCompiled]:
     """Notes what is compiled inside, by any backend; nothing of it is changed, and nothing is reset.

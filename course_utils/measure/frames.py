@@ -12,7 +12,7 @@ from course_utils.stacks import is_readers
 
 # Between the instruments, or a mode, and the operator.
 _OWN = (
-    *("course_utils.measure", "course_utils.torch_private"),
+    *("course_utils.measure", "course_utils.torch_private", "course_utils.wrong_use"),
     *(f"{torch_private.DYNAMO}.", torch_private.COMPILE, torch_private.OPERATORS),
 )
 _HANDLERS = ("__torch_dispatch__", "__torch_function__")

@@ -11,7 +11,7 @@ from typing import Any, Self
 from torch.utils.data import DataLoader, get_worker_info
 
 from course_utils import torch_private
-from course_utils.words import with_article
+from course_utils.wrong_use import WrongUse, public
 
 Interval = tuple[float, float]  # seconds, from the start of the recording
 
@@ -69,6 +69,7 @@ class Loading:
         return "\n".join(lines)
 
 
+@public
 def loading(
     loader: DataLoader,
     step: Callable[[Any], Any],
@@ -81,10 +82,6 @@ def loading(
     ended when this returns. Raises `TypeError` for anything but a `DataLoader`, and `ValueError` where there
     is no batch.
     """
-    if not isinstance(loader, DataLoader):
-        raise TypeError(
-            f"measure.loading: wanted a DataLoader; given was {with_article(type(loader).__name__)}"
-        )
     watched = copy.copy(loader)
     begun = functools.partial(_worker_begins, loader.worker_init_fn)
     vars(watched).update({torch_private.LOADER_ITERATOR: None, "worker_init_fn": begun})
@@ -100,7 +97,7 @@ def loading(
         if loader.num_workers:
             torch_private.shutdown_workers(iterator)
     if not found.batches:
-        raise ValueError("measure.loading: the loader has no batch")
+        raise WrongUse("measure.loading: the loader has no batch")
     return found
 
 

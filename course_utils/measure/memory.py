@@ -25,6 +25,7 @@ from course_utils.measure.modes import Watch, in_backward, packet
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.uncompiled import unseen_by_compiler
 from course_utils.stacks import is_readers
+from course_utils.wrong_use import WrongUse, public
 
 Category = Literal["parameters", "gradients", "optimizer", "activations", "temporaries"]
 CATEGORIES: tuple[Category, ...] = ("parameters", "gradients", "optimizer", "activations", "temporaries")
@@ -94,6 +95,7 @@ class Live:
     left: int
 
 
+@public
 def peak_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **kwargs: Any) -> Peak:
     """Measures the most bytes alive at one moment of `fn(*args, **kwargs)`, of those allocated by it.
 
@@ -108,6 +110,7 @@ def peak_bytes(fn: Callable[..., Any], *args: Any, device: str | None = None, **
     return peak
 
 
+@public
 def live_bytes(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Live:
     """Measures the bytes that `fn(*args, **kwargs)` allocates and that are still there afterwards.
 
@@ -128,6 +131,7 @@ def live_bytes(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Live:
     return Live(held, mine, left)
 
 
+@public
 def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
     """Reads what was alive after each allocation and release on the first GPU that
     `torch.cuda.memory._snapshot()` recorded.
@@ -137,7 +141,7 @@ def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
     """
     traces = snapshot.get("device_traces") or []
     if not traces or not traces[0]:
-        raise ValueError("the snapshot has no trace: call torch.cuda.memory._record_memory_history() before")
+        raise WrongUse("the snapshot has no trace: call torch.cuda.memory._record_memory_history() before")
     live, moments = 0, []
     for entry in traces[0]:
         sign = {"alloc": 1, "free_completed": -1}.get(entry["action"], 0)

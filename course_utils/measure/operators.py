@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from course_utils.measure.modes import Noting, Watch, has_kernel, in_backward, packet
 from course_utils.measure.storage import tensors_in
+from course_utils.wrong_use import WrongUse, public
 
 Where = Literal["forward", "backward"]
 
@@ -95,13 +96,14 @@ class Operators:
 
     def _in(self, where: Where | None) -> list[Call]:
         if where not in (None, "forward", "backward"):
-            raise ValueError(f'where must be "forward", "backward" or None, not {where!r}')
+            raise WrongUse(f'where must be "forward", "backward" or None, not {where!r}')
         return [c for c in self.calls if where is None or c.backward == (where == "backward")]
 
     def _those(self, names: tuple[str, ...], where: Where | None) -> list[Call]:
         return [c for c in self._in(where) if c.name in names or _packet(c.name) in names]
 
 
+@public
 @contextlib.contextmanager
 def operators() -> Iterator[Operators]:
     """Notes every operator that runs inside, forward and backward.
@@ -125,6 +127,7 @@ def operators() -> Iterator[Operators]:
         yield found
 
 
+@public
 def flops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """Counts the floating-point operations of matrix products, convolutions and attention in `fn(*args)`, by
     torch's own counter: a multiplication and an addition are two. Element-wise operators count nothing."""

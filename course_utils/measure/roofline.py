@@ -10,6 +10,7 @@ from torch import Tensor
 from course_utils.measure.modes import Noting, packet
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.timing import sample
+from course_utils.wrong_use import WrongUse, public
 
 ELEMENTS = 8_000_000  # of the vectors that are copied: more than caches hold
 SIDE = {"cpu": 1024}  # of the matrices that are multiplied; 4096 elsewhere
@@ -62,6 +63,7 @@ class Point:
         return self.flops / self.seconds
 
 
+@public
 def roofline(device: str | torch.device = "cpu") -> Roofline:
     """Measures copying a large vector and multiplying large float32 matrices; takes about a second."""
     device = torch.device(device)
@@ -89,7 +91,7 @@ def place(fn: Callable[[], Any]) -> Point:
     with Noting(note):
         result = fn()
     if not flops or not list(tensors_in(result)):
-        raise ValueError(
+        raise WrongUse(
             "wanted: a call that computes with tensors and returns one; this one counts no operation"
         )
     return Point(flops, moved, best_seconds(fn))

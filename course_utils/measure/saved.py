@@ -16,6 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from course_utils import torch_private
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.uncompiled import unseen_by_compiler
+from course_utils.wrong_use import public
 
 UNKNOWN = "?"
 
@@ -58,6 +59,7 @@ class _Held:
     sequence: int
 
 
+@public
 def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs: Any) -> Saved:
     """Measures the bytes kept for backward once `fn(*args, **kwargs)` has returned, while its result lives.
 

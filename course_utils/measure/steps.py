@@ -14,6 +14,7 @@ import torch
 
 from course_utils.measure.memory import Block, _Ledger
 from course_utils.measure.modes import in_backward, packet
+from course_utils.wrong_use import public
 
 Phase = Literal["forward", "recompute", "backward"]
 PHASES: tuple[Phase, ...] = ("forward", "recompute", "backward")
@@ -62,6 +63,7 @@ class StepTimeline:
         return f"{self.peak:,} bytes at the peak; {len(self.ticks)} operators" + f" ({ran})" * bool(ran)
 
 
+@public
 def step_timeline(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> StepTimeline:
     """Runs `fn(*args, **kwargs)`, a forward with its backward, and notes the bytes alive at each operator.
 

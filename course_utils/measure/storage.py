@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from course_utils import torch_private
+from course_utils.wrong_use import public
 
 
+@public
 def same_storage(a: Tensor, b: Tensor) -> bool:
     """True for two tensors that share memory: writing to one can then show in the other.
 
@@ -18,6 +20,7 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
     return any(key(storage) in keys for storage in storages(b))
 
 
+@public
 def storage_bytes(t: Tensor) -> int:
     """Returns the bytes that this tensor keeps alive: all of its storage, however little of it the tensor
     shows."""

@@ -17,6 +17,7 @@ from course_utils.measure.frames import frames
 from course_utils.measure.modes import CallWatch, Watch, packet
 from course_utils.measure.storage import tensors_in
 from course_utils.stacks import is_readers
+from course_utils.wrong_use import public
 
 # Methods that look at values without an operator (or with different ones on different devices), so they
 # are counted where they are called and not below.
@@ -89,6 +90,7 @@ class Syncs:
         return "\n".join(self.where) or "no sync"
 
 
+@public
 @contextlib.contextmanager
 def syncs(device: str | torch.device = "cpu") -> Iterator[Syncs]:
     """Notes where Python needs a value, or a size, that a GPU would still be computing.

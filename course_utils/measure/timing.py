@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from course_utils.measure.memory import collector_off
+from course_utils.wrong_use import public
 
 # A sample repeats a short call until it takes this long: below, the clock and the call itself show.
 _SAMPLE_SECONDS = 1e-3
@@ -35,6 +36,7 @@ class Ratio:
         return f"{self.ratio:.2f} ± {self.noise:.2f}"
 
 
+@public
 def time_ratio(a: Callable[[], Any], b: Callable[[], Any], *, seconds: float = 1.0) -> Ratio:
     """Measures how many times as long as `b()` a call of `a()` takes, on this machine and in this moment.
 

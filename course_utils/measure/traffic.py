@@ -12,6 +12,7 @@ import torch
 from course_utils import torch_private
 from course_utils.measure.modes import Watch, in_backward
 from course_utils.measure.storage import tensors_in
+from course_utils.wrong_use import WrongUse, public
 
 # The operator below each call, whatever function made it: its name here, and which of its arguments are the
 # tensors that this rank brings (or, where it only receives, the ones that it receives into).
@@ -91,7 +92,7 @@ class Traffic:
 
     def _those(self, names: tuple[str, ...], backward: bool | None) -> list[Call]:
         if unknown := set(names) - set(NAMES):
-            raise ValueError(f"there is no call {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
+            raise WrongUse(f"there is no call {sorted(unknown)[0]!r}; there are {', '.join(NAMES)}")
         of_these = [call for call in self.calls if not names or call.name in names]
         return [call for call in of_these if backward in (None, call.backward)]
 
@@ -235,6 +236,7 @@ class _InThread(_Recorder):
         yield  # waiting is watched for all threads already
 
 
+@public
 @contextlib.contextmanager
 def traffic() -> Iterator[Traffic]:
     """Notes every message and collective of this rank that is called inside, whoever calls it.

@@ -18,6 +18,7 @@ from course_utils import torch_private
 from course_utils.measure.saved import nodes_behind
 from course_utils.measure.storage import tensors_in
 from course_utils.measure.uncompiled import as_written, uncompiled
+from course_utils.wrong_use import public
 
 
 @dataclass(eq=False)
@@ -106,6 +107,7 @@ class Run:
         return f"{len(self.steps)} steps, {len(self.forwards)} forwards{ends}"
 
 
+@public
 def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     """Calls `train(*args, **kwargs)` and returns what its training run did.
 
@@ -115,8 +117,6 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     `forward` alone), and optimizers of `torch.optim`. What `torch.compile` has compiled runs as it was
     written: a compiler leaves no layers to be seen.
     """
-    if not callable(train):
-        raise TypeError(f"record_run wants a function that trains, and its arguments, not {train!r}")
     recorder = _Recorder(run := Run())
     with recorder.open():
         run.result = train(*args, **kwargs)

@@ -15,6 +15,7 @@ from course_utils.processes.rank_process import run_rank
 from course_utils.processes.result import Result
 from course_utils.processes.workers import Worker, attend, close_all, tried_again
 from course_utils.stacks import Position
+from course_utils.wrong_use import WrongUse
 
 DEADLINE = 30.0
 # The first optimizer and the first DistributedDataParallel of a process import the compiler: better once than
@@ -64,7 +65,7 @@ def run_all(
     """`ranks`; also when those were ended that had not ended (infinite: none was). `around` is entered in
     each rank with the descriptor of its file of `logs`."""
     if world_size < 1:
-        raise ValueError(f"world_size is {world_size}; at least one rank is needed")
+        raise WrongUse(f"run_ranks needs at least one rank as `world_size`; given was {world_size}.")
     backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
     stopped = math.inf
 

@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
+from course_utils.wrong_use import public
 
+
+@public
 @contextmanager
 def reveal(mine: Any = ...) -> Iterator[Any]:
     """Folds what its block prints and displays; it stands open where `mine`, the reader's answer, is given.

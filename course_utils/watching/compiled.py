@@ -21,11 +21,13 @@ from course_utils.watching import compiled_messages as in_words
 from course_utils.watching.compiled_parts import Made, Now, Part
 from course_utils.watching.compiled_seen import Break, Call, Graph, Line, Piece, Step
 from course_utils.watching.compiled_source import RESUME, Source, copy, function_of
+from course_utils.wrong_use import public
 
 GONE = "what was compiled before is gone"
 LIMIT = "no version fits, and the recompile limit is reached"
 
 
+@public
 def watch_compile(f: Callable[..., Any], backend: str = "eager", **options: Any) -> Watched:
     """Compiles a function or a module as `torch.compile(f, backend=backend, **options)` does, and writes down
     what becomes of it with each call.

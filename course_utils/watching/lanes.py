@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from course_utils.processes.result import Result
+from course_utils.wrong_use import public
 
 # Seconds between two operators that are still drawn as one stretch, and the shortest pause that counts as
 # waiting where nothing says so.
@@ -150,6 +151,7 @@ class Trace:
     __repr__ = __str__
 
 
+@public
 def trace_from_here() -> None:
     """Inside a function that `run_ranks` records: leaves out what this rank has done until now, so that
     the recording begins after the construction of a model, say. Does nothing where none is made."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from course_utils import torch_private
 from course_utils.exercise import Rows, expect
+from course_utils.wrong_use import WrongUse, public
 
 Detector = Callable[..., list[str]]
 
@@ -245,6 +246,7 @@ _CODE = {
 SICK = {name: Patient(code) for name, code in _CODE.items()}
 
 
+@public
 def table(detectors: Collection[Detector]) -> str:
     """Bug by detector: how many faults each of the detectors finds in each of the sick models.
 
@@ -252,7 +254,7 @@ def table(detectors: Collection[Detector]) -> str:
     Raises `TypeError` for what is no list of functions.
     """
     if not isinstance(detectors, (list, tuple)) or not all(callable(one) for one in detectors):
-        raise TypeError(
+        raise WrongUse(
             f"table() takes a list of functions, such as [find_graph_leaks], not {detectors!r:.60}"
         )
     heads = [getattr(one, "__name__", "?").removeprefix("find_").split("_")[0] for one in detectors]

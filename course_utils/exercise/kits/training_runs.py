@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import kept
 from course_utils.measure.training import Forward, Run, record_run
+from course_utils.wrong_use import public
 
 SEEDS = (0, 1, 2)
 STAYS = 97  # a seed that nobody writes into the code
@@ -25,6 +26,7 @@ LossOf = Callable[[nn.Module], Tensor]
 # --- data ----------------------------------------------------------------------------------------------
 
 
+@public
 def two_moons(n: int = 192, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Points (n, 2) on two half circles that reach into each other, and which of the two: (n,), 0 or 1."""
     random = torch.Generator().manual_seed(seed)
