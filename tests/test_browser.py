@@ -167,8 +167,10 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
 def explorer(lesson):
     """The explorer of a small tensor, in a cell below the lesson."""
     code = "from course_utils import explore\n\nexplore.strides(torch.arange(12).reshape(3, 4))"
-    widget = lesson.run(lesson.add(code)).locator(".widget-vbox").first
+    output = lesson.run(lesson.add(code))
+    widget = output.locator(".widget-vbox").first
     expect(widget.locator("svg")).to_be_visible()
+    expect(output.locator("img")).to_have_count(0)  # a still says to run the cell, so it's never beside it
     return widget
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from drawn import assert_no_text_is_cut_off_or_covers_another
+from drawn import assert_no_text_is_cut_off_or_covers_another, contrast, linear
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.image import imread
 
@@ -175,7 +175,7 @@ def test_no_text_runs_out_of_its_picture_or_over_another(make):
 # --- in a notebook -----------------------------------------------------------------------------------
 
 
-def test_a_picture_is_the_same_every_time_and_has_no_background():
+def test_a_picture_is_the_same_every_time_and_lies_on_a_page_of_its_own():
     data, about = draw.strides(X.t(), "x.t()")._repr_mimebundle_()
     again, _ = draw.strides(X.t(), "x.t()")._repr_mimebundle_()
     assert data == again
@@ -183,8 +183,11 @@ def test_a_picture_is_the_same_every_time_and_has_no_background():
         "x.t(): size (4, 3), stride (1, 4), offset 0; element [3, 2] is storage[11] of 12"
     )
     assert about["image/png"]["width"] <= 900
-    image = imread(io.BytesIO(draw.walk(X.t()).png()))
-    assert image.shape[2] == 4 and image[0, 0, 3] == 0
+    for picture in (draw.walk(X.t()), draw.schedules({"halves": [1, 0.5, 0.25]})):
+        image = imread(io.BytesIO(picture.png()))
+        page = (*to_rgb(palette.PAGE), 1)[: image.shape[2]]
+        # A picture of few colours may be off by one.
+        assert abs(image[0] - page).max() < 0.005 and image[..., 3:].min(initial=1) == 1
 
 
 def test_a_picture_is_no_wider_than_what_is_on_it():
@@ -214,25 +217,16 @@ def test_no_pyplot_is_needed():
 # --- colours -----------------------------------------------------------------------------------------
 
 
-def linear(colour):
-    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-
-
-def luminance(colour):
-    r, g, b = linear(colour)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def contrast(a, b):
-    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_text_can_be_read_on_every_fill_and_on_every_page():
+def test_text_can_be_read_on_every_fill_and_on_the_page_of_a_picture():
+    assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)
+    assert contrast(palette.TEXT, palette.PAGE) >= 4.5
     for fill in palette.FILLS.values():
         assert contrast(palette.INK, fill) >= 4.5
-    for page in ("#FFFFFF", "#111111"):
-        assert contrast(palette.TEXT, page) >= 4.2
+
+
+def test_lines_and_fills_are_seen_on_a_white_page_and_on_a_dark_one():
+    for page in (palette.PAGE, "#FFFFFF", "#111111"):
+        assert contrast(palette.LINE, page) >= 3
         for fill in palette.FILLS.values():
             assert contrast(fill, page) >= 1.2
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import assert_words_can_be_read
 from torch import nn
 
 from course_utils import draw
@@ -58,5 +59,6 @@ def test_latencies_are_drawn_with_their_percentiles():
     seconds = [i / 1e3 for i in range(100, 0, -1)]
     picture = draw.latency({"eager": seconds, "aot": [0.5]})
     assert "eager p50 50 ms, p90 90 ms, p99 99 ms; aot p50 500 ms" in repr(picture)
+    assert_words_can_be_read(picture)
     dots = picture.axes[0].lines[0]
     assert list(dots.get_xdata()) == [pytest.approx(1e3 * s) for s in seconds]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import assert_words_can_be_read
 from torch import nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -32,6 +33,7 @@ def test_the_timeline_marks_the_peak_and_the_line_that_was_running(recorded):
     assert f"{peak.total / 1e6:.1f} MB, in `model(x).square().mean().backward()`" in repr(picture)
     names = {text.get_text() for text in picture.axes[0].texts}
     assert {"activations", "gradients", "optimizer", "temporaries"} <= names
+    assert_words_can_be_read(picture)
 
 
 def test_bars_are_the_prediction_and_the_measured_bytes(recorded):
@@ -43,6 +45,7 @@ def test_bars_are_the_prediction_and_the_measured_bytes(recorded):
         wide.setdefault(round(bar.get_y() + bar.get_height() / 2), []).append(bar.get_width())
     assert sum(wide[0]) == pytest.approx(own + 1.5)
     assert sum(wide[1]) == pytest.approx(own + peak.total / 1e6)
+    assert_words_can_be_read(picture)
 
 
 def test_a_snapshot_of_cuda_becomes_the_same_timeline():
@@ -123,8 +126,9 @@ def test_operators_stand_where_their_counts_say():
     assert place(lambda: a @ a[0]).flops == 2 * 64 * 64
     roof = Roofline("cpu", bandwidth=10e9, peak=100e9)
     assert (roof.bend, roof.limit(1), roof.limit(1000)) == (10, 10e9, 100e9)
-    said = repr(draw.roofline(roof, {"add": lambda: x + 1, "product": lambda: a @ a}))
-    assert "add: 0.12 operations a byte, memory-bound" in said
+    picture = draw.roofline(roof, {"add": lambda: x + 1, "product": lambda: a @ a})
+    assert "add: 0.12 operations a byte, memory-bound" in repr(picture)
+    assert_words_can_be_read(picture)
 
 
 def test_a_trace_has_callers_above_what_they_call():
@@ -133,6 +137,7 @@ def test_a_trace_has_callers_above_what_they_call():
     picture = draw.trace(run)
     tall = [bar for bar in picture.axes[0].patches if bar.get_y() < 0]
     assert len(tall) == 1 and max(bar.get_width() for bar in picture.axes[0].patches) == tall[0].get_width()
+    assert_words_can_be_read(picture)
 
 
 @pytest.mark.parametrize(

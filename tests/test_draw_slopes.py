@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from drawn import assert_words_can_be_read
 
 from course_utils import draw
 from course_utils.draw.slopes import compare
@@ -58,6 +59,7 @@ def test_where_they_part_is_marked_in_both_panels_and_said():
     for axes in picture.axes:
         spans = [patch for patch in axes.patches if patch.get_width() == pytest.approx(2)]
         assert len(spans) == 2
+    assert_words_can_be_read(picture)
     assert "differ nowhere" in repr(draw.slopes(torch.tanh, name="tanh"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import itertools
 import math
@@ -10,15 +11,18 @@ import random
 import re
 import xml.etree.ElementTree as ElementTree
 
+import ipywidgets as widgets
 import pytest
 import torch
 from matplotlib.image import imread
 
 from course_utils import explore
 from course_utils.draw.layout import MOST_ELEMENTS, Layout, bounds, same_storage
+from course_utils.draw.picture import MARGIN
 from course_utils.draw.shapes import WIDTH, to_svg
 from course_utils.draw.storage_cells import CELL, short
 from course_utils.draw.strides import compose
+from course_utils.explore.explorer import NOTE, Explorer
 from course_utils.explore.goal import Goal, same_elements, same_values
 from course_utils.explore.history import History
 from course_utils.explore.reasons import why_no_view
@@ -728,7 +732,18 @@ def test_a_built_notebook_keeps_a_picture_and_words():
         "x.t(): size (4, 3), stride (1, 4), offset 0; element [3, 2] is storage[11] of 12"
     )
     image = imread(io.BytesIO(base64.b64decode(kept.data["image/png"])))
-    assert image.shape[1] == 2 * WIDTH and image[..., 3].min() == 0 < image[..., 3].max()
+    assert image.shape[1] == 2 * (WIDTH + 2 * MARGIN) and image[0, 0].min() > 0.99
+
+
+def test_a_still_says_how_to_get_the_controls_and_a_widget_does_not():
+    e = explorer_of(3, 4)
+    (said,) = [text for text in e._still().axes[0].texts if "Run this cell" in text.get_text()]
+    assert said.get_text() == NOTE and said.get_position()[1] < 0  # above what the explorer draws
+    live = [part for part in (e, *e.children) if isinstance(part, widgets.HTML)]
+    assert e.picture in live and not any(NOTE in part.value for part in live)
+    for name in explore.__all__:
+        kind = inspect.signature(getattr(explore, name), eval_str=True).return_annotation
+        assert kind._still is Explorer._still
 
 
 def test_a_still_is_the_same_each_time():

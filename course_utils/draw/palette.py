@@ -1,9 +1,10 @@
 """The colours of every picture in the course: one colour for one thing.
 
 The hues are those of Okabe and Ito, and two that keep their distance from them (`FLIGHT`, `ODD`): readers
-with any common form of colour blindness can tell them apart. What has a fill carries dark text (`INK`); what
-stands beside it is written in a grey that can be read on a white page and on a dark one (`TEXT`). A colour is
-never the only sign: see where these are used.
+with any common form of colour blindness can tell them apart. What has a fill carries dark text (`INK`). What
+stands beside it is written in `TEXT`, and a picture brings the white page (`PAGE`) that this is read on: no
+grey can be read well on white and on the dark page of a notebook. A colour is never the only sign: see where
+these are used.
 """
 
 STORAGE = "#C3C7CE"  # memory that is there, read or not
@@ -16,7 +17,8 @@ FLIGHT = "#9F7DF5"  # what is on its way from rank to rank
 ODD = "#E8743B"  # the place where a rule is broken
 
 INK = "#16181C"  # text on a fill
-TEXT = "#777A7E"  # text and lines on the page, as far from white as from the dark page
+PAGE = "#FFFFFF"  # under a picture
+TEXT = "#4A4D52"  # text on it
 LINE = "#777A7E"  # lines that are seen on a white page and on a dark one
 
 FILLS = {

@@ -1,7 +1,7 @@
 """A matplotlib figure that a notebook shows the same way everywhere.
 
-It needs no pyplot and no backend, has no background of its own, and carries a description: what a terminal
-shows, and what is compared when a notebook is validated.
+It needs no pyplot and no backend, lies on a white page whatever the theme around it, and carries a
+description: what a terminal shows, and what is compared when a notebook is validated.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from course_utils.draw import palette
 
 # The width of a notebook's output area, in pixels of the page, and how many of the image make one of those.
 WIDTH, SHARPNESS = 860, 2
+MARGIN = 8  # pixels of the page between what is drawn and its edge
 
 
 class Picture(Figure):
@@ -29,9 +30,10 @@ class Picture(Figure):
         return self.description or super().__repr__()
 
     def png(self) -> bytes:
-        """The image, on no background."""
+        """The image, on a page of its own."""
         page = io.BytesIO()
-        self.savefig(page, format="png", dpi=100 * SHARPNESS, transparent=True, metadata={"Software": None})
+        how = {"dpi": 100 * SHARPNESS, "facecolor": palette.PAGE, "metadata": {"Software": None}}
+        self.savefig(page, format="png", **how)
         return page.getvalue()
 
     def _repr_png_(self) -> tuple[str, dict]:
@@ -46,12 +48,13 @@ class Picture(Figure):
 def panels(height: float, rows: int = 1, columns: int = 1) -> tuple[Picture, list[Axes]]:
     """Plain axes side by side, on a page of notebook width and `height` inches."""
     picture = Picture(figsize=(WIDTH / 100, height), layout="constrained")
+    picture.get_layout_engine().set(w_pad=MARGIN / 100, h_pad=MARGIN / 100)
     found = list(picture.subplots(rows, columns, squeeze=False).flat)
     for axes in found:
         axes.set_facecolor("none")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(palette.TEXT)
-        axes.tick_params(which="both", colors=palette.TEXT, labelsize=8)
+        axes.spines[["left", "bottom"]].set_color(palette.LINE)
+        axes.tick_params(which="both", color=palette.LINE, labelcolor=palette.TEXT, labelsize=8)
         for label in (axes.xaxis.label, axes.yaxis.label):
             label.set(color=palette.TEXT, fontsize=9)
     return picture, found

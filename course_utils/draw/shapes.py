@@ -10,7 +10,7 @@ from typing import Any
 
 from course_utils.draw import labels, palette
 from course_utils.draw.labels import STYLE, Label
-from course_utils.draw.picture import Picture
+from course_utils.draw.picture import MARGIN, Picture
 
 WIDTH = 700
 
@@ -191,27 +191,36 @@ class Small(Drawn):
     colours = 32
 
 
-def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:
-    """The scene as a figure of this kind, to be kept in a notebook or printed."""
+NOTE = 32  # how high it is, with what is left free below
+
+
+def to_picture(scene: Scene, kind: type[Picture] = Drawn, note: str = "") -> Picture:
+    """The scene as a figure of this kind, to be kept in a notebook or printed. `note` stands above it."""
     from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
     from matplotlib.path import Path
 
-    picture = kind(figsize=(scene.width / 100, max(scene.height, 1) / 100))
+    left, right, top, bottom = -MARGIN, scene.width + MARGIN, -MARGIN, max(scene.height, 1) + MARGIN
+    boxes = scene.boxes
+    if note:
+        top -= NOTE
+        said = Label(10, 12 - NOTE, note)
+        boxes = [*boxes, Box(1, 1 - NOTE, 0.74 * said.width + 20, 22, "storage", (said,))]
+    picture = kind(figsize=((right - left) / 100, (bottom - top) / 100))
     picture.description = scene.description
     axes = picture.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, scene.width)
-    axes.set_ylim(max(scene.height, 1), 0)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
     axes.set_axis_off()
 
     for area in scene.areas:
-        filled = {"facecolor": palette.FILLS[area.fill], "edgecolor": palette.TEXT, "linewidth": 0.4}
+        filled = {"facecolor": palette.FILLS[area.fill], "edgecolor": palette.LINE, "linewidth": 0.4}
         axes.add_patch(Polygon(area.points, closed=True, **filled))
     for line in scene.lines:
         points, codes = [line.points[0]], [Path.MOVETO]
         for (a, b), (c, d) in zip(line.points, line.points[1:], strict=False):
             points += [(a, (b + d) / 2), (c, (b + d) / 2), (c, d)] if line.smooth else [(c, d)]
             codes += [Path.CURVE4] * 3 if line.smooth else [Path.LINETO]
-        colour = line.colour or palette.TEXT
+        colour = line.colour or palette.LINE
         dashes = (0, (4, 3)) if line.dashed else "solid"
         path, width = Path(points, codes), 0.72 * line.line
         how = {"edgecolor": colour, "linewidth": width, "linestyle": dashes}
@@ -220,7 +229,7 @@ def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:
             (x, y), size = line.points[-1], 3.5 + line.line / 2
             tip = [(x, y), (x - size, y - 1.7 * size), (x + size, y - 1.7 * size)]
             axes.add_patch(Polygon(tip, closed=True, facecolor=colour, edgecolor="none"))
-    for box in scene.boxes:
+    for box in boxes:
         axes.add_patch(
             FancyBboxPatch(
                 (box.x, box.y),
@@ -228,7 +237,7 @@ def to_picture(scene: Scene, kind: type[Picture] = Drawn) -> Picture:
                 box.height,
                 boxstyle=f"round,pad=0,rounding_size={min(4, box.width / 2, box.height / 2):g}",
                 facecolor=palette.FILLS[box.fill] if box.fill else "none",
-                edgecolor=palette.TEXT,
+                edgecolor=palette.LINE,
                 linewidth=0.72 * box.line,
                 linestyle=(0, (4, 3)) if box.dashed else "solid",
             )

@@ -13,6 +13,7 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Drawn, Scene, to_picture, to_svg
 from course_utils.explore.controls import button, slider, wrapped
 
+NOTE = "▶ Run this cell for the controls"  # in the still: where that is seen, nothing answers
 COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
 
 
@@ -41,8 +42,12 @@ class Explorer(widgets.VBox):
     def draw(self) -> None:
         self.picture.value = to_svg(self.scene(), f"{type(self).__name__}-{self.model_id}")
 
+    def still_scene(self) -> Scene:
+        """The picture that is kept where the controls aren't: with what they would say."""
+        return self.scene()
+
     def _still(self) -> Picture:
-        return to_picture(self.scene(), self.still)
+        return to_picture(self.still_scene(), self.still, NOTE)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         """The widget, and beside it a picture: what is shown where no kernel answers."""

@@ -13,8 +13,7 @@ from course_utils.draw.floats import FILLS, compose, field_of
 from course_utils.draw.floats_axis import Shown
 from course_utils.draw.formats import FORMATS
 from course_utils.draw.gradients import KINDS, Gradients, Loss, record
-from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import Scene, to_picture
+from course_utils.draw.shapes import Scene
 from course_utils.explore.controls import button, dropdown, text_box, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
 from course_utils.wrong_use import public
@@ -116,8 +115,8 @@ class FloatsExplorer(Explorer):
         shown = Shown(self.form, self.bits, self.given, self.wrong, rows, about, 2**self.scale.value)
         return compose(shown, bits=bits)
 
-    def _still(self) -> Picture:
-        return to_picture(self.scene(bits=True))
+    def still_scene(self) -> Scene:
+        return self.scene(bits=True)
 
     # --- after a change -----------------------------------------------------------------------------------
 

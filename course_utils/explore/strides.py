@@ -10,8 +10,7 @@ from torch import Tensor
 from course_utils.draw import palette
 from course_utils.draw.labels import counted
 from course_utils.draw.layout import MOST_DIMENSIONS, Layout, same_storage
-from course_utils.draw.picture import Picture
-from course_utils.draw.shapes import Scene, to_picture
+from course_utils.draw.shapes import Scene
 from course_utils.draw.strides import compose
 from course_utils.explore.controls import button, move, slider, wrapped
 from course_utils.explore.explorer import COLOUR, Explorer
@@ -126,8 +125,8 @@ class StrideExplorer(Explorer):
             title=title,
         )
 
-    def _still(self) -> Picture:
-        return to_picture(self.scene(title=True))
+    def still_scene(self) -> Scene:
+        return self.scene(title=True)
 
     # --- after a change -----------------------------------------------------------------------------------
 
