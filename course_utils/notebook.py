@@ -85,7 +85,7 @@ def hint(answer: Answer) -> Note:
     body = "\n".join(f"{i}. {text}" for i, text in enumerate(exercise.hints[:seen], 1))
     if seen == total:
         body += f"\n\nThat was the last one. `solution({exercise.answer_name})` shows one way."
-    return Note(f"`{exercise.answer_name}` · hint {seen} of {total}", body)
+    return Note(f"{exercise.full_name} · hint {seen} of {total}", body)
 
 
 @public
@@ -102,13 +102,13 @@ def solution(answer: Answer) -> Note:
     earned = kept.state(exercise.name) == "passed" or kept.attempts(exercise.name) >= ATTEMPTS_BEFORE_SOLUTION
     if not earned and asked < 2:
         return Note(
-            f"`{name}` · the solution is one more call away",
+            f"{exercise.full_name} · the solution is one more call away",
             f"You have not passed it yet. `hint({name})` is the smaller step. "
             f"To see the solution all the same, call `solution({name})` once more.",
         )
     kept.see_solution(exercise.name)
     found = _course().solution(exercise.name)
-    return Note(f"`{name}` · {exercise.title}", found.why, found.source)
+    return Note(exercise.full_name, found.why, found.source)
 
 
 @public

@@ -1,5 +1,5 @@
-"""Words of messages that hang on what stands beside them, or on how a process ended. Imports nothing of the
-course."""
+"""Words of messages that hang on what stands beside them, on how a process ended, or on what an exercise is
+called. Imports nothing of the course."""
 
 import re
 import signal
@@ -32,6 +32,11 @@ def with_article(name: str) -> str:
     else:
         an = word[:1].lower() in tuple("aeiou") and not _SOUNDS_LIKE_Y_OR_W.match(word)
     return f"{'an' if an else 'a'} {name}"
+
+
+def full_name(title: str, answer_name: str) -> str:
+    """What an exercise is called where there is room: its title and what the reader types, as Markdown."""
+    return f"{title} (`{answer_name}`)"
 
 
 def cause(message: str) -> str:

@@ -18,7 +18,7 @@ from course_utils.lessons.source import CHECK, STARTER, notebook_of, role
 NOT_COMPARED = "nbval-ignore-output"
 PASSED = """\
 _report = check({0})
-assert "{0}: passed" in repr(_report).splitlines()[0], repr(_report)
+assert "(`{0}`): passed" in repr(_report).splitlines()[0], repr(_report)
 _report"""
 
 

@@ -106,7 +106,7 @@ def test_a_name_in_progress_leads_to_its_task(lesson):
 
 def test_a_wrong_answer_is_told_why(lesson):
     report = hand_in(lesson, WRONG)
-    expect(report).to_contain_text("sliding_windows — not yet")
+    expect(report).to_contain_text("✗ Sliding windows without a copy (sliding_windows) — not yet")
     expect(report).to_contain_text("✗ The input may be a view itself")
     example = report.locator("pre", has_text="x = torch.arange(1., 13.).square()[::2]")
     assert example.inner_text().split("\n")[-1].startswith("sliding_windows(x, 3")
@@ -123,7 +123,7 @@ def test_a_wrong_answer_is_told_why(lesson):
 
 def test_a_right_answer_passes_and_its_solution_folds_out(lesson):
     report = hand_in(lesson, RIGHT)
-    expect(report).to_contain_text("✓ sliding_windows — passed · ")
+    expect(report).to_contain_text("✓ Sliding windows without a copy (sliding_windows) — passed · ")
     expect(report).not_to_contain_text("✗")
     solution = catalog.load(browser.ROOT).solution("sliding_windows")
     why, code = (report.locator("details", has_text=title) for title in ("Why it works", "One way to write"))
@@ -146,7 +146,7 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
 
     lesson.reload()
     expect(lesson.source(STARTER)).to_have_text(RIGHT.replace("\n", ""))
-    expect(lesson.output(CHECK)).to_contain_text("✓ sliding_windows — passed")
+    expect(lesson.output(CHECK)).to_contain_text("(sliding_windows) — passed")
 
     lesson.restart_kernel()
     for number in range(IMPORTS + 1):

@@ -13,6 +13,7 @@ from jupyter_client import KernelManager
 from tests.hostile.course import make_course
 
 ROOT = Path(__file__).resolve().parent.parent
+CENTRE = "The values around their mean (`centre`)"
 RIGHT = "def centre(x):\n    return x - x.mean()"
 WRONG = "def centre(x):\n    return x + x.mean()"
 
@@ -81,11 +82,11 @@ def kernel(shared, tmp_path):
 
 def test_a_wrong_answer_is_named_and_a_right_one_passes(kernel):
     said = kernel.run(f"{WRONG}\ncheck(centre)")
-    assert "✗ centre: not yet" in said
+    assert f"✗ {CENTRE}: not yet" in said
     assert "Why: To centre is to subtract the mean." in said
     assert "Hint 1 of 3" in said
     said = kernel.run(f"{RIGHT}\ncheck(centre)")
-    assert "✓ centre: passed" in said
+    assert f"✓ {CENTRE}: passed" in said
     assert "Hint" not in said
     assert "def centre" in kernel.run("solution(centre)")
 
@@ -94,7 +95,7 @@ def test_the_starter_is_not_an_attempt(kernel):
     starter = "def centre(x):\n    '''another docstring'''\n    raise NotImplementedError  # later"
     assert "not attempted" in kernel.run(f"{starter}\ncheck(centre)")
     kernel.run(f"{WRONG}\ncheck(centre, save_progress=False)")  # nor is a demonstration
-    assert re.search(r"· centre +not attempted\n", kernel.run("progress()"))
+    assert re.search(rf"· {re.escape(CENTRE)} +not attempted\n", kernel.run("progress()"))
 
 
 def test_the_first_cell_of_an_exercise_comes_back_in_a_new_cell(kernel):
@@ -113,17 +114,20 @@ def test_attempts_are_counted_and_a_pass_stays(kernel):
     kernel.run(f"{RIGHT}\ncheck(centre)")
     kernel.run(f"{WRONG}\ncheck(centre)")
     said = kernel.run("progress()")
-    assert re.search(r"✓ centre +passed, 2 attempts\n", said)
+    assert re.search(rf"✓ {re.escape(CENTRE)} +passed, 2 attempts\n", said)
     assert "Further · 1 of 3" in said
-    assert "Next: plus_one in 01_small" in said
+    assert "Next: One more (`plus_one`) in 01 Small" in said
 
 
 def test_an_answer_is_found_by_its_name(kernel):
     assert "There is no `Scale` yet." in kernel.run("check('scale')")
-    assert "✓ centre: passed" in kernel.run(f"{RIGHT}\ncheck('centre')")
+    assert f"✓ {CENTRE}: passed" in kernel.run(f"{RIGHT}\ncheck('centre')")
+    kernel.run("class Scale(torch.nn.Module):\n    def forward(self, x):\n        return x")
+    for name in ("Scale", "'Scale'", "'scale'"):
+        assert "(`Scale`): not yet" in kernel.run(f"check({name})")
     # A lambda has the name that it is bound to. What an answer prints is shown.
     said = kernel.run("centre = lambda x: print('seen', len(x))\ncheck(centre)")
-    assert "seen 3" in said and "✗ centre: not yet" in said
+    assert "seen 3" in said and f"✗ {CENTRE}: not yet" in said
 
 
 def test_hints_come_one_at_a_time(kernel):
@@ -241,7 +245,7 @@ def test_an_interrupt_ends_a_check_and_counts_nothing(kernel, tmp_path):
     while reply["parent_header"].get("msg_id") != asked:
         reply = kernel.client.get_shell_msg(timeout=ENDLESS)
     assert reply["content"]["ename"] == "KeyboardInterrupt"
-    assert re.search(r"· centre +not attempted\n", kernel.run("progress()"))
+    assert re.search(rf"· {re.escape(CENTRE)} +not attempted\n", kernel.run("progress()"))
 
 
 def test_show_error_prints_what_is_raised_and_insists_on_it(kernel):
@@ -256,7 +260,7 @@ def test_a_record_that_cannot_be_written_is_said_once_and_nothing_breaks(kernel,
         f"os.environ['COURSE_RECORD'] = {str(tmp_path / 'a_folder')!r}; os.mkdir(os.environ['COURSE_RECORD'])"
     )
     said = kernel.run(f"{RIGHT}\ncheck(centre)")
-    assert "✓ centre: passed" in said
+    assert f"✓ {CENTRE}: passed" in said
     assert "Traceback" not in said
     assert "Error" not in said.replace("NotImplementedError", "")
     assert "passed, 1 attempt" in kernel.run("progress()")

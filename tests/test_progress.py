@@ -74,10 +74,12 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     shown = Progress(COURSE, record, lesson)
     left = sum(COURSE.card(name).minutes for name in core[1:]) + round(lesson.reading * 3 / 4)
     assert f"Core · 1 of {len(core)} · {left} minutes left" in repr(shown)
-    assert f"Next: {COURSE.card(core[1]).answer_name} in {lesson.slug}" in repr(shown)
+    following = COURSE.card(core[1])
+    assert f"Next: {following.title} (`{following.answer_name}`) in 01 {lesson.title}\n" in f"{shown}\n"
     html = shown._repr_html_()
-    place = COURSE.card(core[1]).title.replace("`", "").replace(" ", "-")
+    place = following.title.replace("`", "").replace(" ", "-")
     assert f'href="{lesson.slug}.ipynb#{place}"' in html and "`" not in html
+    assert f"(<code>{following.answer_name}</code>)</a>" in html
 
 
 def test_what_reading_has_mended_is_not_told(tmp_path):

@@ -384,9 +384,9 @@ def test_the_sample_is_the_same_on_every_run(course):
 def test_course_prove(course, capsys, monkeypatch):
     monkeypatch.setenv("COURSE_ROOT", str(course()))
     monkeypatch.setattr(sys, "path", sys.path)
-    assert cli.main(["prove", "ramp", "--sample", "3"]) == 1
+    assert cli.main(["prove", "Ramp", "--sample", "3"]) == 1
     out = capsys.readouterr().out
-    assert "form: it has 0 hints, not 3" in out and "✗ ramp: " in out
+    assert "form: it has 0 hints, not 3" in out and "(`ramp`): " in out
     assert cli.main(["prove", "ladder"]) == 2
     assert capsys.readouterr().err == "no lesson has an exercise called 'ladder'\n"
 
@@ -436,7 +436,10 @@ def test_the_exercise_in_the_contributors_guide_holds(tmp_path, capsys, monkeypa
     catalog._load.cache_clear()
     assert cli.main(["prove", "last_column"]) == 1
     told = capsys.readouterr().out
-    assert "`last_column` also writes to `x` (`x.add_(1)`" in told and "✗ last_column: 2 faults (" in told
+    assert (
+        "`last_column` also writes to `x` (`x.add_(1)`" in told
+        and "✗ The last column as a view (`last_column`): 2 faults (" in told
+    )
 
 
 def test_a_new_exercise_has_two_files_and_a_place_and_lacks_what_is_said(course, capsys, monkeypatch):

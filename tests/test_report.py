@@ -75,7 +75,7 @@ def test_text_and_html_say_the_same():
     assert repr(note) == "`f` · hint 1 of 3\n\n1. Look at `stride`.\n\n    def f(): ..."
     assert "Look at stride ." in readable(note._repr_html_())
     unread = Report("last_row", "toy", "The last row", "last_row", not_attempted=True)
-    assert repr(unread).splitlines()[0] == "· last_row: not attempted"
+    assert repr(unread).splitlines()[0] == "· The last row (`last_row`): not attempted"
 
 
 def test_a_long_example_is_folded_under_its_last_line():

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from course_utils.words import full_name
+
 # Seconds. A plain check runs in the reader's kernel, an isolated one in a warm process of its own,
 # where a first compilation may take a while.
 PLAIN_DEADLINE = 10.0
@@ -106,6 +108,10 @@ class Exercise:
     def answer_name(self) -> str:
         """The name of the function or class that the reader writes."""
         return self.starter_object.__name__
+
+    @property
+    def full_name(self) -> str:
+        return full_name(self.title, self.answer_name)
 
     def starter(self, answer: Any) -> Any:
         """Decorator: the code that the reader starts from."""

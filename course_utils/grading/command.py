@@ -112,7 +112,7 @@ def _record(reports: list[Report]) -> None:
 def _as_data(one: Graded) -> dict[str, Any]:
     exercises = [
         {
-            "name": report.exercise,
+            "name": report.answer_name,
             "lesson": lesson,
             "state": report.state,
             "told_by": report.told_by,
@@ -137,10 +137,10 @@ def _as_table(one: Graded) -> str:
     lines = [_printable(str(one.path))]
     if one.error:
         return f"{lines[0]}\n  ✗ {one.error}"
-    widths = max(len(r.exercise) for r in one.reports), max(len(r.state) for r in one.reports)
+    widths = max(len(r.answer_name) for r in one.reports), max(len(r.state) for r in one.reports)
     for report in one.reports:
         counted = f"{report.passed}/{report.total}" if report.total else ""
-        name, state = report.exercise.ljust(widths[0]), report.state.ljust(widths[1])
+        name, state = report.answer_name.ljust(widths[0]), report.state.ljust(widths[1])
         row = f"  {symbol(report.state)} {name}  {state}  {counted:>5}  {_in_a_sentence(report)}"
         lines.append(row.rstrip())
     return "\n".join(lines)

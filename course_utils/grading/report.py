@@ -27,6 +27,7 @@ from course_utils.exercise.states import (
 )
 from course_utils.grading.check_run import Outcome
 from course_utils.lessons.solutions import Solution
+from course_utils.words import full_name
 
 # On which ranks something was raised, at the beginning of a line.
 _OF_RANKS = re.compile(r"^ranks? \d[\d, and]*: ")
@@ -52,6 +53,10 @@ class Report:
     notice: str = ""
 
     @property
+    def full_name(self) -> str:
+        return full_name(self.title, self.answer_name or self.exercise)
+
+    @property
     def state(self) -> str:
         """*passed* when a check passed and none failed; else that of the first failing check."""
         if self.not_attempted:
@@ -70,7 +75,7 @@ class Report:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        lines = [f"{symbol(self.state)} {self.answer_name or self.exercise}: {verdict(self)}"]
+        lines = [f"{symbol(self.state)} {self.full_name}: {verdict(self)}"]
         if self.state == NOT_ATTEMPTED:
             lines.append("  The cell above still holds what it started with.")
         for outcome, message in _messages(self):
@@ -91,7 +96,7 @@ class Report:
     def _repr_html_(self) -> str:
         head = (
             f'<div><span style="color:{colour(self.state)};font-weight:700">{symbol(self.state)}</span> '
-            f"<b>{escape(self.answer_name or self.exercise)}</b> — {escape(verdict(self))}</div>"
+            f"<b>{_inline(self.full_name)}</b> — {escape(verdict(self))}</div>"
         )
         parts = [head]
         if self.state == NOT_ATTEMPTED:

@@ -23,6 +23,7 @@ from types import ModuleType
 
 from course_utils.exercise import Exercise, snake_case
 from course_utils.lessons.solutions import Solution, solution_of
+from course_utils.words import full_name
 from course_utils.wrong_use import public
 
 SOURCE_NAME = re.compile(r"(\d\d)_(\w+)\.md")
@@ -61,6 +62,10 @@ class Card:
     title: str
     minutes: int
     core: bool
+
+    @property
+    def full_name(self) -> str:
+        return full_name(self.title, self.answer_name)
 
 
 @dataclass
@@ -117,7 +122,7 @@ class Course:
         raise CourseError(f"no lesson is called {word!r}{nearest(word, slugs, all_of_them=True)}")
 
     def name_for(self, answer_name: str) -> str | None:
-        """The exercise whose answer has this name (`MiniDDP` -> `mini_ddp`), or None."""
+        """The exercise that has this name, or whose answer has (`MiniDDP` -> `mini_ddp`); or None."""
         name = snake_case(answer_name)
         return name if name in self.exercise_names else None
 

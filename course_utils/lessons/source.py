@@ -173,7 +173,7 @@ def _routes(course: Course, lesson: Lesson) -> str:
     in_core, further = course.minutes(lesson)
     ways = []
     if first and in_core > HOUR:
-        names = " and ".join(f"`{one.answer_name}`" for one in first)
+        names = " and ".join(one.full_name for one in first)
         ways.append(f"**One hour**: read, and solve {names}")
     ways.append(f"**Core**, {in_core} minutes: all that is marked ★")
     if further:

@@ -293,6 +293,7 @@ def run(names: list[str], sample: int | None = None) -> int:
     that are named also what is to be mended around them. Returns 0 where there is no fault. Raises
     `CourseError` where there is no such exercise, or a file of one is not whole."""
     course = catalog.load()
+    names = [course.name_for(word) or word for word in names]
     for name in names:
         course.lesson_of(name)
     # As in a reader's kernel: nothing in the course's folder can be imported by name.
@@ -310,7 +311,8 @@ def run(names: list[str], sample: int | None = None) -> int:
         much = ", ".join(f"{ran[what]} {what}" for what in ("checks", "cases", "answers", "mutants"))
         seconds = time.perf_counter() - started
         where = " and ".join(machine.devices())
-        print(f"{'✗' if found else '✓'} {name}: {says} ({much} on {where}, {seconds:.1f} s)", flush=True)
+        head = f"{'✗' if found else '✓'} {course.card(name).full_name}: {says}"
+        print(f"{head} ({much} on {where}, {seconds:.1f} s)", flush=True)
     for todo in stale.around(course, names):
         print(f"  also: {todo}")
     return 1 if bad else 0

@@ -98,7 +98,7 @@ def write(course: Course, word: str, answer_name: str) -> list[str]:
         *lines,
         f"placed:  {source}, {after}; move it to where it belongs",
         f"What is to be written begins with {TO_WRITE}; what is missing, at any time, says: "
-        f"course prove {name}",
+        f"course prove {answer_name}",
     ]
 
 

@@ -96,7 +96,7 @@ class Progress:
         following = "Every exercise is passed."
         if self.next:
             standing, entry = self.next
-            following = f"Next: {entry.card.answer_name} in {standing.lesson.slug}"
+            following = f"Next: {entry.card.full_name} in {standing.heading}"
         return "\n".join([*lines, "", following, *(["", self.notice] if self.notice else [])])
 
     def _repr_html_(self) -> str:
@@ -104,8 +104,7 @@ class Progress:
         line = "Every exercise is passed."
         if self.next:
             standing, entry = self.next
-            link = _link(standing.lesson, entry.card.title, f"<code>{entry.card.answer_name}</code>")
-            line = f"Next: {link} in {escape(standing.heading)}"
+            line = f"Next: {_link_to(standing.lesson, entry.card)} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
         notice = f"<p>{escape(self.notice)}</p>" if self.notice else ""
         return f"{body}<p>{line}{more}</p>{notice}"
@@ -113,12 +112,12 @@ class Progress:
 
 def _lesson_text(one: Standing) -> list[str]:
     lines = [one.heading]
-    width = max((len(entry.card.answer_name) for entry in one.entries), default=0)
+    width = max((len(entry.card.full_name) for entry in one.entries), default=0)
     for core, name in ((True, "Core"), (False, "Further")):
         if one.of(core) or one.left(core):
             lines.append(f"{name} · {one.passed(core)} · {one.left(core)} minutes left")
         for entry in one.of(core):
-            lines.append(f"  {symbol(entry.state)} {entry.card.answer_name:<{width}}  {entry.words}")
+            lines.append(f"  {symbol(entry.state)} {entry.card.full_name:<{width}}  {entry.words}")
     return lines
 
 
@@ -151,8 +150,7 @@ def _lesson_html(one: Standing) -> str:
             rows.append(f'<tr><td colspan="3" style="{_LEFT};padding-top:.6em">{head}</td></tr>')
         for entry in one.of(core):
             sign = f"color:{colour(entry.state)};font-weight:700"
-            title = re.sub("`(.*?)`", r"<code>\1</code>", escape(entry.card.title))
-            link = _link(one.lesson, entry.card.title, title)
+            link = _link_to(one.lesson, entry.card)
             rows.append(
                 f'<tr><td style="{_LEFT};{sign}">{symbol(entry.state)}</td><td style="{_LEFT}">{link}</td>'
                 f'<td style="{_LEFT}">{escape(entry.words)}</td></tr>'
@@ -187,6 +185,11 @@ def _drawn(every: list[Standing]) -> str:
         link = f"{one.lesson.slug}.ipynb"
         stops.append(Stop(one.lesson.number, one.lesson.title, link, *one.counts, needs))
     return course_map(stops)
+
+
+def _link_to(lesson: Lesson, card: Card) -> str:
+    """To the heading of an exercise, from its full name."""
+    return _link(lesson, card.title, re.sub("`(.*?)`", r"<code>\1</code>", escape(card.full_name)))
 
 
 def _link(lesson: Lesson, title: str, shown: str) -> str:
