@@ -121,7 +121,7 @@ def starter(answer: Answer) -> Note:
     exercise = _find(answer, _names_of_reader())
     if isinstance(exercise, Note):
         return exercise
-    title, code = f"`{exercise.answer_name}` · the first cell, as it was", exercise.starter_source
+    title, code = f"{exercise.full_name} · the first cell, as it was", exercise.starter_source
     shell = get_ipython()
     if getattr(shell, "kernel", None) is None:
         return Note(title, "", code)
@@ -148,7 +148,7 @@ def progress(*, all: bool = False, reset: Answer = None) -> Progress | Note:
         stood = _record().forget(exercise.name)
         attempts = f"{stood.attempts} attempt{'' if stood.attempts == 1 else 's'}"
         hints = f"{stood.hints} hint{'' if stood.hints == 1 else 's'}"
-        begun_anew = f"{exercise.answer_name} begins anew: {attempts} and {hints} are forgotten."
+        begun_anew = f"{exercise.full_name} begins anew: {attempts} and {hints} are forgotten."
     shown = Progress(_course(), _record(), None if all else _lesson_here(names))
     shown.notice = " ".join(part for part in (begun_anew, shown.notice) if part)
     return shown

@@ -179,7 +179,7 @@ def test_an_exercise_begins_anew_and_the_record_keeps_what_was(record):
     record.add_attempt("first_prediction", "start_here", "passed", 1, 1)
     lines = record.path.read_text().count("\n")
     said = notebook.progress(reset="warm_up")
-    assert "warm_up begins anew: 2 attempts and 1 hint are forgotten." in repr(said)
+    assert "(`warm_up`) begins anew: 2 attempts and 1 hint are forgotten." in repr(said)
     assert said.notice in said._repr_html_()
     again = open_record()  # as another kernel sees it
     assert (again.attempts("warm_up"), again.hints("warm_up"), again.state("warm_up")) == (0, 0, None)

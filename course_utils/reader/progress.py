@@ -106,7 +106,7 @@ class Progress:
             standing, entry = self.next
             line = f"Next: {_link_to(standing.lesson, entry.card)} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
-        notice = f"<p>{escape(self.notice)}</p>" if self.notice else ""
+        notice = f"<p>{_inline(self.notice)}</p>" if self.notice else ""
         return f"{body}<p>{line}{more}</p>{notice}"
 
 
@@ -187,9 +187,13 @@ def _drawn(every: list[Standing]) -> str:
     return course_map(stops)
 
 
+def _inline(text: str) -> str:
+    return re.sub("`(.*?)`", r"<code>\1</code>", escape(text))
+
+
 def _link_to(lesson: Lesson, card: Card) -> str:
     """To the heading of an exercise, from its full name."""
-    return _link(lesson, card.title, re.sub("`(.*?)`", r"<code>\1</code>", escape(card.full_name)))
+    return _link(lesson, card.title, _inline(card.full_name))
 
 
 def _link(lesson: Lesson, title: str, shown: str) -> str:
