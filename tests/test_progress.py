@@ -4,6 +4,7 @@ import csv
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from course_utils import cli, notebook
@@ -77,8 +78,9 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     following = COURSE.card(core[1])
     assert f"Next: {following.title} (`{following.answer_name}`) in 01 {lesson.title}\n" in f"{shown}\n"
     html = shown._repr_html_()
-    place = following.title.replace("`", "").replace(" ", "-")
-    assert f'href="{lesson.slug}.ipynb#{place}"' in html and "`" not in html
+    cells = nbformat.read(lesson.notebook, as_version=4).cells
+    (task,) = (cell for cell in cells if cell.source.startswith(f"### {following.title}\n"))
+    assert f'href="{lesson.slug}.ipynb#cell-id={task.id}"' in html and "`" not in html
     assert f"(<code>{following.answer_name}</code>)</a>" in html
 
 
@@ -180,7 +182,7 @@ def test_an_exercise_begins_anew_and_the_record_keeps_what_was(record):
     lines = record.path.read_text().count("\n")
     said = notebook.progress(reset="warm_up")
     assert "(`warm_up`) begins anew: 2 attempts and 1 hint are forgotten." in repr(said)
-    assert said.notice in said._repr_html_()
+    assert said.notice.replace("`warm_up`", "<code>warm_up</code>") in said._repr_html_()
     again = open_record()  # as another kernel sees it
     assert (again.attempts("warm_up"), again.hints("warm_up"), again.state("warm_up")) == (0, 0, None)
     assert again.state("first_prediction") == "passed"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from course_utils.exercise.states import NOT_ATTEMPTED, PASSED, colour, symbol
 from course_utils.lessons.catalog import anchor
+from course_utils.reader.workspace import task_cells
 
 if TYPE_CHECKING:
     from course_utils.lessons.catalog import Card, Course, Lesson
@@ -104,7 +105,8 @@ class Progress:
         line = "Every exercise is passed."
         if self.next:
             standing, entry = self.next
-            line = f"Next: {_link_to(standing.lesson, entry.card)} in {escape(standing.heading)}"
+            [(link, _)] = _linked(standing.lesson, [entry])
+            line = f"Next: {link} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
         notice = f"<p>{_inline(self.notice)}</p>" if self.notice else ""
         return f"{body}<p>{line}{more}</p>{notice}"
@@ -148,9 +150,8 @@ def _lesson_html(one: Standing) -> str:
         if one.of(core) or one.left(core):
             head = f"<b>{name}</b> · {one.passed(core)} · {one.left(core)} minutes left"
             rows.append(f'<tr><td colspan="3" style="{_LEFT};padding-top:.6em">{head}</td></tr>')
-        for entry in one.of(core):
+        for link, entry in _linked(one.lesson, one.of(core)):
             sign = f"color:{colour(entry.state)};font-weight:700"
-            link = _link_to(one.lesson, entry.card)
             rows.append(
                 f'<tr><td style="{_LEFT};{sign}">{symbol(entry.state)}</td><td style="{_LEFT}">{link}</td>'
                 f'<td style="{_LEFT}">{escape(entry.words)}</td></tr>'
@@ -168,7 +169,7 @@ def _map_html(every: list[Standing]) -> str:
     rows = [f"<tr>{head}</tr>"]
     for one in every:
         left = f"{one.left(True)} + {one.left(False)}" if one.of(False) else f"{one.left(True)}"
-        cells = (_link(one.lesson, "", escape(one.heading)), one.passed(True), one.passed(False), left)
+        cells = (_link(one.lesson, escape(one.heading)), one.passed(True), one.passed(False), left)
         rows.append("<tr>" + "".join(f'<td style="{narrow}">{cell}</td>' for cell in cells) + "</tr>")
     table = f'<table style="border-collapse:collapse">{"".join(rows)}</table><p>{_sum(every)}</p>'
     parts = ((_drawn(every), "margin:0 12px 8px 0"), (table, "margin:0 0 8px 0"))
@@ -191,12 +192,21 @@ def _inline(text: str) -> str:
     return re.sub("`(.*?)`", r"<code>\1</code>", escape(text))
 
 
-def _link_to(lesson: Lesson, card: Card) -> str:
-    """To the heading of an exercise, from its full name."""
-    return _link(lesson, card.title, _inline(card.full_name))
+def _linked(lesson: Lesson, entries: list[Entry]) -> list[tuple[str, Entry]]:
+    """Each exercise with its full name as a link to its task."""
+    cells = task_cells(lesson)
+    return [(link_to(lesson, entry.card, cells), entry) for entry in entries]
 
 
-def _link(lesson: Lesson, title: str, shown: str) -> str:
-    """To the heading of this title in the lesson's notebook; without a title, to its beginning."""
-    place = f"#{escape(anchor(title), quote=True)}" if title else ""
-    return f'<a href="{lesson.slug}.ipynb{place}">{shown}</a>'
+def link_to(lesson: Lesson, card: Card, cells: dict[str, str]) -> str:
+    """An exercise's full name as a link to its task: the cell whose id is in `cells`, or else the heading.
+    JupyterLab goes to a cell also in a notebook that it has yet to open; to a heading only once it is drawn,
+    and only where all its letters are ASCII."""
+    place = f"cell-id={cells[card.name]}" if card.name in cells else anchor(card.title)
+    return _link(lesson, _inline(card.full_name), place)
+
+
+def _link(lesson: Lesson, shown: str, place: str = "") -> str:
+    """To a place in the lesson's notebook; without one, to its beginning."""
+    there = f"#{escape(place, quote=True)}" if place else ""
+    return f'<a href="{lesson.slug}.ipynb{there}">{shown}</a>'
