@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import jupytext
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -19,6 +20,7 @@ from course_utils.lessons.build import run_build
 from course_utils.lessons.catalog import CourseError
 from course_utils.lessons.notebook_files import COUNT, MOST_BYTES, STEADY, steady, write_notebook
 from course_utils.lessons.source import notebook_of
+from course_utils.proving.laws import MOST_COLUMNS
 from tests.files import FLIP_ROWS, FLIPPED, write
 
 NBVAL_CFG = Path(__file__).parent / "nbval.cfg"
@@ -361,7 +363,7 @@ SECOND = """# More
 
 A *view* again.
 
-*Sharing* is cheap. *FX graphs* and *Dynamo* are names. *Dynamo* is one. *Loss scaling* is none.
+*Sharing* is cheap. *FX graphs* and *Dynamo* are names. *Dynamo* is one. (None.) *Loss scaling* is none.
 """
 
 
@@ -380,6 +382,22 @@ def test_the_glossary_has_each_term_with_its_sentence_and_place(tmp_path, monkey
     glossary.path_of(course).write_text("{}")
     assert run_build([], check=True, force=False, solved=None) == 1
     assert "the glossary is older than the lessons" in capsys.readouterr().out
+
+
+def test_an_entry_of_the_glossary_says_what_its_term_is():
+    for term in glossary.terms(catalog.load()):
+        first, *others = term.sentence.split()
+        assert len(others) >= 5, f"{term.word}: {term.sentence}"
+        # "That is the *mask*." points at a sentence that isn't in the glossary.
+        assert first not in ("That", "This", "It", "Such", "These", "They"), f"{term.word}: {term.sentence}"
+
+
+def test_code_in_a_lesson_is_no_wider_than_its_cell():
+    for lesson in catalog.load().lessons:
+        for cell in jupytext.reads(lesson.source.read_text(encoding="utf-8"), fmt="md:myst").cells:
+            if cell.cell_type == "code":
+                wide = [line for line in cell.source.splitlines() if len(line) > MOST_COLUMNS]
+                assert not wide, f"{lesson.slug}: {wide}"
 
 
 def test_an_answer_is_folded_until_the_readers_own_is_given():

@@ -21,7 +21,7 @@ _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _HEADING = re.compile(r"^(#{1,3}) +(.+?)[ \t]*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
 _ITALIC = re.compile(r"(?<![*\w\\])\*(?![*\s])([^*\n]+?)(?<![\s\\])\*(?![*\w])")
-_END = re.compile(r"(?<=[.?])\s+(?=[A-Z`*\"(\[])")
+_END = re.compile(r"(?:(?<=[.?])|(?<=[.?]\)))\s+(?=[A-Z`*\"(\[])")
 
 
 @dataclass(frozen=True)
