@@ -10,7 +10,6 @@ import functools
 import linecache
 import re
 import sysconfig
-import traceback
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,8 +18,7 @@ from typing import Any
 
 from course_utils.words import cause
 
-# Characters of an error's message that are kept, and of all that Python would print of it.
-LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 20_000
+LONGEST_MESSAGE = 2_000  # characters of an error's message that are kept
 # Frames of a stack that are kept, at its outer end and at its inner one: a recursion may have made a million.
 _OUTER, _INNER = 50, 150
 _COURSE = str(Path(__file__).parent)
@@ -28,7 +26,7 @@ _KITS = f"{_COURSE}/exercise/kits"
 # Parts of torch in which a process waits for other processes, or is about to.
 _MEETING_PLACES = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/", "torch/_tensor.py")
 # What stands for a wait that begins in a line of the reader's own, in a rank.
-_WAIT = (f"{_COURSE}/processes/rank_process.py", "wait")
+_WAIT = (f"{_COURSE}/processes/ranks.py", "wait")
 # Wrappers that stand between the call that a reader wrote and the function it names.
 _WRAPPERS = ("wrapper", "inner", "decorate_context", "inner_fn")
 
@@ -46,14 +44,11 @@ class Frame:
 
 @dataclass
 class Raised:
-    """What was raised. `frames` go from the outermost to the innermost; `text` is the whole, formatted.
-    `type` is the name of its class, `is_a` the names of that class and all its bases."""
+    """What was raised. `type` is the name of its class; `frames` go from the outermost to the innermost."""
 
     type: str
     message: str
-    is_a: tuple[str, ...] = ()
     frames: list[Frame] = field(default_factory=list)
-    text: str = ""
 
     @property
     def frame(self) -> Frame | None:
@@ -62,15 +57,14 @@ class Raised:
 
     def as_plain(self) -> dict[str, Any]:
         """As data that JSON can hold."""
-        return {**asdict(self), "is_a": list(self.is_a)}
+        return asdict(self)
 
     @classmethod
     def of_plain(cls, data: dict[str, Any]) -> Raised:
         """From what `as_plain` gave. Raises `TypeError`, `KeyError` or `ValueError` for anything else."""
         of = {"file": str, "line": int, "function": str, "source": str, "readers": bool}
         frames = [Frame(**{name: kind(one[name]) for name, kind in of.items()}) for one in data["frames"]]
-        is_a = tuple(map(str, data["is_a"]))
-        return cls(str(data["type"]), str(data["message"]), is_a, frames, str(data["text"]))
+        return cls(str(data["type"]), str(data["message"]), frames)
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -165,18 +159,13 @@ def place(frame: Frame) -> str:
 
 def raised(error: BaseException) -> Raised:
     """Describes an exception. Never raises, whatever the exception's own methods do."""
-    frames = frames_of(error.__traceback__)
     try:
         message = cause(str(error))
     except Exception:  # an exception whose own text fails is still reported
         message = "<its message cannot be shown>"
-    name, *bases = (cls.__name__ for cls in type(error).__mro__ if cls is not object)
-    try:
-        text = _formatted(error)
-    except Exception:
-        text = f"{name}: {message}"
-    is_a = (name, *bases)
-    return Raised(name, _cut(message, LONGEST_MESSAGE), is_a, frames, _cut(text, LONGEST_TEXT))
+    if (more := len(message) - LONGEST_MESSAGE) > 0:
+        message = f"{message[:LONGEST_MESSAGE]}… ({more} characters more)"
+    return Raised(type(error).__name__, message, frames_of(error.__traceback__))
 
 
 def frames_of(tb: TracebackType | None) -> list[Frame]:
@@ -257,21 +246,3 @@ def _frame(file: str, line: int, function: str) -> Frame:
 
 def _innermost_of_reader(frames: list[Frame]) -> Frame | None:
     return next((frame for frame in reversed(frames) if frame.readers), None)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} characters more)"
-
-
-def _formatted(error: BaseException) -> str:
-    described = traceback.TracebackException.from_exception(error, limit=-_INNER, compact=True)
-    pending, seen = [described], set()
-    while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        kept = [frame for frame in one.stack if not _under(frame.filename, _COURSE)]
-        one.stack = traceback.StackSummary.from_list(kept)
-        pending += [one.__cause__, one.__context__]
-    return "".join(described.format()).rstrip()

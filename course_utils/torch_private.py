@@ -190,7 +190,6 @@ _ATTRIBUTES = {
     "dataset_fetcher": ("what reads the items of a loader without workers", "_dataset_fetcher"),
     "shutdown_workers": ("ends the workers of a loader's iterator", "_shutdown_workers()"),
     "schema": ("what an operator takes and gives, and writes to", "_schema"),
-    "overload_name": ("the last part of the name of an operator", "_overloadname"),
     "packet_name": ("the name that several operators share", "_qualified_op_name"),
     "has_method": ("whether a script has a method of that name, as a function", "_c._has_method"),
 }

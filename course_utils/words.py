@@ -3,6 +3,7 @@ called. Imports nothing of the course."""
 
 import re
 import signal
+from collections.abc import Sequence
 
 # Letters whose names begin with a vowel: an LSTM, an SGD.
 _SPELT_WITH_AN = "AEFHILMNORSX"
@@ -21,6 +22,10 @@ _LOOK_FOR = {
     "SIGKILL": "somebody killed it: look for `os.kill`, and for memory that grows until the system has none",
     "signal": "it was sent this signal: look for `os.kill`, `signal.alarm` and `terminate()`",
 }
+CUT_OFF = "lost its connection"
+_LOST = re.compile(r"connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+# How a rank ends: what the others fail by before what follows from it, and last what is no failure.
+_CAUSES_FIRST = ("wrong", "died", "raised", "timed out", CUT_OFF, "could not check")
 _SAID = re.compile(r"^terminate called .*\n *what\(\): *(.*)", re.MULTILINE)
 
 
@@ -47,6 +52,11 @@ def cause(message: str) -> str:
     return said[1].strip() if said and "of TorchScript" in message else message
 
 
+def gigabytes(size: int) -> str:
+    """A number of bytes: `8.0 GiB`."""
+    return f"{size / 2**30:.1f} GiB"
+
+
 def how_it_ended(code: int) -> str:
     """An exit code, as `os.waitstatus_to_exitcode` gives it, in words."""
     if code >= 0:
@@ -64,3 +74,13 @@ def what_to_look_for(how: str, output: str = "") -> list[str]:
     looks = [told for word, told in _LOOK_FOR.items() if word in how]
     # All that are no exit code have the word `signal`, the least that can be said.
     return [*(f"it said: `{line}`" for line in said[:1]), *looks[:1]]
+
+
+def causes_first(ends: Sequence[tuple[str, str]]) -> list[tuple[int, str]]:
+    """(rank, state) of each rank, in the order in which they are told: whoever was wrong, died or raised has
+    left the others waiting. `ends`: the state of each rank, and what it said. That of one that raised because
+    another had died becomes `CUT_OFF`."""
+    died = any(state == "died" for state, _ in ends)
+    states = [CUT_OFF if died and state == "raised" and _LOST.search(said) else state for state, said in ends]
+    places = {state: place for place, state in enumerate(_CAUSES_FIRST)}
+    return sorted(enumerate(states), key=lambda end: places.get(end[1], len(places)))

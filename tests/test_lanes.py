@@ -205,7 +205,7 @@ def test_a_pause_at_the_end_of_a_backward_in_which_a_bucket_arrives_is_waiting()
         ["end", 1.12],
     ]
     log = "\n".join(map(json.dumps, events)) + '\n["op", 1.1'  # and what was cut off by its end
-    (lane,) = read([Result("returned")], [log.encode()], ["has returned"], "", math.inf).lanes
+    (lane,) = read([Result("returned")], [log.encode()], ["has returned"], "").lanes
     kinds = [(span.kind, round(span.begin, 3), round(span.end, 3)) for span in lane.spans]
     assert kinds == [
         ("forward", 0.01, 0.02),
@@ -376,7 +376,7 @@ def a_log(late):
 def drawn() -> Trace:
     """Two ranks, of which the second comes a millisecond later."""
     logs = [a_log(0), a_log(1)]
-    return read([Result("returned")] * 2, logs, ["has returned"] * 2, "all 2 ranks have returned", math.inf)
+    return read([Result("returned")] * 2, logs, ["has returned"] * 2, "all 2 ranks have returned")
 
 
 def test_the_picture_shows_every_flight_bucket_and_span(step):

@@ -21,7 +21,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_utils.processes.ranks import ranks
+from course_utils.processes.ranks import run_group
 from course_utils.watching.run_ranks import run_ranks
 
 MARK = "STRAYS_OF"
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_a_run_that_fails(end, record, tmp_path):
     if record:
         run_ranks(end, 2, tmp_path, deadline=PATIENCE, trace=True)
     else:
-        states = [result.state for result in ranks(end, 2, tmp_path, deadline=PATIENCE)]
+        states = [result.state for result in run_group(end, 2, tmp_path, deadline=PATIENCE)]
         assert set(states) & {"timed out", "died", "raised"}
     expect_nothing(told_by(tmp_path))
 
@@ -140,7 +140,7 @@ TWENTY = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
 import torch, torch.distributed as dist
-from course_utils.processes.ranks import ranks
+from course_utils.processes.ranks import run_group
 
 def hangs(rank, world_size):
     if rank == 0:
@@ -157,7 +157,7 @@ def raises(rank, world_size):
     dist.all_reduce(torch.ones(1))
 
 def once(end):
-    return {result.state for result in ranks(end, 2, deadline=120)}
+    return {result.state for result in run_group(end, 2, deadline=120)}
 
 with ThreadPoolExecutor(8) as together:
     found = list(together.map(once, [hangs, dies, raises] * 20))

@@ -96,7 +96,6 @@ def test_what_is_read_off_an_object():
         "dataset_fetcher": (p.dataset_fetcher(alone).fetch([1]).tolist(), [2]),
         "shutdown_workers": (list(workers), []),
         "schema": ((p.schema(add.Tensor).is_mutable, p.schema(add.out).is_mutable), (False, True)),
-        "overload_name": (p.overload_name(add.Tensor), "Tensor"),
         "packet_name": (p.packet_name(add), "aten::add"),
         "has_method": ([p.has_method(scripted)(name) for name in ("forward", "no_such")], [True, False]),
     }

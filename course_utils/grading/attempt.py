@@ -154,9 +154,9 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
         checks, answer = packed(tuple(attempt.exercise.checks)), PackedAnswer.of(attempt.answer)
     except Exception as error:  # whatever pickling an answer raises
         return [_cannot_be_sent(error, check, place)]
-    given = checks, answer, [(c.name, p) for c, p in todo], attempt.folder, alone
+    call = conduct, checks, answer, [(c.name, p) for c, p in todo], attempt.folder, alone
     try:
-        result = forks.call(conduct, *given, needs=needs, deadline=deadline)
+        result = forks.call(*call, needs=needs, deadline=deadline)
     except InterruptedError:
         raise
     except (workers.WorkersError, OSError) as error:  # such as too many open files
@@ -195,9 +195,9 @@ def on_ranks(check: Check, answer: Any, place: Place, deadline: float, folder: s
     except Exception as error:  # whatever pickling an answer raises
         return _cannot_be_sent(error, check, place)
     try:
-        given = conduct_rank, check.ranks, *sent, place.device, folder
+        call = conduct_rank, check.ranks, *sent, place.device, folder
         how = {"preload": (*PRELOAD, *imported), "plain": True, "gpus": uses_gpus(check, place)}
-        results = ranks.ranks(*given, deadline=deadline, **how)
+        results = ranks.run_group(*call, deadline=deadline, **how)
     except (workers.WorkersError, OSError) as error:
         return _not_run(check, place, f"its processes did not start: {error}")
     found = [

@@ -3,33 +3,28 @@
 from dataclasses import replace
 
 from course_utils.exercise import Check
-from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, TIMED_OUT, WRONG
+from course_utils.exercise.states import PASSED, TIMED_OUT, WRONG
 from course_utils.grading.check_run import NEVER, Outcome, Place
-from course_utils.processes.ranks import lost_connection
+from course_utils.words import CUT_OFF, causes_first
 
 
 def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
-    """One outcome for a check on ranks. A rank that raised or saw a wrong value leaves the others waiting, so
-    it comes first; then one that died, and only then those that lost their connection to it or were still
-    waiting, and each says where."""
-    if any(outcome.state == DIED for outcome in found):
-        found = [_cut_off(outcome) for outcome in found]
+    """One outcome for a check on ranks: of the likely cause, and what there is to say of the others."""
     if any(outcome.state == WRONG for outcome in found):
         found = [_left_behind(outcome) for outcome in found]
-    order = (WRONG, RAISED, DIED, TIMED_OUT, COULD_NOT_CHECK, PASSED)
-    state = min((outcome.state for outcome in found), key=order.index)
+    ends = causes_first([(outcome.state, " ".join(outcome.message)) for outcome in found])
+    state = ends[0][1]
     message: list[str] = []
-    if state != PASSED:
-        # What is the same on several ranks is told once, and only what comes first in full.
-        told: dict[tuple[str, ...], list[int]] = {}
-        for rank in sorted(range(len(found)), key=lambda rank: (found[rank].state != state, rank)):
-            example, said = _of_rank(found[rank], state)
-            if said:
-                message += [example] if example and not message else []
-                told.setdefault(said, []).append(rank)
-        for number, (said, ranks) in enumerate(told.items()):
-            message.append(f"{_ranks(ranks)}: {said[0]}")
-            message += said[1:] if number == 0 else []
+    # What is the same on several ranks is told once, and only what comes first in full.
+    told: dict[tuple[str, ...], list[int]] = {}
+    for rank, end in ends:
+        example, said = ("", (CUT_OFF,)) if end == CUT_OFF else _of_rank(found[rank], state)
+        if said:
+            message += [example] if example and not message else []
+            told.setdefault(said, []).append(rank)
+    for number, (said, ranks) in enumerate(told.items()):
+        message.append(f"{_ranks(ranks)}: {said[0]}")
+        message += said[1:] if number == 0 else []
     joined = Outcome(check.name, check.title, state, message, place.device)
     joined.seconds = max(outcome.seconds for outcome in found)
     joined.looks = min(outcome.looks for outcome in found)
@@ -43,13 +38,6 @@ def _ranks(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-
-
-def _cut_off(outcome: Outcome) -> Outcome:
-    """A rank that raised because another had died only says what follows from that."""
-    if outcome.state == RAISED and lost_connection(" ".join(outcome.message)):
-        return replace(outcome, state=TIMED_OUT, message=["lost its connection"])
-    return outcome
 
 
 def _left_behind(outcome: Outcome) -> Outcome:

@@ -2,6 +2,7 @@
 
 `workers`: calls in processes, and what becomes of them (`result`, `streams`, `limits`); `client` starts the
 warm server, `forkserver` is its inside and forks them, `worker_process` the inside of one, `transport` what
-travels, `tree` the processes below one, and their end. `ranks`: one process group of several, `rank_process`
-the inside of one. Of the other rooms it imports `measure`.
+travels, `tree` the processes below one, and their end. `ranks`: one process group of several.
+
+It may import `measure`.
 """

@@ -82,14 +82,14 @@ class ServerProcess:
 
     def clear_up(self, worker_pid: int | None) -> None:
         """After the server's death: ends what a worker had started. The worker itself has died with it."""
-        patience = time.monotonic() + 10.0
+        patience, found = time.monotonic() + 10.0, set()
         while time.monotonic() < patience:
             left = [pid for pid in psutil.pids() if is_marked(pid, self.mark) and pid != self.process.pid]
-            if worker_pid is not None:
-                left += tree.in_sessions({worker_pid})
-            if not tree.alive(left):
-                return
+            left += tree.in_sessions({worker_pid} - {None})
             tree.kill_tree(left)
+            found.update(left)  # the mark of one that is ending can no longer be read
+            if not tree.alive(found):
+                return
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -136,22 +136,14 @@ def shut_down() -> None:
         old.stop()
 
 
-def _after_fork() -> None:
-    """In a forked copy of this process: whoever held the lock is not in it."""
-    global _lock
-    _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# In a forked copy of this process whoever held the lock would not be: so nobody does meanwhile.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 atexit.register(shut_down)
 
 
 def is_marked(pid: int, mark: str) -> bool:
     """Whether the process was started below the server with this mark."""
-    try:
-        return psutil.Process(pid).environ().get(MARK) == mark
-    except psutil.Error:
-        return False
+    return mark in tree.of_each([pid], lambda process: process.environ().get(MARK))
 
 
 def found_here(mark: str) -> dict[str, Any]:

@@ -23,17 +23,18 @@ import time
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from course_utils import torch_private
 from course_utils.processes import huge_pages, limits, tree, worker_process
-from course_utils.processes.result import gigabytes
-from course_utils.processes.streams import wait
+from course_utils.words import gigabytes
 
 # Imported before the first worker is forked, and what is imported later, when nobody wants anything: what
 # the first DistributedDataParallel or torch.compile of a process waits for, in steps of less than a second.
-FIRST = ("torch", "torch.distributed", "numpy.random", "course_utils.processes.rank_process")
+FIRST = ("torch", "torch.distributed", "numpy.random", "course_utils.processes.ranks")
 WHEN_IDLE = (torch_private.SYMBOLIC_SHAPES, torch_private.DYNAMO, torch_private.COMPILE_FX)
 IDLE_SECONDS = 0.3
 # Forks after which even a server without idle time makes itself cheaper to fork: it takes half a second, and
@@ -58,10 +59,6 @@ class Child:
     ended_by_us: bool = False
     died: float | None = None
 
-    @property
-    def lives(self) -> bool:
-        return self.died is None and not self.ended_by_us
-
 
 class Forkserver:
     """Serves one client over `control` until it is gone."""
@@ -69,8 +66,8 @@ class Forkserver:
     def __init__(self, control: socket.socket, client_pid: int) -> None:
         self.control, self.client_pid = control, client_pid
         self.children: dict[int, Child] = {}
-        self.when_idle = list(WHEN_IDLE)
-        self.gathered, self.forks = False, 0  # since the last import
+        self.when_idle = [*(partial(warm, [name]) for name in WHEN_IDLE), huge_pages.gather]
+        self.forks = 0  # since the last import
         self.reaps_orphans = worker_process.set_child_subreaper()
         self.last_look = self.last_request = time.monotonic()
         self.wakeup, self._signalled = socket.socketpair()  # can be read when a child has ended
@@ -83,27 +80,27 @@ class Forkserver:
         warm(FIRST)
         worker_process.prepare()
         while os.getppid() == self.client_pid and self._answer():
-            self._reap()
             self._sweep()
             self._enforce_limits()
             # Not while there is a worker: its limits and its end want our attention.
-            if not self.children and time.monotonic() - self.last_request > IDLE_SECONDS:
-                if self.when_idle:
-                    warm([self.when_idle.pop(0)])
-                else:
-                    self._gather()
-        for child in self.children.values():
-            if child.lives:
-                self._end(child)
+            idle = not self.children and time.monotonic() - self.last_request > IDLE_SECONDS
+            if idle and self.when_idle:
+                self.when_idle.pop(0)()
+        for child in self._living():
+            self._end(child)
         while self.children:
-            self._reap()
             self._sweep()
             time.sleep(SWEEP_EVERY)
 
+    def _living(self) -> list[Child]:
+        return [child for child in self.children.values() if child.died is None and not child.ended_by_us]
+
     def _answer(self) -> bool:
         """Waits for something to do, and does what is asked. False: the client is gone."""
-        living = {child.status: child for child in self.children.values() if child.lives}
-        for stream in wait([self.control, self.wakeup, *living], self._patience()):
+        living = {child.status: child for child in self._living()}
+        dying = any(child.died is not None for child in self.children.values())
+        seconds = SWEEP_EVERY if dying else LOOK_EVERY if self.children else IDLE_SECONDS
+        for stream in wait([self.control, self.wakeup, *living], seconds):
             if stream is self.control:
                 if not self._take_request():
                     return False
@@ -112,16 +109,6 @@ class Forkserver:
             else:  # the client is done with this worker
                 self._end(living[stream])
         return True
-
-    def _patience(self) -> float:
-        if any(child.died is not None for child in self.children.values()):
-            return SWEEP_EVERY
-        return LOOK_EVERY if self.children else IDLE_SECONDS
-
-    def _gather(self) -> None:
-        if not self.gathered:
-            huge_pages.gather()
-            self.gathered = True
 
     def _take_request(self) -> bool:
         """Forks the worker that the client asks for. False: the client is gone."""
@@ -136,31 +123,31 @@ class Forkserver:
             return False
         request = json.loads(data)
         if warm(request["preload"]):
-            self.gathered, self.forks = False, 0  # since the last import
+            self.forks = 0
+            self.when_idle.append(huge_pages.gather)
         self.forks += 1
         if self.forks == BUSY_FORKS:
-            self._gather()
-        try:
-            self._fork(request, *fds)
-        except OSError as error:  # no memory for one more process, no room for its folder
-            shutil.rmtree(request["folder"], ignore_errors=True)
-            with contextlib.suppress(OSError):  # the client may be gone
-                os.write(fds[1], f"failed no process could be started: {error}\ngone\n".encode())
-            for fd in fds:
-                os.close(fd)
+            huge_pages.gather()
+        self._fork(request, *fds)
         self.last_request = time.monotonic()
         return True
 
     def _fork(self, request: dict[str, Any], calls: int, status: int, *fds: int) -> None:
-        folder = Path(request["folder"])
-        folder.mkdir(mode=0o700)
         server, limit = os.getpid(), limits.bytes_beyond(request["memory"])
-        pid = os.fork()
-        if pid == 0:
-            worker_process.live(bytes.fromhex(request["token"]), limit, str(folder), server, calls, *fds)
+        child = Child(0, socket.socket(fileno=status), request["memory"], Path(request["folder"]))
+        try:
+            child.folder.mkdir(mode=0o700)
+            child.pid = os.fork()
+        except OSError as error:  # no memory for one more process, no room for its folder
+            _tell(child, f"failed no process could be started: {error}")
+            _dismiss(child)
+        else:
+            if child.pid == 0:
+                token = bytes.fromhex(request["token"])
+                worker_process.live(token, limit, str(child.folder), server, calls, *fds)
+            self.children[child.pid] = child
         for fd in (calls, *fds):
             os.close(fd)
-        self.children[pid] = Child(pid, socket.socket(fileno=status), request["memory"], folder)
 
     def _end(self, child: Child) -> None:
         child.ended_by_us = True
@@ -180,6 +167,7 @@ class Forkserver:
 
     def _sweep(self) -> None:
         """Kills what dead workers have left behind; says `gone` once there is nothing of it."""
+        self._reap()
         dead = [child for child in self.children.values() if child.died is not None]
         if not dead:
             return
@@ -193,21 +181,14 @@ class Forkserver:
             return
         for child in dead:
             del self.children[child.pid]
-            try:
-                child.folder.rmdir()  # nearly always it is empty
-            except OSError:
-                shutil.rmtree(child.folder, ignore_errors=True)
-            _tell(child, "gone")
-            child.status.close()
+            _dismiss(child)
 
     def _enforce_limits(self) -> None:
         now = time.monotonic()
         if now - self.last_look < LOOK_EVERY:
             return
         self.last_look = now
-        for child in self.children.values():
-            if not child.lives:
-                continue
+        for child in self._living():
             pids = tree.tree(child.pid)
             if len(pids) > MOST_PROCESSES:
                 _tell(child, f"limit process limit of {MOST_PROCESSES}")
@@ -220,6 +201,13 @@ class Forkserver:
 def _tell(child: Child, line: str) -> None:
     with contextlib.suppress(OSError):  # the client may be gone
         child.status.send(line.encode() + b"\n")
+
+
+def _dismiss(child: Child) -> None:
+    """Nothing of it is left."""
+    shutil.rmtree(child.folder, ignore_errors=True)
+    _tell(child, "gone")
+    child.status.close()
 
 
 def warm(modules: Iterable[str]) -> bool:

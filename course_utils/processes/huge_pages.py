@@ -8,7 +8,6 @@ pages: about 8 ms for each fork, and as much again when the copy ends. The same 
 import contextlib
 import ctypes
 import re
-import sys
 from pathlib import Path
 
 _HUGE = 2 << 20
@@ -18,12 +17,10 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+)\s*(\S*)")
 
 
 def gather() -> None:
-    """Moves this process's own memory into huge pages."""
-    if sys.platform != "linux":
-        return
+    """Moves this process's own memory into huge pages: half a second, and no time where it is there."""
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # there is no such file elsewhere
         for line in Path("/proc/self/maps").read_text().splitlines():
             start, end, access, inode, name = _MAPPING.match(line).groups()
             if inode != "0" or not access.startswith("rw") or name.startswith("[stack"):

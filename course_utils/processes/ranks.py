@@ -1,17 +1,25 @@
-"""The same function in several real processes that can talk to each other: one `Result` for each rank."""
+"""The same function in several real processes that can talk to each other: one `Result` for each rank.
 
-import math
-import re
+A rank joins the process group, runs the function, and stays: one that leaves would break the connections of
+those that still wait for it, and their report would say that instead of where they wait.
+"""
+
+import contextlib
+import functools
+import os
 import socket
-import time
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any
 
+import torch
+import torch.distributed as dist
+
 from course_utils import machine, torch_private
-from course_utils.processes import tree
+from course_utils.measure import matching
+from course_utils.processes import tree, worker_process
 from course_utils.processes.client import ServerProcess
-from course_utils.processes.rank_process import run_rank
 from course_utils.processes.result import Result
 from course_utils.processes.workers import Worker, attend, close_all, tried_again
 from course_utils.stacks import Position
@@ -30,47 +38,33 @@ LOOK_ON = 4.0
 # Seconds of processor time between two looks. Answering one takes less; clocks tick in hundredths.
 SPENT_ON_A_LOOK = 0.025
 STUCK = "nothing moved any more"
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
-_LOST = re.compile(r"connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+Positions = dict[int, Position | None]  # of each rank
 
 
-def ranks(
+def run_group(
     function: Callable[..., Any],
     world_size: int,
     *args: Any,
     deadline: float = DEADLINE,
     preload: Sequence[str] = (),
-    **how: bool,
+    logs: Sequence[IO[bytes]] = (),
+    context: Callable[[int], AbstractContextManager[Any]] | None = None,
+    plain: bool = False,
+    gpus: bool = True,
 ) -> list[Result]:
     """Runs `function(rank, world_size, *args)` in `world_size` processes; one `Result` for each. The backend
     is gloo, and NCCL for tensors on GPUs where every rank can have one of its own. Ranks that can only wait
     for each other are "timed out", with their position, before the deadline. Nothing is left running.
-    `preload` is that of `Worker`; `how`: `plain`, that of its `begin`, and `gpus`, whether they see any.
-    Raises `CannotSendError` when the function or an argument cannot be sent, `WorkersError` when no process
-    could be started."""
-    return run_all(function, world_size, args, deadline, preload, **how)[0]
-
-
-def run_all(
-    function: Callable[..., Any],
-    world_size: int,
-    args: tuple[Any, ...],
-    deadline: float,
-    preload: Sequence[str],
-    logs: Sequence[IO[bytes]] = (),
-    around: Callable[[int], AbstractContextManager[Any]] | None = None,
-    plain: bool = False,
-    gpus: bool = True,
-) -> tuple[list[Result], float]:
-    """`ranks`; also when those were ended that had not ended (infinite: none was). `around` is entered in
-    each rank with the descriptor of its file of `logs`."""
+    `preload` is that of `Worker`, `plain` that of its `begin`; `gpus`: whether they see any. `context` is
+    entered in each rank with the descriptor of its file of `logs`. Raises `CannotSendError` when the function
+    or an argument cannot be sent, `WorkersError` when no process could be started."""
     if world_size < 1:
         raise WrongUse(f"run_ranks needs at least one rank as `world_size`; given was {world_size}.")
     backend = "cpu:gloo,cuda:nccl" if gpus and machine.serves("cuda", world_size) else "gloo"
-    stopped = math.inf
 
     def once(server: ServerProcess | None) -> list[Result]:
-        nonlocal stopped
         workers: list[Worker] = []
         for log in logs:
             log.seek(0)
@@ -83,67 +77,51 @@ def run_all(
                     hand_over = [one.fileno() for one in handed]
                     workers.append(Worker((*PRELOAD, *preload), hand_over, server))
             for rank, worker in enumerate(workers):
-                given = function, rank, world_size, args, backend, port, gpus, around
-                worker.begin(run_rank, *given, plain=plain)
-            results, stopped = _await_all(workers, deadline)
-            return results
+                call = run_rank, function, rank, world_size, args, backend, port, gpus, context
+                worker.begin(*call, plain=plain)
+            return _await_all(workers, deadline)
         finally:
             close_all(workers)
 
-    return tried_again(once), stopped
+    return tried_again(once)
 
 
-def lost_connection(message: str) -> bool:
-    """Whether an error says that the process at the other end is gone."""
-    return _LOST.search(message) is not None
-
-
-def _await_all(workers: list[Worker], deadline: float) -> tuple[list[Result], float]:
-    """What became of each, and when those were ended that had not ended (infinite: none was)."""
+def _await_all(workers: list[Worker], deadline: float) -> list[Result]:
+    """What became of each."""
     results: dict[int, Result] = {}
-    stopped, stillness, patience = math.inf, _Stillness(), deadline
-    while True:
-        busy = [worker for worker in workers if not worker.done]
-        attend(busy, min([LOOK_EVERY, *(worker.left(patience) for worker in busy)]))
-        for rank, worker in enumerate(workers):
-            if rank not in results and worker.done:
-                results[rank] = worker.finish()
-        waiting = {rank: worker for rank, worker in enumerate(workers) if rank not in results}
-        if not waiting:
-            break
-        late = all([worker.left(patience) <= 0 for worker in waiting.values()])
-        if late or stillness.look(workers, waiting):
-            # All of them say where they are before the first is ended: its end would change the others.
-            positions = {rank: worker.position() for rank, worker in waiting.items()}
-            if late and patience == deadline and _all_meet(positions):
-                patience += LOOK_ON
-                continue
-            stopped = time.monotonic()
-            for rank, worker in waiting.items():
-                how = f"deadline of {deadline:g} s" if late else STUCK
-                results[rank] = worker.give_up(positions[rank], how)
-            break
-    return [results[rank] for rank in range(len(workers))], stopped
+    stillness, patience = _Stillness(), deadline
+    while waiting := {rank: worker for rank, worker in enumerate(workers) if rank not in results}:
+        left = max([worker.left(patience) for worker in waiting.values()])
+        if attend([*waiting.values()], min(LOOK_EVERY, left)):
+            results |= {rank: worker.finish() for rank, worker in waiting.items() if worker.done}
+            continue
+        late = left <= 0
+        if not late and not stillness.look(workers, waiting):
+            continue
+        # All of them say where they are before the first is ended: its end would change the others.
+        positions = {rank: worker.position() for rank, worker in waiting.items()}
+        if late and patience == deadline and _all_meet(positions):
+            patience += LOOK_ON
+            continue
+        how = f"deadline of {deadline:g} s" if late else STUCK
+        results |= {rank: worker.give_up(positions[rank], how) for rank, worker in waiting.items()}
+    return [results[rank] for rank in range(len(workers))]
 
 
 class _Stillness:
     """Whether all ranks that have not ended wait for others, and nothing moves any more."""
 
     def __init__(self) -> None:
-        self._before: Any = None
-        self._spent, self._looks, self._last = 0.0, 0, time.monotonic()
+        self._found: Positions | None = None
+        self._looks, self._spent = 0, 0.0
 
     def look(self, workers: list[Worker], waiting: dict[int, Worker]) -> bool:
         """True once enough looks in a row have found the same."""
-        if time.monotonic() - self._last < LOOK_EVERY:
-            return False
-        found = self._found(workers, waiting)
-        self._looks = 0 if found is None else self._looks + 1 if found == self._before else 1
-        self._before = found
-        self._last = time.monotonic()
+        before, self._found = self._found, self._positions(workers, waiting)
+        self._looks = 0 if self._found is None else self._looks + 1 if self._found == before else 1
         return self._looks >= LOOKS
 
-    def _found(self, workers: list[Worker], waiting: dict[int, Worker]) -> dict[int, Position | None] | None:
+    def _positions(self, workers: list[Worker], waiting: dict[int, Worker]) -> Positions | None:
         """Where those wait that are not done; None where something moves."""
         if not all(worker.begun for worker in waiting.values()):
             return None
@@ -157,5 +135,51 @@ class _Stillness:
         return positions if _all_meet(positions) else None
 
 
-def _all_meet(positions: dict[int, Position | None]) -> bool:
+def _all_meet(positions: Positions) -> bool:
     return all(at is not None and at.meets_others for at in positions.values())
+
+
+def run_rank(
+    function: Callable[..., Any],
+    rank: int,
+    world_size: int,
+    args: tuple[Any, ...],
+    backend: str,
+    port: int,
+    gpus: bool,
+    context: Callable[[int], AbstractContextManager[Any]] | None,
+) -> Any:
+    """The inside of a rank: `function(rank, world_size, *args)` in a process group of `world_size` ranks.
+    `context` is entered for that with the last descriptor that this process was handed."""
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="127.0.0.1",
+        # Otherwise gloo looks up this machine by its name: slow, and without a network it may fail.
+        GLOO_SOCKET_IFNAME=LOOPBACK,
+    )
+    if not gpus:
+        worker_process.hide_gpus()
+    elif "nccl" in backend:
+        torch.cuda.set_device(rank)
+    # Rank 0 was handed a socket that listens already: nobody can take its port, and nobody is too early.
+    listening = {"master_listen_fd": worker_process.handed_over[0]} if rank == 0 else {}
+    store = dist.TCPStore("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False, **listening)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    matching.watch(store, rank)
+    # A wait that the reader's own line begins becomes visible on the stack: of a function in C++ nothing is,
+    # and a rank that waits in one could not be told from one that sleeps.
+    for kind in (torch_private.Work, torch_private.Future):
+        kind.wait = _visible(kind.wait)
+    with context(worker_process.handed_over[-1]) if context else contextlib.nullcontext():
+        return function(rank, world_size, *args)
+
+
+def _visible(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        return plain(*args, **kwargs)
+
+    return wait

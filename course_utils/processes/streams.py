@@ -2,10 +2,9 @@
 
 import codecs
 import os
-import select
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from io import FileIO
-from typing import Any
+from multiprocessing.connection import wait
 
 KEPT_OUTPUT = 64 * 1024  # bytes of what a call prints that are kept; the rest is counted
 NOT_SHOWN = "\n… what is printed from here on is not shown\n"
@@ -17,8 +16,7 @@ class Output:
     def __init__(self, pipe: FileIO, listener: Callable[[str], None] | None) -> None:
         self.pipe, self.listener = pipe, listener
         self.ended = False
-        self.cut = 0
-        self._kept: list[str] = []
+        self.text, self.cut = "", 0  # what was kept, and how many bytes were not
         self._room = KEPT_OUTPUT
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -31,8 +29,7 @@ class Output:
         kept = part[: self._room]
         self._room -= len(kept)
         text = self._decoder.decode(kept)
-        if text:
-            self._kept.append(text)
+        self.text += text
         if len(kept) < len(part) and not self.cut:
             text += NOT_SHOWN
         self.cut += len(part) - len(kept)
@@ -46,25 +43,12 @@ class Output:
             if self.ended or not self.read():
                 return
 
-    def text(self) -> str:
-        """What was kept."""
-        return "".join(self._kept)
-
 
 def pipe() -> tuple[FileIO, FileIO]:
     """A pipe: the end that is read, which gives None where nothing is there, and the one that is written."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     return FileIO(read), FileIO(write, "w")
-
-
-def wait(streams: Iterable[Any], seconds: float) -> list[Any]:
-    """Those of these streams that can be read, after at most `seconds`."""
-    by_fd = {stream.fileno(): stream for stream in streams}
-    poll = select.poll()
-    for fd in by_fd:
-        poll.register(fd, select.POLLIN)
-    return [by_fd[fd] for fd, _ in poll.poll(max(0.0, seconds) * 1000)]
 
 
 def read_burst(pipe: FileIO) -> str:

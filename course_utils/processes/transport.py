@@ -140,17 +140,12 @@ def _path_of(obj: Any) -> tuple[str, ...] | None:
     for module, name in _GENERATORS:
         if getattr(sys.modules.get(module), name, None) is obj:
             return module, name
-    torch = sys.modules.get("torch")
-    if torch is None:
+    if "torch" not in sys.modules:
         return None
-    if obj is torch.ops:
-        return "torch", "ops"
     if isinstance(obj, torch_private.OpNamespace):
-        return "torch", "ops", obj.name
-    if isinstance(obj, torch_private.OpOverloadPacket):
-        return "torch", "ops", *torch_private.packet_name(obj).split("::")
-    if isinstance(obj, torch_private.OpOverload):
-        return "torch", "ops", *torch_private.schema(obj).name.split("::"), torch_private.overload_name(obj)
+        return "torch.ops", obj.name
+    if isinstance(obj, (torch_private.OpOverloadPacket, torch_private.OpOverload)):
+        return "torch.ops", *str(obj).split(".")
     return None
 
 

@@ -4,8 +4,9 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -28,33 +29,30 @@ def tree(pid: int) -> list[int]:
     return found
 
 
+def of_each(pids: Iterable[int], ask: Callable[[psutil.Process], Any]) -> Iterator[Any]:
+    """What `ask` says of each of these processes that is there, and ours to ask."""
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            yield ask(psutil.Process(pid))
+
+
 def holds_more(pids: list[int], limit: int) -> bool:
     """Whether these processes hold more bytes in memory than `limit`, each page that they share counted once
     (or, where the system doesn't tell which those are, for nobody)."""
-
-    def total(of: Callable[[psutil.Process], int]) -> int:
-        found = 0
-        for pid in pids:
-            with contextlib.suppress(psutil.Error):
-                found += of(psutil.Process(pid))
-        return found
 
     def own(process: psutil.Process) -> int:
         full = process.memory_full_info()
         return getattr(full, "pss", full.uss)
 
     # The second takes ten times as long, and is never more than the first.
-    return total(lambda process: process.memory_info().rss) > limit and total(own) > limit
+    resident = sum(of_each(pids, lambda process: process.memory_info().rss))
+    return resident > limit and sum(of_each(pids, own)) > limit
 
 
-def alive(pids: list[int]) -> list[int]:
+def alive(pids: Iterable[int]) -> list[int]:
     """Those that run: a process that has ended and was not yet waited for does not."""
-    found = []
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.append(pid)
-    return found
+    states = of_each(pids, lambda process: (process.pid, process.status()))
+    return [pid for pid, state in states if state != psutil.STATUS_ZOMBIE]
 
 
 def is_running(pid: int) -> bool:
@@ -69,12 +67,8 @@ def is_running(pid: int) -> bool:
 
 def seconds_spent(pids: list[int]) -> float:
     """Processor time that these processes have used until now."""
-    total = 0.0
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            times = psutil.Process(pid).cpu_times()
-            total += times.user + times.system
-    return total
+    times = of_each(pids, psutil.Process.cpu_times)
+    return sum(one.user + one.system for one in times)
 
 
 # Seconds in which those that clean up may end by themselves: one may only just be starting.
@@ -83,12 +77,10 @@ LAST_WORDS = 5.0
 _BOOKKEEPERS = "multiprocessing.resource_tracker", "torch_shm_manager"
 
 
-def _may_clean_up(pid: int) -> bool:
-    with contextlib.suppress(psutil.Error):
-        words = psutil.Process(pid).cmdline()
-        # None: it is just becoming another program, perhaps one of these.
-        return not words or any(name in word for word in words for name in _BOOKKEEPERS)
-    return False
+def _may_clean_up(process: psutil.Process) -> bool:
+    words = process.cmdline()
+    # None: it is just becoming another program, perhaps one of these.
+    return not words or any(name in word for word in words for name in _BOOKKEEPERS)
 
 
 def kill_tree(roots: list[int], spare_until: float = 0.0) -> None:
@@ -99,16 +91,16 @@ def kill_tree(roots: list[int], spare_until: float = 0.0) -> None:
     spared: set[int] = set()
     while found := {pid for root in roots for pid in tree(root)} - stopped - spared:
         if time.monotonic() < spare_until:
-            spared |= {pid for pid in found if _may_clean_up(pid)}
-        signal_all(found - spared, signal.SIGSTOP)
+            asked = of_each(found, lambda process: (process.pid, _may_clean_up(process)))
+            spared |= {pid for pid, may in asked if may}
+        _signal(found - spared, signal.SIGSTOP)
         stopped |= found - spared
-    signal_all(stopped, signal.SIGKILL)
+    _signal(stopped, signal.SIGKILL)
 
 
-def signal_all(pids: Iterable[int], number: int) -> None:
-    """Sends a signal to those that are there, and ours."""
+def _signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or not ours
             os.kill(pid, number)
 
 

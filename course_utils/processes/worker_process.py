@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import types
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from course_utils.processes import transport
@@ -31,10 +32,7 @@ _getpid, _exit = os.getpid, os._exit  # an answer may replace these
 # Descriptors that were given to this process, which its first call knows what to do with.
 handed_over: tuple[int, ...] = ()
 _caller = 0
-
-
-def _send(kind: bytes, payload: bytes) -> None:
-    """Sends one frame to whoever called; to nobody until `_answer_calls` puts there what does."""
+_send: Callable[[bytes, bytes], None]  # sends one frame, of this kind, to whoever called
 
 
 def live(
@@ -51,7 +49,7 @@ def live(
         set_child_subreaper()
         _keep_only(output, {calls, dump, *handed})
         faulthandler.register(signal.SIGUSR1, file=dump, all_threads=False, chain=False)
-        _settle(limit, folder)
+        _set_up(limit, folder)
         _answer_calls(socket.socket(fileno=calls), token)
     except BaseException:  # whatever went wrong, a forked process must not go on as the server
         _exit(1)
@@ -121,7 +119,7 @@ def _keep_only(output: int, keep: set[int]) -> None:
     os.closerange(low, max(low, 1 << 20 if LINUX else 4096))
 
 
-def _settle(limit: int, folder: str) -> None:
+def _set_up(limit: int, folder: str) -> None:
     import numpy.random
     import torch
 
@@ -179,7 +177,7 @@ def _call(payload: bytes) -> bytes:
             raise ValueError(f"it takes {len(data)} bytes; at most {LARGEST_RESULT} can be sent")
     except BaseException as error:
         what = f"the result, of type {type(value).__name__}, cannot be sent to another process: {error}"
-        return _failed(Raised(type(error).__name__, what, text=what))
+        return _failed(Raised(type(error).__name__, what))
     return json.dumps({"error": None, "sources": sources}).encode() + b"\n" + data
 
 
@@ -191,12 +189,8 @@ def _take_over(path: list[str], environment: dict[str, str], recursion_limit: in
     """What is found where the call comes from is found here too."""
     sys.path[:] = path
     environment["TMPDIR"] = os.environ["TMPDIR"]
-    for name in [*os.environ]:
-        if name not in environment:
-            del os.environ[name]
-    for name, value in environment.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    os.environ.clear()
+    os.environ.update(environment)
     sys.setrecursionlimit(recursion_limit)
     with contextlib.suppress(OSError):  # it is gone
         os.chdir(folder)

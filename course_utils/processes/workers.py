@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from socket import SHUT_WR, socket, socketpair
 from typing import Any
@@ -25,10 +26,10 @@ import psutil
 
 from course_utils.processes import client, limits, transport
 from course_utils.processes.client import ServerProcess, WorkersError
-from course_utils.processes.result import Result, gigabytes
-from course_utils.processes.streams import Output, pipe, read_burst, wait
+from course_utils.processes.result import Result
+from course_utils.processes.streams import Output, pipe, read_burst
 from course_utils.stacks import Position, Raised, parse_dump
-from course_utils.words import how_it_ended
+from course_utils.words import gigabytes, how_it_ended
 
 # Bytes that a worker may hold, with all that it has started.
 MOST_MEMORY = min(8 << 30, psutil.virtual_memory().total // 2)
@@ -54,10 +55,10 @@ class Worker:
         self.done, self.how = True, ""
         # When the call began in the process, or last told something, on the monotonic clock.
         self.begun: float | None = None
-        self._owner, self._fresh = os.getpid(), True
+        self._owner = os.getpid()
         self._gone = self._closed = self._server_ended = False
         self._lost: float | None = None  # since when it says nothing more
-        self._in, self._status_in = bytearray(), bytearray()  # what has come and is not whole yet
+        self._in = bytearray()  # what has come and is not whole yet
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
         self._folder = str(Path(tempfile.gettempdir(), f"course-{secrets.token_hex(8)}"))
         pairs = [socketpair(), socketpair(), pipe(), pipe()]
@@ -110,11 +111,11 @@ class Worker:
             data, sources = transport.dumps((function, args))
         except Exception as error:
             raise CannotSendError(f"this cannot be sent to another process: {error}") from error
-        found = client.found_here(self.server.mark) if self._fresh else None
+        found = client.found_here(self.server.mark) if self.pid is None else None
         payload = pickle.dumps((found, sources, data, plain), protocol=pickle.HIGHEST_PROTOCOL)
         self._result, self._output = Result(""), Output(self._printed, on_output)
         self._plain, self._told_bytes, self._sent = plain, 0, time.monotonic()
-        self.begun, self.done, self._fresh = None, False, False
+        self.begun, self.done = None, False
         try:
             self._calls.settimeout(START_SECONDS)
             self._calls.sendall(transport.frame(self._token, transport.CALL, payload))
@@ -153,8 +154,9 @@ class Worker:
 
     def give_up(self, position: Position | None, how: str) -> Result:
         """Ends a call that takes too long, and the process with it. `position`: where it was; `how`: why."""
-        self._result.state, self._result.position, self._result.how = "timed out", position, how
         result = self._complete()
+        result.state, result.position, result.how = "timed out", position, how
+        result.stopped = time.monotonic()
         self.close()
         return result
 
@@ -195,7 +197,7 @@ class Worker:
         result = self._result
         result.seconds = 0.0 if self.begun is None else time.monotonic() - self.begun
         self._output.drain()
-        result.output, result.output_cut = self._output.text(), self._output.cut
+        result.output, result.output_cut = self._output.text, self._output.cut
         return result
 
     def _streams(self) -> dict[Any, Callable[[], Any]]:
@@ -207,23 +209,20 @@ class Worker:
             streams[self._printed] = self._output.read
         return streams
 
-    def _read_calls(self) -> bool:
-        """Takes in what is there. False: nothing is."""
+    def _read_calls(self) -> None:
         part = _read(self._calls)
+        if part is None:
+            return
         if not part:
-            if part is not None:
-                self._lost = time.monotonic()
-            return False
+            self._lost = time.monotonic()
         self._in += part
         try:
             for kind, payload in transport.frames(self._token, self._in):
                 self._take(kind, payload)
         except Exception:  # whatever comes of bytes that an answer has sent
             self.how, self._lost = "what it sent back could not be read", 0.0
-        return True
 
     def _take(self, kind: bytes, payload: bytes) -> None:
-        result = self._result
         if kind == transport.RESULT:
             line, _, content = payload.partition(b"\n")
             self._take_end(json.loads(line), content)
@@ -236,7 +235,7 @@ class Worker:
         self._told_bytes += len(payload)
         if self._told_bytes > transport.MOST_TOLD:
             raise ValueError("it tells too much")
-        result.told.append(json.loads(payload))
+        self._result.told.append(json.loads(payload))
 
     def _take_end(self, ended: dict[str, Any], content: bytes) -> None:
         result = self._result
@@ -250,18 +249,16 @@ class Worker:
                 transport.install_sources(ended["sources"])
                 result.value = pickle.loads(content)
             except Exception as error:
-                name = type(error).__name__
-                what = f"its result could not be read: {name}: {error}"
-                result.state, result.error = "raised", Raised(name, what, text=what)
+                kind = type(error).__name__
+                result.error = Raised(kind, f"its result could not be read: {kind}: {error}")
+                result.state = "raised"
 
     def _read_status(self) -> None:
         part = _read(self._status)
         if part is None or self._gone:
             return
-        self._status_in += part
-        *lines, self._status_in = self._status_in.split(b"\n")
-        for line in lines:
-            what, _, detail = line.decode().partition(" ")
+        for line in part.decode().splitlines():  # each was sent whole
+            what, _, detail = line.partition(" ")
             if what == "exit":
                 self.how = self.how or how_it_ended(int(detail))
             elif what == "gone":
@@ -275,35 +272,27 @@ class Worker:
             self.server.clear_up(self.pid)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _settle(self) -> None:
-        """Decides whether a process that no longer answers has died."""
-        if self.done or (self._lost is None and not self._gone):
-            return
-        if not self._gone:
-            # It closes its connections a moment before it has ended; one that lives on has lost its own.
-            if not self.how and time.monotonic() - self._lost < 1.0:
-                return
+    def _notice_death(self) -> None:
+        """Ends the call of a process that no longer answers. It closes its connections a moment before it has
+        ended; one that lives on has lost its own."""
+        if self._lost is not None and (self.how or time.monotonic() - self._lost > 1.0):
             self.how = self.how or "it closed its connection"
-        while self._lost is None and not self.done and self._read_calls():
-            pass
-        self.done = True
+            self.done = True
 
 
 def attend(workers: Sequence[Worker], seconds: float) -> bool:
-    """Takes in what busy workers send, for at most `seconds`. True as soon as one has ended its call."""
+    """Takes in what these workers send, for at most `seconds`. True as soon as one has ended its call."""
     until = time.monotonic() + seconds
-    while True:
-        busy = [worker for worker in workers if not worker.done]
-        if len(busy) < len(workers):
-            return True
+    while not any(worker.done for worker in workers):
         left = until - time.monotonic()
         if left <= 0:
             return False
-        streams = {stream: read for worker in busy for stream, read in worker._streams().items()}
+        streams = {stream: read for worker in workers for stream, read in worker._streams().items()}
         for stream in wait(streams, min(left, 0.1)):
             streams[stream]()
-        for worker in busy:
-            worker._settle()
+        for worker in workers:
+            worker._notice_death()
+    return True
 
 
 def close_all(workers: Sequence[Worker]) -> None:

@@ -4,6 +4,7 @@ import textwrap
 from dataclasses import dataclass, field
 
 from course_utils.machine import Machine
+from course_utils.words import gigabytes
 
 COMPILER = {
     "Debian, Ubuntu": "sudo apt install g++",
@@ -35,7 +36,7 @@ def report(machine: Machine) -> str:
     cores = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
     lines = [
         f"Python {machine.python} · torch {machine.torch} (built for {machine.torch_build})",
-        f"{machine.platform} · {cores} · {machine.memory / 2**30:.1f} GiB of memory",
+        f"{machine.platform} · {cores} · {gigabytes(machine.memory)} of memory",
         f"Devices: {', '.join(machine.devices)}",
     ]
     for advised in advice(machine):

@@ -165,12 +165,10 @@ def read(
     logs: Sequence[bytes],
     told: Sequence[str],
     report: str,
-    stopped: float,
 ) -> Trace:
-    """The recording that the ranks' logs give together with what became of each of them. `stopped`: when
-    those were ended that had not returned, on the monotonic clock (infinite: all had); what others saw of
-    that is no part of it.
-    """
+    """The recording that the ranks' logs give together with what became of each of them. What others saw of
+    the end of those that were stopped is no part of it."""
+    stopped = min(result.stopped for result in results)
     logged = [[event for event in _events(log) if event[1] < stopped] for log in logs]
     events = [_from_the_start(each) for each in logged]
     zero = min((event[1] for each in events for event in each), default=0.0)

@@ -11,15 +11,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_utils.processes.ranks import DEADLINE, STUCK, lost_connection, ranks, run_all
+from course_utils.processes.ranks import DEADLINE, STUCK, run_group
 from course_utils.processes.result import Result
 from course_utils.stacks import place
 from course_utils.watching import lanes
 from course_utils.watching.lane_watch import watching
 from course_utils.watching.lanes import Trace
-
-# The order in which ranks are spoken of: causes before what follows from them.
-_DIED, _RAISED, _LATE, _CUT_OFF, _RETURNED = range(5)
+from course_utils.words import CUT_OFF, causes_first
 
 
 class RankError(RuntimeError):
@@ -59,7 +57,7 @@ def run_ranks(
         found, results = _traced(function, world_size, args, deadline)
         _print_labelled(results)
         return found
-    results = ranks(function, world_size, *args, deadline=deadline)
+    results = run_group(function, world_size, *args, deadline=deadline)
     _print_labelled(results)
     if any(result.state != "returned" for result in results):
         raise RankError(_describe(results, deadline), results)
@@ -72,21 +70,15 @@ def _traced(
     with contextlib.ExitStack() as open_files:
         # Files without a name: whatever becomes of this process, nothing of them stays.
         logs = [open_files.enter_context(tempfile.TemporaryFile()) for _ in range(world_size)]
-        results, stopped = run_all(
-            function, world_size, args, deadline, ("course_utils.watching.lane_watch",), logs, watching
-        )
+        how = {"preload": ("course_utils.watching.lane_watch",), "logs": logs, "context": watching}
+        results = run_group(function, world_size, *args, deadline=deadline, **how)
         written = []
         for log in logs:
             log.seek(0)
             written.append(log.read())
-    told = [_in_one_line(result, results) for result in results]
-    return lanes.read(results, written, told, _describe(results, deadline), stopped), results
-
-
-def _in_one_line(result: Result, results: Sequence[Result]) -> str:
-    if _kind_of(result, results) == _CUT_OFF:
-        return "lost its connection"
-    return (result.describe().splitlines() or [""])[0]
+    ends = sorted(_ends(results))
+    told = [CUT_OFF if end == CUT_OFF else _lines(results[rank])[0] for rank, end in ends]
+    return lanes.read(results, written, told, _describe(results, deadline)), results
 
 
 def _print_labelled(results: Sequence[Result]) -> None:
@@ -99,26 +91,25 @@ def _print_labelled(results: Sequence[Result]) -> None:
 
 def _describe(results: Sequence[Result], deadline: float = DEADLINE) -> str:
     """What became of each rank, the likely cause first. One rank, one or two lines."""
-    kinds = [_kind_of(result, results) for result in results]
     lines = [_verdict(results, deadline)]
-    for rank in sorted(range(len(results)), key=lambda rank: (kinds[rank], rank)):
-        result, frame = results[rank], results[rank].error and results[rank].error.frame
-        if kinds[rank] == _CUT_OFF:
-            lines.append(f"rank {rank} lost its connection" + (f" at {place(frame)}" if frame else ""))
+    for rank, end in _ends(results):
+        frame = results[rank].error and results[rank].error.frame
+        if end == CUT_OFF:
+            lines.append(f"rank {rank} {CUT_OFF}" + (f" at {place(frame)}" if frame else ""))
             continue
-        first, *more = result.describe().splitlines() or [""]
+        first, *more = _lines(results[rank])
         lines += [f"rank {rank} {first}", *(f"    {line}" for line in more)]
-        if kinds[rank] == _RAISED and frame:
+        if frame:
             lines.append(f"    at {place(frame)}, in {frame.function}")
     return "\n".join(lines)
 
 
-def _kind_of(result: Result, results: Sequence[Result]) -> int:
-    """What became of a rank, as one of the numbers above."""
-    anyone_died = any(other.state == "died" for other in results)
-    if anyone_died and result.state == "raised" and lost_connection(str(result.error)):
-        return _CUT_OFF
-    return {"died": _DIED, "raised": _RAISED, "timed out": _LATE, "returned": _RETURNED}[result.state]
+def _ends(results: Sequence[Result]) -> list[tuple[int, str]]:
+    return causes_first([(result.state, str(result.error)) for result in results])
+
+
+def _lines(result: Result) -> list[str]:
+    return result.describe().splitlines() or [""]
 
 
 def _verdict(results: Sequence[Result], deadline: float) -> str:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
-from course_utils.processes import ranks
+from course_utils.processes.ranks import run_group
 from tests.benchmarks.table import Row, seconds
 
 
@@ -41,7 +41,7 @@ def _spawn(step: str) -> None:
 
 
 def _warm(step: str) -> None:
-    results = ranks.ranks(globals()[step], 2, deadline=60)
+    results = run_group(globals()[step], 2, deadline=60)
     assert [result.state for result in results] == ["returned", "returned"], results
 
 
