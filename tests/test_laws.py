@@ -13,7 +13,7 @@ import pytest
 
 from course_utils.grading import attempt
 from course_utils.lessons import catalog
-from course_utils.proving import laws, named, texts, tried
+from course_utils.proving import hard_input, laws, named, texts
 from course_utils.proving.written import edited
 from tests.files import FLIP_ROWS, FLIPPED, write
 from tests.test_clean_room import STATE
@@ -67,7 +67,7 @@ def test_what_is_named_is_there(name):
 @every_exercise
 def test_hard_input_is_tried_or_the_solution_says_why_not(name):
     if not laws.is_prediction(COURSE.solution(name)):
-        none(tried.faults(COURSE.exercise(name), COURSE.solution(name)))
+        none(hard_input.faults(COURSE.exercise(name), COURSE.solution(name)))
 
 
 @every_exercise

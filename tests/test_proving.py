@@ -12,14 +12,15 @@ from torch import nn
 
 from course_utils import cli
 from course_utils.lessons import catalog
-from course_utils.proving import around, grade_mutants, laws, mutants, stale
+from course_utils.proving import grade_mutants, laws, mutants, stale, wrappers
 from tests.files import write
 
 
 def described(source, name=None):
     """Of the mutants of a source; of the changes around the answer `name`, where one is given."""
     source = textwrap.dedent(source)
-    return [m.description for m in (around.around(source, name) if name else mutants.mutants(source))]
+    found = wrappers.wrapper_mutants(source, name) if name else mutants.mutants(source)
+    return [mutant.description for mutant in found]
 
 
 # What is made of one line, and nothing else; constants and names make mutants of their own.
@@ -84,8 +85,8 @@ def test_what_is_left_alone(line, never):
 
 def test_changes_around_a_function_and_around_the_methods_of_a_class():
     found = described("def f(x):\n    return x\n", "f")
-    assert {f"the result of `f` {change}" for change in around._RESULTS} <= set(found)
-    assert {f"`f` {says.format('x')}" for says in around._ARGUMENTS.values()} <= set(found)
+    assert {f"the result of `f` {change}" for change in wrappers._RESULTS} <= set(found)
+    assert {f"`f` {says.format('x')}" for says in wrappers._ARGUMENTS.values()} <= set(found)
     found = described(
         """
         class F:
@@ -146,7 +147,7 @@ ONES, GRADIENT, LAYER = torch.ones(2), torch.ones(2, requires_grad=True), nn.Lin
 )  # fmt: skip
 def test_changes_of_a_result(change, function, argument, differs, holds, tmp_path):
     mark = tmp_path / "mark"
-    assert holds(around._surround(function, "result", change, mark)(argument))
+    assert holds(wrappers._wrapped(function, "result", change, mark)(argument))
     assert mark.exists() == differs
 
 
@@ -163,7 +164,7 @@ def test_changes_of_an_argument(kind, detail, left, differs, tmp_path):
         x += y
 
     mark, x = tmp_path / "mark", torch.ones(2)
-    around._surround(writes, kind, detail, mark)(x, y=torch.ones(2))
+    wrappers._wrapped(writes, kind, detail, mark)(x, y=torch.ones(2))
     assert (x.tolist(), mark.exists()) == (left, differs)
 
 
@@ -180,7 +181,7 @@ def test_changes_of_an_argument(kind, detail, left, differs, tmp_path):
 def test_in_place_or_not(body, change, differs, tmp_path):
     (mutant,) = [m for m in mutants.mutants(f"def f(x):\n    {body}\n") if m.description == change]
     mark = tmp_path / "mark"
-    around.build(mutant, "f", mark)(torch.zeros(2))
+    wrappers.build(mutant, "f", mark)(torch.zeros(2))
     assert mark.exists() == differs
 
 
@@ -460,6 +461,6 @@ def test_a_new_exercise_has_two_files_and_a_place_and_lacks_what_is_said(course,
         assert f"{what} is still to be written" in missing
     assert "it has 1 checks, not 3 to 7" in missing and "it lists 2 mistakes, not 3 to 8" in missing
     (root / "README.md").write_text("| 01 | Ramps | 0 | 1 |\n")
-    todo = list(stale.around(made, ["last_ramp"]))
+    todo = list(stale.to_mend(made, ["last_ramp"]))
     assert todo[0].startswith("README.md, the table of lessons, needs this line: | 01 | Ramps | 0 | ")
     assert todo[1] == "notebooks/01_ramps.ipynb has not been built: course build 01_ramps"

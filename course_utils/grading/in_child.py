@@ -22,7 +22,7 @@ def conduct(
     """The inside of a fork: runs the checks of `todo`, each (name, place), up to one that does not end, and
     tells what came of each, and which modules it imported. `folder`: that of the notebook. `alone`: whoever
     made the call watches the time."""
-    _settle_in(folder)
+    _enter_own_folder(folder)
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()
     for name, place in todo:
@@ -40,7 +40,7 @@ def conduct_rank(
     rank: int, world_size: int, checks: dict[str, Check], answer: Any, device: str | None, folder: str
 ) -> None:
     """The inside of one rank: runs the only check and tells what came of it."""
-    _settle_in(folder)
+    _enter_own_folder(folder)
     (check,) = checks.values()
     worker_process.tell(_outcome(check, answer, Place(device, rank, world_size), None).as_plain())
 
@@ -57,7 +57,7 @@ def _outcome(check: Check, answer: Any, place: Place, deadline: float | None) ->
         return Outcome(check.name, check.title, RAISED, describe_error(error, check), place.device)
 
 
-def _settle_in(folder: str) -> None:
+def _enter_own_folder(folder: str) -> None:
     if not folder:
         return
     if folder not in sys.path:

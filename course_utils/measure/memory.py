@@ -197,11 +197,11 @@ class _Ledger(Watch):
             stack.callback(self._leaves.clear)
             with self:
                 yield
-            self._settle()
+            self._place_pending()
             self._name_gradients()
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        self._settle()
+        self._place_pending()
         self._notice_backward()
         name = packet(func)
         there = [*tensors_in(args), *tensors_in(kwargs)]
@@ -266,7 +266,7 @@ class _Ledger(Watch):
             self._pending = None
             self.events.append(("new", new, new.bytes))
 
-    def _settle(self) -> None:
+    def _place_pending(self) -> None:
         if self._pending is not None:
             place, block, _ = self._pending
             self._pending = None

@@ -86,7 +86,7 @@ class _Clock(_Ledger):
         self.ran: list[tuple[int, str, Phase]] = []  # where in the events its own begin
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
-        self._settle()
+        self._place_pending()
         if not getattr(func, "is_view", False):
             phase = "forward" if not in_backward() else "recompute" if torch.is_grad_enabled() else "backward"
             self.ran.append((len(self.events), packet(func), phase))

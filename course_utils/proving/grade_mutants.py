@@ -21,8 +21,8 @@ from course_utils.grading.forks import READY_TO_COMPILE
 from course_utils.lessons import catalog
 from course_utils.processes import workers
 from course_utils.processes.result import Result
-from course_utils.proving.around import around, build, digest
 from course_utils.proving.mutants import Mutant, mutants
+from course_utils.proving.wrappers import build, digest, wrapper_mutants
 
 # A mutant gets this many times the seconds that the reference took, and no less than the second number.
 TIMES, AT_LEAST = 5.0, 1.0
@@ -38,7 +38,7 @@ REJECTED, SURVIVED, NO_CHANGE = "rejected", "survived", "no change"
 @dataclass(frozen=True)
 class Verdict:
     """What became of a mutant. *rejected*: `check` failed, and `how` is its state. *no change*: what was
-    put around the answer never made a difference, so there was no mutant."""
+    wrapped around the answer never made a difference, so there was no mutant."""
 
     mutant: Mutant
     state: str
@@ -78,7 +78,7 @@ class MutantGrader:
         self._idle: list[workers.Worker] = []
         self._times: dict[str, float] = {}
         source, answer = self.solution.source, self.exercise.answer_name
-        self.mutants = [*mutants(source), *around(source, answer)]
+        self.mutants = [*mutants(source), *wrapper_mutants(source, answer)]
         self.trouble = ""  # why no mutant can be tried
 
     def __enter__(self) -> MutantGrader:

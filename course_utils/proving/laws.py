@@ -26,7 +26,7 @@ from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Course
 from course_utils.lessons.solutions import Solution, module_of
 from course_utils.processes import client
-from course_utils.proving import grade_mutants, stale, tried
+from course_utils.proving import grade_mutants, hard_input, stale
 from course_utils.proving.named import names
 from course_utils.proving.texts import TO_WRITE, code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited
@@ -273,7 +273,7 @@ def prove(
     rejecting: set[str] = set()
     yield "form", list(form(exercise, solution))
     yield "names", list(names(course, name))
-    yield "hard input", [] if is_prediction(solution) else list(tried.faults(exercise, solution))
+    yield "hard input", [] if is_prediction(solution) else list(hard_input.faults(exercise, solution))
     yield "starter", list(starter(exercise))
     wrong = list(right_answers(exercise, solution))
     yield "right answers", wrong
@@ -313,6 +313,6 @@ def run(names: list[str], sample: int | None = None) -> int:
         where = " and ".join(machine.devices())
         head = f"{'✗' if found else '✓'} {course.card(name).full_name}: {says}"
         print(f"{head} ({much} on {where}, {seconds:.1f} s)", flush=True)
-    for todo in stale.around(course, names):
+    for todo in stale.to_mend(course, names):
         print(f"  also: {todo}")
     return 1 if bad else 0

@@ -83,12 +83,12 @@ def put(place: Place, replacement: ast.AST | None) -> Iterator[None]:
 @dataclass(frozen=True)
 class Mutant:
     """`description` says what was changed, the same on every run; `line` counts from the first line of
-    the reference as the reader is shown it. `around` names a change put around the finished answer.
+    the reference as the reader is shown it. `wrapper` names a change wrapped around the finished answer.
     `marked`: it writes down whether it made a difference when it ran."""
 
     description: str
     source: str
-    around: tuple[str, ...] = ()
+    wrapper: tuple[str, ...] = ()
     marked: bool = False
 
 

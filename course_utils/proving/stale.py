@@ -22,7 +22,7 @@ def readme_sum(course: Course) -> str:
     return f"about {round(core / 60)} hours of core, {round((core + further) / 60)} of everything"
 
 
-def around(course: Course, names: list[str]) -> Iterator[str]:
+def to_mend(course: Course, names: list[str]) -> Iterator[str]:
     """What is to be mended beside these exercises, each as a sentence that says how; nothing where none is
     named."""
     if not names:

@@ -1,6 +1,6 @@
-"""Mutations put around a finished answer, and mutants made into answers.
+"""Mutations that wrap a finished answer, and mutants made into answers.
 
-A change around the answer writes down when it made a difference at all: a copy of what was a copy already is
+A wrapper writes down when it made a difference at all: a copy of what was a copy already is
 no mutant.
 """
 
@@ -40,8 +40,8 @@ _OTHER = {torch.float32: torch.float64, torch.int64: torch.int32, torch.int32: t
 _OTHER |= dict.fromkeys((torch.float64, torch.float16, torch.bfloat16), torch.float32)
 
 
-def around(source: str, answer_name: str) -> list[Mutant]:
-    """The changes that can be put around the answer, or around the methods of a class."""
+def wrapper_mutants(source: str, answer_name: str) -> list[Mutant]:
+    """The changes that can be wrapped around the answer, or around the methods of a class."""
     tree = ast.parse(source)
     defined = next(n for n in tree.body if getattr(n, "name", None) == answer_name)
     methods = [defined] if isinstance(defined, ast.FunctionDef) else []
@@ -113,7 +113,7 @@ def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return value
 
 
-def _surround(function: Callable[..., Any], kind: str, detail: str, mark: Path) -> Callable[..., Any]:
+def _wrapped(function: Callable[..., Any], kind: str, detail: str, mark: Path) -> Callable[..., Any]:
     """The function with the change around it. `mark` is made when the change makes a difference."""
     signature = inspect.signature(function)
 
@@ -185,12 +185,12 @@ def build(mutant: Mutant, answer_name: str, mark: Path, *, importable: bool = Fa
     }
     module = module_of(mutant.source, f"mutant_{digest(mutant)}", importable=importable, **marks)
     answer = getattr(module, answer_name)
-    if mutant.around:
-        kind, method, detail = mutant.around
+    if mutant.wrapper:
+        kind, method, detail = mutant.wrapper
         if not isinstance(answer, type):
-            return _surround(answer, kind, detail, mark)
+            return _wrapped(answer, kind, detail, mark)
         original = answer.__dict__[method]
-        changed = _surround(getattr(original, "__func__", original), kind, detail, mark)
+        changed = _wrapped(getattr(original, "__func__", original), kind, detail, mark)
         bound = isinstance(original, (staticmethod, classmethod))
         setattr(answer, method, type(original)(changed) if bound else changed)
     return answer
