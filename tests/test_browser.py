@@ -12,7 +12,7 @@ from browser import CONTRASTS, DARK, LIGHT, Notebook, assert_drawn_well, assert_
 from playwright.sync_api import expect
 
 from course_utils.lessons import catalog
-from course_utils.reader.record import open_record
+from course_utils.reader.record import Record
 
 pytest_plugins = ["browser_fixtures"]
 
@@ -178,7 +178,7 @@ def test_answers_and_progress_outlive_the_page_and_the_kernel(lesson, root):
     expect(row).to_contain_text("✓")
     expect(row).to_contain_text(re.compile(r"passed, \d+ attempts?"))
     # The record is a file beside the answers.
-    assert open_record(root / "workspace" / ".record.jsonl").state("sliding_windows") == "passed"
+    assert Record(root / "workspace" / ".record.jsonl").state("sliding_windows") == "passed"
 
 
 # --- the stride explorer -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 
 import pytest
 import torch
@@ -669,6 +670,22 @@ def test_after_a_check_that_did_not_end_no_other_is_run_in_a_fork_either():
         exercise = an_exercise(endless, right, deadline=1.5)
         found = attempt.report(attempt.Attempt(exercise, lambda x: x.mean()), forks)
     assert [one.state for one in found.outcomes] == [TIMED_OUT, COULD_NOT_CHECK]
+
+
+class TakenByAnother(deque):
+    """Whenever somebody has asked how many there are, another thread takes all of them."""
+
+    def __len__(self):
+        found = super().__len__()
+        while super().__len__():
+            self.popleft().close()
+        return found + bool(found)
+
+
+def test_forks_are_used_by_threads_that_end_each_others_processes():
+    with Forks() as forks:
+        forks._ending = TakenByAnother()
+        assert forks.call(abs, -1, deadline=60).state == "returned"
 
 
 @pytest.mark.parametrize("isolated", [False, True])

@@ -52,6 +52,12 @@ def test_arrows_between_rooms_run_one_way():
             assert reached <= may | FLAT | {room}, f"{path} imports {sorted(reached - may - FLAT - {room})}"
 
 
+def test_what_is_flat_and_imported_everywhere_imports_no_room():
+    for name in FLAT:
+        reached = {found.split(".")[1] for found in ours(ROOT / "course_utils" / f"{name}.py")}
+        assert reached <= FLAT, f"{name} imports {sorted(reached - FLAT)}"
+
+
 def test_no_file_is_too_long():
     for path in (ROOT / "course_utils").rglob("*.py"):
         lines = len(path.read_text(encoding="utf-8").splitlines())

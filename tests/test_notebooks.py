@@ -23,7 +23,7 @@ from course_utils.lessons.catalog import Course, Lesson
 from course_utils.lessons.freshness import strays, why_stale
 from course_utils.lessons.notebook_files import MOST_BYTES, write_notebook
 from course_utils.lessons.source import notebook_of, role
-from course_utils.reader.record import open_record
+from course_utils.reader.record import Record
 from tests import lesson_states as states
 from tests.files import FLIP_ROWS, FLIPPED, write
 
@@ -69,7 +69,7 @@ def assert_all_passed(done: CompletedProcess[str], notebook: NotebookNode) -> No
 
 def recorded(lesson: Lesson, folder: Path) -> dict[str, str | None]:
     """The states of the lesson's exercises after a run in `folder`."""
-    record = open_record(folder / "record.jsonl")
+    record = Record(folder / "record.jsonl")
     return {name: record.state(name) for name in lesson.exercise_names}
 
 

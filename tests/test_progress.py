@@ -11,7 +11,7 @@ from course_utils import cli, notebook
 from course_utils.lessons import catalog, source
 from course_utils.reader import lab
 from course_utils.reader.progress import Progress
-from course_utils.reader.record import open_record
+from course_utils.reader.record import Record, open_record
 
 COURSE = catalog.load()
 
@@ -87,11 +87,11 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
 def test_what_reading_has_mended_is_not_told(tmp_path):
     path = tmp_path / "record.jsonl"
     path.mkdir()
-    record = open_record(path)
+    record = Record(path)
     record.add_attempt("warm_up", "start_here", "passed", 1, 1)
     assert "it is a folder" in record.notice
     path.rmdir()
-    assert Progress(COURSE, record).notice == "" and open_record(path).attempts("warm_up") == 1
+    assert Progress(COURSE, record).notice == "" and Record(path).attempts("warm_up") == 1
 
 
 def test_the_map_has_every_lesson_and_what_is_done(record):

@@ -1,8 +1,11 @@
 """The mutator changes what it should, and finds checks that do not look."""
 
+import os
 import re
+import signal
 import sys
 import textwrap
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from torch import nn
 
 from course_utils import cli
 from course_utils.lessons import catalog
+from course_utils.processes import client, tree
 from course_utils.proving import grade_mutants, laws, mutants, stale, wrappers
 from tests.files import write
 
@@ -287,6 +291,16 @@ def test_a_mutant_that_takes_its_process_with_it_is_rejected_and_the_next_is_tri
     with grade_mutants.MutantGrader(course(), "ramp") as one:
         states = [one.try_mutant(mutants.Mutant("tried", source)).state for source in tried]
     assert states == list(tried.values())
+
+
+def test_a_server_that_has_ended_meanwhile_rejects_no_mutant(course):
+    with grade_mutants.MutantGrader(course(), "ramp") as one:
+        (idle,) = one._idle  # it waits for the next
+        os.kill(client.server().process.pid, signal.SIGKILL)
+        while tree.alive([idle.pid]):
+            time.sleep(0.01)
+        right = mutants.Mutant("right", "def ramp(n):\n    return list(range(n))\n")
+        assert one.try_mutant(right).state == grade_mutants.SURVIVED
 
 
 def test_a_reference_that_fails_is_said(course):

@@ -31,7 +31,7 @@ def attempt(record: Record, exercise: str = "strides", state: str = "wrong") -> 
 def script(code: str, *arguments: object) -> subprocess.Popen[str]:
     """A Python process that runs `code`, with what most scripts here need."""
     start = "import os, sys, time\nfrom pathlib import Path\n"
-    start += "from course_utils.reader.record import open_record\n"
+    start += "from course_utils.reader.record import Record\n"
     command = [sys.executable, "-c", start + code, *map(str, arguments)]
     root = Path(__file__).parent.parent
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
-    first = open_record(path)
+    first = Record(path)
     # The state is the last one until one passed.
     for state in ("raised", "passed", "wrong"):
         attempt(first, state=state)
@@ -61,7 +61,7 @@ def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
     assert [first.reveal_hint("strides"), first.reveal_hint("strides")] == [1, 2]
     assert [first.ask_solution("reshape"), first.ask_solution("reshape")] == [1, 2]
     first.see_solution("reshape")
-    for record in (first, open_record(path)):
+    for record in (first, Record(path)):
         names = ("strides", "reshape", "other")
         assert [record.attempts(name) for name in names] == [3, 1, 0]
         assert [record.state(name) for name in names] == ["passed", "timed out", None]
@@ -72,30 +72,30 @@ def test_remembers_everything_in_the_next_kernel(path: Path) -> None:
         found = strides.state, strides.attempts, strides.hints, strides.solution_seen
         assert found == ("passed", 3, 2, False) and reshape.solution_seen
         assert all(datetime.fromisoformat(one.last).utcoffset() is not None for one in (strides, reshape))
-    assert open_record(path).ask_solution("reshape") == 3
+    assert Record(path).ask_solution("reshape") == 3
 
 
 def test_a_solution_that_is_looked_at_after_the_exercise_was_passed_was_not_needed(path: Path) -> None:
-    record = open_record(path)
+    record = Record(path)
     for exercise, seen_first in (("strides", False), ("reshape", True)):
         if seen_first:
             record.see_solution(exercise)
         for state in ("wrong", "passed", "wrong"):
             attempt(record, exercise, state=state)
         record.see_solution(exercise)
-    rows = open_record(path).summary()
+    rows = Record(path).summary()
     assert (rows["strides"].solution_seen, rows["reshape"].solution_seen) == (False, True)
 
 
 def test_an_attempt_is_stored_with_all_its_details(path: Path) -> None:
-    open_record(path).add_attempt("strides", "tensors", "wrong", 2, 5, "copies")
+    Record(path).add_attempt("strides", "tensors", "wrong", 2, 5, "copies")
     (stored,) = entries(path)
     expected = {"lesson": "tensors", "state": "wrong", "passed": 2, "total": 5, "told_by": "copies"}
     assert expected.items() <= stored.items()
 
 
 def test_asking_creates_nothing_and_writing_leaves_one_file(path: Path) -> None:
-    record = open_record(path)
+    record = Record(path)
     assert (record.attempts("strides"), record.summary(), record.notice) == (0, {}, None)
     assert not path.parent.exists()
     attempt(record)
@@ -114,7 +114,7 @@ def test_the_default_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_open_record_sees_what_another_kernel_adds(path: Path) -> None:
-    one, other = open_record(path), open_record(path)
+    one, other = Record(path), Record(path)
     attempt(one)
     attempt(other, state="passed")
     assert (one.attempts("strides"), one.state("strides")) == (2, "passed")
@@ -124,7 +124,7 @@ def test_an_open_record_sees_what_another_kernel_adds(path: Path) -> None:
 
 def test_kernels_that_write_at_once_lose_and_repeat_nothing(path: Path) -> None:
     code = """
-record = open_record(Path(sys.argv[1]))
+record = Record(Path(sys.argv[1]))
 revealed = []
 for turn in range(150):
     record.add_attempt("strides", "tensors", "wrong", 0, 1, told_by=f"{sys.argv[2]}.{turn}")
@@ -138,7 +138,7 @@ print(*revealed)
     assert sorted(numbers) == list(range(1, 451))
     digests = [entry["told_by"] for entry in entries(path) if entry["kind"] == "attempt"]
     assert sorted(digests) == sorted(f"{kernel}.{turn}" for kernel in range(3) for turn in range(150))
-    assert open_record(path).attempts("strides") == 450
+    assert Record(path).attempts("strides") == 450
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -153,7 +153,7 @@ for kill in range(1000):
     child = os.fork()
     if child == 0:
         os.close(reading)
-        record = open_record(path)
+        record = Record(path)
         for turn in range(10_000):
             record.add_attempt("strides", "tensors", "wrong", 0, 1, told_by=f"{kill}.{turn}")
             assert record.notice is None
@@ -175,7 +175,7 @@ print("kills", 1000)
     *finished, _, kills = output(script(code, path.parent)).split()
     stored: list[str] = []
     for file in path.parent.glob("*.jsonl"):
-        before = open_record(file)
+        before = Record(file)
         assert before.attempts("strides") == len(entries(file))
         assert before.notice is None
         stored += [entry["told_by"] for entry in entries(file)]
@@ -206,7 +206,7 @@ def test_no_room_keeps_attempts_until_there_is_room(path: Path) -> None:
     code = """
 import resource
 path = Path(sys.argv[1])
-record = open_record(path)
+record = Record(path)
 record.add_attempt("strides", "tensors", "wrong", 0, 1)
 assert record.notice is None
 limit = path.stat().st_size + 4096
@@ -215,7 +215,7 @@ for turn in range(60):
     record.add_attempt("strides", "tensors", "wrong", 0, 1)
 assert record.attempts("strides") == 61
 print(record.notice)
-print(open_record(path).attempts("strides"))
+print(Record(path).attempts("strides"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 record.add_attempt("strides", "tensors", "passed", 1, 1)
 assert record.notice is None, record.notice
@@ -229,7 +229,7 @@ assert record.notice is None, record.notice
 
 def test_a_full_and_a_read_only_disk_keep_attempts_until_there_is_room(disk: Path) -> None:
     path = disk / ".record.jsonl"
-    record = open_record(path)
+    record = Record(path)
     attempt(record)
     (disk / "ballast").write_bytes(bytes(36 * 1024))
     for _ in range(100):
@@ -252,7 +252,7 @@ def test_a_full_and_a_read_only_disk_keep_attempts_until_there_is_room(disk: Pat
 READ_ONLY = """
 os.geteuid() == 0 and os.setuid(65534)
 path, before = Path(sys.argv[1]), int(sys.argv[2])
-record = open_record(path)
+record = Record(path)
 assert record.attempts("strides") == before, record.notice
 for turn in range(3):
     record.add_attempt("strides", "tensors", "passed", 1, 1)
@@ -289,7 +289,7 @@ def test_what_cannot_be_written_is_kept_in_memory(
     path = folder / ".record.jsonl"
     folder.mkdir()
     for _ in range(stored):
-        attempt(open_record(path))
+        attempt(Record(path))
     before = {file: file.read_bytes() for file in folder.iterdir()}
     for name, mode in modes.items():
         (folder / name).chmod(mode)
@@ -305,14 +305,14 @@ def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     below = tmp_path / "file" / ".record.jsonl"
     for path, why in ((folder, "it is a folder"), (below, "its folder is a file")):
-        record = open_record(path)
+        record = Record(path)
         attempt(record)
         assert record.attempts("strides") == 1
         assert record.notice == f"Your progress is kept in memory until {path} can be written: {why}."
     assert list(folder.iterdir()) == []
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    attempt(record := open_record(loop))
+    attempt(record := Record(loop))
     assert (record.attempts("strides"), record.notice is None) == (1, False)
 
 
@@ -320,15 +320,15 @@ def test_a_file_behind_a_link_stays_there(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     link = tmp_path / ".record.jsonl"
     link.symlink_to(tmp_path / "real" / "record.jsonl")
-    attempt(open_record(link))
+    attempt(Record(link))
     (tmp_path / "real" / "record.jsonl").write_bytes(b"no record at all")
-    attempt(open_record(link))
+    attempt(Record(link))
     assert link.is_symlink()
     assert len(entries(link)) == 1
 
 
 def test_a_kernel_that_holds_the_file_for_long(path: Path) -> None:
-    record = open_record(path)
+    record = Record(path)
     attempt(record)
     record._patience = 0.05
     with path.open() as other:
@@ -342,7 +342,7 @@ def test_a_kernel_that_holds_the_file_for_long(path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_deleted_while_open(path: Path, what: str) -> None:
-    one, other = open_record(path), open_record(path)
+    one, other = Record(path), Record(path)
     for _ in range(3):
         attempt(one)
     other.reveal_hint("reshape")
@@ -356,7 +356,7 @@ def test_deleted_while_open(path: Path, what: str) -> None:
 
 
 def test_replaced_by_an_older_copy_while_open(path: Path) -> None:
-    record = open_record(path)
+    record = Record(path)
     attempt(record)
     backup = path.read_bytes()
     attempt(record)
@@ -372,7 +372,7 @@ def test_replaced_by_an_older_copy_while_open(path: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bytes of a record with sixty entries."""
     path = tmp_path_factory.mktemp("whole") / "record.jsonl"
-    record = open_record(path)
+    record = Record(path)
     for number in range(60):
         record.add_attempt("strides", "tensors", "wrong", 0, 1, told_by=f"{number:064}")
     return path.read_bytes()
@@ -399,7 +399,7 @@ def open_damaged(path: Path, data: bytes, texts: list[bytes]) -> str | None:
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir()
     path.write_bytes(data)
-    record = open_record(path)
+    record = Record(path)
     attempt(record)
     assert not str(record.notice).startswith("Your progress is kept in memory")
     *stored, added = sorted(entries(path), key=lambda entry: entry["at"])
@@ -416,7 +416,7 @@ def open_damaged(path: Path, data: bytes, texts: list[bytes]) -> str | None:
         assert files == {".record.jsonl", kept.name}
         assert kept.read_bytes() == data
         assert str(kept) in record.notice
-        assert open_record(path).notice is None
+        assert Record(path).notice is None
     return record.notice
 
 
@@ -451,19 +451,19 @@ def test_flipped_bytes_keep_every_other_entry(path: Path, whole: bytes, texts: l
 def test_a_file_damaged_while_open_loses_nothing_this_kernel_knows(path: Path, whole: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(whole)
-    record = open_record(path)
+    record = Record(path)
     assert record.attempts("strides") == 60
     path.write_bytes(b"\xff" * len(whole))
     attempt(record, state="passed")
     assert (record.attempts("strides"), len(entries(path))) == (61, 61)
-    assert open_record(path).state("strides") == "passed"
+    assert Record(path).state("strides") == "passed"
 
 
 def test_damaged_files_are_never_overwritten(path: Path) -> None:
     path.parent.mkdir()
     for number in range(1, 4):
         path.write_bytes(b"damage %d" % number)
-        attempt(open_record(path))
+        attempt(Record(path))
     kept = sorted(file.read_bytes() for file in path.parent.glob("*.damaged-*"))
     assert kept == [b"damage 1", b"damage 2", b"damage 3"]
 
@@ -472,7 +472,7 @@ def test_kernels_that_find_damage_at_once_repair_it_once(
     path: Path, whole: bytes, texts: list[bytes]
 ) -> None:
     code = """
-record = open_record(Path(sys.argv[1]))
+record = Record(Path(sys.argv[1]))
 print("ready", flush=True)
 while not Path(sys.argv[2]).exists():
     pass
@@ -489,7 +489,7 @@ assert not str(record.notice).startswith("Your progress is kept in memory"), rec
     start.touch()
     for kernel in kernels:
         output(kernel)
-    left = open_record(path)
+    left = Record(path)
     assert left.attempts("strides") == len(entries(path)) == 30 + len(readable(hurt(whole), texts))
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
 
@@ -507,7 +507,7 @@ while kill < 99 or unfinished < 10:  # most kills may come too late to tell anyt
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        record = open_record(path)
+        record = Record(path)
         os.write(writing, b"!")
         record.reveal_hint("reshape")
         os._exit(0)
@@ -523,7 +523,7 @@ print(kill + 1)
     kills = int(output(script(code, path)))
     left = [json.loads(text) for text in readable(hurt(whole), texts)]
     for number in range(kills):
-        record = open_record(path.with_name(f"{number}") / ".record.jsonl")
+        record = Record(path.with_name(f"{number}") / ".record.jsonl")
         assert record.attempts("strides") == len(left)
         kept = [file.read_bytes() for file in record.path.parent.glob("*.damaged-*")]
         assert kept and set(kept) == {hurt(whole)}
@@ -540,7 +540,7 @@ def test_damage_where_nothing_can_be_written(open_folder: Path, whole: bytes, te
 
 def test_a_notice_is_told_once(path: Path) -> None:
     path.mkdir(parents=True)
-    record = open_record(path)
+    record = Record(path)
     assert record.news() is None
     attempt(record)
     notice = record.notice

@@ -1,4 +1,7 @@
-"""Pictures of live objects: plain functions, data in, matplotlib figure out."""
+"""Pictures of live objects: plain functions, data in, matplotlib figure out.
+
+All draw with `picture`, `shapes`, `labels` and `palette`. It may import `measure` and `watching`.
+"""
 
 from course_utils.draw.allocator import allocator
 from course_utils.draw.captures import captures

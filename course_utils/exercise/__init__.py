@@ -38,7 +38,10 @@ wrong value. `kits`: what several exercises of one topic share.
 A solution file lists `mistakes`, as `Edit(label, old, new, told_by=)` or `Wrong(function, told_by=)`. That of
 a repair may say `healed = {old: new}` in place of the reference: what of the starter becomes what.
 
-It may import `measure`, `machine` and `words`; nothing in it knows how a check is run.
+Inside: `form` is what an exercise is made of, `given` an example, `cases` are many; `compare` and `alone` are
+behind `expect`, `mismatch` is what a check raises, `states` what can come of an answer.
+
+It may import `measure`; nothing in it knows how a check is run.
 """
 
 import importlib

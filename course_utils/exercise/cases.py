@@ -206,7 +206,7 @@ def call(check: Check, answer: Any, fixtures: Mapping[str, Any]) -> None:
     with Rows() as rows:
         for case in check.cases:
             with rows.of(case.label):
-                given = {**fixtures, **copy.deepcopy(case.values)}  # an answer may write to them
+                wanted = {**fixtures, **copy.deepcopy(case.values)}  # an answer may write to them
                 if EXAMPLE in check.wants:
-                    given[EXAMPLE] = Given(case.setup, {**known, **(given if case.known else fixtures)})
-                check.function(*first, **given)
+                    wanted[EXAMPLE] = Given(case.setup, {**known, **(wanted if case.known else fixtures)})
+                check.function(*first, **wanted)

@@ -1,5 +1,8 @@
 """Widgets over live objects: controls of ipywidgets, a picture that follows them, a still for places without
-a kernel."""
+a kernel.
+
+`explorer` and `controls` are what all are made of. It may import `draw`, `lessons`, `measure` and `watching`.
+"""
 
 from course_utils.explore.allocator import allocator
 from course_utils.explore.checkpoints import checkpoints

@@ -129,13 +129,13 @@ def run(
     outcome = Outcome(check.name, check.title, COULD_NOT_CHECK, device=place.device)
     started = time.perf_counter()
     inside = contextlib.ExitStack()
-    with inside, clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as given:
+    with inside, clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as values:
         lost = inside.enter_context(_lost_in_threads())
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if isinstance(answer, ToMake):
                     answer = answer.make()
-                cases.call(check, answer, given)
+                cases.call(check, answer, values)
             outcome.state = PASSED
         except (expect.Mismatch, expect.CannotCheck) as error:
             if _by_the_answer(error, check):

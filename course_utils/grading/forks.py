@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import sys
@@ -68,7 +69,8 @@ class Forks:
         if result.state == "raised":  # what an answer raises is told; this is a process that cannot go on
             result.state, result.how = "died", str(result.error)
         while len(self._ending) > 1:
-            self._ending.popleft().close()
+            with contextlib.suppress(IndexError):  # other threads were faster
+                self._ending.popleft().close()
         return result
 
     def stop(self) -> None:

@@ -16,8 +16,8 @@
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
     same_storage, storage_bytes
 
-Bytes and counts are the same on the CPU
-and on a GPU: they are those of the operators, not of an allocator that rounds up.
+Bytes and counts are the same on the CPU and on a GPU: they are those of the operators, not of an allocator
+that rounds up. It imports no other room.
 """
 
 from course_utils.measure.compiled import graphs_compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import sys
 import tempfile
@@ -19,8 +20,9 @@ from course_utils.grading import attempt
 from course_utils.grading.check_run import Outcome, Place, run
 from course_utils.grading.forks import READY_TO_COMPILE
 from course_utils.lessons import catalog
-from course_utils.processes import workers
+from course_utils.processes.client import ServerProcess
 from course_utils.processes.result import Result
+from course_utils.processes.workers import Worker, close_all, tried_again
 from course_utils.proving.mutants import Mutant, mutants
 from course_utils.proving.wrappers import build, digest, wrapper_mutants
 
@@ -46,14 +48,14 @@ class Verdict:
     how: str = ""
 
 
-def on_ranks(exercise: Exercise) -> bool:
+def all_on_ranks(exercise: Exercise) -> bool:
     """Whether all checks are on ranks, which have processes of their own."""
     return all(check.ranks for check in exercise.checks)
 
 
 def mapped(exercise: Exercise, grade: Callable[[Any], T], answers: Iterable[Any]) -> list[T]:
     """What `grade` gives for each answer, in their order. Checks in this process need its main thread."""
-    if not on_ranks(exercise):
+    if not all_on_ranks(exercise):
         return [grade(answer) for answer in answers]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(grade, answers))
@@ -63,7 +65,7 @@ def warm_up() -> None:
     """Where right answers have brought the compiler in, the processes of the mutants have it from the start.
     Returns at once."""
     if torch_private.DYNAMO in sys.modules:
-        workers.Worker(preload=(READY_TO_COMPILE,)).close()
+        Worker(preload=(READY_TO_COMPILE,)).close()
 
 
 class MutantGrader:
@@ -75,7 +77,7 @@ class MutantGrader:
         course = catalog.load(root)
         self.exercise, self.solution = course.exercise(name), course.solution(name)
         self._folder = tempfile.TemporaryDirectory(prefix="mutants-")
-        self._idle: list[workers.Worker] = []
+        self._idle: list[Worker] = []
         self._times: dict[str, float] = {}
         source, answer = self.solution.source, self.exercise.answer_name
         self.mutants = [*mutants(source), *wrapper_mutants(source, answer)]
@@ -103,7 +105,7 @@ class MutantGrader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        workers.close_all(self._idle)
+        close_all(self._idle)
         self._folder.cleanup()
 
     def sample(self, count: int | None) -> list[Mutant]:
@@ -112,7 +114,7 @@ class MutantGrader:
 
     def try_all(self, wanted: list[Mutant], listed: Collection[str]) -> list[Verdict]:
         """The verdict on each, as `try_mutant` gives it; `listed` are the descriptions to be patient with."""
-        together = AT_ONCE if on_ranks(self.exercise) else MUTANTS_AT_ONCE
+        together = AT_ONCE if all_on_ranks(self.exercise) else MUTANTS_AT_ONCE
         patient = [mutant.description in listed for mutant in wanted]
         with ThreadPoolExecutor(together) as pool:
             return list(pool.map(functools.partial(self.try_mutant, together=together), wanted, patient))
@@ -153,14 +155,21 @@ class MutantGrader:
         return [c for c in self.exercise.checks if all(map(machine.has, c.needs))]
 
     def _call(self, function: Callable[..., Any], *args: Any, deadline: float) -> Result:
-        try:
-            worker = self._idle.pop()
-        except IndexError:  # all are at work
-            worker = workers.Worker()
-        result = worker.call(function, self.root, self.name, *args, deadline=deadline)
-        if result.state == "returned":
-            self._idle.append(worker)
-        return result
+        def once(server: ServerProcess | None) -> list[Result]:
+            worker = Worker(server=server) if server else self._worker()
+            result = worker.call(function, self.root, self.name, *args, deadline=deadline)
+            if result.state == "returned" and not server:
+                self._idle.append(worker)
+            else:
+                worker.close()
+            return [result]
+
+        return tried_again(once)[0]
+
+    def _worker(self) -> Worker:
+        with contextlib.suppress(IndexError):  # all are at work
+            return self._idle.pop()
+        return Worker()
 
 
 def _compile_eagerly() -> None:

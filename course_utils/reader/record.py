@@ -65,15 +65,15 @@ def _row_of(entries: list[Entry]) -> Row:
     )
 
 
-def open_record(path: Path | None = None) -> Record:
-    """The record in this file (default: COURSE_RECORD, or `.record.jsonl` beside the reader's own notebooks).
-    Nothing is created before there is something to write."""
-    usual = os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.jsonl"
-    return Record(path or Path(usual))
+def open_record() -> Record:
+    """The reader's record: in the file that COURSE_RECORD names, else in `.record.jsonl` beside their own
+    notebooks."""
+    return Record(Path(os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.jsonl"))
 
 
 class Record:
-    """The reader's record. Several threads and, through the file, several kernels may use it at once."""
+    """The record in a file, which is created when there is something to write. Several threads and, through
+    the file, several kernels may use it at once."""
 
     def __init__(self, path: Path) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # links in a circle, no home folder
