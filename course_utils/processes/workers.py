@@ -275,7 +275,8 @@ class Worker:
     def _notice_death(self) -> None:
         """Ends the call of a process that no longer answers. It closes its connections a moment before it has
         ended; one that lives on has lost its own."""
-        if self._lost is not None and (self.how or time.monotonic() - self._lost > 1.0):
+        silent = self._gone and not wait([self._calls], 0)  # also where what it has started kept them open
+        if silent or (self._lost is not None and (self.how or time.monotonic() - self._lost > 1.0)):
             self.how = self.how or "it closed its connection"
             self.done = True
 
