@@ -51,7 +51,7 @@ def test_collectives_give_the_right_values(world_size):
     values = run_ranks(reduces, world_size, 2.0, deadline=LONG)
     assert [value.tolist() for value, _ in values] == [[total] * 3] * world_size
     assert len({drawn for _, drawn in values}) == world_size
-    with pytest.raises(ValueError, match="world_size is 0"):
+    with pytest.raises(ValueError, match="at least one rank as `world_size`; given was 0"):
         run_ranks(reduces, 0)
 
 
