@@ -109,7 +109,7 @@ def test_a_name_in_progress_leads_to_its_task(lesson, root):
     assert_readable(lesson.run(lesson.add("progress(all=True)")), least=60)
     # "Next" goes to its task in a notebook that is not open; a lesson's first link is in the map.
     following = course.card(course.exercise_names[1])
-    open_record(root / "workspace" / ".record.jsonl").add_attempt(
+    Record(root / "workspace" / ".record.jsonl").add_attempt(
         course.exercise_names[0], "start_here", "passed", 1, 1
     )
     page = lesson.page
