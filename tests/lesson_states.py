@@ -107,4 +107,3 @@ def _reads_of_others(unit: Unit) -> set[str]:
     """Without the variables of a loop or a block, which it binds before it reads them."""
     block = any(isinstance(node, (ast.For, ast.With, ast.If, ast.Try)) for node in unit.nodes)
     return _reads(unit) - unit.binds if block else _reads(unit)
-

@@ -28,7 +28,6 @@ WITHOUT_X = {
 }
 
 
-
 def following(node: Any) -> list[Any]:
     """The nodes that get a gradient from this one, once for each edge."""
     return [after for after, _ in node.next_functions if after is not None]
