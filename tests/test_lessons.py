@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import jupytext
@@ -135,6 +136,24 @@ def code(notebook: nbformat.NotebookNode, start: str) -> nbformat.NotebookNode:
 # --- from the source to cells ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("above", "heading"),
+    [
+        ("", "## ☆ Rows"),
+        ("## A section\n\nText.\n\n", "### ☆ Rows"),
+        ("## A section\n\n### Below it\n\n```text\n# no heading\n```\n\n", "#### ☆ Rows"),
+        ("### Below\n\n## A section\n\n```{code-cell} python\n# no heading\n1\n```\n\n", "### ☆ Rows"),
+    ],
+)
+def test_a_task_stands_one_level_below_its_section(above, heading, tmp_path):
+    source = LESSON.replace("Above the exercise.", f"{above}Above the exercise.")
+    assert above in source
+    course = catalog.load(make_course(tmp_path, source))
+    cells = notebook_of(course, course.lessons[0]).cells
+    (task,) = [cell for cell in cells if cell.metadata.get("course", {}).get("role") == "task"]
+    assert task.source.startswith(f"{heading} upside down\n")
+
+
 def test_exercise_becomes_three_cells(tmp_path):
     course = catalog.load(make_course(tmp_path))
     notebook = notebook_of(course, course.lessons[0])
@@ -143,8 +162,8 @@ def test_exercise_becomes_three_cells(tmp_path):
         {"exercise": "flip_rows", "role": role} for role in ("task", "starter", "check")
     ]
     task, starter, check = cells
-    assert task.source.startswith("### Rows upside down\n\nReturn the rows")
-    assert "Further · about 5 minutes" in task.source
+    assert task.source.startswith("## ☆ Rows upside down\n\nReturn the rows")
+    assert "*☆ Further · about 5 minutes.*" in task.source
     assert starter.source == 'def flip_rows(x):\n    """(m, n) -> (m, n)"""\n    raise NotImplementedError'
     assert check.source == "check(flip_rows)"
     at = notebook.cells.index(task)
@@ -390,6 +409,17 @@ def test_an_entry_of_the_glossary_says_what_its_term_is():
         assert len(others) >= 5, f"{term.word}: {term.sentence}"
         # "That is the *mask*." points at a sentence that isn't in the glossary.
         assert first not in ("That", "This", "It", "Such", "These", "They"), f"{term.word}: {term.sentence}"
+
+
+def test_no_title_stands_twice_in_a_lesson():
+    course = catalog.load()
+    for lesson in course.lessons:
+        cells = jupytext.reads(lesson.source.read_text(encoding="utf-8"), fmt="md:myst").cells
+        prose = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        titles = re.findall(r"^#+ +(.*)$", re.sub(r"```.*?```", "", prose, flags=re.DOTALL), re.MULTILINE)
+        titles += [course.card(name).title for name in lesson.exercise_names]
+        plain = Counter(title.replace("`", "").strip().lower() for title in titles)
+        assert len(titles) > 5 and not [title for title, times in plain.items() if times > 1], lesson.slug
 
 
 def test_code_in_a_lesson_is_no_wider_than_its_cell():

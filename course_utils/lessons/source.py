@@ -24,6 +24,8 @@ from course_utils.lessons.notebook_files import KERNELSPEC, LANGUAGE
 TASK, STARTER, CHECK, SETUP = "task", "starter", "check", "setup"
 
 _EXERCISE = re.compile(r"^(`{3,})\{exercise\}[ \t]+(\w+)[ \t]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^(#{1,6}) ", re.MULTILINE)
+_CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _DIRECTIVE = re.compile(r"^(?:`{3,}|~{3,}|:{3,})[ \t]*\{([\w-]+)\}", re.MULTILINE)
 
 
@@ -47,6 +49,7 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
         cells.append(cell)
         if gpu_outputs.is_tagged(cell) and (record := records.get(cell_ids([cell])[0])):
             cells.append(gpu_outputs.cell_below(record))
+    _put_tasks_below_sections(cells)
     if links := _neighbours(course, lesson):
         cells.append(new_markdown_cell(links))
     routes = _routes(course, lesson) if reading is not None else None
@@ -143,13 +146,24 @@ def exercise_cells(course: Course, name: str, solved: bool) -> list[NotebookNode
     """The task, the starter (`solved`: the reference), the call of `check`."""
     exercise = course.exercise(name)
     start = course.solution(name).source if solved else exercise.starter_source
-    way = "★ Core" if exercise.core else "Further"
-    task = f"### {exercise.title}\n\n{exercise.task}\n\n*{way} · about {exercise.minutes} minutes.*"
+    star, way = ("★", "Core") if exercise.core else ("☆", "Further")
+    head = f"### {star} {exercise.title}"
+    task = f"{head}\n\n{exercise.task}\n\n*{star} {way} · about {exercise.minutes} minutes.*"
     call = new_code_cell(f"check({exercise.answer_name})")
     cells = [new_markdown_cell(task), new_code_cell(start.strip("\n")), call]
     for cell, role in zip(cells, (TASK, STARTER, CHECK), strict=True):
         cell.metadata = from_dict({"course": {"exercise": name, "role": role}})
     return cells
+
+
+def _put_tasks_below_sections(cells: list[NotebookNode]) -> None:
+    """Makes the heading of each task one level deeper than the one above it, for a table of contents."""
+    level = "##"
+    for cell in cells:
+        if role(cell) == TASK:
+            cell.source = f"{level}#{cell.source.lstrip('#')}"
+        elif cell.cell_type == "markdown" and (found := _HEADING.findall(_CODE.sub("", cell.source))):
+            level = found[-1]
 
 
 def _neighbours(course: Course, lesson: Lesson) -> str:
