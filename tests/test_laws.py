@@ -46,11 +46,9 @@ def test_every_file_is_in_a_lesson_and_every_name_has_its_files():
 
 @pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.slug)
 def test_lessons(lesson):
-    """At most five core exercises or more short ones, a title for each that leads to it, one voice."""
+    """At most five core exercises or more short ones, one voice."""
     core = {n: e.minutes for n in lesson.exercise_names if (e := COURSE.exercise(n)).core}
     assert len(core) <= 5 or sum(core.values()) <= 65, core
-    titles = [catalog.anchor(COURSE.card(name).title) for name in lesson.exercise_names]
-    assert len(set(titles)) == len(titles)
     assert not texts.faults(lesson.source.read_text(encoding="utf-8"))
 
 

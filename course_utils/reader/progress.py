@@ -11,7 +11,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from course_utils.exercise.states import NOT_ATTEMPTED, PASSED, colour, symbol
-from course_utils.lessons.catalog import anchor
 from course_utils.reader.workspace import task_cells
 
 if TYPE_CHECKING:
@@ -199,10 +198,10 @@ def _linked(lesson: Lesson, entries: list[Entry]) -> list[tuple[str, Entry]]:
 
 
 def link_to(lesson: Lesson, card: Card, cells: dict[str, str]) -> str:
-    """An exercise's full name as a link to its task: the cell whose id is in `cells`, or else the heading.
+    """An exercise's full name as a link to its task: the cell whose id is in `cells`, or else its notebook.
     JupyterLab goes to a cell also in a notebook that it has yet to open; to a heading only once it is drawn,
-    and only where all its letters are ASCII."""
-    place = f"cell-id={cells[card.name]}" if card.name in cells else anchor(card.title)
+    and only where all its letters are ASCII: those of tasks begin with a star."""
+    place = f"cell-id={cells[card.name]}" if card.name in cells else ""
     return _link(lesson, _inline(card.full_name), place)
 
 
