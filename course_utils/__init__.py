@@ -7,7 +7,17 @@ uses them.
 import os
 import sys
 
-from course_utils.notebook import check, device, hint, progress, run_ranks, show_error, solution, starter
+from course_utils.notebook import (
+    check,
+    device,
+    hint,
+    progress,
+    resume,
+    run_ranks,
+    show_error,
+    solution,
+    starter,
+)
 from course_utils.reader.folded import reveal
 from course_utils.watching.compiled import watch_compile
 
@@ -16,6 +26,7 @@ __all__ = [
     "device",
     "hint",
     "progress",
+    "resume",
     "reveal",
     "run_ranks",
     "show_error",

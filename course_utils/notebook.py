@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should no
     import torch
 
     from course_utils.exercise import Exercise
+    from course_utils.grading.coming_back import Resumed, Said
     from course_utils.grading.report import Note, Report
     from course_utils.lessons.catalog import Lesson
     from course_utils.reader.progress import Progress
@@ -155,6 +156,18 @@ def progress(*, all: bool = False, reset: Answer = None) -> Progress | Note:
 
 
 @public
+def resume() -> Resumed | Said:
+    """Runs what the exercise needs where you stopped, out of this notebook as it was last saved, and says
+    where that is. For after a restart; works in any cell."""
+    from course_utils.grading import coming_back
+
+    names = _names_of_reader()
+    file = _file_of(names)
+    found = file if file is not None and file.is_file() else None
+    return coming_back.resume(_course(), _record(), _lesson_here(names), found, names)
+
+
+@public
 def device(name: str | torch.device | None = None) -> torch.device:
     """The device that a lesson's cells use: `name`, else COURSE_DEVICE, else the best one present."""
     import torch
@@ -232,8 +245,8 @@ def _record() -> Record:
 def _lesson_here(names: dict[str, Any]) -> Lesson | None:
     """The lesson of the notebook whose names these are, by its file or else by the answers in it; None where
     they don't tell."""
-    file = names.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME", "")
-    slug = Path(str(file)).name.partition(".")[0]
+    file = _file_of(names)
+    slug = file.name.partition(".")[0] if file else ""
     for lesson in _course().lessons:
         if lesson.slug == slug:
             return lesson
@@ -243,6 +256,12 @@ def _lesson_here(names: dict[str, Any]) -> Lesson | None:
         if any(_course().card(name).answer_name in names for name in lesson.exercise_names)
     ]
     return answered[0] if len(answered) == 1 else None
+
+
+def _file_of(names: dict[str, Any]) -> Path | None:
+    """The file of the notebook whose names these are, as VS Code or Jupyter gives it."""
+    file = names.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+    return Path(str(file)) if file else None
 
 
 def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:

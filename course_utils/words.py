@@ -4,6 +4,7 @@ called. Imports nothing of the course."""
 import re
 import signal
 from collections.abc import Sequence
+from html import escape
 
 # Letters whose names begin with a vowel: an LSTM, an SGD.
 _SPELT_WITH_AN = "AEFHILMNORSX"
@@ -42,6 +43,11 @@ def with_article(name: str) -> str:
 def full_name(title: str, answer_name: str) -> str:
     """What an exercise is called where there is room: its title and what the reader types, as Markdown."""
     return f"{title} (`{answer_name}`)"
+
+
+def inline(text: str) -> str:
+    """A line of Markdown whose only marks are those of code, as HTML."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 
 def cause(message: str) -> str:

@@ -157,7 +157,7 @@ def test_a_task_stands_one_level_below_its_section(above, heading, tmp_path):
 def test_exercise_becomes_three_cells(tmp_path):
     course = catalog.load(make_course(tmp_path))
     notebook = notebook_of(course, course.lessons[0])
-    cells = [cell for cell in notebook.cells if "course" in cell.metadata]
+    cells = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("course", {})]
     assert [cell.metadata.course for cell in cells] == [
         {"exercise": "flip_rows", "role": role} for role in ("task", "starter", "check")
     ]

@@ -1,5 +1,6 @@
 """What a reader calls, in a real kernel: check, hint, solution, progress."""
 
+import json
 import os
 import queue
 import re
@@ -60,6 +61,10 @@ class Kernel:
             elif kind == "status" and content["execution_state"] == "idle":
                 return "\n".join(shown)
         raise TimeoutError(f"the cell did not end: {code}")
+
+    def restart(self) -> None:
+        self.manager.restart_kernel(now=True)
+        self.client.wait_for_ready(timeout=60)
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -212,6 +217,33 @@ def test_a_name_that_the_lesson_makes_and_the_kernel_lacks_is_said_once(kernel):
         assert "NameError: name 'code' is not defined" in said and "run it" not in said
     finally:
         kernel.run(f"os.environ['COURSE_ROOT'] = {usual!r}")
+
+
+def test_after_a_restart_the_exercise_where_the_reader_stopped_can_be_gone_on_with(kernel, tmp_path):
+    path = tmp_path / "01_small.ipynb"
+    sources = [
+        "import torch\nfrom course_utils import check, hint, progress, show_error, solution",
+        "# helpers\n\ndef middle(x):\n    return x.mean()\n\nprint('a demonstration')",
+        "def centre(x):\n    return x - middle(x)",
+        "check(centre)",
+    ]
+    cells = [{"cell_type": "code", "metadata": {}, "source": text} for text in sources]
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}))
+    kernel.run(f"{WRONG}\ncheck(centre)")
+    kernel.restart()
+    kernel.run(f"import os; os.environ['COURSE_RECORD'] = {str(tmp_path / 'record.jsonl')!r}")
+    said = kernel.run(
+        f"os.environ['JPY_SESSION_NAME'] = {str(path)!r}\nimport course_utils; course_utils.resume()"
+    )
+    told = "What it needs was run, out of 3 cells of 01_small.ipynb, as it was last saved."
+    assert said == f"You stopped at {CENTRE}. {told}"
+    assert f"✓ {CENTRE}: passed" in kernel.run("check(centre)")
+    assert kernel.run("import inspect; print(inspect.getsource(middle))") == (
+        "def middle(x):\n    return x.mean()\n\n"
+    )
+    where = "import sys\ntry:\n    middle(1)\nexcept AttributeError as error:\n    "
+    where += "print(error.__traceback__.tb_next.tb_lineno)"
+    assert kernel.run(where) == "4\n"
 
 
 def test_the_readers_state_is_left_alone(kernel):

@@ -24,6 +24,7 @@ statements that were chosen run in the order of the notebook, so that the answer
 
 import json
 import sys
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -46,7 +47,8 @@ class UnreadableError(Exception):
 class Submission:
     """A notebook that was read. `marks` are the exercises that its cells name, `lesson` the lesson that
     it names itself; either may be missing, or made up. `checked` is the position of the unit that checks an
-    answer, by the name of its exercise."""
+    answer, by the name of its exercise; `sources` are the cells, by the names that their units have for them.
+    """
 
     path: Path
     units: list[Unit]
@@ -54,6 +56,7 @@ class Submission:
     lesson: str | None = None
     flags: int = 0
     checked: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._binders: dict[str, list[Unit]] = {}
@@ -80,6 +83,20 @@ class Submission:
             return None
         return Recipe(name, tuple(unit.piece for unit in chosen), self.flags)
 
+    def needed(self, name: str, exercise: str, there: Set[str]) -> list[Unit]:
+        """What has to run for the answer called `name` to be worked on and checked, in the order to run it:
+        the set-up, which is the cell that imports `check`, the answer's definition, what its check reads, and
+        what these need. A set-up whose names are all `there` has run already."""
+        end = self._reached(name) if name in self._binders else _FOREVER
+        checks = [unit for unit in self.units if exercise in map(snake_case, unit.checks)]
+        read = set().union(*(now for now, _ in (unit.reads for unit in checks[-1:])))
+        cells = {unit.piece.filename for unit in self.units if unit.imports and "check" in unit.binds}
+        setup = [unit for unit in self.units if unit.piece.filename in cells]
+        if all(unit.binds <= there for unit in setup):
+            chosen = _Selection(self, end).units_for(name, *sorted(read))
+            return [unit for unit in chosen if unit not in setup]
+        return _Selection(self, end).units_for(name, *sorted(read), chosen=setup)
+
     def _reached(self, name: str) -> int:
         """The position before which all stands that the check of the answer called `name` sees."""
         last, check = self._binders[name][-1], self.checked.get(snake_case(name))
@@ -98,6 +115,7 @@ def read(path: Path) -> Submission:
     marked: dict[str, int] = {}
     called: dict[str, int] = {}
     flags = 0
+    sources = {f"cell {number}": source for number, (source, _, _) in cells}
     for number, (source, mark, role) in cells:
         if isinstance(mark, str):
             marks.append(mark)
@@ -112,7 +130,7 @@ def read(path: Path) -> Submission:
             marked[mark] = len(units) - 1
     lesson = _course(metadata).get("lesson")
     named = lesson if isinstance(lesson, str) else None
-    return Submission(path, units, marks, named, flags, marked | called)
+    return Submission(path, units, marks, named, flags, marked | called, sources)
 
 
 def lessons_of(submission: Submission, course: Course) -> list[Lesson]:
@@ -181,11 +199,11 @@ def _cells(path: Path) -> tuple[list[tuple[int, tuple[str, Any, Any]]], Any]:
 
 
 def _as_version_4(text: str) -> dict[str, Any]:
-    import nbformat
-
     try:
+        import nbformat
+
         return nbformat.reads(text, as_version=4)
-    except Exception as error:  # whatever an old or a future format makes it raise
+    except Exception as error:  # whatever an old or a future format makes it raise; or it is not installed
         raise UnreadableError(f"this notebook's format cannot be read: {error}") from None
 
 
@@ -204,9 +222,10 @@ class _Selection:
         self.moved_up: dict[int, set[Unit]] = {}  # by the position of the unit that has to come after them
         self._seen: set[tuple[Unit, int]] = set()
 
-    def units_for(self, name: str) -> list[Unit]:
-        """The units that make `name`, in the order to run them."""
-        waiting = [(unit, self.end) for unit in self._definition(name, self.end)]
+    def units_for(self, *names: str, chosen: Iterable[Unit] = ()) -> list[Unit]:
+        """The units that make `names`, and those `chosen` with what they need, in the order to run them."""
+        waiting = [(unit, self.end) for name in names for unit in self._definition(name, self.end)]
+        waiting += [(unit, self.end) for unit in chosen]
         waiting += [(unit, self.end) for unit in self.submission._binders.get("*", ())]
         while waiting:
             unit, moment = waiting.pop()

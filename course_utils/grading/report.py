@@ -28,6 +28,7 @@ from course_utils.exercise.states import (
 from course_utils.grading.check_run import Outcome
 from course_utils.lessons.solutions import Solution
 from course_utils.words import full_name
+from course_utils.words import inline as _inline
 
 # On which ranks something was raised, at the beginning of a line.
 _OF_RANKS = re.compile(r"^ranks? \d[\d, and]*: ")
@@ -277,7 +278,3 @@ def _code(source: str) -> str:
 def _frame(body: str, edge: str) -> str:
     style = f"border-left:4px solid {edge};padding:.1em 0 .1em .9em;margin:.2em 0;line-height:1.5"
     return f'<div style="{style}">{body}</div>'
-
-
-def _inline(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))

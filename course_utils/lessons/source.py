@@ -21,11 +21,17 @@ from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import repository
 from course_utils.lessons.notebook_files import KERNELSPEC, LANGUAGE
 
-TASK, STARTER, CHECK, SETUP = "task", "starter", "check", "setup"
+TASK, STARTER, CHECK, SETUP, RESUME = "task", "starter", "check", "setup", "resume"
+COMING_BACK = """\
+# Coming back? This runs what the exercise where you stopped needs.
+import course_utils
+
+course_utils.resume()"""
 
 _EXERCISE = re.compile(r"^(`{3,})\{exercise\}[ \t]+(\w+)[ \t]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^(#{1,6}) ", re.MULTILINE)
 _CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
+_SETUP = re.compile(r"^from course_utils import\b", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^(?:`{3,}|~{3,}|:{3,})[ \t]*\{([\w-]+)\}", re.MULTILINE)
 
 
@@ -63,7 +69,7 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
 
 
 def role(cell: NotebookNode | dict[str, Any]) -> str | None:
-    """What a cell of the course is for (`TASK`, `STARTER`, `CHECK`, `SETUP`), or None."""
+    """What a cell of the course is for (`TASK`, `STARTER`, `CHECK`, `SETUP`, `RESUME`), or None."""
     return cell["metadata"].get("course", {}).get("role")
 
 
@@ -197,7 +203,8 @@ def _routes(course: Course, lesson: Lesson) -> str:
 
 
 def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, address: str | None) -> None:
-    """Below the title the ways through the lesson and, with an address, the way to Colab."""
+    """Below the title the ways through the lesson and, with an address, the way to Colab; below the set-up
+    the way back."""
     title = f"# {lesson.title}"
     if not cells or cells[0].cell_type != "markdown" or cells[0].source.splitlines()[0].strip() != title:
         raise CourseError(f"{lesson.source}: the lesson begins with its title, `{title}`")
@@ -207,6 +214,9 @@ def _add_top(cells: list[NotebookNode], lesson: Lesson, routes: str | None, addr
     codes = [cell for cell in cells if cell.cell_type == "code"]
     if codes and "parameters" in codes[0].metadata.get("tags", []):
         codes[1].metadata["jupyter"] = {"source_hidden": True}  # the set-up: nothing to read before the hook
+    if setups := [i for i, cell in enumerate(cells) if cell in codes and _SETUP.search(cell.source)]:
+        way_back = new_code_cell(COMING_BACK, metadata={"course": {"role": RESUME}})
+        cells.insert(setups[0] + 1, way_back)
     if address:
         first = next((i for i, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
         cells.insert(first, colab_cell(address))

@@ -59,7 +59,9 @@ def run(browser: bool, port: int | None) -> int:
     if port is not None and (trouble := _trouble_with(port)):
         print(f"JupyterLab was not started: {trouble}.")
         return 1
-    _serve(root / "workspace", browser, port, _where_the_reader_stopped(root))
+    notebook, said = _where_the_reader_stopped(root)
+    print("\n".join(said), end="\n" * bool(said))
+    _serve(root / "workspace", browser, port, notebook)
     return 0
 
 
@@ -85,16 +87,24 @@ def _course() -> str:
     return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
-def _where_the_reader_stopped(root: Path) -> str:
-    """The notebook of the exercise that something was last recorded of; the first lesson without one."""
+def _where_the_reader_stopped(root: Path) -> tuple[str, list[str]]:
+    """The notebook of the lesson of which something was last recorded, without one the first; and lines that
+    say which exercise is to be gone on with, and how its names are had again."""
     from course_utils.reader.record import open_record
+    from course_utils.reader.stopped import lesson_of_last, stopped_at
 
-    course = load(root)
-    rows = open_record().summary()
-    known = [name for name in course.exercise_names if name in rows]
-    if not known:
-        return FIRST
-    return course.lesson_of(max(known, key=lambda name: rows[name].last)).notebook.name
+    course, rows = load(root), open_record().summary()
+    lesson = lesson_of_last(course, rows)
+    if lesson is None:
+        return FIRST, []
+    said = []
+    if name := stopped_at(lesson, rows):
+        said = [
+            f"You stopped at {course.card(name).full_name} in {lesson.number:02d} {lesson.title}.",
+            "This runs what it needs, in the cell below the set-up or in any cell of the lesson:",
+            "    import course_utils; course_utils.resume()",
+        ]
+    return lesson.notebook.name, said
 
 
 def _trouble_with(port: int) -> str | None:

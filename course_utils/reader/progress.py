@@ -5,15 +5,17 @@ Exercises are read, not run: listing them imports no torch.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from course_utils.exercise.states import NOT_ATTEMPTED, PASSED, colour, symbol
-from course_utils.reader.workspace import task_cells
+from course_utils.reader.stopped import task_cells
+from course_utils.words import inline
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from course_utils.lessons.catalog import Card, Course, Lesson
     from course_utils.reader.record import Record, Row
 
@@ -107,7 +109,7 @@ class Progress:
             [(link, _)] = _linked(standing.lesson, [entry])
             line = f"Next: {link} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
-        notice = f"<p>{_inline(self.notice)}</p>" if self.notice else ""
+        notice = f"<p>{inline(self.notice)}</p>" if self.notice else ""
         return f"{body}<p>{line}{more}</p>{notice}"
 
 
@@ -168,7 +170,12 @@ def _map_html(every: list[Standing]) -> str:
     rows = [f"<tr>{head}</tr>"]
     for one in every:
         left = f"{one.left(True)} + {one.left(False)}" if one.of(False) else f"{one.left(True)}"
-        cells = (_link(one.lesson, escape(one.heading)), one.passed(True), one.passed(False), left)
+        cells = (
+            _link(one.lesson.notebook.name, escape(one.heading)),
+            one.passed(True),
+            one.passed(False),
+            left,
+        )
         rows.append("<tr>" + "".join(f'<td style="{narrow}">{cell}</td>' for cell in cells) + "</tr>")
     table = f'<table style="border-collapse:collapse">{"".join(rows)}</table><p>{_sum(every)}</p>'
     parts = ((_drawn(every), "margin:0 12px 8px 0"), (table, "margin:0 0 8px 0"))
@@ -187,25 +194,23 @@ def _drawn(every: list[Standing]) -> str:
     return course_map(stops)
 
 
-def _inline(text: str) -> str:
-    return re.sub("`(.*?)`", r"<code>\1</code>", escape(text))
-
-
 def _linked(lesson: Lesson, entries: list[Entry]) -> list[tuple[str, Entry]]:
     """Each exercise with its full name as a link to its task."""
     cells = task_cells(lesson)
     return [(link_to(lesson, entry.card, cells), entry) for entry in entries]
 
 
-def link_to(lesson: Lesson, card: Card, cells: dict[str, str]) -> str:
-    """An exercise's full name as a link to its task: the cell whose id is in `cells`, or else its notebook.
+def link_to(lesson: Lesson, card: Card, cells: dict[str, str], file: Path | None = None) -> str:
+    """An exercise's full name as a link to its task: the cell whose id is in `cells`, or else its notebook,
+    which is `file` where it is not the lesson's own.
+
     JupyterLab goes to a cell also in a notebook that it has yet to open; to a heading only once it is drawn,
     and only where all its letters are ASCII: those of tasks begin with a star."""
     place = f"cell-id={cells[card.name]}" if card.name in cells else ""
-    return _link(lesson, _inline(card.full_name), place)
+    return _link(file.name if file else lesson.notebook.name, inline(card.full_name), place)
 
 
-def _link(lesson: Lesson, shown: str, place: str = "") -> str:
-    """To a place in the lesson's notebook; without one, to its beginning."""
-    there = f"#{escape(place, quote=True)}" if place else ""
-    return f'<a href="{lesson.slug}.ipynb{there}">{shown}</a>'
+def _link(file: str, shown: str, place: str = "") -> str:
+    """To a place in a notebook; without one, to its beginning."""
+    there = f"#{escape(place)}" if place else ""
+    return f'<a href="{escape(file)}{there}">{shown}</a>'

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.lessons import glossary
-from course_utils.lessons.catalog import Lesson, nearest
+from course_utils.lessons.catalog import nearest
 
 LESSON = re.compile(r"(\d\d)_(\w+)")
 
@@ -74,18 +74,6 @@ def copy_beside(root: Path, name: str) -> Path:
         if _copy(notebook, target):
             break
     return target
-
-
-def task_cells(lesson: Lesson) -> dict[str, str]:
-    """The ids of the cells that hold a lesson's tasks, by exercise: in the reader's copy, or where there is
-    none, in what is copied. Empty for what is no such notebook."""
-    mine = lesson.notebook.parent.parent / "workspace" / lesson.notebook.name
-    try:
-        text = (mine if mine.exists() else lesson.notebook).read_text(encoding="utf-8")
-        cells = [(cell.get("metadata", {}).get("course", {}), cell) for cell in json.loads(text)["cells"]]
-        return {ours["exercise"]: str(cell["id"]) for ours, cell in cells if ours.get("role") == "task"}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
 
 
 def _copy(source: Path, target: Path) -> bool:
