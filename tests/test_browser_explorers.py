@@ -278,6 +278,7 @@ VERDICTS = {
 def test_a_write_moves_from_line_to_line_with_its_verdict(shown, page, form):
     write = shown["write"]
     write.locator("select").select_option(label=form)
+    until(lambda: f"▶ {form}" in lines(write), f"▶ {form}")  # what comes of it may move the slider as well
     write.get_by_role("slider").focus()
     page.keyboard.press("Home")
     for at, verdict in enumerate(VERDICTS[form], 1):

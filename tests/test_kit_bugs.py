@@ -95,5 +95,5 @@ def test_the_table():
     assert len(lines) == 1 + len(bugs.SICK)
     assert lines[1].split()[1:] == ["1", "·", "?", "error"]
     for wrong in (nothing, [3], 5):
-        with pytest.raises(TypeError, match="list of functions"):
+        with pytest.raises(TypeError, match="needs a list as|list of functions"):
             bugs.table(wrong)

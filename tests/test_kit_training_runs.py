@@ -94,7 +94,7 @@ def test_nothing_is_left_after_an_exception():
     with pytest.raises(RuntimeError):
         measure.record_run(fails, torch.ones(4, 2))
     assert clean()
-    with pytest.raises(TypeError, match="a function that trains"):
+    with pytest.raises(TypeError, match="needs a function as `train`"):
         measure.record_run(torch.ones(1))
 
 
