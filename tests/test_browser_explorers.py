@@ -403,3 +403,11 @@ def test_the_explorers_are_readable(theme, notebook, shown, page):
     # Where nothing is said of a write, and in its longest form.
     shown["write"].locator("select").select_option(index=3)
     assert_drawn_well(shown["write"], 28)
+
+
+def test_every_control_has_a_name_for_a_screen_reader(shown):
+    for name in LEAST:
+        tree = shown[name].aria_snapshot()
+        controls = re.findall(r"- (slider|spinbutton|textbox|combobox|button|checkbox)(.*)", tree)
+        assert controls and all(re.match(' "[^"]', rest) for _, rest in controls), tree
+    assert 'slider "after line"' in shown["write"].aria_snapshot()

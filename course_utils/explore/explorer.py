@@ -14,6 +14,19 @@ from course_utils.draw.shapes import Drawn, Scene, to_picture, to_svg
 from course_utils.explore.controls import button, slider, wrapped
 
 NOTE = "▶ Run this cell for the controls"  # in the still: where that is seen, nothing answers
+# ipywidgets gives a slider's handle no name that a screen reader could say. This one, once it is on the page,
+# gives every handle there the words beside it, also to those that come later.
+NAME_SLIDERS = """<style onload="setTimeout(() => {
+  const area = this.closest('.jp-OutputArea-output, .widget-vbox');
+  const name = () => area.querySelectorAll('.widget-slider').forEach(slider => {
+    const words = slider.querySelector('.widget-label').textContent;
+    const handles = slider.querySelectorAll('.noUi-handle:not([aria-label])');
+    handles.forEach((handle, at) => handle.setAttribute(
+      'aria-label', handles.length == 1 ? words : words + [' from', ' to'][at]));
+  });
+  name();
+  new MutationObserver(name).observe(area, {childList: true, subtree: true});
+})"></style>"""
 COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
 
 
@@ -26,7 +39,8 @@ class Explorer(widgets.VBox):
         """`rows`: what stands above the picture. `follows`: controls after which `redraw` is called."""
         self._quiet = False
         self.picture = widgets.HTML()
-        super().__init__([*rows, self.picture], layout=widgets.Layout(max_width="720px"))
+        names = widgets.HTML(NAME_SLIDERS, layout=widgets.Layout(display="none"))
+        super().__init__([*rows, self.picture, names], layout=widgets.Layout(max_width="720px"))
         for control in follows:
             control.observe(lambda change: self.redraw(), "value")
 
