@@ -251,7 +251,7 @@ def test_a_wrong_stored_output_is_found(small, tmp_path):
     failed, told = failures(states.solved(small, built), small, tmp_path / "solved")
     assert failed == [SETUP, DRAWS, "_report = check(flip_rows)"]
     assert "mismatch 'stdout'" in told and "mismatch 'image/png'" in told
-    assert ": ✗ flip_rows: not yet" in told
+    assert ": ✗ Rows upside down (`flip_rows`): not yet" in told
     failed, _ = failures(states.differs_as_shipped(built), small, tmp_path / "shipped")
     assert failed == ["check(flip_rows)", WAITS.splitlines()[0]]
 
