@@ -1,5 +1,7 @@
 """Workers of torchrun, as `survive_a_lost_worker` is checked with them."""
 
+import threading
+
 import torch
 
 from course_utils.exercise.kits.distributed import killed_in_torchrun
@@ -27,8 +29,14 @@ class Nested(torch.autograd.Function):
 
 
 def started_again(rank, world_size, answer):
-    """After so many backwards inside one another autograd has threads, and no fork can run a backward."""
-    Nested.apply(torch.ones(1, requires_grad=True), 64).backward()
+    """After so many backwards inside one another autograd has threads, and no fork can run a backward. They
+    have a stack of their own: what a long session has imported makes each of them too deep for the usual."""
+    x = torch.ones(1, requires_grad=True)
+    threading.stack_size(256 << 20)
+    nested = threading.Thread(target=lambda: Nested.apply(x, 62).backward())
+    nested.start()
+    nested.join()
+    threading.stack_size(0)
     torch.distributed.destroy_process_group()
     return [note.get("raised", note.get("ran")) for note in killed_in_torchrun(answer, steps=4, lost_in=2)]
 
