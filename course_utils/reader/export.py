@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import re
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from course_utils.exercise.states import symbol
+from course_utils.exercise.states import PASSED, symbol
 from course_utils.lessons import catalog
 from course_utils.reader.progress import Entry, Progress, Standing
 from course_utils.reader.record import open_record
+from course_utils.words import inline
 
 NAME = "course-progress"
 COLUMNS = ("lesson", "exercise", "title", "core", "minutes", "state", "attempts", "hints", "solution seen")
@@ -81,14 +81,14 @@ def html(shown: Progress) -> str:
 
 
 def _passed(entries: list[Entry]) -> int:
-    return sum(entry.state == "passed" for entry in entries)
+    return sum(entry.state == PASSED for entry in entries)
 
 
 def _table(one: Standing) -> str:
     lines = [f"<h2>{escape(one.heading)}</h2>", "<table>"]
     lines.append("<tr><th>exercise<th>name<th>state<th>attempts<th>hints<th>solution</tr>")
     for entry in one.entries:
-        title = re.sub("`(.*?)`", r"<code>\1</code>", escape(entry.card.title)) + " ★" * entry.card.core
+        title = inline(entry.card.title) + " ★" * entry.card.core
         row = entry.row
         counts = (row.attempts, row.hints, "seen" if row.solution_seen else "") if row else ("", "", "")
         state = f"{symbol(entry.state)} {escape(entry.state)}"
