@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pip
+import psutil
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -269,7 +270,10 @@ class Terminal:
         os.write(self.ours, line.encode() + b"\n")
 
     def interrupt(self) -> None:
-        """What Ctrl+C does: all that runs here is told."""
+        """What Ctrl+C does: all that runs here is told. First the program has to wait for an answer: Python
+        forgets a signal that comes between the prompt and the reading until something was typed."""
+        while psutil.Process(self.process.pid).status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.01)
         os.killpg(self.process.pid, signal.SIGINT)
 
     def end(self) -> int:
