@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from course_utils.grading import attempt
-from course_utils.lessons import catalog
+from course_utils.lessons import catalog, claims
 from course_utils.proving import hard_input, laws, named, texts
 from course_utils.proving.written import edited
 from tests.files import FLIP_ROWS, FLIPPED, write
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COURSE = catalog.load(ROOT)
 every_exercise = pytest.mark.parametrize("name", COURSE.exercise_names)
 # Mutants of each exercise that are graded here, the same every time; `make proof` grades all of them.
-SAMPLE = 4
+SAMPLE = 2
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +46,11 @@ def test_every_file_is_in_a_lesson_and_every_name_has_its_files():
 
 @pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesson: lesson.slug)
 def test_lessons(lesson):
-    """At most five core exercises or more short ones, one voice."""
+    """At most five core exercises or more short ones, one voice, and what shows a claim is there."""
     core = {n: e.minutes for n in lesson.exercise_names if (e := COURSE.exercise(n)).core}
     assert len(core) <= 5 or sum(core.values()) <= 65, core
     assert not texts.faults(lesson.source.read_text(encoding="utf-8"))
+    none(f"notebooks/claims/{lesson.slug}.md: {fault}" for fault in claims.faults(COURSE, lesson))
 
 
 @every_exercise

@@ -446,6 +446,25 @@ def test_an_answer_is_folded_until_the_readers_own_is_given():
         assert f"<pre>you &lt; me: {said.replace(chr(39), '&#x27;')}" in output.data["text/html"]
 
 
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ("- A first\n  sentence.\n  `{cell}` `flip_rows.right_values`\n- Above the\n  `{cell}`\n", None),
+        ("- in reverse order\n  `flip_rows.right_values`\n- `flip(0)` reverses\n  `{cell}`\n", None),
+        ("- A second sentence.\n  `{cell}`\n", "no longer says 'A second sentence.': take it off the list"),
+        ("- A first sentence.\n  `{cell}` `0a1b2c3d4e5f`\n", "is gone: 0a1b2c3d4e5f. Look whether it still"),
+        ("- A first sentence.\n  `flip_rows.values`\n", "is gone: flip_rows.values. Look"),
+        ("- A first sentence.\n", "no claim with what shows it in backticks below: - A first sentence."),
+    ],
+)
+def test_a_claim_is_said_and_something_shows_it(copy_of_built, capsys, listed, told):
+    cell = code(read(copy_of_built), "for i in range").id
+    write(copy_of_built, {"notebooks/claims/01_shapes.md": listed.replace("{cell}", cell)})
+    for check in (False, True):
+        assert run_build([], check=check, force=False, solved=None) == (told is not None)
+        assert told is None or told in capsys.readouterr().out
+
+
 def test_what_draws(tmp_path, monkeypatch):
     """A module that a lesson does not draw with leaves it fresh."""
     package = tmp_path / "course_utils"

@@ -6,10 +6,11 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from course_utils.lessons import catalog, glossary
+from course_utils.lessons import catalog, claims, glossary
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import stamp, strays, why_stale
 from course_utils.lessons.notebook_files import TooLarge, make_steady, write_notebook
@@ -55,6 +56,8 @@ def run_build(
                 print(f"{lesson.slug}: built in {time.monotonic() - started:.0f} s", flush=True)
             else:
                 print(f"{lesson.slug}: up to date", flush=True)
+            if not gpu_outputs and solved is None:
+                failed += _say(f"{lesson.slug}: {fault}" for fault in claims.faults(course, lesson))
         except (BuildError, CourseError, TooLarge) as error:
             print(f"{lesson.slug}: not built. {error}", flush=True)
             failed += 1
@@ -77,10 +80,19 @@ def _say_what_is_stale(course: Course, lessons: list[Lesson], whole: bool) -> in
         print(f"To mend this: course build {'' if outdated else ' '.join(stale)}".rstrip())
     if unknown:
         print(f"To mend this: rm {' '.join(map(str, unknown))}")
-    if stale or unknown or outdated:
+    whole_lessons = (lesson for lesson in lessons if lesson.slug not in stale)
+    unfounded = _say(f"{one.slug}: {fault}" for one in whole_lessons for fault in claims.faults(course, one))
+    if stale or unknown or outdated or unfounded:
         return 1
     print(f"{len(lessons)} of {len(lessons)} lessons are up to date")
     return 0
+
+
+def _say(faults: Iterable[str]) -> bool:
+    """Prints each; true if there was one."""
+    found = list(faults)
+    print("".join(f"{fault}\n" for fault in found), end="", flush=True)
+    return bool(found)
 
 
 def build(course: Course, lesson: Lesson) -> None:
