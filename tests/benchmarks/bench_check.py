@@ -31,7 +31,7 @@ def rows() -> list[Row]:
         every.append((exercise, 1000 * statistics.median(took)))
         if apart := _in_processes(exercise):
             elsewhere.append(every[-1][1] / apart)
-        else:
+        elif not _builds(exercise):
             in_kernel.append(every[-1][1])
         if number % 4 == 0:  # one in four, of every lesson: all of them take ten minutes
             added += _added(exercise, reference)

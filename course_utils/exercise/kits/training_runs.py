@@ -2,6 +2,7 @@
 healthy runs end."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -47,6 +48,12 @@ def line(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 def shapes(n: int = 192, seed: int = 0, noise: float = 0.3) -> tuple[Tensor, Tensor]:
     """Images (n, 1, 8, 8), each with a shape somewhere, and which: (n,), 0 a frame, 1 a cross, 2 a
     filled square."""
+    x, y = _shapes(n, seed, noise)
+    return x.clone(), y.clone()
+
+
+@functools.cache
+def _shapes(n: int, seed: int, noise: float) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(seed)
     frame, cross, filled = torch.ones(3, 5, 5)
     frame[1:4, 1:4] = 0
