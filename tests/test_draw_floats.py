@@ -234,7 +234,8 @@ def test_the_shares_on_the_page_follow_the_slider():
         shares = row.shares(e.form, 2**power)
         told = repr(to_picture(e.scene()))
         zero = math.floor(100 * shares.zero)
-        assert f"0.0: {zero} % to 0" in told or f"0.0: {'all' if zero else '0'} to 0" in told or not zero
+        some, most = f"0.0 (Linear): {zero} % to 0", f"0.0 (Linear): {'all' if zero else '0'} to 0"
+        assert some in told or most in told or not zero
         assert f"loss × {2**power:,}" in e.picture.value
     assert "too large" in e.picture.value and "→ " in e.picture.value
     e.kind.value = "weights"

@@ -36,7 +36,7 @@ def table(value: float | None) -> Scene:
     scene, told = Scene(""), []
     _legend(scene, NAME, 8)
     for x, head in zip(places, heads, strict=True):
-        for line, word in enumerate(head.split(" ", 1)):
+        for line, word in enumerate(head.split(" ", 1) if value is None else [head]):
             scene.write(x, 8 + 14 * line, word, SMALL, bold=True)
     for row, form in enumerate(FORMATS.values()):
         top = 38 + LINE * row

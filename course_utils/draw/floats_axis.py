@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 
@@ -72,9 +72,15 @@ def band(scene: Scene, axis: Axis, shown: Shown, y: float) -> None:
     scene.write(1, y + 10, "|x|", 12, code=True)
     for name, start, end in axis.regions():
         words = Label((start + end) / 2, y + 10, said[name], SMALL, "middle")
+        if words.width >= end - start:
+            words = replace(words, text=said[name].removeprefix("→ "))
         fits = words.width < end - start
         more = f"{said[name]}: sizes of {form.name}"
         scene.box(start, y, end - start, 20, REGIONS[name], (words,) * fits, more, 0.6, part=name)
+        if not fits and name == "subnormal":
+            scene.write(words.x, y - 15, said[name], SMALL, "middle")
+        elif not fits and name == "overflow":
+            scene.write(start + 5, y - 15, said[name], SMALL)
     marks = (
         ("smallest normal", form.smallest_normal, y + 47),
         ("smallest subnormal", form.smallest, y + 61),
@@ -117,7 +123,8 @@ def layers(scene: Scene, axis: Axis, shown: Shown, top: float) -> list[str]:
         y = top + 38 + ROW * (place + 1)
         shares = row.shares(form, shown.scale)
         said = [percent(one) for one in (shares.zero, shares.subnormal, shares.overflow)]
-        name = row.name if len(row.name) <= LONGEST else "…" + row.name[1 - LONGEST :]
+        name = row.name if len(row.name) <= LONGEST else row.name.partition(" (")[0]
+        name = name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
         scene.write(1, y - 6, name, TINY, code=True)
         scene.line(((axis.left, y), (axis.right, y)), 0.5)
         for (x, _), one in zip(COLUMNS, said, strict=True):

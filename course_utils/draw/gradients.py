@@ -87,7 +87,7 @@ def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[st
         if one.dim() > 1:
             one.register_hook(lambda grad, name=name: weights.__setitem__(name, Gradients.of(name, grad)))
     hooks = [
-        (module, "register_forward_hook", note(name or "the model"))
+        (module, "register_forward_hook", note(_called(name, module)))
         for name, module in model.named_modules()
         if any(isinstance(one, Tensor) and one.dim() > 1 for one in torch_private.parameters(module).values())
     ]
@@ -97,3 +97,9 @@ def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[st
         "weights": [weights[name] for name in copies if name in weights],
     }
     return {kind: rows for kind, rows in found.items() if rows}
+
+
+def _called(name: str, module: nn.Module) -> str:
+    """A name that is a number, as in a `Sequential`, says little without the kind of layer."""
+    number = name.rpartition(".")[2].isdigit()
+    return f"{name} ({type(module).__name__})" if number else name or "the model"

@@ -116,7 +116,7 @@ def backward_too(t, region):
 def left_alone(t, row):
     """Outside a region nothing is cast; inside, float64 and integers are left alone
 
-    Whoever calls outside a region wants the dtypes that came. Autocast never touches float64: whoever uses it
+    Whoever calls outside a region wants the dtypes that came. Autocast leaves float64 alone: whoever uses it
     wants the digits. And an integer may be an index.
     """
     region = row.split(" in ")[1]

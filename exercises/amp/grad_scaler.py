@@ -22,7 +22,6 @@ from course_utils.exercise.kits import amp
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "What has to be known from one call to the next? Two things for each optimizer, until `update`.",
         "A dict from optimizers to what was found says both: whether one is in it, and with what. `update` "
@@ -78,7 +77,7 @@ def unscales(GradScaler, device):
     """`unscale_` divides each gradient in place, once, and passes over those that are None
 
     In place, because others may hold the same tensors: with `gradient_as_bucket_view`, DDP's buckets do. A
-    frozen parameter has no gradient.
+    parameter that took no part may have no gradient.
     """
     lines = ["scaler.scale(loss).backward()\nheld = p.grad", "scaler.unscale_(both)"]
     amp.follow(GradScaler, lines, ["p.grad.tolist()", "held.tolist()", "q.grad"], device, amp.ONE_OPTIMIZER)

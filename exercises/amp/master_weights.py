@@ -123,7 +123,7 @@ def masters(t, device):
     """The optimizer has the float32 copies, and the model its own tensors
 
     A frozen parameter has no master. Other code holds the model's parameters and views of them, so they keep
-    their storage. The optimizer's state has the dtype of what it is given, and is lost if it's made anew.
+    their storage. Adam's running means have the dtype of what it is given, and are lost if it's made anew.
     """
     expect.equal(len(t.given), 1, what="the number of calls of `make_optimizer`")
     wanted = [(tuple(p.shape), torch.float32) for p in t.model.parameters() if p.requires_grad]

@@ -26,8 +26,8 @@ exercise = Exercise(
         "would without autocast, from the dtypes that it gets.",
         "Matrix products are cast down, and losses such as `cross_entropy` up. float64 is left alone. "
         "`square`, `mean`, `softmax` and norms are on no list of the CPU's.",
-        "A region with `enabled=False` changes no tensor that exists already. A gradient has the dtype of "
-        "its tensor: each cast is a node of the graph, and its backward casts back.",
+        "A region with `enabled=False` changes no tensor that exists already. Each cast is a node "
+        "of the graph, and its backward casts back to the dtype of what was cast.",
     ],
 )
 
@@ -55,7 +55,7 @@ def predict_autocast() -> dict:
 
 _WHYS = {
     "linear.weight": "Autocast casts what goes into an operator. Parameters stay what they are.",
-    "linear(h + x)": "`linear` is on the list of those that are cast down, whatever sum comes in.",
+    "linear(h + x)": "The sum is float32, and `linear` is on the list of those that are cast down.",
     "x.double() @ x.double().t()": "The list casts float32 and 16-bit tensors. float64 is left alone.",
     "F.cross_entropy(h, y)": "This loss is on the list of those that are cast up.",
     "norm(h + x)": "The sum is float32. `layer_norm` is on no list of the CPU's, and keeps that.",

@@ -1,5 +1,6 @@
 """By the chain rule a loss times the scale has gradients times the scale: large enough for 16 bits on the
-way. Dividing in float32 brings them back, without rounding if the scale is a power of two.
+way. Dividing in float32 brings them back. A power of two as the scale rounds nothing, as long as the numbers
+stay normal.
 
 An optimizer whose gradients have inf or nan must not step: one such number would stay in its parameters, and
 in its momentum. What was found is kept for each optimizer, since one may skip while another steps. Looking

@@ -1,6 +1,6 @@
 """Two questions decide each line. Is the operator on a list? And if not, which dtypes come in?
 
-On the CPU `linear`, `@` and attention are cast down, `cross_entropy` and most other losses are cast up.
+On the CPU `linear`, `@` and attention are cast down, `cross_entropy` and many other losses are cast up.
 `softmax`, norms, `square` and `mean` are on no list: they keep what they get. bfloat16 spreads through them,
 and a float32 tensor in a sum ends it. A loss of your own, such as a mean of squares, stays in bfloat16 unless
 you write `.float()`.

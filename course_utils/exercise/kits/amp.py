@@ -1,5 +1,5 @@
-"""Mixed precision: a scaler beside torch's, a model that writes down what happens in a step, and how a number
-of saved bytes may be off."""
+"""Mixed precision: a scaler beside torch's, a model that writes down what happens in a step, errors of float8
+products, and how a number of saved bytes may be off."""
 
 import copy
 import functools
@@ -161,6 +161,22 @@ class Watched(nn.Module):
             why = "is not used" if self.get_parameter(name).requires_grad else "is frozen"
             told = f"the gradient of `{name}`, which {why}, is {expect.show(came)} in the step"
             expect.true(name in wanted, told, "expected: None")
+
+
+def expect_error(came: Tensor, wanted: Tensor, least: float, most: float, what: str) -> None:
+    """The norm of the error lies between these shares of the norm of what is wanted; where that is 0, all of
+    what came is 0."""
+    came, wanted = expect.a_tensor(came, what=what).detach().double(), wanted.detach()
+    expect.equal(tuple(came.shape), tuple(wanted.shape), what=f"the shape of {what}")
+    expect.true(bool(came.isfinite().all()), f"{what} has inf or nan", "expected: finite numbers")
+    size, error = wanted.norm().item(), (came - wanted).norm().item()
+    if not size:
+        expect.true(not error, f"{what} has a norm of {error:.3g}", "expected: zeros")
+        return
+    share = error / size
+    expect.true(share <= most, f"{what} is off by {share:.1%} of its norm", f"expected: at most {most:.1%}")
+    told = f"{what} is off by {share:.1%} of its norm", f"float8 numbers give at least {least:.1%}"
+    expect.true(share >= least, *told)
 
 
 def _elements(widths: Sequence[int], batch: int) -> dict[str, int]:
