@@ -4,13 +4,13 @@ Build `Float8Linear(weight, length)`, a layer without bias: `layer(x)` is `x @ w
 of shape (rows, in).
 
 - All products multiply float8 numbers: `x` and `weight` in e4m3, the gradient that arrives in e5m2.
-- Before its cast each of the three is multiplied by a scale: the format's largest number, divided by the
+- Before its cast each is multiplied by a scale: the format's largest number, divided by the
   largest amax of this tensor in its last `length` calls, without this one. The first call takes its own. For
   an amax of 0 the scale is 1.
-- What is too large becomes the largest number, with its sign.
-- The graph keeps `x` and `weight` in float8, and no copy that is wider.
+- What is too large becomes the largest number or its negative.
+- The graph keeps `x` and `weight` in float8, and nothing wider.
 
-All numbers are finite. `F.scaled_mm` may multiply, or `@` after a cast up.
+All numbers are finite. `F.scaled_mm` multiplies, or `@` after a cast up.
 """
 
 import torch
@@ -29,7 +29,7 @@ exercise = Exercise(
         "An `autograd.Function` makes three products: `x @ w.t()` forward, `g @ w` and `g.t() @ x` backward. "
         "Only float8 tensors and factors go into `save_for_backward`.",
         "`known = max(amaxes, default=amax)`, then append. `(t * scale).clamp(-most, most).to(dtype)` "
-        "saturates; the factor is `1 / scale`. A `deque(maxlen=length)` forgets by itself.",
+        "saturates; the factor is `1 / scale`. A `deque` with a `maxlen` forgets by itself.",
     ],
 )
 
@@ -69,7 +69,7 @@ def forward_error(t, size):
 def gradient_error(t):
     """Gradients reach further down than e4m3
 
-    Gradients spread over many powers of ten. Here half of the rows are a million times smaller than the
+    Gradients may spread over many powers of ten. Here half of the rows are a million times smaller than the
     rest. With one scale for all, e5m2 has them as normal numbers; in e4m3 they are zero.
     """
     t.run("g = torch.randn(64, 32)\ng[32:] *= 1e-6\nlayer(x).backward(g)")

@@ -1,12 +1,12 @@
 """A float8 number has 2 or 3 bits of mantissa wherever it is normal, so its relative error doesn't depend on
 its size. The scale has one task: to bring the tensor into the range of the format. The largest number goes to
-the largest of the format, and what is many powers of two smaller is lost.
+the largest of the format. What is too many powers of two smaller is lost.
 
 To know the present amax, the whole tensor has to be read before it is cast. With the amaxes of earlier calls
 the scale is there before the tensor is, and the amax comes out of the same pass as the cast. The price is a
 jump, which saturates for one call; afterwards the history has it. The longest memory is `length` calls.
 
-Activations and weights want digits and get e4m3. Gradients spread further and get e5m2.
+Activations and weights want digits and get e4m3. Gradients often spread further and get e5m2.
 """
 
 from collections import deque
@@ -30,8 +30,8 @@ class _Cast:
         return (t * scale).clamp(-self.most, self.most).to(self.dtype), 1 / scale
 
 
-def _multiply(a: Tensor, b: Tensor, factor_a: Tensor, factor_b: Tensor) -> Tensor:
-    return a.float() @ b.float() * factor_a * factor_b
+def _multiply(a: Tensor, b: Tensor, factor: Tensor) -> Tensor:
+    return a.float() @ b.float() * factor
 
 
 class _Product(torch.autograd.Function):
@@ -40,14 +40,14 @@ class _Product(torch.autograd.Function):
         (x, factor_x), (weight, factor_weight) = cast_x(x), cast_weight(weight)
         ctx.save_for_backward(x, weight, factor_x, factor_weight)
         ctx.cast_grad = cast_grad
-        return _multiply(x, weight.t(), factor_x, factor_weight)
+        return _multiply(x, weight.t(), factor_x * factor_weight)
 
     @staticmethod
     def backward(ctx, grad):
         x, weight, factor_x, factor_weight = ctx.saved_tensors
         grad, factor = ctx.cast_grad(grad)
-        of_x = _multiply(grad, weight, factor, factor_weight)
-        return of_x, _multiply(grad.t(), x, factor, factor_x), None, None, None
+        of_x = _multiply(grad, weight, factor * factor_weight)
+        return of_x, _multiply(grad.t(), x, factor * factor_x), None, None, None
 
 
 class Float8Linear(nn.Module):
@@ -138,7 +138,6 @@ _APPEND = "        self.amaxes.append(amax)\n"
 _DTYPES = "dtypes = torch.float8_e4m3fn, torch.float8_e4m3fn, torch.float8_e5m2"
 mistakes = [
     Edit("forward in e5m2", _DTYPES, _DTYPES.replace("e4m3fn", "e5m2"), told_by="forward_error"),
-    Edit("one scale stays in", "* factor_a * factor_b", "* factor_a", told_by="forward_error"),
     Edit("the gradient in e4m3", _DTYPES, _DTYPES.replace("e5m2", "e4m3fn"), told_by="gradient_error"),
     Edit(
         "keeps float32",
@@ -158,4 +157,8 @@ mistakes = [
     ),
 ]
 
-not_tried = {"hard numbers": "six to ten powers of ten are", "dtypes": "float32 alone, by its text"}
+not_tried = {
+    "hard numbers": "six to ten powers of ten are, and zeros",
+    "seeds": "the error of two thousand numbers hardly depends on the draw",
+}
+equivalent = {"line 39: `grad.t()` -> `grad.t_()`": "the cast gradient is read for the last time"}
