@@ -5,10 +5,13 @@ import inspect
 import json
 import pickle
 import re
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
+import cloudpickle
 import nbformat
 import pytest
 import torch
@@ -315,6 +318,14 @@ def test_classes_can_be_pickled_and_are_dataclasses(answer):
     )
     assert pickle.loads(pickle.dumps(made(5))) == made(5)
     assert [field.name for field in dataclasses.fields(made)] == ["n"]
+
+
+def test_a_process_that_has_not_made_it_can_have_it(answer):
+    """As it can have what a kernel's cells define."""
+    made = answer("ONE = 1\nclass Helper:\n    one = ONE", "def answer(x): return x + Helper().one + ONE")
+    load = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(1))"
+    there = subprocess.run([sys.executable, "-c", load], input=cloudpickle.dumps(made), capture_output=True)
+    assert (there.stdout, there.stderr) == (b"3\n", b"")
 
 
 def test_made_once(tmp_path):

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import cloudpickle
+
 from course_utils.exercise import snake_case
 from course_utils.stacks import Frame
 
@@ -55,6 +57,7 @@ class Recipe(ToMake):
         module.__file__ = next((p.filename for p in reversed(self.pieces) if self._defines(p)), None)
         module.__dict__.update(display=print, get_ipython=_NoShell)
         sys.modules[module.__name__] = module  # before it runs: dataclasses and pickling look it up
+        cloudpickle.register_pickle_by_value(module)  # as what a kernel's cells define: nobody can import it
         for code in codes:
             exec(code, module.__dict__)
         if self.name not in module.__dict__:

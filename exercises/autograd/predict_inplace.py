@@ -20,7 +20,7 @@ exercise = Exercise(
     hints=[
         "The derivative of `exp` is its result, that of `sin` is computed from its input, that of `x + 1` "
         "needs neither. What each of them keeps follows from that.",
-        "Every tensor counts the writes to it, in `_version`. A node remembers the version at which it "
+        "A tensor counts the writes to it, in `_version`. A node remembers the version at which it "
         "kept a tensor; backward compares the two numbers. Views and detached tensors "
         "count together with their source; `.data` and NumPy do not.",
         "Three questions for each line: what did a node keep? Was that written to afterwards? Was the write "

@@ -140,8 +140,8 @@ def gradient_of_weight(t, device, g):
 def one_number_a_row(t, device):
     """For backward at most one number for each row is made and kept
 
-    `x` and `weight` are there already; saving them costs no copy. The normalised rows are as large as `x`,
-    and they can be had again from `x` and one number for each row.
+    `x` and `weight` are there already; saving them costs no copy. The normalised rows are as large as `x`
+    or larger, and they can be had again from `x` and one number for each row.
     """
     derivatives.keeps(t, _CALL, limit=4 * 2000)
 
