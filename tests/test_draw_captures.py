@@ -101,4 +101,4 @@ def test_everything_fits_the_page_and_nothing_overlaps():
         frames = [box for box in scene.boxes if not box.fill]
         assert [box.key for box in frames] == ["Python", "traced", "scripted", "FX graph"]
         assert max(frames[0].y + frames[0].height, frames[1].y + frames[1].height) < frames[2].y
-    assert "the condition is gone, and with it line 6" in repr(draw.captures(Noisy(), torch.ones(4, 3)))
+    assert "the condition is gone, and line 6 with it" in repr(draw.captures(Noisy(), torch.ones(4, 3)))
