@@ -20,7 +20,6 @@ from course_utils.exercise import Exercise, expect
 
 exercise = Exercise(
     minutes=12,
-    core=True,
     hints=[
         "One output of a layer is a sum of products, each with a weight of its own. How many terms has it? "
         "How much of the mean square does a ReLU keep, if positive and negative are equally likely?",
