@@ -235,9 +235,9 @@ def dropped(t):
 def kernel(t):
     """In evaluation the flash kernel computes the output
 
-    SDPA is one name for several kernels. `sdpa_kernel` leaves it the flash kernel alone, and SDPA raises where
-    the arguments rule that out, as a `dropout_p` above 0 does on a CPU. Products and a softmax of your own are
-    several operators, with the matrix of weights between them.
+    SDPA is one name for several kernels. `sdpa_kernel` leaves it the flash kernel alone, and SDPA raises
+    where the arguments rule that out, as a `dropout_p` above 0 does on a CPU. Products and a softmax of your
+    own are several operators, with the matrix of weights between them.
     """
     head = torch.ones(2, 3, 4, 4)
     with measure.operators() as ran:

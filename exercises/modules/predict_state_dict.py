@@ -107,8 +107,7 @@ def tensors(predict_state_dict):
     """
     whys = {
         "scale": "A Parameter is registered by the assignment: it is saved, listed and moved.",
-        "frozen": "`requires_grad=False` stops the training of a Parameter, and changes nothing about the "
-        "registration.",
+        "frozen": "`requires_grad=False` tells autograd to compute no gradient. The registration is the same.",
         "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter.",
         "offset": "A plain tensor is an attribute like a number or a string: torch asks nothing of it.",
         "mean": "A buffer belongs to the model: it is saved and moved. It is no parameter.",
@@ -136,8 +135,8 @@ def containers(predict_state_dict):
 def shared(predict_state_dict):
     """One Parameter at two places
 
-    `named_parameters` goes by identity: an optimizer may not get a parameter twice. `state_dict` goes by
-    names: whoever loads it may have two tensors there.
+    `named_parameters` goes by identity: an optimizer shall get a parameter once. `state_dict` goes by names:
+    whoever loads it may have two tensors there.
     """
     whys = {
         "embed.weight": "It is listed under its first name: `embed` was assigned before `head`.",

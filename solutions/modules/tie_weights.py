@@ -5,8 +5,8 @@ It lasts because what changes a model's numbers leaves its Parameters in place: 
 data, `load_state_dict` copies into them, `deepcopy` copies one object once. Had the two only shared storage,
 `target.data = source.data`, the optimizer would hold both and `.double()` would part them.
 
-Some calls do put new Parameters in place, and end a tie: `load_state_dict(…, assign=True)`, and `.to("meta")`
-with `to_empty`. Tie again after those.
+Some calls do put new Parameters in place: `.to("meta")`, and `load_state_dict(…, assign=True)`, where the two
+may go on sharing one storage. Tie again after those.
 """
 
 from torch import nn
