@@ -198,6 +198,17 @@ def test_zeros_inf_nan_and_no_gradient_are_said():
     assert str(Values.of(torch.tensor([1.0, torch.inf, torch.nan]))) == "33 % nan"
 
 
+def test_the_histograms_fill_their_axes_and_stand_beside_the_names():
+    scene = explore.signal(deep(), torch.randn(9, 64)).scene()
+    rows = [line.points for line in scene.lines if line.points[0][1] == line.points[1][1]]
+    for fill in ("view", "gradient"):
+        hills = [one.points for one in scene.areas if one.fill == fill and one.part == "histogram"]
+        right = max(x for points in hills for x, _ in points)
+        assert min(abs(end[0] - right) for _, end in rows) < 0.01
+    names = max(word.x + word.width for word in scene.words if word.code)
+    assert names < min(start[0] for start, _ in rows) < names + 20
+
+
 def test_the_gain_scales_the_weights_of_linear_and_conv():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(8, 3))

@@ -12,17 +12,17 @@ import numpy
 from torch import Tensor, nn
 
 from course_utils import torch_private
-from course_utils.draw.labels import percent
+from course_utils.draw.labels import Label, percent
 from course_utils.draw.model_run import run
 from course_utils.draw.shapes import WIDTH, Scene
 from course_utils.wrong_use import WrongUse
 
 # Sizes in pixels of the page.
-ROW, HIGH, TOP, BOTTOM, LEFT = 17.0, 15.0, 44.0, 30.0, 128.0
+ROW, HIGH, TOP, BOTTOM, GAP = 17.0, 15.0, 44.0, 30.0, 14.0
 SAID, ZERO = 72.0, 10.0  # the room for words beside a histogram, for the bar of its zeros before it
 SMALL, TINY = 10.5, 10.0
 BINS, SAMPLE = 48, 2048  # of a histogram; elements of a tensor that it is made of
-LONGEST, FEWEST = 19, 4  # letters of a name, powers of ten on an axis
+LONGEST, FEWEST = 19, 2  # letters of a name, powers of ten on an axis
 COLUMNS = (
     ("activations", "view", "size of what a layer returns"),
     ("gradients", "gradient", "size of the gradient that arrives there"),
@@ -104,9 +104,14 @@ def _weighs(module: nn.Module) -> bool:
 def compose(layers: list[Layer], title: str) -> Scene:
     """The histograms of activations and gradients; `title` stands behind these words."""
     scene = Scene("")
-    wide = (WIDTH - LEFT) / 2
+    names = [
+        Label(1, TOP + ROW * (row + 1) - 6, _short(layer.name), SMALL, code=True)
+        for row, layer in enumerate(layers)
+    ]
+    first = max(one.width for one in names) + GAP
+    wide = (WIDTH - first) / 2
     for number, (what, fill, about) in enumerate(COLUMNS):
-        left = LEFT + number * wide
+        left = first + number * wide
         values = [getattr(layer, what) for layer in layers]
         axis = _Axis(values, left + ZERO + 4, left + wide - SAID - 6)
         scene.write(left, 11, what + title, 13, bold=True)
@@ -120,8 +125,7 @@ def compose(layers: list[Layer], title: str) -> Scene:
             scene.write(axis.right + 6, bottom - 6, said, SMALL, bold=odd)
             if one:
                 _histogram(scene, axis, left, bottom, one, fill, f"{what} of {layer.name}", layer.name)
-    for row, layer in enumerate(layers):
-        scene.write(1, TOP + ROW * (row + 1) - 6, _short(layer.name), SMALL, code=True)
+    scene.words += names
     scene.height = TOP + ROW * len(layers) + BOTTOM
     told = "; ".join(f"{one.name}: {one.activations}, {one.gradients or 'no gradient'}" for one in layers)
     scene.description = f"Activations and gradients{title} by layer, from the first to the last. {told}"
@@ -129,15 +133,16 @@ def compose(layers: list[Layer], title: str) -> Scene:
 
 
 class _Axis:
-    """Powers of ten from `low` to `high`, between two places of the page."""
+    """Logarithms from `low` to `high`, between two places of the page. It begins and ends where the
+    histograms do: whole powers of ten would leave up to a power at each end empty."""
 
     def __init__(self, values: list[Values | None], left: float, right: float) -> None:
         self.left, self.right = left, right
         logs = [one.logs for one in values if one and len(one.logs)]
         # What is closer to 0 than 99 of 100 elements of every layer would only make the axis longer.
         low = min((numpy.partition(one, len(one) // 100)[len(one) // 100] for one in logs), default=-2.0)
-        self.high = math.ceil(max((one.max() for one in logs), default=0.0))
-        self.low = min(math.floor(low), self.high - FEWEST)
+        self.high = max((float(one.max()) for one in logs), default=0.0)
+        self.low = min(float(low), self.high - FEWEST)
 
     def x(self, power: float) -> float:
         return self.left + (power - self.low) / (self.high - self.low) * (self.right - self.left)
@@ -145,9 +150,8 @@ class _Axis:
 
 def _ticks(scene: Scene, axis: _Axis, left: float, y: float) -> None:
     scene.write(left + ZERO / 2, y + 8, "0", TINY, "middle")
-    for power in range(
-        axis.high, axis.low - 1, -math.ceil((axis.high - axis.low) * 42 / (axis.right - axis.left))
-    ):
+    high, low = math.floor(axis.high), math.ceil(axis.low)
+    for power in range(high, low - 1, -math.ceil((axis.high - axis.low) * 42 / (axis.right - axis.left))):
         x, text = axis.x(power), f"{10.0**power:g}" if -3 < power < 4 else f"1e{power}"
         scene.line(((x, TOP), (x, y)), 0.4)
         if x - left > 26:

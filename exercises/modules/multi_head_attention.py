@@ -139,9 +139,9 @@ def heads(t, device):
 def scores(t):
     """The scores are divided by the root of the head's width, and `softmax` goes over the keys
 
-    The dot product of two vectors of `d` independent elements with mean square 1 has the variance `d`. What
-    one head sums over is its own `d`, not `width`: divided by too much, the weights come closer to each
-    other. `softmax` subtracts the largest score before it takes `exp`, which would be inf for large ones.
+    A dot product of `d` independent numbers with mean 0 and variance 1 has the variance `d`. What one head
+    sums over is its own `d`, not `width`: divided by too much, the weights come closer to each other.
+    `softmax` subtracts the largest score before it takes `exp`, which would be inf for large ones.
     """
     like = {"what comes of scores over the root of `width`": _output(t, 3, scale=12**-0.5)}
     _expect_both(t, "3, training=True", _output(t, 3), _weights(t, 3), like)
