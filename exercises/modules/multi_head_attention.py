@@ -1,8 +1,8 @@
 """Attention with several heads
 
-Attention from queries `q`, `(batch, n, width)`, to keys `k` and values `v`, `(batch, m, width)`. Head number
-`i` of `heads` has columns of its own in all three, neighbours: `width / heads` of them. It attends with them
-alone, and its result stands in the same columns of the output.
+Attention from queries `q`, `(batch, n, width)`, to keys `k` and values `v`, `(batch, m, width)`. Each head
+has `width / heads` neighbouring columns of all three to itself, the first head the first ones. It attends
+with them alone, and its result stands in the same columns of the output.
 
 - `mask` broadcasts to the scores, `(batch, heads, n, m)`. A boolean mask is True where a query sees a key;
   floats are added.

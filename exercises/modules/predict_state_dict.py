@@ -107,7 +107,8 @@ def tensors(predict_state_dict):
     """
     whys = {
         "scale": "A Parameter is registered by the assignment: it is saved, listed and moved.",
-        "frozen": "`requires_grad=False` tells autograd to compute no gradient. The registration is the same.",
+        "frozen": "`requires_grad=False` tells autograd to compute no gradient. The registration is the "
+        "same.",
         "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter.",
         "offset": "A plain tensor is an attribute like a number or a string: torch asks nothing of it.",
         "mean": "A buffer belongs to the model: it is saved and moved. It is no parameter.",
