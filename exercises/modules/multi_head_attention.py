@@ -194,7 +194,7 @@ def float_masks(t):
 def evaluation(t):
     """In evaluation nothing is dropped
 
-    SDPA is a function and knows no mode: it drops what `dropout_p` says, always. `F.dropout` has an argument
+    SDPA is a function and knows no mode: it drops what `dropout_p` says. `F.dropout` has an argument
     `training`, which is True unless you say otherwise.
     """
     _expect_both(t, "3, dropout=dropout", _output(t, 3), _weights(t, 3))
@@ -250,5 +250,4 @@ def kernel(t):
             "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):\n"
             "    multi_head_attention(q, k, v, 3, mask, dropout=0.5)"
         )
-    told = f"`{name}` ran {ran.names.count(name)} times"
-    expect.true(ran.names.count(name) == 1, told, "expected: once")
+    expect.true(name in ran.names, f"`{name}` did not run", "expected: the output comes from it")
