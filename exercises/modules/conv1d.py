@@ -166,9 +166,9 @@ def gradients(t):
 def no_loop_over_positions(conv1d):
     """No loop over positions or the batch, not even in pieces, and no convolution of torch's
 
-    In Python every operator costs some microseconds, whatever it does. A view has the windows of all
-    positions side by side, without a loop, and one product sums over all of them. `F.unfold`, which is
-    `aten.im2col` and is in `nn.Unfold` too, writes them out for you: it is what you build here.
+    A view has the windows of all positions side by side, without a loop, and one product sums over all of
+    them. `F.unfold`, which is `aten.im2col` and is in `nn.Unfold` too, writes them out for you: it is what
+    you build here.
     """
     counts = []
     for shape in ("(2, 4, 15)", "(2, 4, 3000)", "(2000, 4, 15)"):
