@@ -30,7 +30,7 @@ def recorded():
 def test_the_timeline_marks_the_peak_and_the_line_that_was_running(recorded):
     _, peak = recorded
     picture = draw.memory_timeline(peak)
-    assert f"{peak.total / 1e6:.1f} MB, in `model(x).square().mean().backward()`" in repr(picture)
+    assert f"{peak.total / 1e6:.1f} MB, in model(x).square().mean().backward()" in repr(picture)
     names = {text.get_text() for text in picture.axes[0].texts}
     assert {"activations", "gradients", "optimizer", "temporaries"} <= names
     assert_words_can_be_read(picture)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
 from torch import nn
@@ -22,6 +21,7 @@ COLOURS = {
 }
 MB = 1e6
 MOST = 1500  # moments that are drawn
+ROOM = 0.12  # how thick a band is that a name fits into, as a share of the peak
 
 
 @public
@@ -88,10 +88,11 @@ def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     named = [name for name in CATEGORIES if any(moments[i].live[name] for i in shown)]
     below = [0.0] * len(shown)
     most = _total(moments[top]) / MB
+    totals, beside = [_total(moments[i]) / MB for i in shown], []
     for name in named:
         above = [b + moments[i].live[name] / MB for b, i in zip(below, shown, strict=True)]
         axes.fill_between(shown, below, above, color=COLOURS[name], linewidth=0, step="post")
-        _name(axes, name, shown, below, above, most)
+        _name(axes, name, shown, below, above, totals, beside)
         below = above
     axes.plot([top, top], [0, most], color=palette.ODD, linewidth=1.2)
     line = moments[top].line or moments[top].op
@@ -104,7 +105,7 @@ def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     axes.set_xlim(0, len(moments))
     axes.set_ylabel("MB alive")
     axes.set_xlabel("allocations and releases")
-    picture.description = f"Bytes alive over the step. The peak is {most:.1f} MB, in `{line}`."
+    picture.description = f"Bytes alive over the step. The peak is {most:.1f} MB, in {line}."
     return picture
 
 
@@ -113,28 +114,43 @@ def _total(moment: Moment) -> int:
 
 
 def _name(
-    axes: Any, name: str, shown: list[int], below: list[float], above: list[float], most: float
+    axes: Any,
+    name: str,
+    shown: list[int],
+    below: list[float],
+    above: list[float],
+    totals: list[float],
+    beside: list[float],
 ) -> None:
-    """The category's name where its band is thick for a while; beside it, with a line, where it never is."""
+    """The category's name where its band is thick for a while, off the line at the peak; above all bands, with
+    a line, where there is no room in it. `beside`: where such names stand already."""
     thick = [a - b for a, b in zip(above, below, strict=True)]
-    high = max(thick)
-    run: list[int] = []  # the longest stretch in which the band stays thick
-    for _, stretch in groupby(range(len(thick)), key=lambda i: thick[i] > 0.6 * high):
-        places = list(stretch)
-        if thick[places[0]] > 0.6 * high and len(places) > len(run):
-            run = places
-    at = run[len(run) // 2]
-    if len(run) > 0.06 * len(thick) and high > 0.04 * most:
-        middle = (below[at] + above[at]) / 2
-        axes.text(shown[at], middle, name, color=palette.INK, fontsize=9, ha="center", va="center")
+    high, most, wide = max(thick), max(totals), shown[-1]
+    top = shown[totals.index(most)]
+    runs = [[]]  # the stretches in which the band stays thick, on either side of the peak
+    for i, of in enumerate(thick):
+        if of > 0.6 * high and abs(shown[i] - top) > 0.01 * wide:
+            runs[-1].append(i)
+        elif runs[-1]:
+            runs.append([])
+    run = max(runs, key=len)
+    how = {"color": palette.INK, "fontsize": 9, "va": "center"}
+    at = run[len(run) // 2] if run else 0
+    if run and shown[run[-1]] - shown[run[0]] > 0.06 * wide and thick[at] > ROOM * most:
+        axes.text(shown[at], (below[at] + above[at]) / 2, name, ha="center", **how)
         return
+    places = [i for run in runs for i in run] or [thick.index(high)]
+    at = min(places, key=lambda i: totals[i])
+    height = totals[at] + 0.13 * most
+    while any(abs(height - other) < 0.1 * most for other in beside):
+        height += 0.1 * most
+    beside.append(height)
+    side = "right" if shown[at] > 0.8 * wide else "left"
     axes.annotate(
         name,
-        (shown[at], above[at]),
-        (90, -12),
-        textcoords="offset points",
-        color=palette.TEXT,
-        fontsize=9,
-        va="center",
-        arrowprops={"arrowstyle": "-", "color": palette.TEXT, "linewidth": 0.8},
+        (shown[at], (below[at] + above[at]) / 2),
+        (shown[at] + (-0.01 if side == "right" else 0.01) * wide, height),
+        ha=side,
+        arrowprops={"arrowstyle": "-", "color": palette.TEXT, "linewidth": 0.8, "shrinkB": 0},
+        **(how | {"color": palette.TEXT}),
     )

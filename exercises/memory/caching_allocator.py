@@ -1,6 +1,6 @@
 """An allocator like torch's
 
-Build what stands between torch and `cudaMalloc`.
+Build what stands between torch and the driver of a GPU.
 
 - Requests are first rounded up to 512 bytes. Up to 1 MiB they are *small*. A new segment has 2 MiB for a
   small request, 20 MiB for a large one; from 10 MiB on it has the request's size, rounded up to 2 MiB. Small
@@ -83,8 +83,8 @@ def _follow(CachingAllocator, scripts):
 def rounding(CachingAllocator):
     """Requests are rounded up to 512 bytes, and up to 1 MiB they are small
 
-    A tensor of one element takes 512 bytes of the device, and `allocated` counts them all. What is left of
-    the segment serves the next ones. Two requests of exactly 1 MiB fill a small segment.
+    One byte takes 512, and `allocated` counts them all. What is left of the segment serves the next ones. Two
+    requests of exactly 1 MiB fill a small segment.
     """
     setup = f"{_SETUP}a = allocator.malloc(1)\nanother = CachingAllocator()"
     t = expect.given(setup, CachingAllocator=CachingAllocator)
@@ -163,7 +163,7 @@ def best_fit(CachingAllocator):
     """The smallest free block that fits is taken, from whichever segment
 
     The first that fits may be the large one that the next request needs. A new segment is made only if none
-    fits, however large the request: it is `cudaMalloc` that is slow.
+    fits, however large the request.
     """
     holes = "a, b, c, d = (allocator.malloc(n * KiB) for n in (512, 1, 64, 1))\n"
     holes += "allocator.free(a); allocator.free(c)\ne = allocator.malloc"

@@ -70,7 +70,7 @@ def moves(t):
 
     `to` moves the parameters and buffers of a module and of all modules inside, without asking these for a
     method `to`. A tensor in a plain attribute stays where it was made, and what a forward makes without
-    `device=` is on the CPU.
+    `device=` is on the default device, here the CPU.
     """
     t.run("logits = model(tokens.to('meta'))\nloss = model.loss(logits, target.to('meta'))")
     devices = [t.logits.device.type, t.loss.device.type]
@@ -100,7 +100,7 @@ def saved(t):
     """The weights of the classes are saved, the rest is not
 
     A parameter is what an optimizer trains; a buffer moves and is saved with the module, and isn't trained.
-    `persistent=False` keeps it out of the `state_dict`: what can be computed again ties files to one length.
+    `persistent=False` keeps it out of the `state_dict`. A saved mask would tie the file to one length.
     """
     names = ["class_weights", "embed.weight", "head.bias", "head.weight"]
     expect.equal(sorted(t.call("model.state_dict()")), names, what="`sorted(model.state_dict())`")

@@ -117,7 +117,8 @@ def parents_go(t):
 def no_collector(free_the_cycle):
     """The collector is left alone
 
-    A collection looks at every object of the program. It can take longer than a training step.
+    A collection goes through many objects that have nothing to do with these blocks. Where references go one
+    way, nothing waits for it.
     """
     ran = []
     gc.callbacks.append(lambda phase, info: ran.append(phase))

@@ -140,7 +140,7 @@ def shared(move_to):
     """One tensor in two places stays one tensor
 
     Two copies cost twice the memory, and a write to one doesn't show in the other. `id` tells tensors apart;
-    equal ones are two, and a view begins at the address of its base.
+    equal ones are two, and a view may begin at the address of its base.
     """
     batch = "{'a': t, 'b': [t, torch.ones(2), t[:1]], 'c': Pair(t, Sample(t, ''))}"
     t = _given(move_to, f"t = torch.ones(2)\nbatch = {batch}")

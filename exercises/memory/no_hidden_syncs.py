@@ -97,7 +97,7 @@ def _same(t):
 def waits(t, device):
     """Python doesn't wait
 
-    `if`, `.item()`, `.any()` in a condition need a value. A boolean mask and `nonzero` need to know how many
+    `if`, `.item()`, `.any()` in a condition need a value. `x[mask]` and `nonzero` need to know how many
     elements come out before their memory can be allocated.
     """
     with measure.syncs() as found:

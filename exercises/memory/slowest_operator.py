@@ -86,8 +86,7 @@ def sums(t, name, time):
 def threads(t, name, time):
     """Threads are apart
 
-    Backward runs on a thread of its own on a GPU, and a loader's pinning does too. What overlaps there is
-    work at the same time, not a call inside.
+    What overlaps on two threads is work at the same time, not a call inside.
     """
     _expect(t, name, time)
 
@@ -96,7 +95,7 @@ def threads(t, name, time):
 def any_order(slowest_operator, t, name, time):
     """The order of the list means nothing, and the list stays as it is
 
-    A profiler writes an event when it ends, so callers come after what they called.
+    When a call began and ended says where it belongs; its place in the list doesn't.
     """
     for seed in range(3):
         order = random.Random(seed).sample(t.events, len(t.events))

@@ -114,7 +114,7 @@ def once(training_bytes):
 def trained(training_bytes):
     """A frozen parameter has no gradient and no state, a tied one has them once
 
-    An optimizer makes state for a parameter when it steps it, and it skips parameters without a gradient.
+    SGD and Adam make state for a parameter when they step it, and they skip parameters without a gradient.
     """
     _compare(training_bytes, {"a tied weight": _TIED, "a frozen layer": _FROZEN}, ["sgd", "momentum", "adam"])
 
@@ -140,8 +140,8 @@ def masters(training_bytes):
 def counted(training_bytes):
     """It is worked out, not tried
 
-    7 billion parameters have a shape and a dtype on `meta`, and take no memory there: the address of every
-    tensor is 0.
+    7 billion parameters have a shape and a dtype on `meta`, and take no memory there: the address of each
+    is 0.
     """
     large = "model = nn.Linear(100_000, 70_000, device='meta')"
     t, n = expect.given(large, training_bytes=training_bytes), 4 * 7_000_070_000

@@ -1,7 +1,7 @@
 """A segment is a list of blocks in the order of their addresses, so neighbours in the list are neighbours in
 memory. Splitting inserts a block behind, merging adds the size of the next one and removes it.
 
-Free blocks are found by going through all of them. torch keeps them in a sorted set; the result is the same.
+Free blocks are found by going through all of them, and the smallest that fits is taken.
 """
 
 from typing import Any
