@@ -1,16 +1,22 @@
 """Pictures of memory and time: what they show is what was measured."""
 
+import re
+import sys
+
 import pytest
 import torch
-from drawn import assert_words_can_be_read
+from drawn import assert_no_text_is_cut_off_or_covers_another, assert_words_can_be_read
+from matplotlib.colors import to_hex
+from matplotlib.path import Path
 from torch import nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from course_utils import draw, explore, measure
+from course_utils.draw import palette
 from course_utils.draw.allocator import compose
 from course_utils.lessons import catalog
-from course_utils.measure.roofline import Roofline, place
+from course_utils.measure.roofline import Point, Roofline, place
 
 MIB = 2**20
 
@@ -33,7 +39,12 @@ def test_the_timeline_marks_the_peak_and_the_line_that_was_running(recorded):
     assert f"{peak.total / 1e6:.1f} MB, in model(x).square().mean().backward()" in repr(picture)
     names = {text.get_text() for text in picture.axes[0].texts}
     assert {"activations", "gradients", "optimizer", "temporaries"} <= names
-    assert_words_can_be_read(picture)
+    picture.draw_without_rendering()
+    assert_no_text_is_cut_off_or_covers_another(picture)
+    line = next(line for line in picture.axes[0].lines if line.get_color() == palette.ODD)
+    for text in picture.axes[0].texts:
+        on_the_line = line.get_path().transformed(line.get_transform())
+        assert not on_the_line.intersects_bbox(text.get_window_extent(), filled=False), text.get_text()
 
 
 def test_bars_are_the_prediction_and_the_measured_bytes(recorded):
@@ -129,6 +140,45 @@ def test_operators_stand_where_their_counts_say():
     picture = draw.roofline(roof, {"add": lambda: x + 1, "product": lambda: a @ a})
     assert "add: 0.12 operations a byte, memory-bound" in repr(picture)
     assert_words_can_be_read(picture)
+
+
+def test_a_call_that_reaches_more_raises_the_roof():
+    low = Roofline("cpu", bandwidth=1.0, peak=1.0)
+    x, a = torch.randn(1000), torch.randn(64, 64)
+    said = repr(draw.roofline(low, {"add": lambda: x + 1, "product": lambda: a @ a}))
+    shares = [int(share) for share in re.findall(r"(\d+)% of the roof", said)]
+    assert len(shares) == 2 and max(shares) == 100
+
+
+def test_no_name_lies_on_the_roof_or_on_another(monkeypatch):
+    monkeypatch.setattr(sys.modules["course_utils.draw.roofline"], "place", lambda point: point)
+    roof = Roofline("cpu", bandwidth=10e9, peak=100e9)
+    at = {"vector + 1": (0.12, 1.0), "gelu": (1.2, 0.7), "layer norm": (1.0, 0.6), "softmax": (1.1, 0.65)}
+    at |= {"matrix × vector": (0.5, 0.98), "matrix × matrix": (170, 1.0), "small": (150, 0.5)}
+    points = {
+        name: Point(int(intensity * 1e6), 10**6, intensity * 1e6 / (share * roof.limit(intensity)))
+        for name, (intensity, share) in at.items()
+    }
+    picture = draw.roofline(roof, points)
+    assert_no_text_is_cut_off_or_covers_another(picture)
+    corners = [(i, roof.limit(i)) for i in (0.01, roof.bend, 10_000)]
+    line = Path(picture.axes[0].transData.transform(corners))
+    for text in picture.axes[0].texts:
+        assert not line.intersects_bbox(text.get_window_extent(), filled=False), text.get_text()
+
+
+def test_in_a_trace_what_has_a_colour_has_a_name_that_fits():
+    layer, x = nn.Linear(300, 300), torch.ones(300, 300)
+    with profile(activities=[ProfilerActivity.CPU]) as run:
+        layer(x).sum().backward()
+    picture = draw.trace(run)
+    picture.draw_without_rendering()
+    named = [bar for bar in picture.axes[0].patches if to_hex(bar.get_facecolor()).upper() != palette.STORAGE]
+    boxes = [text.get_window_extent() for text in picture.axes[0].texts]
+    assert len(named) == len(boxes) >= 2
+    for bar, box in zip(named, boxes, strict=True):
+        room = bar.get_window_extent()
+        assert room.x0 <= box.x0 and box.x1 <= room.x1
 
 
 def test_a_trace_has_callers_above_what_they_call():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -11,6 +11,9 @@ from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
 from course_utils.measure.memory import CATEGORIES, Moment, Peak, snapshot_timeline
 from course_utils.wrong_use import WrongUse, public
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLOURS = {
     "parameters": palette.STORAGE,
@@ -21,7 +24,8 @@ COLOURS = {
 }
 MB = 1e6
 MOST = 1500  # moments that are drawn
-ROOM = 0.12  # how thick a band is that a name fits into, as a share of the peak
+ROOM = 0.085  # how thick a band is that a name fits into, as a share of the peak
+LETTER, PLACES = 0.0085, 40  # how wide a letter is, as a share of the width; places that are tried for a name
 
 
 @public
@@ -88,7 +92,8 @@ def memory_timeline(recorded: Peak | dict[str, Any]) -> Picture:
     named = [name for name in CATEGORIES if any(moments[i].live[name] for i in shown)]
     below = [0.0] * len(shown)
     most = _total(moments[top]) / MB
-    totals, beside = [_total(moments[i]) / MB for i in shown], []
+    totals = [_total(moments[i]) / MB for i in shown]
+    beside: list[tuple[float, float, float]] = []
     for name in named:
         above = [b + moments[i].live[name] / MB for b, i in zip(below, shown, strict=True)]
         axes.fill_between(shown, below, above, color=COLOURS[name], linewidth=0, step="post")
@@ -114,43 +119,46 @@ def _total(moment: Moment) -> int:
 
 
 def _name(
-    axes: Any,
+    axes: Axes,
     name: str,
     shown: list[int],
     below: list[float],
     above: list[float],
     totals: list[float],
-    beside: list[float],
+    beside: list[tuple[float, float, float]],
 ) -> None:
-    """The category's name where its band is thick for a while, off the line at the peak; above all bands, with
-    a line, where there is no room in it. `beside`: where such names stand already."""
+    """The category's name where its band is thick for a while, off the line at the peak; above all bands,
+    with a line to its own, where there is no room in it. `beside`: where such names stand already."""
     thick = [a - b for a, b in zip(above, below, strict=True)]
+    middle = [(a + b) / 2 for a, b in zip(above, below, strict=True)]
     high, most, wide = max(thick), max(totals), shown[-1]
     top = shown[totals.index(most)]
-    runs = [[]]  # the stretches in which the band stays thick, on either side of the peak
+    runs: list[list[int]] = [[]]  # the stretches in which the band stays thick, on either side of the peak
     for i, of in enumerate(thick):
         if of > 0.6 * high and abs(shown[i] - top) > 0.01 * wide:
             runs[-1].append(i)
         elif runs[-1]:
             runs.append([])
     run = max(runs, key=len)
-    how = {"color": palette.INK, "fontsize": 9, "va": "center"}
     at = run[len(run) // 2] if run else 0
+    how = {"fontsize": 9, "va": "center"}
     if run and shown[run[-1]] - shown[run[0]] > 0.06 * wide and thick[at] > ROOM * most:
-        axes.text(shown[at], (below[at] + above[at]) / 2, name, ha="center", **how)
+        axes.text(shown[at], middle[at], name, color=palette.INK, ha="center", **how)
         return
-    places = [i for run in runs for i in run] or [thick.index(high)]
-    at = min(places, key=lambda i: totals[i])
-    height = totals[at] + 0.13 * most
-    while any(abs(height - other) < 0.1 * most for other in beside):
-        height += 0.1 * most
-    beside.append(height)
-    side = "right" if shown[at] > 0.8 * wide else "left"
-    axes.annotate(
-        name,
-        (shown[at], (below[at] + above[at]) / 2),
-        (shown[at] + (-0.01 if side == "right" else 0.01) * wide, height),
-        ha=side,
-        arrowprops={"arrowstyle": "-", "color": palette.TEXT, "linewidth": 0.8, "shrinkB": 0},
-        **(how | {"color": palette.TEXT}),
-    )
+    thicker = [i for i, of in enumerate(thick) if of > 0.6 * high]
+    letters = LETTER * wide * len(name)
+    spots = []  # how far from the band, which place of it, where the name begins, how high it stands
+    for i in thicker[:: max(1, len(thicker) // PLACES)]:
+        for left in (shown[i] + 0.01 * wide, shown[i] - 0.01 * wide - letters):
+            right = left + letters
+            under = [total for x, total in zip(shown, totals, strict=True) if left <= x <= right]
+            height = max(under, default=0.0) + 0.09 * most
+            while any(left < b and right > a and abs(height - h) < 0.1 * most for a, b, h in beside):
+                height += 0.1 * most
+            if left >= 0 and right <= wide:
+                spots.append((height - middle[i] + (height > 0.95 * most) * most, i, left, height))
+    _, at, left, height = min(spots, default=(0.0, thicker[0], 0.0, 0.9 * most))
+    beside.append((left, left + letters, height))
+    end = left if shown[at] <= left else left + letters
+    axes.plot([shown[at], end], [middle[at], height], color=palette.TEXT, linewidth=0.8)
+    axes.text(left, height, f" {name} ", color=palette.TEXT, **how)

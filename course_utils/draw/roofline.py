@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.path import Path
@@ -28,6 +29,8 @@ BESIDE = (
     ((-10, 0), "right", "center"),
     ((-8, 4), "right", "bottom"),
     ((0, 8), "center", "bottom"),
+    ((8, -18), "left", "top"),
+    ((8, -32), "left", "top"),
 )
 
 # Of a trace: how deep, how many events, how wide a bar is at least (as a share of all), and the width of the
@@ -40,10 +43,15 @@ PAGE, LETTERS = 590, 8
 def roofline(roof: Roofline, calls: Mapping[str, Callable[[], Any]]) -> Picture:
     """Each call at its arithmetic intensity and the operations a second that it reached, under the roof.
 
-    `roof`: from `measure.roofline()`. `calls`: name to a function without arguments. Raises `ValueError` for
-    a call that computes nothing.
+    `roof`: from `measure.roofline()`; where a call reaches more, the roof is raised to it. `calls`: name to a
+    function without arguments. Raises `ValueError` for a call that computes nothing.
     """
     points = {name: place(call) for name, call in calls.items()}
+    roof = replace(
+        roof,
+        bandwidth=max(roof.bandwidth, *(p.bytes / p.seconds for p in points.values())),
+        peak=max(roof.peak, *(p.rate for p in points.values())),
+    )
     picture, (axes,) = panels(3.4)
     axes.set_xscale("log")
     axes.set_yscale("log")
