@@ -159,6 +159,7 @@ def _name(
                 spots.append((height - middle[i] + (height > 0.95 * most) * most, i, left, height))
     _, at, left, height = min(spots, default=(0.0, thicker[0], 0.0, 0.9 * most))
     beside.append((left, left + letters, height))
-    end = left if shown[at] <= left else left + letters
+    side, end = ("left", left) if shown[at] <= left else ("right", left + letters)
+    gap = (0.004 if side == "left" else -0.004) * wide
     axes.plot([shown[at], end], [middle[at], height], color=palette.TEXT, linewidth=0.8)
-    axes.text(left, height, f" {name} ", color=palette.TEXT, **how)
+    axes.text(end + gap, height, name, color=palette.TEXT, ha=side, **how)
