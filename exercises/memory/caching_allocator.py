@@ -1,6 +1,6 @@
 """An allocator like torch's
 
-Build what stands between torch and the driver of a GPU.
+Build what hands out a GPU's memory.
 
 - Requests are first rounded up to 512 bytes. Up to 1 MiB they are *small*. A new segment has 2 MiB for a
   small request, 20 MiB for a large one; from 10 MiB on it has the request's size, rounded up to 2 MiB. Small
