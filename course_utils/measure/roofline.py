@@ -14,7 +14,7 @@ from course_utils.wrong_use import WrongUse, public
 
 ELEMENTS = 8_000_000  # of the vectors that are copied: more than caches hold
 SIDE = {"cpu": 1024}  # of the matrices that are multiplied; 4096 elsewhere
-REPEATS, OF_THE_ROOF = 7, 20
+REPEATS = 7
 
 # What an operator computes for each element of its result, where it is no product of matrices. A rough count:
 # it only has to tell memory-bound operators from the rest.
@@ -74,7 +74,7 @@ def roofline(device: str | torch.device = "cpu") -> Roofline:
     side = SIDE.get(device.type, 4096)
     a, b = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
     calls = (lambda: target.copy_(vector)), vector.sum, (lambda: a @ b)
-    copying, reading, product = (best_seconds(call, OF_THE_ROOF) for call in calls)
+    copying, reading, product = (best_seconds(call) for call in calls)
     bandwidth = max(2 * vector.nbytes / copying, vector.nbytes / reading)
     return Roofline(str(device), bandwidth, 2 * side**3 / product)
 
@@ -102,10 +102,10 @@ def place(fn: Callable[[], Any]) -> Point:
     return Point(flops, moved, best_seconds(fn))
 
 
-def best_seconds(fn: Callable[[], Any], repeats: int = REPEATS) -> float:
+def best_seconds(fn: Callable[[], Any]) -> float:
     """The least of several times: what disturbs only makes it longer."""
     fn()
-    return min(sample(fn, 1) for _ in range(repeats))
+    return min(sample(fn, 1) for _ in range(REPEATS))
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
