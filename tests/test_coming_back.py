@@ -67,7 +67,7 @@ def test_where_the_reader_stopped(record):
     first, second, third, *_, last = LESSON.exercise_names
 
     def now():
-        return stopped_at(LESSON, record.summary())
+        return stopped_at(COURSE, LESSON, record.summary())
 
     assert now() is None
     stop_at(record, second, "passed")
@@ -84,6 +84,16 @@ def test_where_the_reader_stopped(record):
     assert now() is None
 
 
+def test_what_is_next_is_core_before_further(record):
+    lesson = COURSE.lesson("02")
+    *before, last = [name for name in lesson.exercise_names if COURSE.card(name).core]
+    names = lesson.exercise_names
+    assert len(names[names.index(before[-1]) : names.index(last)]) > 1  # a further one stands between
+    for name in before:
+        stop_at(record, name, "passed")
+    assert stopped_at(COURSE, lesson, record.summary()) == last
+
+
 def test_what_the_exercise_needs_is_run_and_nothing_else(record, names, tmp_path, capsys):
     stop_at(record, "sliding_windows")
     file = notebook(tmp_path / "01_tensors.new.ipynb", *CELLS)
@@ -96,17 +106,18 @@ def test_what_the_exercise_needs_is_run_and_nothing_else(record, names, tmp_path
     with pytest.raises(TypeError) as raised:
         names["half"](None)
     assert (frame := traceback.extract_tb(raised.tb)[-1]).lineno == 4 and frame.line == "return x / 2"
-    first, error, lacking = repr(told).splitlines()
+    first, error, lacking, go_on = repr(told).splitlines()
     title = COURSE.card("sliding_windows").title
     assert first == (
         f"You stopped at {title} (`sliding_windows`). "
-        "What it needs was run, out of 5 cells of 01_tensors.new.ipynb, as it was last saved."
+        "What this exercise needs was run: 5 cells of 01_tensors.new.ipynb as it was last saved."
     )
     assert error == (
         "`rows` could not be had: the cell that begins `# a file` raised "
         "`FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at all'`."
     )
     assert lacking == "No cell of 01_tensors.new.ipynb makes `unheard_of`."
+    assert "Run All Above Selected Cell" in go_on
     assert '<a href="01_tensors.new.ipynb#cell-id=the-task">' in told._repr_html_()
 
 

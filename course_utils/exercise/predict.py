@@ -82,7 +82,10 @@ def compare(
     symptom = symptoms.of_unit(pairs) if unit == "bytes" else ""
     told: list[str] = []
     wrong: list[str] = []
+    unanswered = [line for line in truths if predictions.get(line, 0) is ...]
     for line, truth in truths.items():
+        if line in unanswered and len(unanswered) > 1:  # told together: the places are for what is wrong
+            continue
         said, why = _unfit(predictions, line, truth, parts, words, unit), ""
         if not said and (said := _differs(predictions[line], truth, parts)) and not symptom:
             why = f". {whys[line]}"
@@ -92,6 +95,9 @@ def compare(
     if len(wrong) > TOLD:
         others = ", ".join(f"`{line}`" for line in wrong[TOLD:])
         told.append(f"wrong too: {others}")
+    if len(unanswered) > 1:
+        listed = ", ".join(f"`{line}`" for line in unanswered)
+        told.append(f"no prediction yet (these still say `...`): {listed}")
     known = set(truths if all_lines is None else all_lines)
     if any(line not in predictions for line in truths) and (
         odd := [k for k in predictions if k not in known]

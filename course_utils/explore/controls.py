@@ -10,6 +10,7 @@ import ipywidgets as widgets
 
 def _labelled(made: widgets.Widget, width: int, label: int) -> Any:
     made.layout.width, made.style.description_width = f"{width}px", f"{label}px"
+    made.tooltip = made.description  # without one the page says "null" to who points at it, or listens
     return made
 
 

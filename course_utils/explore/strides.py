@@ -49,7 +49,9 @@ class StrideExplorer(Explorer):
         self.message = widgets.HTML()
         self.index_sliders = [slider(f"index[{d}]", 0, 0, 1) for d in range(MOST_DIMENSIONS)]
         self.walk = slider("in order", 0, 0, 1, label=60)
-        self.play = widgets.Play(interval=500, layout=widgets.Layout(width="130px"))
+        self.play = widgets.Play(
+            interval=500, tooltip="One element after another", layout=widgets.Layout(width="130px")
+        )
         widgets.link((self.play, "value"), (self.walk, "value"))
         self.panels = panels_for(self)
         self.menu = widgets.ToggleButtons(

@@ -24,23 +24,30 @@ from course_utils.reader.record import Record
 from course_utils.reader.stopped import stopped_at, task_cells
 from course_utils.words import inline
 
-NOTHING = "There is nothing to go back to yet."
+NOTHING = "Run this cell when you come back: there is nothing to go back to yet."
+GO_ON = "To read on, run all cells above it too: click the task, then Run, Run All Above Selected Cell."
 
 
 @dataclass
 class Resumed:
-    """What a reader is told on coming back. `where`: the exercise's full name; `link` leads to its task."""
+    """What a reader is told on coming back. `where`: the exercise's full name; `link` leads to its task.
+    `begun`: something is recorded of it."""
 
     where: str
     link: str
+    begun: bool
     told: list[str] = field(default_factory=list)
 
+    @property
+    def _what(self) -> str:
+        return "You stopped at" if self.begun else "All that you began here is passed. Next is"
+
     def __repr__(self) -> str:
-        return "\n".join([f"You stopped at {self.where}. {self.told[0]}", *self.told[1:]])
+        return "\n".join([f"{self._what} {self.where}. {self.told[0]}", *self.told[1:]])
 
     def _repr_html_(self) -> str:
         first, *rest = map(inline, self.told)
-        return f"<p>You stopped at {self.link}. {first}</p>" + "".join(f"<p>{line}</p>" for line in rest)
+        return f"<p>{self._what} {self.link}. {first}</p>" + "".join(f"<p>{line}</p>" for line in rest)
 
 
 @dataclass(frozen=True)
@@ -71,22 +78,23 @@ def resume(
         lesson = next(iter(answers.lessons_of(notebook, course)), None)
     if lesson is None:
         return Said(trouble if notebook is None else "This notebook is not of this course.")
-    name = stopped_at(lesson, rows)
+    name = stopped_at(course, lesson, rows)
     if name is None:
         passed = any(one in rows for one in lesson.exercise_names)
         return Said("Every exercise of this lesson is passed." if passed else NOTHING)
     card = course.card(name)
-    found = Resumed(card.full_name, link_to(lesson, card, task_cells(lesson, file), file))
+    found = Resumed(card.full_name, link_to(lesson, card, task_cells(lesson, file), file), name in rows)
     if notebook is None:
         found.told.append(f"{trouble} So nothing was run: run its cells from the top.")
         return found
     units = notebook.needed(card.answer_name, name, names.keys())
     count, troubles = _run(notebook, units, names)
-    from_cells = f"{count} cell{'' if count == 1 else 's'} of {file.name}, as it was last saved"
-    found.told = [f"What it needs was run, out of {from_cells}.", *troubles]
+    from_cells = f"{count} cell{'' if count == 1 else 's'} of {file.name} as it was last saved"
+    found.told = [f"What this exercise needs was run: {from_cells}.", *troubles]
     if lacking := _lacking(units, names, card.answer_name):
         listed = ", ".join(f"`{one}`" for one in lacking)
         found.told.append(f"No cell of {file.name} makes {listed}.")
+    found.told.append(GO_ON)
     return found
 
 

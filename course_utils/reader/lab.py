@@ -98,9 +98,10 @@ def _where_the_reader_stopped(root: Path) -> tuple[str, list[str]]:
     if lesson is None:
         return FIRST, []
     said = []
-    if name := stopped_at(lesson, rows):
+    if name := stopped_at(course, lesson, rows):
+        what, where = "You stopped at" if name in rows else "Next is", f"{lesson.number:02d} {lesson.title}"
         said = [
-            f"You stopped at {course.card(name).full_name} in {lesson.number:02d} {lesson.title}.",
+            f"{what} {course.card(name).full_name} in {where}.",
             "This runs what it needs, in the cell below the set-up or in any cell of the lesson:",
             "    import course_utils; course_utils.resume()",
         ]

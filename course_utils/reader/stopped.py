@@ -20,16 +20,17 @@ def lesson_of_last(course: Course, rows: dict[str, Row]) -> Lesson | None:
     return course.lesson_of(max(known, key=lambda name: rows[name].last)) if known else None
 
 
-def stopped_at(lesson: Lesson, rows: dict[str, Row]) -> str | None:
+def stopped_at(course: Course, lesson: Lesson, rows: dict[str, Row]) -> str | None:
     """The exercise where the reader stopped: the last one that something is recorded of and that is not
-    passed; without one, the next after the last one passed. None where nothing is recorded, and where all are
-    passed."""
+    passed; without one, the next after the last one passed, core before further. None where nothing is
+    recorded, and where all are passed."""
     names = lesson.exercise_names
     known = sorted((name for name in names if name in rows), key=lambda name: rows[name].last)
     if begun := [name for name in known if rows[name].state != PASSED]:
         return begun[-1]
     after = names.index(known[-1]) + 1 if known else 0
     following = [name for name in (*names[after:], *names[:after]) if name not in rows]
+    following.sort(key=lambda name: not course.card(name).core)
     return following[0] if known and following else None
 
 
