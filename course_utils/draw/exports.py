@@ -41,7 +41,7 @@ def exports(
 
 def compose(forms: dict[str, Sequence[Operator]]) -> Scene:
     """The scene of `exports`: a column for each form."""
-    counts = ", ".join(f"{name}: {len(operators)} operators" for name, operators in forms.items())
+    counts = ", ".join(f"{name}: {_count(operators)} operators" for name, operators in forms.items())
     scene = Scene(f"Forms of one model. {counts}.")
     width = WIDTH / max(len(forms), 2)
     known: set[str] | None = None
@@ -118,6 +118,11 @@ def of_onnx(path: str | Path) -> list[Operator]:
 def _name(target: Any) -> str:
     packet = getattr(target, "overloadpacket", None)
     return getattr(packet or target, "__name__", str(target)).rsplit(".", 1)[-1]
+
+
+def _count(operators: Sequence[Operator]) -> int:
+    """How many there are: the inputs, which come first, are none."""
+    return sum(operator.name != "input" for operator in operators)
 
 
 def _plain(name: str) -> str:

@@ -17,7 +17,7 @@ def latency(times: Mapping[str, Sequence[float]]) -> Picture:
     """A row for each name: every call as a dot at its time, and marks at the 50th, 90th and 99th percentile
     (nearest rank). `times`: seconds, by name.
     """
-    picture, (panel,) = panels(0.62 * len(times) + 0.65)
+    picture, (panel,) = panels(0.72 * len(times) + 0.65)
     panel.spines["left"].set_visible(False)
     panel.set_xscale("log")
     for which in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
@@ -31,13 +31,14 @@ def latency(times: Mapping[str, Sequence[float]]) -> Picture:
         found = {percent: ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in PERCENTS}
         for value in found.values():
             panel.plot([value] * 2, [row - 0.3, row + 0.3], color=palette.ODD, linewidth=2)
-        # Beside the outer two; the one between them has no room where they are close.
-        for percent, side in ((50, "right"), (99, "left")):
-            place = found[percent], row - 0.32
-            panel.annotate(f" p{percent} ", place, ha=side, va="bottom", fontsize=7.5, color=palette.TEXT)
+        # The outer two beside their marks, the one between them below: they may be close.
+        for percent, side, above in ((50, "right", True), (90, "center", False), (99, "left", True)):
+            place = found[percent], row + (-0.32 if above else 0.34)
+            va = "bottom" if above else "top"
+            panel.annotate(f" p{percent} ", place, ha=side, va=va, fontsize=7.5, color=palette.TEXT)
         said.append(f"{name} " + ", ".join(f"p{percent} {value:.3g} ms" for percent, value in found.items()))
     panel.set_yticks(range(len(times)), list(times), fontsize=10)
-    panel.set_ylim(len(times) - 0.4, -0.6)
+    panel.set_ylim(len(times) - 0.35, -0.6)
     panel.set_xlabel("milliseconds")
     picture.description = f"Times of calls: {'; '.join(said)}."
     return picture

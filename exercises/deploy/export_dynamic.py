@@ -105,9 +105,8 @@ def _compare(t, inputs, sizes, oracle=None):
 def any_batch(export_dynamic):
     """It answers batches that it hasn't seen: one input, two inputs, a `torch.cond`
 
-    Every size of the example is a constant of the program, unless `dynamic_shapes` opens that dimension. The
-    program checks the sizes that it gets and refuses others, also those beyond the `max` of a `Dim`.
-    `torch.cond` keeps its condition and both sides.
+    A size of the example is a constant of the program, unless `dynamic_shapes` opens that dimension. The
+    program refuses a batch of another size, and one beyond the `max` of a `Dim`.
     """
     with Rows() as rows:
         for label, model, inputs, oracle in (
@@ -125,9 +124,9 @@ def any_batch(export_dynamic):
 def from_one_row(export_dynamic):
     """One row is enough of an example
 
-    Export takes a size of 0 or 1 for a constant, since code often treats those two sizes differently. With a
-    `Dim` it raises, with `Dim.AUTO` it makes a program for one row. So export needs an example of two rows or
-    more, of the same dtypes and of values that the model can take. An input may have one dimension or many.
+    Export takes a size of 1 in the example for a constant. With a `Dim` it raises, with `Dim.AUTO` it makes a
+    program for one row. So give it two rows or more, of the same dtypes and of values that the model can
+    take: `Embedding` takes no number beyond its last row. An input may have one dimension or many.
     """
     with Rows() as rows:
         for label, model, inputs in (
@@ -142,8 +141,9 @@ def from_one_row(export_dynamic):
 def only_the_batch(export_dynamic):
     """Only the batch is open
 
-    A size that is open has no value when the program is compiled, and is checked less. `Dim.AUTO` leaves a
-    dimension open wherever the model allows it.
+    The program refuses another size than a constant one, and takes what comes for an open one: a batch whose
+    sentences have another length would get through. `Dim.AUTO` on every dimension opens the length too, where
+    the model allows it.
     """
     t = _exported(export_dynamic, _WORDS, _SENTENCES.format(4))
     shapes = {n.name: n.meta["val"].shape for n in t.program.graph.nodes if n.op == "placeholder"}
