@@ -165,6 +165,14 @@ _NAMES = {
         "what ONNX calls each operator",
         "torch.onnx._internal.exporter._registration:ONNXRegistry",
     ),
+    "onnx_decompositions": (
+        "how operators that ONNX has none for are taken apart",
+        "torch.onnx._internal.exporter._decomp:create_onnx_friendly_decomposition_table",
+    ),
+    "fetch_composites": (
+        "gives the operators that are made of others their names",
+        "torch._export.utils:_materialize_cpp_cia_ops",
+    ),
 }
 
 # The function here: what it gives, and the attribute of its argument that it reads; one that ends in () is

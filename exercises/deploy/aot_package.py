@@ -32,7 +32,7 @@ exercise = Exercise(
     hints=[
         "There are two steps: a program, then machine code for it. Which of them decides about the mode and "
         "about the sizes?",
-        "A package for 1 row answers 1 row, whatever it gets. Export has to open the batch, and needs an "
+        "A package for 1 row isn't made for another number. Export has to open the batch, and needs an "
         "example of two rows or more. The code is made for the strides of the example, too.",
         "`torch.cat` makes two rows of one. `torch._inductor.aoti_compile_and_package` takes the program; "
         "unless you give it a path, it chooses one of its own.",
@@ -142,8 +142,8 @@ def any_batch(t, batch):
     """It's compiled for contiguous batches of any size, whatever the example looks like
 
     Export takes a size of 1 for a constant, and with `Dim.AUTO` it only logs that. It keeps the strides of
-    the example; `torch.cat` keeps `channels_last`. Compiled code checks neither unless
-    `AOTI_RUNTIME_CHECK_INPUTS=1` is set: other strides than it was made for may give wrong numbers.
+    the example; here `torch.cat` keeps `channels_last`. A package checks neither unless
+    `AOTI_RUNTIME_CHECK_INPUTS=1` is set.
     """
     program = _packaged(t)
     if isinstance(program, torch.export.ExportedProgram):

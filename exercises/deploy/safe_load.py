@@ -94,7 +94,7 @@ def nothing_runs(t):
     """No code from the file runs
 
     A pickle can name any function and its arguments, and loading calls it: one look is too late.
-    `torch.load(..., weights_only=True)` calls a short list of harmless ones and raises at the first other. A
+    `torch.load(..., weights_only=True)` calls those on a short list and raises at the first other. A
     second try without it runs what the first try refused.
     """
     _refused(t)
@@ -126,8 +126,8 @@ def torch_files(t):
 def tensors_alone(t):
     """What isn't a dict of tensors is refused
 
-    `weights_only=True` also lets through lists, dicts in dicts, strings, numbers and `None`. It keeps code
-    out, and says nothing about what the data are. A checkpoint with a dict of tensors in it is refused too.
+    `weights_only=True` also lets through lists, dicts in dicts, numbers and `None`: it is about code alone.
+    A checkpoint with a dict of tensors in it is refused too.
     """
     _refused(t)
 

@@ -1,5 +1,5 @@
 """Export gets the first batch as an example, and its first dimension is open. `external_data=False` keeps the
-weights in the one file, whatever their size (up to the 2 GB that such a file can have).
+weights in the one file.
 
 Each batch runs in ONNX Runtime and in the model, both in evaluation mode. The absolute value comes first,
 then the largest. `max` of an array keeps a NaN, and so one wrong number can't hide.

@@ -48,15 +48,25 @@ def unlogged() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quick_onnx() -> Iterator[None]:
-    """The table of what ONNX calls each operator is made once, not for each export: most of its time."""
+    """The tables of what ONNX calls each operator, and of how others are taken apart, are made once, not for
+    each export: most of its time."""
     try:
         registry = torch_private.ONNXRegistry
         made = registry.from_torchlib
+        taken_apart, fetched = torch_private.onnx_decompositions, torch_private.fetch_composites
     except (ImportError, AttributeError, torch_private.Gone):  # without ONNX, or in another torch: slower
         yield
         return
-    with mock.patch.object(registry, "from_torchlib", functools.partial(_tables, made)):
+    with (
+        mock.patch.object(registry, "from_torchlib", functools.partial(_tables, made)),
+        mock.patch(_place(taken_apart), lambda known: dict(_tables(taken_apart, frozenset(known)))),
+        mock.patch(_place(fetched), functools.partial(_tables, fetched)),
+    ):
         yield
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 @functools.cache
