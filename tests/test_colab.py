@@ -344,7 +344,7 @@ def test_failed_install_is_one_sentence_and_is_tried_again(colab, small):
 THERE = {"torch", "functorch", "numpy", "networkx", "PIL", "IPython", "tqdm"}
 # What lesson 14 looks for before it imports it, and says how to install; and what reads notebooks of older
 # formats, which otherwise are said not to be readable.
-OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors", "nbformat"}
+OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors", "torchao", "nbformat"}
 
 
 def test_needs_are_all_that_a_notebook_imports():
