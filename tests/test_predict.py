@@ -38,6 +38,8 @@ def test_right_lines():
     [
         # What is not answered is said without a rule.
         ({"x.dim()": ...}, {"x.dim()": 1}, {}, ["`x.dim()`: no prediction yet (it still says `...`)"]),
+        ({"a": ..., "b": ..., "c": 2}, dict.fromkeys("abc", 1), {},
+         ["`c`: `2` is not what torch says. A rule.", "no prediction yet (these still say `...`): `a`, `b`"]),
         ({}, {"x.dim()": 1}, {}, ["`x.dim()`: there is no line for it"]),
         # Parts are told by name.
         ({"a": ((3, 2), False)}, {"a": ((2, 3), False)}, {"parts": ("size", "contiguous")},

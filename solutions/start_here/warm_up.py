@@ -65,16 +65,19 @@ def _infers_a_size(shape, dtype, device):
     return torch.arange(math.prod(shape), dtype=dtype, device=device).reshape(-1, *rest)[:first].view(shape)
 
 
+def _in_equal_steps(shape, dtype, device):
+    count = math.prod(shape)
+    return torch.linspace(0, count - 1, count, dtype=dtype, device=device).reshape(shape)
+
+
 _MADE = "torch.arange(math.prod(shape), dtype=dtype, device=device).reshape(shape)"
 
 mistakes = [
     Wrong(_holds_the_shape, told_by="right_values"),
-    Edit(
-        "starts at one", "arange(math.prod(shape)", "arange(1, math.prod(shape) + 1", told_by="right_values"
-    ),
     Wrong(_rows_and_columns, told_by="any_shape"),
     Wrong(_infers_a_size, told_by="any_shape"),
     Edit("ignores the dtype", "dtype=dtype, ", "", told_by="any_dtype"),
+    Wrong(_in_equal_steps, told_by="any_dtype"),
     Edit("ignores the device", ", device=device", "", told_by="any_device"),
     Edit(
         "converts afterwards",
