@@ -15,6 +15,7 @@ def test_rates_are_drawn_as_the_optimizer_had_them():
     picture = draw.schedules(rates)
     assert [list(panel.lines[0].get_ydata()) for panel in picture.axes] == list(rates.values())
     assert "StepLR from 0.1 to 0.01" in repr(picture)
+    assert [(panel.get_xlabel(), panel.get_ylabel()) for panel in picture.axes] == [("step", "rate"), ("step", "")]
     assert_words_can_be_read(picture)
 
 
@@ -23,6 +24,7 @@ def test_a_range_test_marks_where_the_loss_falls_fastest():
     losses = [1.0] * 14 + [0.2] * 10 + [1.0, 50.0, math.inf, math.nan, 1.0, 1.0]
     picture = draw.range_test(rates, losses)
     (mark,) = [line for line in picture.axes[0].lines if len(set(line.get_xdata())) == 1]
+    assert (picture.axes[0].get_xlabel(), picture.axes[0].get_ylabel()) == ("rate", "loss")
     assert mark.get_xdata()[0] == rates[14] and f"{rates[14]:.2g}" in repr(picture)
     assert_words_can_be_read(picture)
 
@@ -41,5 +43,6 @@ def test_a_live_figure_is_drawn_at_most_five_times_a_second_and_waits_for_nothin
     live.close()
     assert live.values("loss") == [pytest.approx(1.0 / (step + 1)) for step in range(100)]
     picture = live.picture()
+    assert (picture.axes[0].get_xlabel(), picture.axes[0].get_ylabel()) == ("step", "loss")
     assert list(picture.axes[0].lines[0].get_ydata()) == live.values("loss")
     assert_words_can_be_read(picture)

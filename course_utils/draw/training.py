@@ -22,12 +22,18 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Picture:
     `rates`: name to a list of rates.
     """
     rows = math.ceil(len(rates) / 3)
-    picture, found = panels(1.55 * rows, rows, min(len(rates), 3))
+    columns = min(len(rates), 3)
+    picture, found = panels(1.55 * rows + 0.2, rows, columns)
     top = max(max(values) for values in rates.values())
     for panel, (name, values) in zip(found, rates.items(), strict=False):
         panel.plot(values, color=palette.VIEW, linewidth=2)
         panel.set_ylim(-0.04 * top, 1.08 * top)
         panel.set_title(name, fontsize=9.5, color=palette.TEXT, family=palette.CODE, loc="left")
+    for i, panel in enumerate(found[: len(rates)]):
+        if i % columns == 0:
+            panel.set_ylabel("rate")
+        if i + columns >= len(rates):
+            panel.set_xlabel("step")
     for panel in found[len(rates) :]:
         panel.remove()
     said = (f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in rates.items())
@@ -50,7 +56,7 @@ def range_test(rates: Sequence[float], losses: Sequence[float]) -> Picture:
     panel.set_xscale("log")
     panel.set_ylim(0.9 * min(finite, default=0), 1.5 * losses[0] if losses[0] > 0 else None)
     panel.set_xlabel("rate")
-    panel.set_title("loss", fontsize=9.5, color=palette.TEXT, loc="left")
+    panel.set_ylabel("loss")
     panel.annotate(
         f" {rates[steepest]:.2g}: falls fastest",
         (rates[steepest], 1),
@@ -101,10 +107,11 @@ class Training:
 
     def picture(self) -> Picture:
         """What has been added so far."""
-        picture, found = panels(1.7, columns=max(len(self._kept), 1))
+        picture, found = panels(1.9, columns=max(len(self._kept), 1))
         for panel, name, hue in zip(found, self._kept, palette.HUES, strict=False):
             panel.plot(self.values(name), color=hue, linewidth=1.6)
-            panel.set_title(name, fontsize=9.5, color=palette.TEXT, loc="left")
+            panel.set_ylabel(name)
+            panel.set_xlabel("step")
         picture.description = f"A run as it goes: {', '.join(self._kept)}."
         return picture
 

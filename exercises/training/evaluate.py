@@ -1,4 +1,4 @@
-"""An evaluation that leaves no trace
+"""An evaluation that leaves the model as it was
 
 Return the mean cross-entropy and the accuracy of `model` over all examples of `loader`, as two Python floats.
 `model(x)` gives a row of logits for each example, `y` holds the right classes. Batches differ in size.

@@ -23,7 +23,6 @@ from course_utils.exercise import Exercise, Rows, expect
 
 exercise = Exercise(
     minutes=18,
-    core=True,
     hints=[
         'Print `state_dict()` of torch\'s optimizer after a step: which names are in `"state"`, and what '
         'stands for the parameters in `"param_groups"`?',
@@ -181,7 +180,8 @@ def copied(MiniAdamW, device):
     """What was loaded isn't written to later
 
     `state_dict()` holds the living tensors, and `step` writes to them in place. Torch's own `load_state_dict`
-    takes them as they are: two optimizers that load one dict then share their running means.
+    takes them as they are where dtype and device fit: two optimizers that load one dict may then share their
+    running means.
     """
     t, _ = _given(MiniAdamW, device, f"{_GROUPS}, lr=0.01")
     t.run(f"train(optimizer, ps, 1, 2)\nother = MiniAdamW({_GROUPS})\nstate = optimizer.state_dict()")

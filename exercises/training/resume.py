@@ -8,7 +8,8 @@ Read a file that `save_checkpoint` wrote, put everything back, and return the st
              "numpy": np.random.get_state(), with its array as a tensor,
              "python": random.getstate()}}
 
-- The next step is, bit for bit, that of a run that was never interrupted.
+- The next step is, bit for bit, that of a run on the CPU that was never interrupted. (The file has no
+  generator of a GPU.)
 - Without a file, return 0 and change nothing.
 - A part that the file doesn't have raises `KeyError`.
 - A file that would run code raises the error of `torch.load`, and none of it runs.

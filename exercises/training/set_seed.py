@@ -86,7 +86,7 @@ def three_generators(t, name, a, b):
     """torch, NumPy and Python draw the same again, and something else with another seed
 
     Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's. Who
-    cuts a seed makes one of two. `hash` of a text is salted: in each process it is another number.
+    cuts a seed makes one of two. By default `hash` of a text is salted: another process has another number.
     """
     with _settings_back():
         for seed, drawn in ((a, "first"), (a, "again"), (b, "other")):

@@ -2,7 +2,7 @@
 everything else as well: one dropout more, and the order of the data would be another one.
 
 A worker needs nothing from you. The loader draws a base seed from its generator and seeds torch, NumPy and
-`random` in each worker from it. The flag has a price: some kernels are slower, and some operators raise.
+`random` in each worker from it. The flag has a price: some operators raise, and other kernels may be slower.
 """
 
 import random
