@@ -15,7 +15,10 @@ def test_rates_are_drawn_as_the_optimizer_had_them():
     picture = draw.schedules(rates)
     assert [list(panel.lines[0].get_ydata()) for panel in picture.axes] == list(rates.values())
     assert "StepLR from 0.1 to 0.01" in repr(picture)
-    assert [(panel.get_xlabel(), panel.get_ylabel()) for panel in picture.axes] == [("step", "rate"), ("step", "")]
+    assert [(panel.get_xlabel(), panel.get_ylabel()) for panel in picture.axes] == [
+        ("step", "rate"),
+        ("step", ""),
+    ]
     assert_words_can_be_read(picture)
 
 

@@ -81,8 +81,8 @@ def _norm(grads):
 def norm(t, device):
     """The norm before is returned
 
-    All gradients are one vector: its length is the root of the sum of **all** squares. In float16 a square
-    beyond 65,504 is infinite, so squares are added up in float32. Without any gradient the length is 0.
+    All gradients are one vector: its length is the root of the sum of **all** squares. In float16 the
+    square of 300 is infinite, so squares are added up in float32. Without any gradient the length is 0.
     """
     wanted = _norm(_grads(t))
     longest = max((_norm([g]) for g in _grads(t)), default=wanted)
@@ -96,7 +96,7 @@ def clipped(t, device):
     """Afterwards the norm is at most `max_norm`, and the direction as before
 
     One factor for all gradients keeps the direction; clipping each gradient by itself, or each element, turns
-    it. A generator can be walked once only, and `flatten` copies what is non-contiguous.
+    it. A generator can be walked once only, and `flatten` copies a transposed gradient.
     """
     factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
     before = [None if g is None else g.clone() for g in _grads(t)]

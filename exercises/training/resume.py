@@ -117,7 +117,7 @@ draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()""".
 def generators(t):
     """The three generators draw what the saved run would have drawn next
 
-    torch, NumPy and Python have one generator each. Its seed says where it began, its state where it is. What
+    torch (on the CPU), NumPy and Python have one global generator each. Its seed says where it began, its state where it is. What
     is loaded may draw as well, so the generators come last. NumPy draws normal numbers in pairs: the last two
     of its five things hold the one that is left over.
     """

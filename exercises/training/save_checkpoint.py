@@ -69,7 +69,7 @@ def content(t):
     """The file holds the step and the state dict of each part
 
     A run that has only its weights back has lost the optimizer's means, and its learning rate starts over.
-    `torch.load` reads tensors, numbers, strings and plain containers; whole objects it refuses. The run goes
+    `torch.load` reads tensors, numbers, strings and plain containers; whole models it refuses. The run goes
     on afterwards, so its modes and gradients stay.
     """
     run = t.call("run")

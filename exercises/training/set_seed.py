@@ -136,8 +136,8 @@ def order(t):
 def workers(t):
     """Workers draw the same again, and not the same as each other
 
-    The loader draws one number from its generator and adds each worker's own number to it: from that the
-    worker seeds torch, NumPy and Python.
+    The loader draws one number from its generator. From it and a number of its own, each worker seeds torch,
+    NumPy and Python.
     """
     with _settings_back():
         t.run("first = load(set_seed(3), workers=2)")
