@@ -117,9 +117,9 @@ draws = torch.rand(2).tolist(), np.random.randn(2).tolist(), random.random()""".
 def generators(t):
     """The three generators draw what the saved run would have drawn next
 
-    torch (on the CPU), NumPy and Python have one global generator each. Its seed says where it began, its state where it is. What
-    is loaded may draw as well, so the generators come last. NumPy draws normal numbers in pairs: the last two
-    of its five things hold the one that is left over.
+    torch (on the CPU), NumPy and Python have one global generator each. Its seed says where it began, its
+    state where it is. What is loaded may draw as well, so the generators come last. NumPy draws normal
+    numbers in pairs: the last two of its five things hold the one that is left over.
     """
     for name, came, wanted in zip(("torch", "NumPy", "Python"), t.draws, t.next_draws, strict=True):
         expect.equal(came, wanted, what=f"what {name} draws next")
