@@ -1,6 +1,6 @@
 """A checkpoint that survives a kill
 
-Write to `path` what a run needs to go on, as one file that `torch.load(path)` reads:
+Write to `path` what a run on the CPU needs to go on, as one file that `torch.load(path)` reads:
 
     {"step": step,
      "parts": {name: part.state_dict(), ...},
