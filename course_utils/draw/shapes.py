@@ -200,11 +200,10 @@ def to_picture(scene: Scene, kind: type[Picture] = Drawn, note: str = "") -> Pic
     from matplotlib.path import Path
 
     left, right, top, bottom = -MARGIN, scene.width + MARGIN, -MARGIN, max(scene.height, 1) + MARGIN
-    boxes = scene.boxes
+    words = scene.words
     if note:
         top -= NOTE
-        said = Label(10, 12 - NOTE, note)
-        boxes = [*boxes, Box(1, 1 - NOTE, 0.74 * said.width + 20, 22, "storage", (said,))]
+        words = [*words, Label(0, 12 - NOTE, note)]  # in no box: it is no button
     picture = kind(figsize=((right - left) / 100, (bottom - top) / 100))
     picture.description = scene.description
     axes = picture.add_axes((0, 0, 1, 1))
@@ -229,7 +228,7 @@ def to_picture(scene: Scene, kind: type[Picture] = Drawn, note: str = "") -> Pic
             (x, y), size = line.points[-1], 3.5 + line.line / 2
             tip = [(x, y), (x - size, y - 1.7 * size), (x + size, y - 1.7 * size)]
             axes.add_patch(Polygon(tip, closed=True, facecolor=colour, edgecolor="none"))
-    for box in boxes:
+    for box in scene.boxes:
         axes.add_patch(
             FancyBboxPatch(
                 (box.x, box.y),
@@ -244,6 +243,6 @@ def to_picture(scene: Scene, kind: type[Picture] = Drawn, note: str = "") -> Pic
         )
         for one in box.words:
             labels.say(axes, one, palette.INK if box.fill else palette.TEXT)
-    for one in scene.words:
+    for one in words:
         labels.say(axes, one)
     return picture

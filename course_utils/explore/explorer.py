@@ -13,7 +13,8 @@ from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Drawn, Scene, to_picture, to_svg
 from course_utils.explore.controls import button, slider, wrapped
 
-NOTE = "▶ Run this cell for the controls"  # in the still: where that is seen, nothing answers
+# In the still: where that is seen, nothing answers.
+NOTE = "This is a picture. Run this cell for the controls."
 # ipywidgets gives a slider's handle no name that a screen reader could say. This one, once it is on the page,
 # gives every handle there the words beside it, also to those that come later.
 NAME_SLIDERS = """<style onload="setTimeout(() => {
