@@ -1,14 +1,15 @@
 """Attention with several heads
 
 Attention from queries `q`, `(batch, n, width)`, to keys `k` and values `v`, `(batch, m, width)`. Each head
-has `width / heads` neighbouring columns of all three to itself, the first head the first ones. It attends
-with them alone, and its result stands in the same columns of the output.
+has `width / heads` neighbouring columns of all three, the first head the first ones. It attends with them
+alone, and its result stands in the same columns.
 
-- `mask` broadcasts to the scores, `(batch, heads, n, m)`. A boolean mask is True where a query sees a key;
-  floats are added.
-- In training each weight is dropped with probability `dropout`; in evaluation none is.
-- With `need_weights=True` it returns `(output, weights)`, with weights from before the dropout. Otherwise it
-  returns the output alone: in evaluation SDPA's flash kernel computes it on a CPU.
+- `mask`, of two or four dimensions, broadcasts to `(batch, heads, n, m)`. A boolean one is True where a query
+  sees a key; floats are added to the scores.
+- In training each weight is dropped by itself, with probability `dropout`, and the others divided by
+  `1 - dropout`; in evaluation none is.
+- `need_weights=True` returns `(output, weights)`: each head's, from before the dropout. Otherwise the output
+  alone: in evaluation SDPA's flash kernel computes it on a CPU.
 
 `torch.ones(1, 3, 4)` for all three returns ones.
 """
@@ -71,6 +72,12 @@ def _output(t, heads, **more):
     return torch.cat(_by_sdpa(t, heads, **more).unbind(1), -1).to(t.q.dtype)
 
 
+def _in_turn(t):
+    """What comes of the columns h, h + heads, ... for head h."""
+    q, k, v = (x.unflatten(-1, (-1, t.heads)).permute(0, 3, 1, 2).contiguous() for x in (t.q, t.k, t.v))
+    return F.scaled_dot_product_attention(q, k, v).permute(0, 2, 3, 1).flatten(2)
+
+
 def _weights(t, heads, **more):
     """The weights: what attention returns for the unit vectors as values."""
     unit = torch.eye(t.k.shape[1], dtype=torch.float64, device=t.k.device)
@@ -108,7 +115,9 @@ def heads(t, device):
 
     `(batch, n, width)` holds the heads of one row side by side. A `view` as `(batch, heads, n, d)` has the
     shape that attention wants, but cuts the rows of memory in another order: a head would get all columns of
-    a part of the rows. So `n` and `heads` change places after the cut, and again before the output is joined.
+    a part of the numbers. So `n` and `heads` change places after the cut, and again before the output is
+    joined. The columns of a head are neighbours, so `heads` is the first of the two that the width is cut
+    into.
     """
     d = 12 // t.heads
     cut = [x.reshape(2, t.heads, -1, d) for x in (t.q, t.k, t.v)]
@@ -116,6 +125,7 @@ def heads(t, device):
     unturned = _by_sdpa(t, t.heads).to(t.q.dtype).reshape(2, 4, 12)
     like = {
         "what comes of a view as `(batch, heads, n, d)`": wrong.reshape(2, 4, 12),
+        "what comes of columns dealt out to the heads in turn": _in_turn(t),
         "what comes of heads that are joined without a transpose": unturned,
         "what comes of scores over the root of `width`": _output(t, t.heads, scale=12**-0.5),
     }
@@ -176,14 +186,15 @@ def boolean_masks(t):
     cases={
         "a distance": "mask = -0.5 * (torch.arange(4.)[:, None] - torch.arange(5.)).abs()",
         "zeros and -inf": "mask = torch.full((4, 5), -float('inf')).triu(1)",
-        "zeros": "mask = torch.zeros(3, 1, 5)",
+        "one for each head": "mask = -torch.rand(1, 3, 1, 5)",
     },
 )
 def float_masks(t):
     """A mask of floats is added to the scores
 
     A number that is added to a score multiplies the weight by its `exp`, before all are divided by their sum:
-    0 changes nothing, -inf hides the key. Relative positions come in this way.
+    0 changes nothing, -inf hides the key. Relative positions come in this way. It broadcasts: `(1, 3, 1, 5)`
+    is one row for each of three heads.
     """
     more = {"attn_mask": t.mask}
     with expect.left_alone(t.mask, what="`mask`"):
@@ -203,29 +214,36 @@ def evaluation(t):
 @exercise.check(
     given="""
         torch.manual_seed({})
-        q, k, v = torch.randn(1, 9, 8), torch.randn(1, 8, 8), torch.eye(8)[None]
+        q, k = torch.randn(2, 9, 32), torch.randn(2, 8, 32)
+        v = torch.eye(8).repeat(2, 1, 4)
     """.format,
     cases={f"seed {seed}": seed for seed in numbers.SEEDS},
 )
 def dropped(t):
     """In training single weights are dropped, and the others scaled up
 
-    With the unit vectors as values the output is the dropped weights themselves: a weight is 0 or
-    `1 / (1 - dropout)` times itself. The weights that are returned are those from before: rows that sum to 1.
+    Each head has the unit vectors as values, twice side by side. So its output is the dropped weights
+    themselves, twice the same: a weight is 0 or `1 / (1 - dropout)` times itself, and one that is dropped is
+    missing in both. The weights that are returned are those from before: rows that sum to 1.
     """
-    weights = _weights(t, 1)[0, 0]
-    code = "multi_head_attention(q, k, v, 1, dropout=0.25, training=True{})"
+    weights = _weights(t, 2)
+    code = "multi_head_attention(q, k, v, 2, dropout=0.25, training=True{})"
     alone = _detached(t.call(code.format("")))
     output, found = _pair(t, code.format(", need_weights=True"))
-    expect.equal(_detached(found), weights[None, None], what="`weights`", **_NEAR)
+    expect.equal(_detached(found), weights, what="`weights`", **_NEAR)
     for what, one in (("alone", alone), ("with weights", _detached(output))):
-        expect.true(one.shape == (1, 9, 8), f"the output {what} has the shape {tuple(one.shape)}")
-        gone = one[0] == 0
+        expect.true(one.shape == (2, 9, 32), f"the output {what} has the shape {tuple(one.shape)}")
+        gone = one.unflatten(-1, (2, 2, 8))[..., 0, :] == 0  # (batch, n, heads, m)
         share = gone.float().mean().item()
         told = f"of the weights in the output {what}, {share:.0%} are 0"
-        expect.true(0.06 < share < 0.5, told, "expected: about 25 %")
-        wanted = torch.where(gone, 0.0, weights / 0.75)[None]
+        expect.true(0.1 < share < 0.4, told, "expected: about 25%")
+        wanted = torch.where(gone, 0.0, weights.transpose(1, 2) / 0.75)
+        wanted = wanted.unsqueeze(3).expand(-1, -1, -1, 2, -1).flatten(2)
         expect.equal(one, wanted, what=f"the output {what}", **_NEAR)
+        for dim, of in enumerate(("rows of the batch", "queries", "heads")):
+            alike = bool((gone == gone.narrow(dim, 0, 1)).all())
+            told = f"in the output {what} all {of} lose the same weights"
+            expect.true(not alike, told, "expected: each weight is dropped by itself")
 
 
 @exercise.check(
@@ -236,8 +254,8 @@ def kernel(t):
     """In evaluation the flash kernel computes the output
 
     SDPA is one name for several kernels. `sdpa_kernel` leaves it the flash kernel alone, and SDPA raises
-    where the arguments rule that out, as a `dropout_p` above 0 does on a CPU. Products and a softmax of your
-    own are several operators, with the matrix of weights between them.
+    where the arguments rule that out, as a `dropout_p` above 0 does on a CPU, or tensors of three dimensions.
+    Products and a softmax of your own are several operators, with the matrix of weights between them.
     """
     head = torch.ones(2, 3, 4, 4)
     with measure.operators() as ran:

@@ -3,8 +3,8 @@ its size. The scale has one task: to bring the tensor into the range of the form
 the largest of the format. What is too many powers of two smaller is lost.
 
 To know the present amax, the whole tensor has to be read before it is cast. With the amaxes of earlier calls
-the scale is there before the tensor is, and the amax comes out of the same pass as the cast. The price is a
-jump, which saturates for one call; afterwards the history has it. The longest memory is `length` calls.
+the scale is there before the tensor is, and the amax can come out of the same pass as the cast. The price is
+a jump, which saturates for one call; afterwards the history has it. The longest memory is `length` calls.
 
 Activations and weights want digits and get e4m3. Gradients often spread further and get e5m2.
 """
