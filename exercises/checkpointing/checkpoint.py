@@ -107,8 +107,8 @@ def gradients(Checkpoint, device, lines):
 def twice(Checkpoint, device):
     """`fn` runs once in forward, without a graph, and once in backward, with one
 
-    A Function's `forward` and `backward` run with grad off. With grad switched on, forward builds the graph
-    that a checkpoint is there to avoid; backward needs it.
+    `apply` runs `forward` with grad off, and `y.sum().backward()` runs `backward` so. With grad switched on,
+    forward builds the graph that a checkpoint is there to avoid; backward needs it.
     """
     fn = "runs = []\ndef fn(x):\n    return runs.append(torch.is_grad_enabled()) or layer(x)\n"
     fn += "y = Checkpoint.apply(fn, x)\ny.sum().backward()"

@@ -21,7 +21,6 @@ from course_utils.exercise.kits import checkpoints, modules
 
 exercise = Exercise(
     minutes=10,
-    core=True,
     hints=[
         "The forward has to count, and the recomputation must not. `context_fn` gives each of them a context "
         "manager of its own.",

@@ -1,9 +1,7 @@
 """For every size the function goes through all segments, adds up what is alive when that segment has been
-computed again, and takes the highest of these moments. That holds for any layers, and costs nothing beside a
-step of training.
+computed again, and takes the highest of these moments. The checks run it on layers of different sizes.
 
-Gradients and temporaries are left out. They come to about two tensors of a layer's size, wherever backward
-is, and add about the same to every size."""
+Gradients and temporaries are left out. In these stacks that makes no difference to which size is best."""
 
 
 def best_segment(kept: list[int], inputs: list[int]) -> int:
