@@ -37,9 +37,9 @@ def test_right_lines():
     ("predictions", "truths", "options", "said"),
     [
         # What is not answered is said without a rule.
-        ({"x.dim()": ...}, {"x.dim()": 1}, {}, ["`x.dim()`: no prediction yet (it still says `...`)"]),
+        ({"x.dim()": ...}, {"x.dim()": 1}, {}, ["no prediction yet (still `...`): `x.dim()`"]),
         ({"a": ..., "b": ..., "c": 2}, dict.fromkeys("abc", 1), {},
-         ["`c`: `2` is not what torch says. A rule.", "no prediction yet (these still say `...`): `a`, `b`"]),
+         ["`c`: `2` is not what torch says. A rule.", "no prediction yet (still `...`): `a`, `b`"]),
         ({}, {"x.dim()": 1}, {}, ["`x.dim()`: there is no line for it"]),
         # Parts are told by name.
         ({"a": ((3, 2), False)}, {"a": ((2, 3), False)}, {"parts": ("size", "contiguous")},

@@ -84,7 +84,7 @@ def compare(
     wrong: list[str] = []
     unanswered = [line for line in truths if predictions.get(line, 0) is ...]
     for line, truth in truths.items():
-        if line in unanswered and len(unanswered) > 1:  # told together: the places are for what is wrong
+        if line in unanswered:  # told together: the places are for what is wrong
             continue
         said, why = _unfit(predictions, line, truth, parts, words, unit), ""
         if not said and (said := _differs(predictions[line], truth, parts)) and not symptom:
@@ -95,9 +95,8 @@ def compare(
     if len(wrong) > TOLD:
         others = ", ".join(f"`{line}`" for line in wrong[TOLD:])
         told.append(f"wrong too: {others}")
-    if len(unanswered) > 1:
-        listed = ", ".join(f"`{line}`" for line in unanswered)
-        told.append(f"no prediction yet (these still say `...`): {listed}")
+    if unanswered:
+        told.append(f"no prediction yet (still `...`): {', '.join(f'`{line}`' for line in unanswered)}")
     known = set(truths if all_lines is None else all_lines)
     if any(line not in predictions for line in truths) and (
         odd := [k for k in predictions if k not in known]
@@ -114,8 +113,6 @@ def _unfit(
     if line not in predictions:
         return "there is no line for it"
     guess = predictions[line]
-    if guess is ...:
-        return "no prediction yet (it still says `...`)"
     if words and _plainly(guess) not in words:
         return f"{show(guess)} is none of {', '.join(map(repr, words))}"
     if not parts:

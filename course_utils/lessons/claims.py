@@ -19,7 +19,8 @@ from pathlib import Path
 
 from course_utils.lessons.catalog import Course, Lesson
 
-_CLAIM = re.compile(r"- (?P<words>.+(?:\n  (?!`).+)*)\n  (?P<shown>`[\w.-]+`(?: `[\w.-]+`)*)(?:\n|\Z)")
+_SHOWN = r"  (?P<shown>`[\w.-]+`(?: `[\w.-]+`)*)(?:\n|\Z)"
+_CLAIM = re.compile(rf"- (?P<words>.+(?:\n  .+)*?)\n{_SHOWN}(?=- |\s|\Z)")
 
 
 @dataclass(frozen=True)

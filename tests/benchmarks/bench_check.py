@@ -38,7 +38,7 @@ def rows() -> list[Row]:
     _print_slowest(every)
     apart = {True: [0.0], False: [0.0]}
     for exercise, took in every:
-        if _in_processes(exercise):
+        if _in_processes(exercise) or _builds(exercise):
             apart[_builds(exercise)].append(took)
     return [
         Row(
