@@ -283,8 +283,8 @@ def _find(answer: Any, namespace: dict[str, Any]) -> Exercise | Note:
         called = f"called `{words[0]}`{nearest(words[0], names) or '.'}"
     return Note(
         f"There is no exercise {called}",
-        "Pass the function or the class that the exercise asks for, under the name that it asks for: "
-        "`check(warm_up)`. `progress()` lists those of this lesson.",
+        "Pass the function or the class that the exercise asks for, under the name that it asks for. "
+        "`progress()` lists those of this lesson.",
     )
 
 

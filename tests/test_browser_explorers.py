@@ -14,6 +14,7 @@ from browser import DARK, LIGHT, Notebook, assert_drawn_well, press, until, widg
 from playwright.sync_api import Locator, expect
 
 from course_utils.draw import palette
+from course_utils.explore import on_the_page
 
 pytest_plugins = ["browser_fixtures"]
 
@@ -411,3 +412,47 @@ def test_every_control_has_a_name_for_a_screen_reader(shown):
         controls = re.findall(r"- (slider|spinbutton|textbox|combobox|button|checkbox)(.*)", tree)
         assert controls and all(re.match(' "[^"]', rest) for _, rest in controls), tree
     assert 'slider "after line"' in shown["write"].aria_snapshot()
+
+
+# --- without a kernel ---------------------------------------------------------------------------------
+
+IMPORTS = "import torch\nfrom torch import nn\nfrom course_utils import explore\n"
+SAID_BEFORE = "e => getComputedStyle(e, '::before').content"
+
+
+def test_on_the_next_day_an_explorer_is_the_picture_that_was_left(notebook, page, address):
+    number = notebook.add(f"{IMPORTS}explore.strides(torch.arange(12).reshape(3, 4))")
+    left = widget(notebook.run(number))
+    press(left, ".t()")
+    until(lambda: left.locator("b").first.inner_text() == "x.t()", "the transpose")
+    seen, before = drawn(left), left.locator(".widget-inline-hbox").first.evaluate(SAID_BEFORE)
+    assert left.evaluate(SAID_BEFORE) == before == "none"
+    notebook.save()
+    server, _, token = address.partition("/lab/")
+    headers = {"Authorization": f"token {token.partition('token=')[2]}"}
+    for session in page.request.get(f"{server}/api/sessions", headers=headers).json():
+        page.request.delete(f"{server}/api/sessions/{session['id']}", headers=headers)
+    notebook.reload()
+    found = widget(notebook.output(number))
+    assert drawn(found) == seen and found.locator("b").first.text_content() == "x.t()"
+    assert found.evaluate(SAID_BEFORE) == f'"{on_the_page.NOTE}"'
+    assert found.locator(".widget-inline-hbox").first.evaluate(SAID_BEFORE) == "none"
+    assert found.get_by_role("button").first.evaluate("e => getComputedStyle(e).pointerEvents") == "none"
+
+
+def test_a_screen_reader_is_told_what_is_chosen_and_what_a_part_does(notebook):
+    code = f"{IMPORTS}explore.floats(nn.Linear(4, 1), torch.ones(2, 4), torch.mean)"
+    floats = widget(notebook.run(notebook.add(code)))
+    half, brain = (floats.get_by_role("button", name=name, exact=True) for name in ("float16", "bfloat16"))
+    expect(half).to_have_attribute("aria-pressed", "true")
+    brain.click()
+    expect(brain).to_have_attribute("aria-pressed", "true")
+    expect(half).to_have_attribute("aria-pressed", "false")
+    scale = floats.get_by_role("slider", name="loss ×")
+    scale.focus()
+    notebook.page.keyboard.press("ArrowRight")
+    expect(scale).to_have_attribute("aria-valuetext", "2")
+    expect(floats.get_by_title("bit 15, sign")).to_have_count(1)
+    player = widget(notebook.run(notebook.add(f"{IMPORTS}explore.strides(torch.ones(2, 2))")))
+    for name in ("play or pause", "stop", "repeat"):
+        expect(player.get_by_role("button", name=name)).to_have_count(1)

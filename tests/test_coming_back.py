@@ -154,6 +154,21 @@ def test_what_cannot_be_gone_back_to_is_said_in_a_line(record, names, tmp_path):
     assert "(`sliding_windows`)" in repr(resume(COURSE, record, None, renamed, names))
 
 
+def test_a_lesson_that_is_done_leads_to_where_the_reader_stopped(record, names, tmp_path):
+    for name in LESSON.exercise_names:
+        stop_at(record, name, "passed")
+    file = notebook(tmp_path / LESSON.notebook.name, *CELLS)
+    assert repr(resume(COURSE, record, LESSON, file, names)) == "Every exercise of this lesson is passed."
+    stop_at(record, "tabular_dataset")
+    said = resume(COURSE, record, LESSON, file, names)
+    assert repr(said).endswith(
+        "You stopped at A table without a copy (`TabularDataset`) in 05 Feeding the model."
+    )
+    assert (
+        '<a href="05_data.ipynb#cell-id=' in said._repr_html_() and "Feeding the model" in said._repr_html_()
+    )
+
+
 def test_every_lesson_has_the_cell_below_its_set_up():
     cells = source.notebook_of(COURSE, COURSE.lesson("00")).cells
     (at,) = (i for i, cell in enumerate(cells) if source.role(cell) == source.RESUME)

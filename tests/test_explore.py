@@ -22,9 +22,10 @@ from course_utils.draw.picture import MARGIN
 from course_utils.draw.shapes import WIDTH, to_svg
 from course_utils.draw.storage_cells import CELL, short
 from course_utils.draw.strides import compose
-from course_utils.explore.explorer import NOTE, Explorer
+from course_utils.explore.explorer import Explorer
 from course_utils.explore.goal import Goal, same_elements, same_values
 from course_utils.explore.history import History
+from course_utils.explore.on_the_page import NOTE
 from course_utils.explore.reasons import why_no_view
 from course_utils.lessons.notebook_files import make_steady
 
@@ -739,8 +740,7 @@ def test_a_still_says_how_to_get_the_controls_and_a_widget_does_not():
     e = explorer_of(3, 4)
     (said,) = [text for text in e._still().axes[0].texts if "Run this cell" in text.get_text()]
     assert said.get_text() == NOTE and said.get_position()[1] < 0  # above what the explorer draws
-    live = [part for part in (e, *e.children) if isinstance(part, widgets.HTML)]
-    assert e.picture in live and not any(NOTE in part.value for part in live)
+    assert e.picture in e.children and NOTE not in e.picture.value
     for name in explore.__all__:
         kind = inspect.signature(getattr(explore, name), eval_str=True).return_annotation
         assert kind._still is Explorer._still

@@ -11,23 +11,9 @@ import ipywidgets as widgets
 
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import Drawn, Scene, to_picture, to_svg
+from course_utils.explore import on_the_page
 from course_utils.explore.controls import button, slider, wrapped
 
-# In the still: where that is seen, nothing answers.
-NOTE = "This is a picture. Run this cell for the controls."
-# ipywidgets gives a slider's handle no name that a screen reader could say. This one, once it is on the page,
-# gives every handle there the words beside it, also to those that come later.
-NAME_SLIDERS = """<style onload="setTimeout(() => {
-  const area = this.closest('.jp-OutputArea-output, .widget-vbox');
-  const name = () => area.querySelectorAll('.widget-slider').forEach(slider => {
-    const words = slider.querySelector('.widget-label').textContent;
-    const handles = slider.querySelectorAll('.noUi-handle:not([aria-label])');
-    handles.forEach((handle, at) => handle.setAttribute(
-      'aria-label', handles.length == 1 ? words : words + [' from', ' to'][at]));
-  });
-  name();
-  new MutationObserver(name).observe(area, {childList: true, subtree: true});
-})"></style>"""
 COLOUR = "color:var(--jp-widgets-label-color,currentColor)"
 
 
@@ -40,8 +26,9 @@ class Explorer(widgets.VBox):
         """`rows`: what stands above the picture. `follows`: controls after which `redraw` is called."""
         self._quiet = False
         self.picture = widgets.HTML()
-        names = widgets.HTML(NAME_SLIDERS, layout=widgets.Layout(display="none"))
-        super().__init__([*rows, self.picture, names], layout=widgets.Layout(max_width="720px"))
+        page = widgets.HTML(on_the_page.HTML, layout=widgets.Layout(display="none"))
+        super().__init__([*rows, self.picture, page], layout=widgets.Layout(max_width="720px"))
+        self.add_class(on_the_page.CLASS)
         for control in follows:
             control.observe(lambda change: self.redraw(), "value")
 
@@ -62,7 +49,7 @@ class Explorer(widgets.VBox):
         return self.scene()
 
     def _still(self) -> Picture:
-        return to_picture(self.still_scene(), self.still, NOTE)
+        return to_picture(self.still_scene(), self.still, on_the_page.NOTE)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         """The widget, and beside it a picture: what is shown where no kernel answers."""

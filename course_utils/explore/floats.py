@@ -58,7 +58,7 @@ class FloatsExplorer(Explorer):
             for field, fill in FILLS.items()
         }
         self.bit_buttons = [button("", partial(self.flip, place)) for place in range(32)]
-        self.bit_row = widgets.HBox(layout=widgets.Layout(margin="4px 0 0 -8px"))
+        self.bit_row = widgets.HBox(layout=widgets.Layout(margin="4px 0 0 -8px", flex_flow="row wrap"))
         self.legend = widgets.HTML()
         self.scale = widgets.SelectionSlider(
             options=[(f"{2**n:,}", n) for n in range(LARGEST_SCALE + 1)],
@@ -132,7 +132,7 @@ class FloatsExplorer(Explorer):
         buttons = self.bit_buttons[: self.form.width]
         for place, one in enumerate(buttons):
             field = field_of(self.form, place)
-            one.style, one.tooltip = self._styles[field], f"{field} bit"
+            one.style, one.tooltip = self._styles[field], f"bit {self.form.width - 1 - place}, {field}"
             one.layout = self._first if place in starts else self._other
         self.bit_row.children = buttons
         counts = zip(FILLS.items(), (1, self.form.exponent, self.form.mantissa), strict=True)

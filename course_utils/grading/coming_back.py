@@ -20,8 +20,8 @@ from course_utils.grading.answers import Submission, UnreadableError
 from course_utils.grading.cells import Unit
 from course_utils.lessons.catalog import Course, Lesson
 from course_utils.reader.progress import link_to
-from course_utils.reader.record import Record
-from course_utils.reader.stopped import stopped_at, task_cells
+from course_utils.reader.record import Record, Row
+from course_utils.reader.stopped import lesson_of_last, stopped_at, task_cells
 from course_utils.words import inline
 
 NOTHING = "Run this cell when you come back: there is nothing to go back to yet."
@@ -52,12 +52,16 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Said:
-    """One line, where nothing was run."""
+    """One line, where nothing was run. `link`: the line with links in it, as HTML, where it has any."""
 
     line: str
+    link: str = ""
 
     def __repr__(self) -> str:
         return self.line
+
+    def _repr_html_(self) -> str | None:
+        return f"<p>{self.link}</p>" if self.link else None
 
 
 def resume(
@@ -81,7 +85,7 @@ def resume(
     name = stopped_at(course, lesson, rows)
     if name is None:
         passed = any(one in rows for one in lesson.exercise_names)
-        return Said("Every exercise of this lesson is passed." if passed else NOTHING)
+        return _all_passed(course, rows, lesson) if passed else Said(NOTHING)
     card = course.card(name)
     found = Resumed(card.full_name, link_to(lesson, card, task_cells(lesson, file), file), name in rows)
     if notebook is None:
@@ -96,6 +100,17 @@ def resume(
         found.told.append(f"No cell of {file.name} makes {listed}.")
     found.told.append(GO_ON)
     return found
+
+
+def _all_passed(course: Course, rows: dict[str, Row], lesson: Lesson) -> Said:
+    """What is said in a lesson that is done: with the way to where the reader stopped in another one."""
+    said, other = "Every exercise of this lesson is passed.", lesson_of_last(course, rows)
+    if other is None or other == lesson or (name := stopped_at(course, other, rows)) is None:
+        return Said(said)
+    card, where = course.card(name), f"{other.number:02d} {other.title}"
+    said += f" {'You stopped at' if name in rows else 'Next is'}"
+    link = link_to(other, card, task_cells(other))
+    return Said(f"{said} {card.full_name} in {where}.", f"{said} {link} in {inline(where)}.")
 
 
 def _run(notebook: Submission, units: list[Unit], names: dict[str, Any]) -> tuple[int, list[str]]:

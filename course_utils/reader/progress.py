@@ -165,7 +165,7 @@ def _lesson_html(one: Standing) -> str:
 def _map_html(every: list[Standing]) -> str:
     words = ("lesson", "core", "further", "minutes left")
     # Map and table fit side by side beside a file browser.
-    narrow, beside = "text-align:left;padding:.1em .4em .1em 0", "display:inline-block;vertical-align:top"
+    narrow, beside = "text-align:left;padding:.1em .8em .1em 0", "display:inline-block;vertical-align:top"
     head = "".join(f'<th style="{narrow}">{word}</th>' for word in words)
     rows = [f"<tr>{head}</tr>"]
     for one in every:
