@@ -11,7 +11,6 @@ import random
 import re
 import xml.etree.ElementTree as ElementTree
 
-import ipywidgets as widgets
 import pytest
 import torch
 from matplotlib.image import imread
