@@ -74,8 +74,8 @@ def _output(t, heads, **more):
 
 def _in_turn(t):
     """What comes of the columns h, h + heads, ... for head h."""
-    q, k, v = (x.unflatten(-1, (-1, t.heads)).permute(0, 3, 1, 2).contiguous() for x in (t.q, t.k, t.v))
-    return F.scaled_dot_product_attention(q, k, v).permute(0, 2, 3, 1).flatten(2)
+    q, k, v = (x.double().unflatten(-1, (-1, t.heads)).permute(0, 3, 1, 2) for x in (t.q, t.k, t.v))
+    return F.scaled_dot_product_attention(q, k, v).permute(0, 2, 3, 1).flatten(2).to(t.q.dtype)
 
 
 def _weights(t, heads, **more):
