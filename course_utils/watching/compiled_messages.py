@@ -252,12 +252,15 @@ _FAILURES = (
 
 
 def of_argument(name: str, value: Any) -> str:
-    """`x float32 (4, 8)`, `n = 2`: an argument as short as it can be told."""
-    from torch import Tensor
+    """`x float32 (4, 8)`, `n = 2`: an argument as short as it can be told. Strides are told where they
+    aren't those of a contiguous tensor."""
+    from torch import Tensor, strided
 
     if isinstance(value, Tensor):
         shape = tuple(value.shape)
         words = f"{name} {str(value.dtype).removeprefix('torch.')} {shape}"
+        if value.layout is strided and not value.is_contiguous():
+            words += f" strides {value.stride()}"
         if value.requires_grad:
             words += " with gradient"
         return words if value.device.type == "cpu" else f"{words} on {value.device}"

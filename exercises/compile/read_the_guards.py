@@ -225,7 +225,6 @@ def sources(t, holds):
 def all_of_them(t, holds):
     """All guards must hold, in any order
 
-    If one guard fails, another version is tried or compiled. What has no guard wasn't used, and may be
-    anything.
+    If one guard fails, another version is tried or compiled. A name without a guard may be anything.
     """
     expect.equal(t.call(_CALL), holds)

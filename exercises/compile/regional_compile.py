@@ -88,7 +88,7 @@ def names(t):
     """The same modules, with the same names and classes
 
     `torch.compile(block)` is another module, which holds the block as `_orig_mod`. If it replaces the block,
-    the names of all parameters contain that word, and checkpoints of the plain model no longer fit.
+    the names of its parameters contain that word, and checkpoints of the plain model no longer fit.
     `block.compile()` compiles a module in place.
     """
     before = _compiled(t, "Model(2)")

@@ -28,7 +28,7 @@ exercise = Exercise(
         "You needn't compile all of `update`: a graph can't make the text anyway. And no guard looks at the "
         "elements of a tensor, not even at the one element of a tensor without dimensions.",
         "Compile an inner function of three tensors. Outside it, turn the learning rate into a tensor "
-        "without dimensions, which changes no dtype, with enough digits for weights in double precision. "
+        "without dimensions, which leaves the weights their dtype, with enough digits for double precision. "
         "Sizes may vary: the second one becomes a symbol.",
     ],
 )
@@ -69,7 +69,7 @@ def _at_most_two(backend):
 def results(t, dtype, rtol):
     """The step and the log are what they were, call after call
 
-    A tensor without dimensions doesn't change the dtype of the result, but it brings its own digits. Made
+    A rate without dimensions doesn't change the dtype of the new weight, but it brings its own digits. Made
     from a Python float, it's float32 unless you ask for another dtype. The starter writes to neither tensor.
     """
     for lr, name in ((0.1, "head"), (0.5, "body"), (0.0, "tail")):

@@ -3,8 +3,8 @@ depends on. For a constant that is the type and the value, since both are compil
 it is what decides which kernels run and how they walk over storage: class, dtype, device, sizes, strides, and
 whether something has to be saved for backward. The elements are data.
 
-Containers and objects are guarded as little as possible: their type, for a list its length, and then the
-parts that were used, each with a source of its own. If a source raises, the code has nothing to work with."""
+The dict is guarded by its type, the list by type and length, and what was used of them has a source and a
+guard of its own. If a source raises, the code has nothing to work with."""
 
 from typing import Any
 

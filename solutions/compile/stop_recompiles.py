@@ -7,7 +7,7 @@ Inductor, five.) So the learning rate goes in as a tensor without dimensions, an
 Sizes need nothing. The first graph is for the first size; at the second size the compiler makes one with a
 symbol for the number of rows, which serves all others. With `dynamic=True` it does so at once.
 
-The rate is a tensor in double precision: without dimensions it doesn't change the dtype of the result, and it
+The rate is a tensor in double precision: without dimensions it doesn't change the dtype of the weight, and it
 has enough digits.
 """
 
