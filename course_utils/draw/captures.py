@@ -120,7 +120,7 @@ def _compare(python: Form, form: Form, tree: ast.Module) -> None:
             dropped = _dropped(form, node)
             python.lit |= {node.lineno - 1, *dropped}
             lines = " and ".join(f"line {n + 1}" for n in dropped)
-            gone = f", and {lines} with it: no input leads there" if dropped else "; what ran once is kept"
+            gone = f", and {lines} with it" if dropped else "; what ran once is kept"
             form.told.append(f"Python's line {node.lineno}: the condition is gone{gone}")
     written = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     for number, line in enumerate(form.lines[1:], 1):

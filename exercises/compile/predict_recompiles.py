@@ -24,9 +24,9 @@ exercise = Exercise(
     hints=[
         "Compiled code is kept with its guards: what it assumed about its inputs and whatever else it read. "
         "A call tries all versions. For each line: what was assumed, and does it still hold?",
-        "The first time, sizes, numbers and texts are constants, if you don't ask for `dynamic=True`. When a "
-        "size or a number among the arguments changes, the compiler makes code with a symbol in its place. It "
-        "can't do that for a text.",
+        "The first time, sizes, numbers and texts are constants, if you don't ask for `dynamic=True`. When "
+        "a size or a number among the arguments changes, the compiler makes code with a symbol in its "
+        "place. It can't do that for a text.",
         "Sizes 0 and 1 get code of their own here. A branch on a symbol is decided while compiling, and "
         "guarded. Integers from globals stay constants.",
     ],

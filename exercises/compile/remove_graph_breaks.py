@@ -154,8 +154,8 @@ def double_precision(t, limit):
 def single_numbers(t):
     """Gradients without dimensions keep their dtype too
 
-    Of two floating dtypes, a tensor without dimensions doesn't change that of one that has dimensions. Between
-    two without, the wider wins. So a float32 vector times a float64 scalar tensor is float32, and a float32 scalar
+    A scalar tensor doesn't change the floating dtype of one that has dimensions. Between two without, the
+    wider dtype wins. So a float32 vector times a float64 scalar tensor is float32, and a float32 scalar
     tensor times it is float64.
     """
     _expect_gradients(t)
