@@ -199,6 +199,7 @@ def shapes(predict_trace):
 def models(predict_trace):
     """A model that changes after it was copied
 
-    Both copies share the model's tensors and nothing else. The mode is an attribute of a script.
+    Both copies share the model's tensors, and read its other attributes when they were made. The mode is an
+    attribute of a script.
     """
     _compare(predict_trace, *[line for line in _WHYS if " " in line or "." in line])

@@ -5,7 +5,7 @@ A script is compiled from the source, so it has branches and loops. It's another
 whole numbers have 64 bits, so the product wraps around without an error; the trace holds the number that
 Python computed, and is right.
 
-Both copies share the model's tensors and nothing else. A write into the weight reaches them; another tensor
+Both copies share the model's tensors. A write into the weight reaches them; another tensor
 or another number under the name doesn't. The mode is an attribute of the script, which its `.train()`
 changes. The trace recorded a dropout that drops nothing.
 """
