@@ -26,7 +26,6 @@ from course_utils.exercise.kits import ranks
 
 exercise = Exercise(
     minutes=20,
-    core=True,
     hints=[
         "`model.no_sync()` switches the averaging off. The forward reads the switch and tells its "
         "backward whether to communicate. Which micro-batch must not be inside?",

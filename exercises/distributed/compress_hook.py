@@ -97,7 +97,7 @@ def returns_at_once(compress_hook):
     """The hook returns before other ranks have sent anything
 
     DDP calls it in the middle of backward, and what comes after it is still to be computed. Without
-    `async_op=True` a collective waits for all ranks, and so does `wait()`. What `then` gets runs when
+    `async_op=True` an `all_gather` waits for all ranks, and so does its `wait()`. What `then` gets runs when
     everything has arrived.
     """
     hook = ranks.BeforeOthers(compress_hook)
@@ -154,7 +154,7 @@ def zeros(t):
     """Gradients that are zero everywhere, and others after them
 
     A 127th of zero is zero, and zero divided by zero is nan. In a residual nan stays for ever. Any positive
-    scale will do for zeros.
+    finite scale will do for zeros.
     """
     _expect_close(t)
 

@@ -155,7 +155,7 @@ def its_own_share(t):
 def few_numbers(t):
     """What is sent does not grow with the data set
 
-    In a collective all ranks wait for the last one: a collective for each batch makes every batch as slow as
+    In an `all_reduce` all ranks wait for the last one: one for each batch makes every batch as slow as
     the slowest rank. Two sums of a share are all that the others need.
     """
     _, calls = ranks.all_through(t, _CALL)

@@ -89,7 +89,7 @@ def another_order(repair_deadlock_order):
 
     A collective has no name: the first one that a rank calls meets the first one of every other rank. Take
     the order from what is the same everywhere. `named_parameters()` of the same model is; a set of names
-    isn't, since Python orders it anew in each process.
+    isn't: Python may order it anew in each process.
     """
     _expect_means(repair_deadlock_order, [["c", "b", "a"], ["a", "c", "b"]])
 

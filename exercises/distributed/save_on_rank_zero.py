@@ -102,7 +102,7 @@ def may_be_deleted(t):
 def rank_zero_writes(t):
     """Rank 0 writes once, the other never
 
-    After a step of DDP all ranks hold the same weights, so one file says all. Two that write to one name at
+    After a step of DDP all ranks hold the same weights, so one of them can write. Two that write to one name at
     once can spoil it.
     """
     with distributed.Files() as files:

@@ -221,7 +221,7 @@ def what_travels(sync_batch_norm):
     """Two collectives in forward at most, and nothing that grows with the rows
 
     For each channel a count, a sum and a sum of squared deviations are enough, however many rows there are.
-    Ranks wait in each collective; what is known at the same time can travel in one tensor.
+    Ranks wait in each of these collectives; what is known at the same time can travel in one tensor.
     """
     traffic = {}
     for sizes in ((2, 1), (40, 20)):

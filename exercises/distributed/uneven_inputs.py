@@ -192,7 +192,7 @@ def few_held(uneven_inputs):
 def collectives(uneven_inputs):
     """Two collectives a step at most
 
-    Ranks wait in each collective, whatever its size. All gradients travel in one tensor if you concatenate
+    Ranks wait for each other in a sum, whatever its size. All gradients travel in one tensor if you concatenate
     them.
     """
     setup = _SETUP.format(lengths=[1, 3], bias=True).splitlines()

@@ -6,8 +6,9 @@ Collectives have no names. They meet by their order alone, so every rank has to 
 also where a later bucket happens to be complete first. The buckets are the same on every rank because they
 are made before anything has arrived.
 
-`DistributedDataParallel` does this in C++, with buckets of 25 MiB (the first of 1 MiB, so that something is
-on its way soon), which it arranges anew once it has seen in which order gradients come.
+`DistributedDataParallel` does this in C++. By default its first step has one bucket. Once it has seen in
+which order gradients come it makes buckets of 25 MiB, the first of 1 MiB, so that something is on its way
+soon.
 """
 
 import torch

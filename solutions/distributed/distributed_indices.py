@@ -2,8 +2,8 @@
 that is the same everywhere, and takes its own part. The seed contains the epoch, so the order of an epoch can
 be made without those before it.
 
-The order is filled up because the ranks wait for each other in every step. In training a few items that count
-twice hardly matter. In evaluation they do.
+The order is filled up because the ranks wait for each other in every step. In evaluation, what is read
+twice has to be counted once.
 """
 
 import torch

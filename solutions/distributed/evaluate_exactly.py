@@ -1,4 +1,4 @@
-"""You can add up sums in any order and over any parts; means you can't. So every rank adds up what it found,
+"""You can add up sums over any parts, up to rounding; means you can't. So every rank adds up what it found,
 the sums of all ranks are added up once, and one division at the end makes both means. Divide by the length of
 the data set.
 
