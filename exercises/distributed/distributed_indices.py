@@ -161,8 +161,8 @@ def shuffled(distributed_indices):
     """Shuffled by the seed that is given, and alike on all ranks
 
     The ranks send nothing to each other: they agree because each makes the same order from the same seed, and
-    that is `seed + epoch`, with epoch 0 here, no other number. Shares of different orders would overlap, and
-    nobody would read some items. It's the whole order that is shuffled, and then shared. Python's `random`,
+    that is `seed + epoch`, with epoch 0 here, no other number. Shares of different orders can overlap, and
+    leave items that nobody reads. It's the whole order that is shuffled, and then shared. Python's `random`,
     NumPy and sorted random numbers have other orders for the same seed.
     """
     not_first = Trait("`rank` is not 0", lambda length, n, rank, *rest: rank > 0, "All have the same order.")

@@ -102,8 +102,8 @@ def may_be_deleted(t):
 def rank_zero_writes(t):
     """Rank 0 writes once, the other never
 
-    After a step of DDP all ranks hold the same weights, so one of them can write. Two that write to one name at
-    once can spoil it.
+    After a step of DDP all ranks hold the same weights, so one of them can write. Two that write to one
+    name at once can spoil it.
     """
     with distributed.Files() as files:
         t.call(_call(1))

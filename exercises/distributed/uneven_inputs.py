@@ -192,8 +192,8 @@ def few_held(uneven_inputs):
 def collectives(uneven_inputs):
     """Two collectives a step at most
 
-    Ranks wait for each other in a sum, whatever its size. All gradients travel in one tensor if you concatenate
-    them.
+    Ranks wait for each other in a sum, whatever its size. All gradients travel in one tensor if you
+    concatenate them.
     """
     setup = _SETUP.format(lengths=[1, 3], bias=True).splitlines()
     setup[1:4] = ["model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))"]
