@@ -6,6 +6,7 @@ from typing import Any
 
 from course_utils import draw
 from course_utils.draw.picture import Picture
+from course_utils.draw.run_rows import GRAPHS, NODES
 from course_utils.exercise import Check
 from course_utils.exercise.kits.training_runs import Case
 from course_utils.exercise.states import FAILED
@@ -24,24 +25,37 @@ FOUR = {
 
 # The suspect that did it, by the letters that the lesson gives to suspects.
 _REPAIRS = {
-    "A": "forgotten_eval stale_optimizer hasty_scheduler cut_graph carried_state padded_loss",
+    "A": "forgotten_eval stale_optimizer hasty_scheduler cut_graph carried_state padded_loss nan_loss",
     "B": """missing_zero_grad broadcast_loss growing_history zeroed_gradients shuffled_labels
         leaking_statistics overwritten_activation decayed_norms""",
     "C": "double_softmax list_of_layers thawed_batch_norm hoarded_predictions dead_relus",
 }
 CULPRITS = {f"repair_{name}": who for who, names in _REPAIRS.items() for name in names.split()}
 
+# Where a loss that looks healthy is drawn, this is drawn beside it: what is sick.
+_SICK_IN = {
+    "repair_forgotten_eval": "val_losses",
+    "repair_leaking_statistics": "val_losses",
+    "repair_growing_history": GRAPHS,
+    "repair_hoarded_predictions": GRAPHS,
+    "repair_carried_state": NODES,
+}
+# What is sick here shows beside a run on other data alone: what these are called, and the code that makes them.
+_BESIDE = {"repair_leaking_statistics": ("set 2", "x_val, y_val = 3 * x_val, (y_val + 1) % 3")}
+
 
 @dataclass(eq=False)
 class Runs:
     """Recorded on the same data with the same seed. `yours`: None where there is none. `told`: why, or how it
-    ended. `also`: other lists of numbers that the first two returned, as `draw.run` takes them."""
+    ended. `also`: other lists of numbers that the first two returned, as `draw.run` takes them. `beside`: where
+    `yours` is None, the sick run on other data, and what these are called."""
 
     sick: Run
     yours: Run | None
     healthy: Run
     told: str
     also: dict[str, list[list[float]]]
+    beside: tuple[str, Run] | None = None
 
 
 @public
@@ -56,8 +70,27 @@ def runs_of(answer: Callable[..., Any]) -> Runs:
     yours, told, mine = None, f"`{called}` is as you were given it.", {}
     if not starter.is_starter(case.exercise, answer):
         yours, told, mine = _recorded(case, answer)
-    also = {what: [lists[what], mine[what]] for what in lists if what in mine and what != "losses"}
-    return Runs(sick, yours if yours and yours.losses else None, case.healthy(), told, also)
+    yours, beside = yours if yours and yours.losses else None, None
+    shown = [lists, mine] if yours else [lists]
+    if yours is None and called in _BESIDE:
+        what, change = _BESIDE[called]
+        other, _, others = _recorded(case, case.exercise.starter_object, f"{case.setup}\n{change}")
+        beside, shown = (what, other), [lists, others]
+    names = [what for what in lists if what != "losses" and all(what in part for part in shown)]
+    also = {what: [part[what] for part in shown] for what in names}
+    return Runs(sick, yours, case.healthy(), told, also, beside)
+
+
+@public
+def patient(number: int) -> None:
+    """Prints the code that a patient came with, by a name that tells nothing: `patient(1)`. They are counted
+    as in the lesson. Raises `ValueError` for a number that none has."""
+    lesson = next(one for one in catalog.load().lessons if one.topic == "bugs")
+    names = [name for name in lesson.exercise_names if name in CULPRITS]
+    if number not in range(1, len(names) + 1):
+        raise WrongUse(f"wanted: a patient's number, 1 to {len(names)}; given: {number!r}")
+    name = names[number - 1]
+    print(_named(name).exercise.starter_source.replace(name, "train").strip())
 
 
 @public
@@ -85,7 +118,7 @@ def _case(answer_name: str) -> Case | None:
     return next((v for v in getattr(starter, "__globals__", {}).values() if isinstance(v, Case)), None)
 
 
-def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]]:
+def _recorded(case: Case, answer: Any, setup: str = "") -> tuple[Run, str, dict[str, list[float]]]:
     """The run of an answer as far as it came, why it came no further, the lists of numbers that it gave."""
     run, lists, errors = Run(), {}, []
 
@@ -96,7 +129,7 @@ def _recorded(case: Case, answer: Any) -> tuple[Run, str, dict[str, list[float]]
             errors.append(error)
 
     def treated(answer: Any) -> None:
-        given = case.given(answer)
+        given = case.given(answer, setup=setup)
         run.__dict__.update(vars(record_run(train, given)))
         if errors:
             raise errors[0]
@@ -124,5 +157,6 @@ def card(answer: Callable[..., Any], suspect: Any) -> Picture:
         print(f"It is not {suspect.strip().upper()}." + (f" It is {culprit}." if runs.yours else ""))
     if runs.told:
         print(runs.told)
-    shown = [runs.sick, *([runs.yours] if runs.yours else [])]
-    return draw.run(shown, ("sick", "mended"), runs.also if runs.yours else {})
+    other, run = ("mended", runs.yours) if runs.yours else runs.beside or ("", None)
+    shown = [runs.sick, *([run] if run else [])]
+    return draw.run(shown, ("sick", other), runs.also, _SICK_IN.get(answer.__name__, ""))

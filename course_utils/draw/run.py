@@ -28,16 +28,23 @@ COLOURS, THICK = (palette.ODD, palette.RANK), (3.4, 1.6)
 
 
 @public
-def run(runs: Sequence[Run], names: str | Sequence[str], also: Mapping[str, Sequence[Numbers]]) -> Picture:
+def run(
+    runs: Sequence[Run],
+    names: str | Sequence[str],
+    also: Mapping[str, Sequence[Numbers]],
+    tall: str = "",
+) -> Picture:
     """A recorded run, or two over each other: the loss at each step, the gradient norm of each layer, and
     the first step at which the two differ by more than rounding, in the picture and in words.
 
     Runs come from `measure.record_run`. `names`: what the two are called. `also`: more numbers by name, a
     list for each run, such as `{"val_losses": (of_the_sick, of_the_healthy)}`. The learning rate, gradients
     left over from the step before, and the graphs that are kept, are shown where two runs differ in them.
+    `tall`: the name of one of these, of `"nodes"` (that each backward goes through) or of numbers in `also`
+    that is drawn as high as the loss, with one run too.
     Raises `ValueError` for a run without a loss.
     """
-    return to_picture(compose(Compared(runs, names, also)), Small)
+    return to_picture(compose(Compared(runs, names, also, tall)), Small)
 
 
 def compose(both: Compared, step: int | None = None, layer: str | None = None) -> Scene:
@@ -51,7 +58,8 @@ def compose(both: Compared, step: int | None = None, layer: str | None = None) -
         if row.layer and not before.layer:
             scene.write(1, y + 9, "gradient norm by layer", SMALL, bold=True)
             y += 22
-        high = HIGH if row.name == LOSS else TALL if row.layer and row.name == layer else ROW
+        tall = TALL if row.name == (layer if row.layer else both.tall) else ROW
+        high = HIGH if row.name == LOSS else tall
         rows.append((row, y, high))
         y += high + GAP
     longest = max(LETTER * CODE * len(row.name) for row in (*both.rows, *both.layers))
@@ -107,10 +115,12 @@ def _row(
         # Of numbers that come once in an epoch, the first ones are not there yet.
         missing = values is None or at >= len(values) or (row.epochs and math.isnan(values[at]))
         said = "–" if missing else _short(numbers[number], digits)
-        said = "no grad" if row.layer and values and not any(values) else said
+        silent = {"missing": "no grad", "zeros": "zeros"}.get(row.silent(number), "")
         x = RIGHT + 14 + number * COLUMN
-        scene.write(x, middle, said, SMALL, bold=lit or said == "no grad")
-        points = [(_x(step, both.steps, left), value) for step, value in enumerate(values or ())]
+        scene.write(x, middle, silent or said, SMALL, bold=lit or bool(silent))
+        drawn = row.points[number] if row.points else values or ()
+        every = len(drawn) if row.points else both.steps
+        points = [(_x(step, every, left), value) for step, value in enumerate(drawn)]
         _curve(scene, points, scale, COLOURS[number], THICK[number], f"{both.names[number]} {row.name}")
 
 

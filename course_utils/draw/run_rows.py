@@ -16,22 +16,36 @@ ROUNDING, OF_ALL = 1e-4, 1e-6
 # Two graphs of the step before may still be there: names such as `loss` keep them until they are used again.
 FEW_GRAPHS = 2
 LOSS, LEFT_OVER, GRAPHS, RATE = "loss", "left over", "graphs kept", "learning rate"
+NODES = "nodes"
 _SAID = {
     LOSS: "the loss",
     LEFT_OVER: "the gradient left over from the step before",
     GRAPHS: "the graphs that are kept",
     RATE: "the learning rate",
+    NODES: "the nodes that a backward goes through",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Numbers of each run, by step; None for a run whose model has no such layer."""
+    """Numbers of each run, by step; None for a run whose model has no such layer. `missing`: of a layer,
+    for each run, the steps at which it had no gradient, not even zeros. `points`: what to draw of each run, where
+    that is more than a number for each step."""
 
     name: str
     values: tuple[tuple[float, ...] | None, ...]
     layer: bool = False
     epochs: bool = False
+    missing: tuple[frozenset[int], ...] = ()
+    points: tuple[Numbers, ...] = ()
+
+    def silent(self, number: int, start: int = 0) -> str:
+        """From this step on, a run's gradient of the layer is "missing", or "zeros"; or "", where it is one."""
+        values = (self.values[number] or ())[start:]
+        if not self.layer or not values or any(values):
+            return ""
+        missing = self.missing[number] if self.missing else frozenset()
+        return "missing" if missing.issuperset(range(start, start + len(values))) else "zeros"
 
 
 class Parting(NamedTuple):
@@ -43,27 +57,41 @@ class Parting(NamedTuple):
 
 class Compared:
     """One run or two, row by row. `steps`: how many the longer one has. `parting`: None where they are equal,
-    and for one run."""
+    and for one run. `tall`: the name of a row that is to be seen well, though there is one run, or no
+    difference."""
 
     def __init__(
         self,
         runs: Sequence[Run],
         names: Sequence[str] = ("sick", "healthy"),
         also: Mapping[str, Sequence[Numbers]] | None = None,
+        tall: str = "",
     ) -> None:
-        count = len(runs)
+        count, self.tall = len(runs), tall
         self.names = tuple(names[:count])
         losses = tuple(losses_of(run, name) for run, name in zip(runs, self.names, strict=True))
         self.steps = max(map(len, losses))
         self.rows = [Row(LOSS, losses)]
         for name, lists in (also or {}).items():
             self.rows.append(Row(name, tuple(map(self._spread, lists)), epochs=True))
-        if count == 2:
-            for name, of in ((LEFT_OVER, _left_over), (GRAPHS, _graphs), (RATE, lambda run: run.rates)):
-                row = Row(name, tuple(tuple(of(run)) for run in runs))
-                self.rows += [row] if self._first(row) is not None else []
+        for name, of in ((LEFT_OVER, _left_over), (GRAPHS, _graphs), (RATE, lambda run: run.rates)):
+            row = Row(name, tuple(tuple(of(run)) for run in runs))
+            differs = count == 2 and self._first(row) is not None
+            self.rows += [row] if differs or name == tall else []
+        if tall == NODES:
+            each = tuple(run.nodes for run in runs)
+            values = tuple(_by_step(run, run.nodes, max) for run in runs)
+            self.rows.append(Row(NODES, values, points=each))
         every = {name: None for run in reversed(runs) for name in run.grad_norms}
-        self.layers = [Row(name, tuple(_norms(run, name) for run in runs), True) for name in every]
+        self.layers = [
+            Row(
+                name,
+                tuple(_norms(run, name) for run in runs),
+                True,
+                missing=tuple(_missing(run, name) for run in runs),
+            )
+            for name in every
+        ]
         firsts = [(self._first(row), row) for row in (*self.rows, *self.layers)] if count == 2 else []
         known = [step for step, _ in firsts if step is not None]
         start = min(known, default=-1)
@@ -101,15 +129,15 @@ class Compared:
                 told.append(f"The {name} run has {len(losses)} steps, the other {self.steps}.")
             if bad := [step for step, loss in enumerate(losses) if not math.isfinite(loss)]:
                 told.append(f"In the {name} run the loss is {losses[bad[0]]:g} at step {bad[0]}.")
-            layers = [(row.name, row.values[number]) for row in self.layers if row.values[number]]
-            if none := [layer for layer, values in layers if not any(values)]:
-                told.append(f"In the {name} run {_listed(none)} get{'s' * (len(none) == 1)} no gradient.")
-            for layer, values in layers:
+            for kind, what in _SILENT.items():
+                if none := [row.name for row in self.layers if row.silent(number) == kind]:
+                    told.append(f"In the {name} run {_listed(none)} get{'s' * (len(none) == 1)} {what}.")
+            for row in self.layers:
+                values = row.values[number] or ()
                 last = max((step for step, value in enumerate(values) if value), default=-1)
                 if 0 <= last < len(values) - 1:
-                    told.append(
-                        f"In the {name} run layer `{layer}` gets no gradient from step {last + 1} on."
-                    )
+                    what = _SILENT[row.silent(number, last + 1)]
+                    told.append(f"In the {name} run layer `{row.name}` gets {what} from step {last + 1} on.")
             if alone := [row.name for row in self.layers if row.values[number] and None in row.values]:
                 told.append(f"Only the {name} model has {_listed(alone)}.")
         return told
@@ -121,6 +149,9 @@ class Compared:
             every = 2 < len(layers) == sum(None not in row.values for row in self.layers)
             parts.append("at every layer" if every else f"at {_listed(layers)}")
         return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+_SILENT = {"missing": "no gradient", "zeros": "zeros for a gradient"}
 
 
 def losses_of(run: Run, name: str) -> tuple[float, ...]:
@@ -156,6 +187,12 @@ def _norms(run: Run, name: str) -> tuple[float, ...] | None:
     """Of a layer, by step; from the end, since a model may be called for the first time later on."""
     found = run.grad_norms.get(name)
     return None if found is None else (math.nan,) * (len(run.steps) - len(found)) + tuple(found)
+
+
+def _missing(run: Run, name: str) -> frozenset[int]:
+    found = run.missing.get(name, [])
+    start = len(run.steps) - len(found)
+    return frozenset([*range(start), *(start + i for i, none in enumerate(found) if none)])
 
 
 def _same(a: float, b: float, room: float) -> bool:
