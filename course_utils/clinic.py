@@ -40,15 +40,15 @@ _SICK_IN = {
     "repair_hoarded_predictions": GRAPHS,
     "repair_carried_state": NODES,
 }
-# What is sick here shows beside a run on other data alone: what these are called, and the code that makes them.
+# What is sick here shows beside a run on other data: what these are called, and the code that makes them.
 _BESIDE = {"repair_leaking_statistics": ("set 2", "x_val, y_val = 3 * x_val, (y_val + 1) % 3")}
 
 
 @dataclass(eq=False)
 class Runs:
     """Recorded on the same data with the same seed. `yours`: None where there is none. `told`: why, or how it
-    ended. `also`: other lists of numbers that the first two returned, as `draw.run` takes them. `beside`: where
-    `yours` is None, the sick run on other data, and what these are called."""
+    ended. `also`: other lists of numbers that the runs to draw returned, as `draw.run` takes them. `beside`:
+    where `yours` is None, the sick run on other data, and what these are called."""
 
     sick: Run
     yours: Run | None

@@ -1,6 +1,7 @@
 """The loss-curve doctor on real recorded runs: what it says, what it draws, and the clinic's cards."""
 
 import functools
+import sys
 
 import pytest
 import torch
@@ -69,6 +70,8 @@ def test_it_says_where_they_part(sentence, how):
 def test_layers_without_a_gradient_layers_of_one_model_alone_and_nan():
     silent = measure.record_run(train)
     silent.grad_norms["3"][4:] = [0.0] * 8
+    assert "In the sick run layer `3` gets zeros for a gradient from step 4 on." in said(silent, run())
+    silent.missing["3"][4:] = [True] * 8
     assert "In the sick run layer `3` gets no gradient from step 4 on." in said(silent, run())
     assert "Only the healthy model has layer `7`." in said(run(), run(deep=2))
     assert "In the sick run the loss is nan at step" in said(run(scale=1e20), run())
@@ -80,6 +83,17 @@ def test_graphs_that_are_kept_are_told_from_those_of_the_last_step():
     few.graphs, kept.graphs = [2] * 12, list(range(12))
     assert said(few, run()).startswith("They agree")
     assert said(kept, run()) == "They part at step 3, in the graphs that are kept."
+
+
+def test_what_is_sick_is_drawn_high_with_one_run_too():
+    kept = measure.record_run(train, parts=4)
+    kept.nodes = list(range(48))
+    for name, numbers in (("graphs kept", []), ("nodes", range(48)), ("learning rate", [])):
+        both = Compared([kept], tall=name)
+        (row,) = [row for row in both.rows if row.name == name]
+        assert len(row.values[0]) == 12 and list(*(row.points or [numbers])) == list(numbers)
+        assert compose(both).height > compose(Compared([kept])).height + 84
+    assert both.rows[-1].name == "learning rate" and Compared([kept]).rows[-1].name == "loss"
 
 
 def test_numbers_of_each_epoch_are_spread_over_the_steps():
@@ -135,6 +149,37 @@ def test_a_run_without_a_loss_and_an_answer_to_nothing_are_refused_in_words():
 
 
 NAME = "repair_double_softmax"
+SICK_IN = {
+    "forgotten_eval": "val_losses",
+    "leaking_statistics": "set 2",
+    "growing_history": "graphs kept",
+    "hoarded_predictions": "graphs kept",
+    "carried_state": "nodes",
+    "zeroed_gradients": "zeros",
+    "dead_relus": "zeros",
+    "cut_graph": "no grad",
+}
+
+
+@pytest.mark.parametrize("name", SICK_IN)
+def test_a_card_draws_what_is_sick(name, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        sys.modules["course_utils.draw.run"], "to_picture", lambda scene, _: drawn.append(scene)
+    )
+    clinic.card(catalog.load().exercise(f"repair_{name}").starter_object, "A")
+    assert SICK_IN[name] in {words.text for words in drawn[0].words}
+
+
+def test_a_patient_is_shown_by_a_name_that_tells_nothing(capsys):
+    for number, (name, _) in enumerate([("repair_missing_zero_grad", 0), ("repair_forgotten_eval", 0)], 1):
+        clinic.patient(number)
+        shown = capsys.readouterr().out.strip()
+        starter = catalog.load().exercise(name).starter_source.strip()
+        assert name not in shown and shown.replace("def train(", f"def {name}(") == starter
+    for number in (0, 21, "1"):
+        with pytest.raises(ValueError, match="patient|number"):
+            clinic.patient(number)
 
 
 def test_a_card_draws_the_readers_run_over_the_sick_one(capsys):

@@ -29,8 +29,8 @@ _SAID = {
 @dataclass(frozen=True, eq=False)
 class Row:
     """Numbers of each run, by step; None for a run whose model has no such layer. `missing`: of a layer,
-    for each run, the steps at which it had no gradient, not even zeros. `points`: what to draw of each run, where
-    that is more than a number for each step."""
+    for each run, the steps at which it had no gradient, not even zeros. `points`: what to draw of each run,
+    where that is more than a number for each step."""
 
     name: str
     values: tuple[tuple[float, ...] | None, ...]
@@ -40,7 +40,7 @@ class Row:
     points: tuple[Numbers, ...] = ()
 
     def silent(self, number: int, start: int = 0) -> str:
-        """From this step on, a run's gradient of the layer is "missing", or "zeros"; or "", where it is one."""
+        """Whether from this step on a run's gradient of the layer is "missing", or "zeros"; else ""."""
         values = (self.values[number] or ())[start:]
         if not self.layer or not values or any(values):
             return ""

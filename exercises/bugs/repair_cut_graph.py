@@ -84,8 +84,9 @@ _CASE = training_runs.Case(
 def connected(repair_cut_graph):
     """At each step every parameter gets a gradient
 
-    Operators of torch leave a node behind them. NumPy, `.data`, `.detach()`, `.item()` and `torch.tensor(…)`
-    leave none: what comes back is a leaf. A layer may keep its output for backward: don't write to it.
+    Each operator of torch that computes the features leaves a node behind it. NumPy, `.data`, `.detach()`,
+    `.item()` and `torch.tensor(…)` leave none, and backward ends there. A layer may keep its output for
+    backward: don't write to it.
     """
     _CASE.treated(repair_cut_graph).own_gradients()
 

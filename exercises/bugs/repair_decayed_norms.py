@@ -75,9 +75,9 @@ _CASE = training_runs.Case(exercise, train=_healthy)
 def spared(repair_decayed_norms):
     """Decay pulls at matrices; biases and the layer norm are spared
 
-    A smaller matrix is a smoother function. A bias says where a threshold lies, and the weight of a layer
-    norm, which begins at 1, how large its result is; what decay takes from it, the next layer has to make up
-    for. An optimizer decays all that it is given, unless a group says otherwise.
+    A bias says where a threshold lies, and the weight of a layer norm, which begins at 1, how large its
+    result is; what decay takes from it, the next layer has to make up for. AdamW decays each parameter that
+    it steps, by the decay of its group.
     """
     t = _CASE.treated(repair_decayed_norms)
     for number, step in enumerate(t.run.steps):
@@ -94,13 +94,13 @@ def spared(repair_decayed_norms):
 def what_stays(repair_decayed_norms):
     """The layers, the batches, the steps and the other settings of AdamW stay
 
-    Without the layer norm nothing keeps the scale of the activations. `Adam` adds its decay to the gradient,
+    The layer norm keeps the scale of the activations. `Adam` adds its decay to the gradient,
     where it is divided by the gradient's own size; `AdamW` takes it from the parameter.
     """
     _CASE.stays(repair_decayed_norms, free=("weight_decay",))
 
 
 _CASE.learns(
-    "The scores are the last matrix times what the layer norm lets through. With both decayed they can't "
-    "grow."
+    "The scores are the last matrix times what the layer norm lets through. With both decayed they stay "
+    "small."
 )

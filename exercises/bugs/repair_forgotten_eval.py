@@ -87,8 +87,8 @@ def modes(repair_forgotten_eval):
 def what_stays(repair_forgotten_eval):
     """The layers, the batches, the optimizer and the steps stay; validation has no graph
 
-    Mode and graph are two switches: `eval()` goes on recording, `no_grad` changes no layer. Without batch
-    norm and dropout the modes do not differ, and nothing of what they do for training is left.
+    `eval()` goes on recording, so `no_grad` stays. Without batch norm and dropout this model computes the
+    same in both modes, and nothing of what they do for training is left.
     """
     for forward in _CASE.stays(repair_forgotten_eval).run.evaluated:
         told = f"in validation, after {forward.step} steps, a graph is recorded for what the model returns"

@@ -71,8 +71,8 @@ _CASE = training_runs.Case(exercise, train=_healthy)
 def rates(repair_hasty_scheduler, n):
     """At each step the rate is that of its epoch, for data of any size
 
-    A scheduler counts the calls of its own `step` from when it is made; nothing else tells it where an epoch
-    ends. Other data have other numbers of batches, and the last one may be short.
+    `StepLR` counts the calls of its own `step` from when it is made, and knows of no epochs. Other data have
+    other numbers of batches, and the last one may be short.
     """
     t = _CASE.treated(repair_hasty_scheduler, setup=f"x, y = training_runs.shapes({n})")
     batches = -(-len(t.x) // 32)
@@ -93,5 +93,6 @@ def what_stays(repair_hasty_scheduler):
 
 
 _CASE.learns(
-    "The sum of the rates limits a run. Halved at every third batch, they add up to six times the first."
+    "With plain SGD each step goes the rate times the gradient. Halved at every third batch, all rates "
+    "together add up to six times the first."
 )

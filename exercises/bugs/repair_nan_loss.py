@@ -2,8 +2,8 @@
 
 The function below trains a network on photos. Between its two layers the features of each photo are brought
 to a mean of 0 and a std of 1. One photo was taken with the cover on: it's all zeros, and so are its features,
-which the code keeps from being divided by 0. In the first epoch the loss becomes NaN. Mend it where the NaN is
-born.
+which the code keeps from being divided by 0. In the first epoch the loss becomes NaN. Mend it where the NaN
+is born.
 
 - Features of a dark photo stay zeros; those of others get a mean of 0 and a std of 1.
 - All photos train. The layers, the optimizer with its settings, the batches, the number of steps and what the

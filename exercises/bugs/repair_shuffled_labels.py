@@ -59,7 +59,7 @@ _CASE = training_runs.Case(exercise)
 def pairs(repair_shuffled_labels):
     """Each image is trained with its own class
 
-    `randperm` gives another order at every call. Two orders for images and classes raise no error: the
+    `randperm` draws anew at every call. Two orders for images and classes raise no error: the
     shapes fit. Expected is the mean of the cross-entropies of each image and its own class.
     """
     _CASE.treated(repair_shuffled_labels).own_losses()
@@ -69,8 +69,8 @@ def pairs(repair_shuffled_labels):
 def random_order(repair_shuffled_labels):
     """Each epoch goes over all images once, in a new random order
 
-    In a fixed order each batch has the same error in every epoch: the mean of 32 images is not the mean of
-    all. New batches let these errors cancel out.
+    In a fixed order the same 32 images share a batch in every epoch. `randperm` draws new batches, and each
+    image is in one of them.
     """
     t = _CASE.treated(repair_shuffled_labels)
     rows = torch.cat([rows for _, rows, _ in t.batches()])
@@ -88,7 +88,7 @@ def random_order(repair_shuffled_labels):
 def what_stays(repair_shuffled_labels):
     """The network, the size of the batches, the optimizer and the steps stay
 
-    No size and no rate can learn what isn't in the data.
+    With these pairs a larger network, or another rate, guesses as well.
     """
     _CASE.stays(repair_shuffled_labels, start=["weights"])
 

@@ -3,8 +3,7 @@ targets become a row, and the difference is `(32, 32)`: each prediction minus ea
 smallest where all predictions are the mean of the targets, and what is left then is their variance.
 
 `squeeze(1)` names the dimension. A plain `squeeze()` would also take away the first dimension of a batch of
-one, and then broadcast again. To compare the shapes once, or to use `F.mse_loss`, which warns where they
-differ, finds the fault in a second; the curve looks like that of any model that is too small."""
+one. To print the two shapes once finds the fault in a second, and so does the warning of `F.mse_loss`."""
 
 healed = {"model(x[batch]) - y[batch]": "model(x[batch]).squeeze(1) - y[batch]"}
 

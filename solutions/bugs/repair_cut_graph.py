@@ -2,7 +2,7 @@
 stops there. The head was trained on features that were drawn at random.
 
 `F.normalize` computes the same with torch's operators. The length is part of the graph as well: a larger
-feature makes all of them shorter. To detach the length alone lets a gradient through, and a wrong one."""
+feature makes the others shorter. To detach the length alone lets a gradient through, and a wrong one."""
 
 healed = {
     "        array = features.detach().numpy()\n": "",

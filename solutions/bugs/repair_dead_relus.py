@@ -1,10 +1,9 @@
 """The bias of -3 was meant for the scores, and it went into every layer. In the first one it lies far below
-what the weights bring (they bring about 1): all units are under 0, for all images. The second layer gets
+what the weights bring (a std of 0.7): all units are under 0, for all images. The second layer gets
 zeros and adds -3 to them. Both ReLUs return zeros, and their slope there is 0, so no gradient gets past the
 last layer: its bias is all that learns.
 
-The last bias stays at -3; the others start at 0, where a unit is above 0 for about half of the images. It's a
-start that counts, not a rule: units may also die later, from a rate that is too high."""
+The last bias stays at -3; the others start at 0, where a unit is above 0 for about half of the images."""
 
 healed = {
     "nn.init.constant_(layer.bias, -3.0)  #": (

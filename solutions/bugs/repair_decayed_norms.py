@@ -1,6 +1,6 @@
-"""`AdamW` takes `lr * weight_decay` of every parameter at every step, of all parameters that it is given. On
-matrices that is wanted: the function becomes smoother. The weight of the layer norm begins at 1, would like
-to be 1.4, and is drawn to 0.5; so the scores stay small, and the loss high.
+"""At each step `AdamW` takes the share `lr * weight_decay` of each parameter that has a gradient. On matrices
+that is wanted here. The weight of the layer norm begins at 1; it is 1.4 on the average after training without
+decay of its own, and 0.5 with it. So the scores stay small, and the loss high.
 
 Two groups treat them apart. Matrices have two dimensions (a convolution's weight has four); biases, and what
 norms scale and shift with, have one. So `p.ndim` tells them apart here. Names would not: the weight of

@@ -4,7 +4,7 @@ it can say is `e / (e + 2)`, 0.58, and the loss for that is 0.55. Its gradients 
 on.
 
 The model returns scores now. Where probabilities are wanted, `softmax(dim=1)` is applied to them outside of
-training; the class with the highest score is the class with the highest probability anyway. A model that
+training; the class with the highest score has the highest probability, too. A model that
 ends in `LogSoftmax` and trains with `NLLLoss` computes the same loss."""
 
 healed = {"        nn.Softmax(dim=1),\n": ""}

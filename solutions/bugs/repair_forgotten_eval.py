@@ -1,10 +1,9 @@
 """`eval()` sets `training = False` on the model and on every module below it, and two of the layers look at
-it: dropout passes everything on, batch norm uses its running statistics and leaves them as they are. Grad
-mode is another switch: `no_grad` records no graph, and `eval()` does not turn gradients off.
+it: dropout passes everything on, batch norm uses its running statistics and leaves them as they are.
 
 The set is sorted, so each validation batch holds one class. Normalized by its own mean, it looks like any
-other. That is why the loss climbed: the more the model relied on the mean, the more was taken away. On a
-shuffled set the reported losses are off by little, and nobody sees the fault.
+other. That is why the loss climbed: the more the model relied on the mean, the more was taken away. With the
+classes mixed in each batch less is taken away, and the fault is harder to see.
 
 `train()` at the start of each epoch is the other half. Without it, all epochs but the first train without
 dropout and with frozen statistics."""

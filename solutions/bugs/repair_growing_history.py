@@ -5,8 +5,7 @@ The list of validation losses, on which nobody calls backward, kept the activati
 time.
 
 `item` takes the number, and the loss can go. `no_grad` records no graph at all: that makes validation cheaper
-too, at its peak. It's often said that a stored training loss "keeps the whole graph with its activations".
-After backward that isn't so."""
+too, at its peak."""
 
 healed = {
     "losses.append(loss)": "losses.append(loss.item())",

@@ -2,9 +2,8 @@
 batch, six times an epoch, so that the rate was 0.002 after four epochs. It's called at the end of each epoch
 now.
 
-Neither place is right in itself: `OneCycleLR`, or a warm-up over steps, counts batches and belongs into the
-inner loop. What matters is that the unit of the schedule is the unit of the calls. Printing the rate now
-and then shows the fault at once; the loss shows a run that has stopped, which has many causes."""
+A schedule that is meant for batches, such as a warm-up over steps, belongs in the inner loop. What matters is
+that the unit of the schedule is the unit of the calls. Printing the rate now and then shows the fault."""
 
 healed = {
     "            scheduler.step()\n            losses.append(loss.item())\n": (

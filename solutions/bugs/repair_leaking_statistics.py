@@ -6,8 +6,7 @@ The two numbers come from the training images now, and the validation images are
 two, as an image will be in use, when it comes alone. Each set with numbers of its own would be worse: that
 takes the difference between the cameras away, and reports 0.11.
 
-The same holds for all that is fitted: a vocabulary, a choice of features, the value for what is missing.
-Split first, then fit."""
+The same holds for whatever else is fitted to data before training. Split first, then fit."""
 
 healed = {
     "    images = torch.cat([x, x_val])\n": "",

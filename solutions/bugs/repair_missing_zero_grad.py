@@ -1,9 +1,9 @@
 """`backward` adds to `.grad`, so that several losses can contribute to one step. Whoever wants the gradient
-of one batch clears it first. Without that, a step uses `g₀ + g₁ + … + gₖ`, and this is what SGD with
-`momentum=1` computes, to the last bit: a ball without friction. It rolls down fast, and on.
+of one batch clears it first. Without that, a step uses `g₀ + g₁ + … + gₖ`: a ball without friction, that
+rolls down fast, and on. Lesson 06 shows which momentum this is.
 
-So the loop does learn, and at a small rate it can even end lower than this one. The curve alone doesn't show
-the fault. The gradients do: here they no longer grow from step to step."""
+So the loop does learn, and the curve alone doesn't show the fault. The gradient that is left over from the
+step before does; the card of the mended run draws it."""
 
 healed = {"loss.backward()": "optimizer.zero_grad()\n            loss.backward()"}
 

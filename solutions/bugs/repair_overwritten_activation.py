@@ -4,7 +4,7 @@ layer of the encoder doesn't need its own result for backward.
 
 With the decoder first, the decoder's linear layer has saved the code, and the write raises its version
 counter. Backward compares the counters and refuses. That order makes the fault loud; it doesn't mend it. The
-ReLU of the classifier returns a tensor of its own now. In place is fine where a tensor has one reader."""
+ReLU of the classifier returns a tensor of its own now."""
 
 healed = {"inplace=True": ""}
 

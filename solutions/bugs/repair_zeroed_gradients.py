@@ -1,5 +1,5 @@
-"""`zero_grad` stood between backward and step: the step read zeros. With SGD nothing would have moved. AdamW
-has weight decay, which asks for no gradient, so the weights shrank, and that looked like training.
+"""`zero_grad` stood between backward and step: the step read zeros. With plain SGD nothing would have moved.
+AdamW has weight decay, and decayed the weights though all gradients were zeros. That looked like training.
 
 `zero_grad` may stand before backward or after the step; both give the same run, to the last bit. By default
 it sets gradients to `None`, and optimizers skip a parameter whose gradient is `None`, weight decay included.
