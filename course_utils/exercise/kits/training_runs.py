@@ -45,6 +45,7 @@ def line(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return x, 2 * x[:, 0] - 1 + 0.1 * torch.randn(n, generator=random)
 
 
+@public
 def shapes(n: int = 192, seed: int = 0, noise: float = 0.3) -> tuple[Tensor, Tensor]:
     """Images (n, 1, 8, 8), each with a shape somewhere, and which: (n,), 0 a frame, 1 a cross, 2 a
     filled square."""
