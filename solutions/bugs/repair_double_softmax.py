@@ -1,5 +1,5 @@
 """`CrossEntropyLoss` is log-softmax and `NLLLoss` in one: it wants scores, and the model gave it
-probabilities. A softmax of numbers between 0 and 1 is never far from even: for three classes the best that
+probabilities. A softmax of numbers between 0 and 1 stays near even: for three classes the best that
 it can say is `e / (e + 2)`, 0.58, and the loss for that is 0.55. Its gradients are small from the first step
 on.
 
