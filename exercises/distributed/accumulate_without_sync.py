@@ -167,8 +167,9 @@ def one_at_a_time(accumulate_without_sync):
 def collectives(accumulate_without_sync):
     """In each step the last backward communicates, and nothing else
 
-    The forward decides whether its backward communicates, so `no_sync` has to be on while the forward runs.
-    An average in backward travels while other gradients are still computed; one after backward doesn't.
+    With one forward for each backward, the forward decides whether its backward communicates, so `no_sync`
+    has to be on while the forward runs. An average in backward travels while other gradients are still
+    computed; one after backward doesn't.
     """
     run = _Run(accumulate_without_sync, [2] * 5, 2)
     found = [[]]

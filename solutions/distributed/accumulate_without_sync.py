@@ -1,6 +1,6 @@
 """DDP averages what is in `.grad` when a backward has added to it. So one average is enough for a step: the
 last micro-batch finds the sum of the step there. `no_sync` has to be on while the forward runs, because the
-forward decides whether its backward communicates.
+forward decides whether its backward communicates, as long as each backward comes before the next forward.
 
 Take a step's micro-batches as a slice. That tells which one is the last, also at the end of the list, and how
 many samples the step has: a mean over `n` of `samples` samples has the weight `n / samples`.
