@@ -172,6 +172,7 @@ def test_an_answer_that_does_not_end(isolated):
     assert first.message == [said]
     assert second.state == COULD_NOT_CHECK
     assert second.message == ["not run: the check before it did not end"]
+    assert report.why == ""  # what one check is about explains no loop
 
 
 @pytest.mark.parametrize("isolated", [False, True])

@@ -140,7 +140,8 @@ def explained(found: Report, exercise: Exercise) -> Report:
     """The same report, with the why of the first failing check and the symptom that stands before it. The
     symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
     about all that the answer does. Where the answer raised the same in every check, and not by a rule of
-    torch's, it does not run at all: then the line where it raised is all there is to say."""
+    torch's, or did not end in the first one, it does not run at all: then the line where it raised or was
+    found is all there is to say. (Ranks that wait for each other are what their check is about.)"""
     failed = [outcome for outcome in found.outcomes if outcome.state in FAILED]
     if not failed:
         return found
@@ -153,8 +154,12 @@ def explained(found: Report, exercise: Exercise) -> Report:
     runs = len(errors) != 1 or any(outcome.state != RAISED for outcome in found.outcomes)
     if first.disturbed:
         return found  # whatever came of the check itself
+    check = next(check for check in exercise.checks if check.name == first.check)
+    one_of_many = first is found.outcomes[0] and len(found.outcomes) > 1
+    if first.state == TIMED_OUT and one_of_many and not check.ranks:
+        return found
     if runs or len(found.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
-        found.why = next(check.why for check in exercise.checks if check.name == first.check)
+        found.why = check.why
     return found
 
 
