@@ -158,5 +158,7 @@ def card(answer: Callable[..., Any], suspect: Any) -> Picture:
     if runs.told:
         print(runs.told)
     other, run = ("mended", runs.yours) if runs.yours else runs.beside or ("", None)
+    if run and not runs.yours:
+        print(f"Beside it, as {other}: the same code with another validation set.")
     shown = [runs.sick, *([run] if run else [])]
     return draw.run(shown, ("sick", other), runs.also, _SICK_IN.get(answer.__name__, ""))
