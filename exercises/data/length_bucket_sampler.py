@@ -98,7 +98,7 @@ def every_index_once(LengthBucketSampler, n):
 def little_padding(LengthBucketSampler):
     """Most of the padding is gone
 
-    A batch is as wide as its longest sample. Sorting all lengths leaves the least padding. Sorting pools of
+    A batch is as wide as its longest sample. Sorting all lengths leaves little padding. Sorting pools of
     20 batches comes close to that, and shuffled lengths are far from it.
     """
     t = _given(LengthBucketSampler)
@@ -116,7 +116,7 @@ def pools(LengthBucketSampler):
     """Who shares a batch changes from epoch to epoch
 
     Sorting everything gives the same batches in each epoch, and so does a shuffle that doesn't depend on the
-    epoch. Only inside a pool of shuffled samples are they sorted, so a sample meets others every time.
+    epoch. Sorted inside pools of shuffled samples, a sample meets others next time.
     """
     with Rows() as rows:
         for seed in (3, 0):
@@ -161,7 +161,7 @@ def _order(t, epoch):
 def repeatable(LengthBucketSampler):
     """The seed and the epoch decide, and nothing else
 
-    With several ranks each must come to the same batches by itself; `hash` of a text differs between them.
+    With several ranks each must come to the same batches by itself; `hash` of a text may differ between them.
     The state of a global generator depends on what else has drawn from it, and who draws from it changes it.
     """
     t = _given(LengthBucketSampler)

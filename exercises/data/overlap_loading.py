@@ -6,8 +6,8 @@ the same order, while one thread of its own loads the next ones. `ahead` is at l
 - While the consumer holds an item, the `ahead` items after it get loaded, and no more. Before the first
   `next`, no thread starts.
 - What the source raises, of any kind, is raised in the consumer, in its place: after the items before it.
-- When the consumer stops early (`break`, `close()`), the source isn't read any further. However the generator
-  ends, the thread has ended then.
+- When the generator is closed early (`close()`, or a `break` after which nobody holds it), the source isn't
+  read any further. However the generator ends, the thread has ended then.
 
 `list(overlap_loading("abc"))` → `["a", "b", "c"]`
 """
@@ -192,8 +192,8 @@ def begins_late(overlap_loading):
 def one_thread(overlap_loading):
     """One thread reads the source, and it isn't the consumer's
 
-    Many sources aren't made for two threads at a time: a generator that runs already raises `ValueError`, and
-    an SQLite connection belongs to the thread that opened it.
+    Not every source is made for two threads at a time: a generator that is asked while it runs raises
+    `ValueError`, for one.
     """
     t = _given(overlap_loading, "source = Source(9)\nitems = list(overlap_loading(source, 2))")
     threads = t.call("source.threads")
@@ -255,10 +255,11 @@ def raises_in_place(overlap_loading):
 def ends(overlap_loading):
     """The thread ends with the generator, and reads nothing more
 
-    `close()`, and a `for` loop that is left, raise `GeneratorExit` at the `yield` where the generator stands;
-    `throw` raises anything there. An interrupt also comes where it waits for an item. `finally` runs in each
-    case. A thread that waits for room has to be woken first, and then has to notice. Told to end, or at the
-    end of its source, it still lives for a while: `join()` returns when it has ended.
+    `close()` raises `GeneratorExit` at the `yield` where the generator stands, and it's called too when
+    nobody holds the generator any more. `throw` raises anything there. An interrupt also comes where it waits
+    for an item. `finally` runs in each case. A thread that waits for room has to be woken first, and then has
+    to notice. Told to end, or at the end of its source, it still lives for a while: `join()` returns when it
+    has ended.
     """
     closes = "items = overlap_loading(source, 2)\nnext(items), next(items)\ntime.sleep(0.2)\nitems.close()"
     breaks = "for item in overlap_loading(source, 2):\n    time.sleep(0.1)\n    if item == 1: break"

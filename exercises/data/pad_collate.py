@@ -84,8 +84,7 @@ def mask(pad_collate, samples):
     """The mask says what is real, by length and not by value
 
     A real token may have the value of the padding. What is compared with `pad` takes it for padding, and
-    the model never sees it. `True` stands for real, as the task says; some of torch's functions want the
-    opposite.
+    the model never sees it. `True` stands for real, as the task says.
     """
     batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
     longest = max(len(tokens) for tokens, _ in samples)
@@ -97,7 +96,7 @@ def mask(pad_collate, samples):
 def longest_of_this_batch(pad_collate, lengths):
     """A batch is as wide as its own longest sample
 
-    Every column costs time and memory in each layer, padding too. A width for all batches is the width of the
+    A column of padding takes as much memory as one of tokens. A width for all batches is the width of the
     worst one.
     """
     samples = [([1] * length, 0) for length in lengths]
@@ -114,8 +113,8 @@ def longest_of_this_batch(pad_collate, lengths):
 def dtypes(pad_collate, dtype, token):
     """The tokens keep their dtype; lengths and labels are int64
 
-    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. Large numbers
-    don't survive a way through float32. Losses that take class numbers want them as int64.
+    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. A large integer
+    is rounded on a way through float32. `F.cross_entropy` takes class numbers as int64.
     """
     batch = _batch(_given(pad_collate, ([1, token], 1), ([3], 0), dtype=f", dtype=torch.{dtype}"))
     told = f"{batch['tokens'][0, 1].item()!r} stands for the token {token!r}"

@@ -91,7 +91,7 @@ def pins(PinnableBatch, t):
     """Every tensor is pinned, those in the dictionary too
 
     The loader looks into tuples, lists and dictionaries, but not into a type of your own: there it calls
-    `pin_memory()` and takes what comes back. A tensor that is left out is copied while Python waits.
+    `pin_memory()` and takes what comes back. A tensor that is left out stays in ordinary memory.
     """
     old = _tensors(PinnableBatch, t.batch)
     t.run("with Pins() as pins: came = batch.pin_memory()")
@@ -146,7 +146,7 @@ def non_blocking(t, call, wanted):
 def left_alone(PinnableBatch, t, run):
     """The batch itself stays as it is, and its ids go along
 
-    `nn.Module.to` changes the module, `Tensor.to` returns another tensor. A batch is data: somebody else may
+    `nn.Module.to` changes the module, `Tensor.to` leaves its tensor as it is. A batch is data: somebody else may
     hold it, or the dictionary in it, and go on to use it on the CPU. What isn't a tensor goes along as it is.
     """
     inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)

@@ -66,7 +66,8 @@ data = TabularDataset(features, labels)"""
 def items(TabularDataset):
     """An item is a row as float32 and a label as int64
 
-    Layers compute in float32 by default, and NumPy makes float64. Class numbers are int64 for torch's losses.
+    Layers have float32 parameters by default, and NumPy's `ones` makes float64. `F.cross_entropy` takes class
+    numbers as int64.
     """
     with Rows() as rows:
         for features, labels in (("float32", "int64"), ("float64", "int32"), ("int16", "uint8")):
@@ -99,8 +100,8 @@ def has_an_end(t):
 def shows_writes(t, number):
     """What is written to an array later shows in the items
 
-    `torch.tensor(array)` and `astype` copy; `ascontiguousarray` does where there are gaps. `torch.from_numpy`
-    makes a tensor over the memory of the array, however large that is.
+    `torch.tensor(array)` copies, and so does `astype` unless told otherwise; `ascontiguousarray` does where
+    there are gaps. `torch.from_numpy` makes a tensor over the memory of the array, however large that is.
     """
     t.run(f"features[2], labels[2] = 50, {number}")
     wanted = torch.full((3,), 50.0), torch.tensor(number)
@@ -112,7 +113,7 @@ def is_a_view(t):
     """A float32 row is a view of the array
 
     Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
-    tensor has returns the tensor itself. `torch.tensor`, `astype` and `clone` copy, each time; `contiguous`
+    tensor has returns the tensor itself. `torch.tensor` and `clone` copy each time; `contiguous`
     and `ascontiguousarray` do where there are gaps. What is written to a view is written to the array.
     """
     t.run("features[1, 0] = np.nan")

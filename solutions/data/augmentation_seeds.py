@@ -1,4 +1,4 @@
-"""The loader draws a base seed from torch's generator whenever its workers start, and gives every worker that
+"""The loader draws a base seed from torch's generator before it starts workers, and gives each of them that
 number plus its own. So it differs between workers and epochs, and follows from `torch.manual_seed`. Inside
 the worker it is `get_worker_info().seed`.
 
