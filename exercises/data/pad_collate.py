@@ -113,8 +113,8 @@ def longest_of_this_batch(pad_collate, lengths):
 def dtypes(pad_collate, dtype, token):
     """The tokens keep their dtype; lengths and labels are int64
 
-    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. A large integer
-    is rounded on a way through float32. `F.cross_entropy` takes class numbers as int64.
+    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. A large
+    integer is rounded on a way through float32. `F.cross_entropy` takes class numbers as int64.
     """
     batch = _batch(_given(pad_collate, ([1, token], 1), ([3], 0), dtype=f", dtype=torch.{dtype}"))
     told = f"{batch['tokens'][0, 1].item()!r} stands for the token {token!r}"

@@ -146,8 +146,9 @@ def non_blocking(t, call, wanted):
 def left_alone(PinnableBatch, t, run):
     """The batch itself stays as it is, and its ids go along
 
-    `nn.Module.to` changes the module, `Tensor.to` leaves its tensor as it is. A batch is data: somebody else may
-    hold it, or the dictionary in it, and go on to use it on the CPU. What isn't a tensor goes along as it is.
+    `nn.Module.to` changes the module, `Tensor.to` leaves its tensor as it is. A batch is data: somebody else
+    may hold it, or the dictionary in it, and go on to use it on the CPU. What isn't a tensor goes along as it
+    is.
     """
     inputs, before = t.batch.inputs, _tensors(PinnableBatch, t.batch)
     with expect.left_alone(*before.values(), what="`[tokens, mask, target]`"):
