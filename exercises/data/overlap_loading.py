@@ -192,8 +192,7 @@ def begins_late(overlap_loading):
 def one_thread(overlap_loading):
     """One thread reads the source, and it isn't the consumer's
 
-    Not every source is made for two threads at a time: a generator that is asked while it runs raises
-    `ValueError`, for one.
+    A source may be anything, and not everything is made for two threads at a time.
     """
     t = _given(overlap_loading, "source = Source(9)\nitems = list(overlap_loading(source, 2))")
     threads = t.call("source.threads")

@@ -158,7 +158,7 @@ def small_state(t):
     """The state is a few numbers
 
     A checkpoint is written often, and n may be a billion. A permutation can be drawn again; it needn't be
-    kept. `weights_only=True` accepts Python's numbers, and refuses NumPy's and objects of your own.
+    kept. `weights_only=True` accepts Python's numbers, and no class of your own unless it is told to.
     """
     torch.save(t.call("sampler.state_dict()"), file := io.BytesIO())
     expect.at_most(file.tell(), 4_000, "bytes of the saved state")

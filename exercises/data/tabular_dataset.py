@@ -82,7 +82,7 @@ def items(TabularDataset):
 def has_an_end(t):
     """It has a length and ends there, and -1 is its last item
 
-    A loader asks for `len`. Python's `for` asks for items until `IndexError`; without it a loop never ends.
+    A loader asks for `len`. Python's `for` asks such a class for items until `IndexError`.
     Negative indices count from the end, in a list and in a tensor; the slice `x[-1:0]` is empty.
     """
     expect.equal(t.call("len(data)"), 4, what="the length")
