@@ -10,6 +10,7 @@ more then.
 import contextlib
 import gc
 import itertools
+import linecache
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -136,8 +137,9 @@ def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
     """Reads what was alive after each allocation and release on the first GPU that
     `torch.cuda.memory._snapshot()` recorded.
 
-    The allocator knows no categories: all is "temporaries". `line` is the innermost frame outside torch, as
-    `file:number`. Raises `ValueError` where nothing was recorded (`_record_memory_history()` comes first).
+    The allocator knows no categories: all is "temporaries". `line` is what stands in the innermost frame
+    outside torch, or `file:number` where that can't be read. Raises `ValueError` where nothing was recorded
+    (`_record_memory_history()` comes first).
     """
     traces = snapshot.get("device_traces") or []
     if not traces or not traces[0]:
@@ -149,7 +151,8 @@ def snapshot_timeline(snapshot: dict[str, Any]) -> list[Moment]:
         if sign:
             # Frames of C++ come first; their line is 0, and their file may be "??".
             files = ((f["filename"], f["line"]) for f in entry.get("frames", ()) if f["line"])
-            line = next((f"{file}:{number}" for file, number in files if is_readers(file)), "")
+            file, number = next((at for at in files if is_readers(at[0])), ("", 0))
+            line = linecache.getline(file, number).strip() or (f"{file}:{number}" if file else "")
             op = "alloc" if sign > 0 else ""
             moments.append(Moment(op, False, dict.fromkeys(CATEGORIES, 0) | {"temporaries": live}, line))
     return moments
