@@ -109,8 +109,8 @@ def shares_storage(t):
     """Nothing is copied: the patches share storage with the image, which stays as it is
 
     Splitting and reordering dimensions need no copy, whatever the strides. Merging may copy, as in `reshape`
-    and `flatten`. `stack`, `cat`, indexing with a tensor and `F.unfold` copy, and so does `contiguous` if the
-    tensor isn't contiguous. `as_strided_`, with an underscore, changes the image itself.
+    and `flatten`. `stack`, `cat`, indexing with a tensor of indices and `F.unfold` copy, and so does
+    `contiguous` if the tensor isn't contiguous. `as_strided_`, with an underscore, changes the image itself.
     """
     witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
     with expect.left_alone(t.x, what="the image"):

@@ -23,7 +23,7 @@ exercise = Exercise(
         "A transpose swaps sizes and strides. A step along a dimension that is repeated without a copy stays "
         "where it is. No step is made along a dimension of size 1, so its stride doesn't count for "
         "contiguity.",
-        "`clone` keeps the order of the elements in memory and closes gaps; indexing with a list copies. "
+        "`clone` of a transpose keeps the order of its elements in memory; indexing with a list copies. "
         "`reshape` tries to be a view first: can one stride read `x[:, ::2]`? Can one read `x.t()`?",
     ],
 )
@@ -67,7 +67,7 @@ _WHYS = {
     "x.t()": "A transpose moves no element. It swaps the two sizes and the two strides.",
     "x[:1].t()": "A transpose swaps the strides, whatever the sizes are. No step is made along a dimension "
     "of size 1, so its stride doesn't count for contiguity.",
-    "x.t().clone()": "`clone` makes new storage. It keeps the order in which the elements lie, and here "
+    "x.t().clone()": "`clone` makes new storage. Here it keeps the order in which the elements lie, and "
     "there are no gaps to close.",
     "x.flip(0)": "Reading backwards takes a negative stride, and torch has none. So `flip` copies.",
     "x[0].expand(3, 4)": "`expand` writes nothing. There is one row, and a step along the new dimension "
@@ -98,8 +98,8 @@ predict.add_check(exercise)
 def parts(predict_strides):
     """Parts of `x`
 
-    A number or a slice as index gives a view of the same storage, with another offset, other sizes, and the
-    strides of `x` (times the step of the slice); a list of indices gives a copy. A tensor is contiguous if
+    A number or a slice as index gives a view of the same storage, with an offset, sizes, and the strides of
+    `x` (times the step of the slice); a list of indices gives a copy. A tensor is contiguous if
     its elements, read in order, lie one after another in its storage.
     """
     _compare(predict_strides, "x", "x[1:]", "x[:, 1:]", "x[:, 1]", "x[[0, 2]]")

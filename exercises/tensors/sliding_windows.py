@@ -95,8 +95,9 @@ def of_a_view(t, size):
 def shares_storage(t):
     """The windows share storage with `x`, which stays as it is
 
-    `stack`, `cat`, indexing with a tensor, and `contiguous` of a tensor with gaps copy, and a write to `x`
-    doesn't show in a copy. `as_strided`, `unfold` and slices make views. `as_strided_` changes `x` itself.
+    `stack`, `cat`, indexing with a tensor of indices, and `contiguous` of a tensor with gaps copy, and a
+    write to `x` doesn't show in a copy. `as_strided`, `unfold` and slices make views. `as_strided_` changes
+    `x` itself.
     """
     witness = t.x.detach()  # `x` itself could be made to read the storage of a copy
     with expect.left_alone(t.x, what="`x`"):

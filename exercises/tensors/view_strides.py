@@ -173,8 +173,8 @@ def size_one(view_strides):
 def expanded(view_strides):
     """Expanded dimensions, whose stride is 0
 
-    Treat 0 like any other stride: it can stay and can be cut. It merges only with another 0, because a full
-    run of steps of 0 ends where it began.
+    Treat 0 like any other stride: it can stay and can be cut. Between sizes above 1 it merges only with
+    another 0, because a full run of steps of 0 ends where it began.
     """
     _compare(
         view_strides,

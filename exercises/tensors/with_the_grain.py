@@ -142,8 +142,8 @@ def stays(t, dim):
 def stride_one(t, dim):
     """Every scan is given a tensor with stride 1 along `dim`
 
-    The last dimension of a contiguous tensor has stride 1. A transpose moves no element, and `clone` keeps
-    the layout that it finds. You need a contiguous copy of a view in which `dim` comes last.
+    The last dimension of a new contiguous tensor has stride 1. A transpose moves no element, and `clone` of a
+    transpose is laid out like the transpose. You need a contiguous copy of a view in which `dim` comes last.
     """
     for i, tensor in enumerate(_call(t, dim)[0]):
         step = tensor.stride(dim)

@@ -6,8 +6,8 @@ too (it swaps the strides), and so has a repeated row (stride 0). `x[:, ::2].res
 apart, which is two steps of 2. `x.t().reshape(12)`, read 0, 4, 8, 1, …, has none. For `flip` the stride would
 be negative, and torch has no negative strides. So these two copy. Indexing with a list copies in any case.
 
-A tensor is contiguous if each stride is the product of the sizes to its right; sizes of 1 don't count. New
-tensors usually are. A `clone` keeps the order of its source, so `x.t().clone()` isn't contiguous.
+A tensor is contiguous if each stride is the product of the sizes to its right; sizes of 1 don't count. A
+`clone` of a transpose keeps its order, so `x.t().clone()` isn't contiguous.
 """
 
 

@@ -1,11 +1,10 @@
-"""The last dimension of a contiguous tensor has stride 1. So move `dim` to the end, make a contiguous copy of
-that view, and move the dimension back. The two moves only reorder strides, and the copy touches every element
-once. The result has the shape of `x` and another layout.
+"""The last dimension of a new contiguous tensor has stride 1. So move `dim` to the end, make a contiguous copy
+of that view, and move the dimension back. The two moves only reorder strides, and the copy touches every
+element once. The result has the shape of `x` and another layout.
 
-The copy reads against the grain too, but only once. Whether it pays depends on the operator. `cumsum` along
-the first dimension of a large contiguous matrix takes many times as long as along the last, and a copy with a
-`cumsum` along its last dimension was faster even for a single pass when this was written. `exp` and `sum` may
-choose their order, so a copy costs more than it saves. Measure yours with `torch.utils.benchmark` or
+The copy reads against the grain too, but only once. Whether it pays depends on the operator. The lesson
+times `cumsum` and `exp` on a transposed table: `cumsum` is slower there than on a plain one, and `exp`, which
+takes the elements as they lie, isn't. Measure yours with `torch.utils.benchmark` or
 `measure.time_ratio`.
 """
 
