@@ -122,7 +122,7 @@ def left_alone(t):
     """No `.grad` is touched, nothing is written to, and the product has no graph
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for.
-    Only the first gradient needs a graph. A tensor computed from a parameter is in its graph, zeros too.
+    Only the first gradient needs a graph. `0 * a` is in the graph of `a`, though all of it is zero.
     """
     vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
     with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):

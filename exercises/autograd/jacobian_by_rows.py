@@ -108,8 +108,8 @@ def left_alone(jacobian_by_rows):
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
-    with its own flag. `create_graph` gives what comes back a graph, `retain_graph` doesn't. What is computed
-    from a tensor that requires grad is in its graph, zeros too.
+    with its own flag. `create_graph` can give what comes back a graph. `0 * x` is in the graph of `x`, though
+    all of it is zero.
     """
     graphs.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 

@@ -113,8 +113,8 @@ def x_itself(predict_inplace):
     is nothing to notice.
     """
     whys = {
-        "x += 1; y = x * x": "`x` is a leaf that requires a gradient, and torch lets no operator write to "
-        "such a leaf: it would be the result of an operation then, and `.grad` belongs to the leaf.",
+        "x += 1; y = x * x": "`x` is a leaf that requires a gradient, and here torch lets no operator write to "
+        "it: it would be the result of an operation then, and `.grad` belongs to the leaf.",
         "y = x * x; x.detach().add_(1)": "The product keeps `x`. A detached tensor shares the storage "
         "of `x`, and its version counter.",
         "y = x * x; x.data += 1": "The product keeps `x`. `.data` shares the storage of `x`, and has a "
@@ -140,7 +140,7 @@ def parts_and_operands(predict_inplace):
         "y = torch.zeros(2); y[:] = x[:2] * x[1:]": "What is written requires a gradient, so the write puts "
         "`y` into the graph. The product keeps its two factors, and the write goes to neither.",
         "w = torch.ones(3); y = x * w; w.zero_()": "The gradient of `x` is `w`, so the product keeps it. "
-        "Writes are counted for every tensor, whether it requires a gradient or not.",
+        "The write to `w` is counted, though it requires no gradient.",
         "h = x * 2; y = h.relu_() + h": "`relu_` returns `h` itself, after the write: `2 * relu(x * 2)` is "
         "what the line computes. The sum keeps nothing, and `relu_` keeps its result.",
     }

@@ -97,9 +97,8 @@ def without_x(predict_leaves):
 def from_x(predict_leaves):
     """Results of operators on `x`
 
-    A tensor of floating point that is computed from one that requires grad requires grad too, has a
-    `grad_fn`, and is not a leaf; integers and booleans have no gradient. Backward passes its gradient on and
-    keeps only those of leaves.
+    These results of floating point require grad, have a `grad_fn`, and are no leaves; integers and booleans
+    have no gradient. Backward passes their gradients on and keeps only those of leaves.
     """
     whys = {
         "y = x * 2": "The product was recorded: `y` has a `grad_fn` and is no leaf. Its gradient is passed "

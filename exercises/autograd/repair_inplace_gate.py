@@ -123,7 +123,7 @@ def inputs_left_alone(t, device):
     """`x`, `weight` and `bias` stay as they are
 
     Writing into `x` instead of the gate moves the harm to the caller. Torch refuses it if `x` is a leaf that
-    requires grad; otherwise it doesn't.
+    requires grad, but not if `x` was computed.
     """
     with (
         expect.left_alone(t.x, what="`x`"),

@@ -67,7 +67,7 @@ def right_values(t, device):
 
     The first product, `u @ J`, is linear in `u`, and its Jacobian is the transpose of `J`. To differentiate
     it with respect to `u`, let `u` require grad and let the product have a graph: `create_graph` makes one,
-    `retain_graph` doesn't. The result has a graph only if `x` requires grad.
+    `retain_graph` doesn't. If `x` doesn't require grad, no graph leads to it.
     """
     _expect_product(t)
 
@@ -116,7 +116,7 @@ def left_alone(vector_jacobian_products):
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
-    with its own flag. A tensor that is computed from one that requires grad is in a graph, zeros too.
+    with its own flag. `0 * x` is in the graph of `x`, though all of it is zero.
     """
     graphs.left_alone(_CALL, "v = torch.tensor([1., 10.])", vector_jacobian_products=vector_jacobian_products)
 

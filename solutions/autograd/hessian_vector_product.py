@@ -1,9 +1,8 @@
-"""The Hessian is the Jacobian of the gradient, and it is symmetric. So its product with a vector is a
-vector-Jacobian product, and backward computes those: differentiate the scalar product of gradient and vector.
-That is one number, for any number of parameters.
+"""The Hessian is the Jacobian of the gradient, and for a smooth loss it is symmetric. So its product with a
+vector is a vector-Jacobian product, and backward computes those: differentiate the scalar product of gradient
+and vector. That is one number, for any number of parameters.
 
-The first gradient is taken with `create_graph`, so that it has a graph of its own. This graph is about as
-large as that of the loss, and the whole costs a few times as much as one gradient. If a gradient doesn't
+The first gradient is taken with `create_graph`, so that it has a graph of its own. If a gradient doesn't
 depend on anything (the loss is linear), it has no graph, and the product is zero. The vector is detached: it
 may have been computed from the parameters, and only its numbers count.
 """

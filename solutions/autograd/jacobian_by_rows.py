@@ -2,7 +2,7 @@
 this is row `i`, so there are as many passes as results. All of them go back through one graph, so each has to
 leave it alive: that is `retain_graph`.
 
-A row costs about as much as the function itself, for any number of columns. A loss has one row, so it is
+A row takes one way back, for any number of columns. A loss has one row, so it is
 differentiated backward. A network with a thousand outputs has a thousand rows.
 """
 
