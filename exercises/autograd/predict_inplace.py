@@ -113,8 +113,8 @@ def x_itself(predict_inplace):
     is nothing to notice.
     """
     whys = {
-        "x += 1; y = x * x": "`x` is a leaf that requires a gradient, and here torch lets no operator write to "
-        "it: it would be the result of an operation then, and `.grad` belongs to the leaf.",
+        "x += 1; y = x * x": "`x` is a leaf that requires a gradient, and here torch lets no operator write "
+        "to it: it would be the result of an operation then, and `.grad` belongs to the leaf.",
         "y = x * x; x.detach().add_(1)": "The product keeps `x`. A detached tensor shares the storage "
         "of `x`, and its version counter.",
         "y = x * x; x.data += 1": "The product keeps `x`. `.data` shares the storage of `x`, and has a "

@@ -76,8 +76,8 @@ def _oracle(x, weight):
 def inputs_left_alone(t, device):
     """`x` and `weight` stay as they are
 
-    Writing the states over `x` saves a buffer and destroys the caller's data. Torch refuses it if `x` is a leaf
-    that requires grad, but not if `x` was computed.
+    Writing the states over `x` saves a buffer and destroys the caller's data. Torch refuses it if `x` is a
+    leaf that requires grad, but not if `x` was computed.
     """
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.weight, what="`weight`"):
         t.run(f"history = {_CALL}")

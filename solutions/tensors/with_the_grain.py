@@ -1,5 +1,5 @@
-"""The last dimension of a new contiguous tensor has stride 1. So move `dim` to the end, make a contiguous copy
-of that view, and move the dimension back. The two moves only reorder strides, and the copy touches every
+"""The last dimension of a new contiguous tensor has stride 1. So move `dim` to the end, make a contiguous
+copy of that view, and move the dimension back. The two moves only reorder strides, and the copy touches every
 element once. The result has the shape of `x` and another layout.
 
 The copy reads against the grain too, but only once. Whether it pays depends on the operator. The lesson
