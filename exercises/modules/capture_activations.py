@@ -4,10 +4,11 @@
 that layer returned inside the `with`, one tensor for each call, in order. A name is a path, such as `"0"` or
 `"encoder.2"`; two names may lead to one layer.
 
-- An entry holds the values of that moment: without a graph, in a storage of its own.
-- Outputs and gradients of the model are what they are without you.
-- However the `with` is left, none of your hooks stays; those of others, which change no output, are as they
-  would be. An exception goes through. A name that the model lacks raises `AttributeError`.
+- Each tensor holds the values of that moment, has no graph and a storage of its own.
+- The model's outputs and gradients don't change.
+- Your hooks are gone when the `with` ends, by an exception too, and it isn't swallowed. Hooks of others stay;
+  they change no output.
+- A name that the model lacks raises `AttributeError`.
 
 After `with capture_activations(model, ["0"]) as seen: model(x)` the list `seen["0"]` has one tensor.
 """

@@ -1,16 +1,16 @@
 """A convolution as a product with windows
 
-`conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1)` returns what `F.conv1d` returns,
+`conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1)` returns what `F.conv1d` does,
 for `x` of shape `(batch, channels, length)` and `weight` of shape `(outputs, channels // groups, kernel)`.
-With `padding` zeros at both ends of `x`, element `[n, o, t]` is `bias[o]` and the sum over `c` and `k` of
+With `padding` zeros at both ends of `x`, element `[n, o, t]` is `bias[o]` plus the sum over `c` and `k` of
 
     weight[o, c, k] * x[n, first + c, t * stride + k * dilation]
 
-where `first` is the first channel of the group that `o` belongs to: groups cut channels and outputs into
-equal runs. `x` may be a view of something else.
+where `first` is the first channel of `o`'s group: groups cut channels and outputs into equal runs. `x` may be
+a view.
 
-- As many operators run for a long `x`, and for a large batch, as for small ones.
-- None of torch's convolutions runs, nor `F.unfold`. `Tensor.unfold`, `F.pad` and products are welcome.
+- A longer `x` or a larger batch runs no more operators.
+- Use none of torch's convolutions, nor `F.unfold`; `Tensor.unfold` and `F.pad` are welcome.
 - A gradient reaches `x`, `weight` and `bias`.
 """
 

@@ -1,13 +1,13 @@
 """The gradient of each layer
 
-Call `gradient_norms(model)` after a backward. It returns a dict: for each layer that has parameters of its
-own, by its path, the L2 norm of all their gradients as one long vector, a number. Its own are those that it
-holds itself, not in its parts. The path of `model` itself is `""`.
+After a backward, `gradient_norms(model)` returns a dict: for each layer with parameters of its own, under its
+path, the L2 norm of their gradients as one long vector, a number. Parameters of submodules don't count. The
+path of `model` itself is `""`.
 
-- A parameter that several layers share counts in the first alone, as in `named_parameters()`; a layer with no
-  other is left out.
-- A layer has `None`, not 0, where none of its parameters has a gradient.
-- Gradients may be `float16`, their squares and norms too large or too small for it. They stay as they are.
+- A parameter that several layers share counts only in the first, as in `named_parameters()`. A layer without
+  any other is left out.
+- A layer gets `None`, not 0, if none of its parameters has a gradient.
+- Gradients may be `float16`, and their squares and norms outside of its range. Don't change them.
 
 With `model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))`, the result may be
 `{"0": 1.62, "2": 0.48}`

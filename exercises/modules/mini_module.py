@@ -1,7 +1,7 @@
 """A module, by hand
 
-Build `MiniModule`, a small `nn.Module`. A `Parameter` or `MiniModule` assigned to an attribute becomes a part
-of it, as does a tensor given to `register_buffer`. Other tensors stay outside, and what lists hold.
+Build `MiniModule`, a small `nn.Module`. It registers a `Parameter` or `MiniModule` assigned to an attribute,
+and a tensor given to `register_buffer`. Plain tensors stay outside, and so does whatever a list holds.
 
 - `named_parameters()` yields pairs: its own, then those of its modules, in the order of first assignment. A
   shared parameter comes once, under its first name.

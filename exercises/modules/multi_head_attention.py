@@ -6,10 +6,10 @@ alone, and its result stands in the same columns.
 
 - `mask`, of two or four dimensions, broadcasts to `(batch, heads, n, m)`. A boolean one is True where a query
   sees a key; floats are added to the scores.
-- In training each weight is dropped by itself, with probability `dropout`, and the others divided by
-  `1 - dropout`; in evaluation none is.
-- `need_weights=True` returns `(output, weights)`: each head's, from before the dropout. Otherwise the output
-  alone: in evaluation SDPA's flash kernel computes it on a CPU.
+- In training, each weight is dropped with probability `dropout` and the others divided by `1 - dropout`; in
+  evaluation none is.
+- `need_weights=True` returns `(output, weights)`: each head's, from before the dropout. Otherwise return the
+  output alone, which in evaluation on a CPU comes from SDPA's flash kernel.
 
 `torch.ones(1, 3, 4)` for all three returns ones.
 """
