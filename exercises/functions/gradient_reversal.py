@@ -170,7 +170,7 @@ def a_strength_for_each_call(t, device):
 def nothing_kept(t, device):
     """Nothing of the size of `x` is kept for backward
 
-    A tensor that is saved, or an attribute of `ctx`, can't be freed before backward has run. This backward
-    needs one number, and neither `x` nor the result.
+    A tensor that is saved, or an attribute of `ctx`, stays in memory while the graph waits for backward. This
+    backward needs one number, and neither `x` nor the result.
     """
     derivatives.keeps(t, "GradientReversal.apply(x * 1, 0.5)", limit=8)

@@ -171,7 +171,7 @@ def shapes_handed_back(t, device):
 def only_what_is_asked(LeanLinear, device):
     """A gradient that nobody asked for isn't computed, and `None` is returned
 
-    `ctx.needs_input_grad` says for each argument whether its gradient is wanted. A frozen weight needs none,
+    `ctx.needs_input_grad` says for each argument whether it requires a gradient. A frozen weight needs none,
     nor does plain data. Autograd throws away what `backward` returns for them.
     """
     for_bias = 0
@@ -212,8 +212,8 @@ def only_what_is_needed(t, device, name):
     """`x` is kept only for the gradient of `weight`, `weight` for that of `x`, `bias` not
 
     `forward` has `ctx.needs_input_grad` already, and `ctx.save_for_backward` takes `None` in place of a
-    tensor. A tensor that is kept can't be freed before backward has run: the input of a frozen layer, for
-    example. `reshape` and `flatten` copy if the layout doesn't allow a view.
+    tensor. A tensor that is kept stays in memory while the graph waits for backward: the input of a frozen
+    layer, for example. `reshape` and `flatten` copy if the layout doesn't allow a view.
     """
     # What is made by `* 1` is there for this call alone.
     derivatives.keeps(t, _CALL.replace(name, f"{name} * 1"))

@@ -139,8 +139,8 @@ def trains(t, device):
 def nothing_kept(t, device):
     """Nothing is kept for backward
 
-    `ctx.save_for_backward` and attributes of `ctx` keep a tensor in memory until backward has run, or longer.
-    For a slope of 1 backward needs no tensor.
+    `ctx.save_for_backward` and attributes of `ctx` keep a tensor in memory while the graph waits for
+    backward. For a slope of 1 backward needs no tensor.
     """
     derivatives.keeps(t, "StraightThroughQuantize.apply(x * 1, 5)")
 

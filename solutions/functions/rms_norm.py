@@ -7,9 +7,10 @@ the result.
 `weight` is used in every row, so its gradient is a sum over all rows.
 
 The backward computes `r` again from the saved `x`. That costs one more pass over `x`, keeps nothing else, and
-makes the second derivative right: autograd sees how `r` depends on `x`. Most kernels save `r` instead. A
-`Function` that does so and wants a second derivative returns `r` as a second result: then the saved `r` has
-a place in the graph."""
+makes the second derivative right: autograd sees how `r` depends on `x`. You may save `r` instead. A
+`Function` that does so and wants a second derivative returns `r` as a second result: then the saved `r` has a
+place in the graph.
+"""
 
 import torch
 from torch import Tensor
