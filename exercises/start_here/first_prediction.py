@@ -72,8 +72,8 @@ predict.add_check(exercise)
 def arithmetic(first_prediction):
     """The dtype of a result: arithmetic
 
-    A dtype follows from the kinds of what goes in, never from the values: it is chosen before any element is
-    looked at.
+    The dtype of such a result follows from what goes in, not from its values: it is chosen before any element
+    is looked at.
     """
     _compare(first_prediction, "x.dtype", "(x / 3).dtype", "(x // 3).dtype", "(x + 0.5).dtype")
 

@@ -112,7 +112,7 @@ def _expect_made_once(t, dtype, device):
 def made_with_its_dtype(t, dtype):
     """It has its dtype from the start: nothing is converted
 
-    `.to(dtype)`, `.float()` and `copy_` fill a second tensor from a first one, which is then thrown away.
+    `.to` another dtype and `copy_` fill a second tensor from a first one, which is then thrown away.
     `torch.zeros`, `torch.tensor` and their like take `dtype=`.
     """
     _expect_made_once(t, dtype, "cpu")

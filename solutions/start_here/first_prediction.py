@@ -1,4 +1,4 @@
-"""A dtype follows from the kinds of what goes in, not from the values: integers under `/` become floating
+"""The dtype of a result follows from what goes in, not from its values: integers under `/` become floating
 point of the default dtype, `float32`; a Python number brings its kind (integer or floating) but not its
 width; and a sum of booleans or integers is made in `int64`, because a count must fit.
 
