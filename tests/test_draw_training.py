@@ -32,6 +32,18 @@ def test_a_range_test_marks_where_the_loss_falls_fastest():
     assert_words_can_be_read(picture)
 
 
+def test_a_range_test_is_not_misled_by_one_lucky_batch():
+    rates = [10 ** (i / 10) for i in range(60)]
+    falling = [1 - 0.05 * min(max(i - 20, 0), 15) + 0.02 * (-1) ** i for i in range(45)]
+    falling[40] = 0.05  # one batch whose loss is low
+    (mark,) = [
+        line
+        for line in draw.range_test(rates, [*falling, *[5.0] * 15]).axes[0].lines
+        if len(set(line.get_xdata())) == 1
+    ]
+    assert rates[20] < mark.get_xdata()[0] < rates[36]
+
+
 def test_a_live_figure_is_drawn_at_most_five_times_a_second_and_waits_for_nothing_between(monkeypatch):
     now, drawn = [0.0], []
     training = sys.modules[type(draw.training()).__module__]

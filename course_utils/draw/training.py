@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from course_utils.draw import palette
@@ -43,13 +44,19 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Picture:
 
 @public
 def range_test(rates: Sequence[float], losses: Sequence[float]) -> Picture:
-    """The losses of a learning-rate range test over its rates, with the rate at which the smoothed loss falls
-    fastest."""
+    """The losses of a learning-rate range test over its rates, with the rate at which the loss falls fastest,
+    measured over several steps."""
     picture, (panel,) = panels(2.6)
     finite = list(itertools.takewhile(math.isfinite, losses))
     smooth = _smoothed(finite)
-    falling = smooth[: smooth.index(min(smooth)) + 1] if smooth else []  # beyond it, it has exploded
-    steepest = min(range(1, len(falling)), key=lambda i: falling[i] - falling[i - 1], default=0)
+    falling = finite[: smooth.index(min(smooth)) + 1] if smooth else []  # beyond it, it has exploded
+    # From one step to the next a fall is the chance of a batch: several before against several after.
+    reach = max(1, len(falling) // 12)
+    steepest = min(
+        range(1, len(falling)),
+        key=lambda i: fmean(falling[i : i + reach]) - fmean(falling[max(i - reach, 0) : i]),
+        default=0,
+    )
     panel.plot(rates, losses, color=palette.STORAGE, linewidth=1.2)
     panel.plot(rates[: len(smooth)], smooth, color=palette.VIEW, linewidth=2)
     panel.axvline(rates[steepest], color=palette.ODD, linewidth=1.4)

@@ -5,7 +5,7 @@ Return the mean cross-entropy and the accuracy of `model` over all examples of `
 
 - The model runs in evaluation mode, without a graph.
 - Afterwards the model is as it was: its tensors and gradients, and the mode of each part. Recording is on or
-  off as before. So it is when the model or the loader raises, or the run is interrupted.
+  off as before. All this holds too if the model or the loader raises, or you interrupt the run.
 - Python waits for the device at most twice, whatever the number of batches (at least one).
 
 `evaluate(model, loader)` → `(0.6931, 0.5)`

@@ -1,8 +1,8 @@
 """AdamW, by hand
 
-Build `MiniAdamW`, which does what `torch.optim.AdamW` does. Don't use torch's optimizers.
+Build `MiniAdamW`, which does what `torch.optim.AdamW` does, without torch's optimizers.
 
-- `params` is an iterable of tensors, or of dicts as torch's groups: `"params"`, a list, and own settings.
+- `params` is an iterable of tensors, or of dicts, as in torch: `"params"`, a list, and the group's settings.
 - `step` writes to the parameters in place. It skips those whose `.grad` is `None`, their step count too.
 - `state_dict()` can be exchanged with torch's, both ways. A dict that was loaded isn't written to later.
 

@@ -4,7 +4,8 @@ Train `model` on each batch `(x, y)` of `loader`, once and in order. Return the 
 **examples**, a 0-d tensor of the loss's dtype, without a graph. Batches differ in size and width;
 `loss_fn(model(x), y)` is the mean over one batch.
 
-- The model trains in training mode, whatever its mode was. Older gradients don't count, frozen or not.
+- The model trains in training mode, whatever its mode was. Older gradients don't count, not even
+  a frozen parameter's.
 - Python never waits for the device, nor for the result.
 - No loss is kept with its graph for longer than its own batch.
 
