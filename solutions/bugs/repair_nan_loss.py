@@ -4,9 +4,10 @@ The loss of that step was still a number. But the gradient of the first weight i
 batch, and with one NaN in it the sum is NaN. The step writes that to the weights, and the next loss is NaN.
 
 So the choice comes before the operation that has no slope: where the variance is 0, root and division get a
-1. Their slopes are finite there, and 0 over 1 is the 0 that was wanted. A small number *below* the root does
-it too, as in `F.layer_norm`; beside it, `std + 1e-6`, it doesn't: the slope of the root at 0 is still
-infinite. To clip or to clean gradients comes late, when the other photos of the batch are lost already."""
+1. Their slopes are finite there, and 0 over 1 is the 0 that was wanted. A number *below* the root does it
+too, as in `F.layer_norm`, if it is small against the variance of a faint photo; beside it, `std + 1e-6`, it
+doesn't: the slope of the root at 0 is still infinite. To clip or to clean gradients comes late, when the
+other photos of the batch are lost already."""
 
 healed = {
     "            std = h.square().mean(dim=1, keepdim=True).sqrt()\n"
@@ -83,10 +84,6 @@ also_right = [_by_layer_norm, _a_little_below_the_root, _the_rows_that_are_not_d
 # Mistakes
 
 
-def _clips(x, y, seed):
-    return _trains(x, y, seed, _guarded, lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1.0))
-
-
 def _cleans_the_gradients(x, y, seed):
     def cleaned(model):
         for p in model.parameters():
@@ -95,27 +92,21 @@ def _cleans_the_gradients(x, y, seed):
     return _trains(x, y, seed, _guarded, cleaned)
 
 
-def _skips_the_step(x, y, seed):
-    def skipped(model):
-        if any(not p.grad.isfinite().all() for p in model.parameters()):
-            model.zero_grad()
-
-    return _trains(x, y, seed, _guarded, skipped)
-
-
 def _leaves_out_the_photo(x, y, seed):
     return _trains(x, y, seed, _guarded, kept=x.flatten(1).any(dim=1))
 
 
 _SAFE = "torch.where(var > 0, var, 1.0).sqrt()"
+_LOSS = "F.cross_entropy(model(x[batch]), y[batch])"
+_LIGHT_LOSS = f"(x[batch].flatten(1).any(1) * {_LOSS[:-1]}, reduction='none')).mean()"
 mistakes = [
     Edit("a little beside the root", _SAFE, "var.sqrt() + 1e-6", told_by="no_nan_inside"),
     Edit("chooses after the root", _SAFE, "var.sqrt().clamp(min=1e-6)", told_by="no_nan_inside"),
-    Wrong(_clips, told_by="no_nan_inside"),
     Wrong(_cleans_the_gradients, told_by="no_nan_inside"),
-    Wrong(_skips_the_step, told_by="no_nan_inside"),
     Edit("much below the root", _SAFE, "(var + 0.1).sqrt()", told_by="features"),
+    Edit("takes a faint photo for dark", "var > 0", "var > 1e-2", told_by="features"),
     Wrong(_leaves_out_the_photo, told_by="what_stays"),
+    Edit("without the dark photo's loss", _LOSS, _LIGHT_LOSS, told_by="what_stays"),
     Edit("detaches the std", "h / std", "h / std.detach()", told_by="right_gradient"),
 ]
 not_tried = {"hard numbers": "the data of the run is given"}
