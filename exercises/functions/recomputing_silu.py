@@ -95,7 +95,7 @@ def keeps_x_alone(t, device):
     """Backward keeps no more bytes than `x` has, and none when the result is gone
 
     `ctx.save_for_backward` and attributes of `ctx` keep a tensor while the graph waits for backward. A result
-    that is an attribute of its own `ctx` makes a reference cycle, and stays until the garbage collector runs.
+    that is an attribute of its own `ctx` makes a reference cycle, and stays when nobody needs it any more.
     """
     derivatives.keeps(t, "RecomputingSilu.apply(x * 1)", limit=4 * 100 * 200)
 
