@@ -118,9 +118,8 @@ def all_three(compile_training_step):
     """Forward, backward and update run as graphs
 
     AOTAutograd makes the backward graph together with the forward graph, and `loss.backward()` runs it. A
-    forward that isn't compiled has no such graph. `optimizer.step()` is a loop over the parameters. Compiled,
-    it's one graph, which ends with a `copy_` for each tensor that it writes to. A graph goes to the backend
-    that `torch.compile` was given for it.
+    forward that isn't compiled has no such graph. A step of SGD is a loop over the parameters, and the loop
+    becomes one graph. A graph goes to the backend that `torch.compile` was given for it.
     """
     t, _, _ = _given(compile_training_step, _HALVES)
     t.run("step(x, y)")

@@ -140,7 +140,7 @@ def sizes(predict_recompiles):
     decides about the symbol becomes a guard on it.
     """
     whys = {
-        "elements": "The elements of a tensor are data and have no guard.",
+        "elements": "Elements of a tensor that are only computed with have no guard.",
         "sizes": "The first size is a constant. At the second the compiler makes code with a symbol, "
         "which serves all that follow.",
         "sizes to zero": "A symbol's guard says 2 or more, so 1 and 0 find no code that fits. "

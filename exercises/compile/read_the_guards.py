@@ -87,8 +87,8 @@ def _compare(read_the_guards, kind, cases):
 def same_code_for_a_tensor(read_the_guards):
     """What about a tensor may change
 
-    The elements are data, and the offset in storage is an address. Neither decides what code has to run, so
-    neither has a guard.
+    Elements that are only computed with are data, and the offset in storage is an address. Neither decides
+    what code has to run, so neither has a guard.
     """
     x = "torch.ones(2, 4)"
     cases = {

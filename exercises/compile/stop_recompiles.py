@@ -25,8 +25,8 @@ exercise = Exercise(
     hints=[
         "What does compiled code assume about a tensor, a Python number, a text? Which of the three can "
         "change without making the code wrong?",
-        "You needn't compile all of `update`: a graph can't make the text anyway. And no guard looks at the "
-        "elements of a tensor, not even at the one element of a tensor without dimensions.",
+        "You needn't compile all of `update`: a graph can't make the text anyway. And elements that are only "
+        "computed with have no guard, not even the one element of a tensor without dimensions.",
         "Compile an inner function of three tensors. Outside it, turn the learning rate into a tensor "
         "without dimensions, which leaves the weights their dtype, with enough digits for double precision. "
         "Sizes may vary: the second one becomes a symbol.",
@@ -106,8 +106,8 @@ def learning_rates(t):
 
     A float argument is a constant the first time and a symbol from the second value on, unless its value is
     needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs it for
-    `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. No guard looks at the elements of a
-    tensor.
+    `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. Elements of a tensor that are only
+    computed with have no guard.
     """
     t.run("for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')")
     _at_most_two(t.backend)

@@ -174,7 +174,7 @@ def taken(make_scriptable):
     A script is compiled before there are any arguments, so every type has to be in the source. An argument
     without a type is a `Tensor`, and so is an element of an empty list. A value of type `list[int] | None` is
     a list only inside an `if`, or a conditional expression, on the name itself. What is marked with
-    `torch.jit.unused` raises in a script, and `torch.jit.ignore` makes it call Python.
+    `torch.jit.unused` or `torch.jit.ignore` isn't compiled.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)

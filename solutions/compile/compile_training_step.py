@@ -1,6 +1,5 @@
 """A compiled forward brings its backward along: both graphs are made together, and `backward()` on the result
-runs the second. The update is one more function. Compiled, its loop over the parameters becomes one graph,
-which computes all new values and ends with a `copy_` for each tensor that it writes to.
+runs the second. The update is one more function. Compiled, its loop over the parameters becomes one graph.
 
 The rate is a Python float. A float that changes becomes a symbol, so a changing rate alone would cost two
 graphs, as with AdamW. But SGD passes the rate to `add_` as `alpha=`, and there AOTAutograd (and Inductor

@@ -1,7 +1,7 @@
-"""Compiled code is kept with guards on what it assumed. The elements of a tensor aren't guarded; its dtype,
-its sizes, whether it needs a gradient, and grad mode are. So are texts, globals and the length of a list, if
-the function uses them. A call tries all versions, so returning to an earlier case compiles nothing: two
-dtypes in turn are two graphs.
+"""Compiled code is kept with guards on what it assumed. Elements that are only computed with
+aren't guarded; a tensor's dtype, its sizes, whether it needs a gradient, and grad mode are. So are texts,
+globals and the length of a list, if the function uses them. A call tries all versions, so returning to an
+earlier case compiles nothing: two dtypes in turn are two graphs.
 
 Sizes and numbers among the arguments are constants at first, and symbols from the second value on. So four
 sizes are two graphs. The guard of a symbol says 2 or more, unless the dimension was marked with

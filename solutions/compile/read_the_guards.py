@@ -1,7 +1,7 @@
 """Compiled code must be right for every call that passes its guards. So a guard compares what the code
 depends on. For a constant that is the type and the value, since both are compiled into the code. For a tensor
 it is what decides which kernels run and how they walk over storage: class, dtype, device, sizes, strides, and
-whether something has to be saved for backward. The elements are data.
+whether something has to be saved for backward. Elements to compute with are data.
 
 The dict is guarded by its type, the list by type and length, and what was used of them has a source and a
 guard of its own. If a source raises, the code has nothing to work with."""

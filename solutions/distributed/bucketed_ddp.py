@@ -7,8 +7,8 @@ also where a later bucket happens to be complete first. The buckets are the same
 are made before anything has arrived.
 
 `DistributedDataParallel` does this in C++. By default its first step has one bucket. Once it has seen in
-which order gradients come it makes buckets of 25 MiB, the first of 1 MiB, so that something is on its way
-soon.
+which order gradients come it makes buckets that take gradients until they reach 25 MiB, the first 1 MiB, so
+that something is on its way soon.
 """
 
 import torch

@@ -6,9 +6,9 @@ The hook runs when the gradient of its parameter has been added to `.grad`, in t
 over the ranks is taken in place. What was in `.grad` before is equal on all ranks, so dividing by their
 number gives it back, and adds the mean of what is new.
 
-A hook runs only for a parameter that was used. Where ranks use different ones, a sum
-meets another parameter's, or nobody's: gradients are mixed up, or a rank waits for ever.
-`DistributedDataParallel(find_unused_parameters=True)` finds out before backward what will be used.
+A hook runs only for a parameter that was used. Where ranks use different ones, a sum meets another
+parameter's, or nobody's. `DistributedDataParallel(find_unused_parameters=True)` finds out before backward
+what will be used.
 """
 
 import torch.distributed as dist
