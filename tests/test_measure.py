@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
@@ -485,6 +486,65 @@ def test_flops():
     a, b = leaf(8, 10), leaf(10, 20)
     assert measure.flops(torch.mm, a, b) == 2 * 8 * 10 * 20
     assert measure.flops(lambda: (a @ b).sum().backward()) == 3 * 2 * 8 * 10 * 20
+
+
+def without_grad(module, *inputs, **more):
+    def run():
+        with torch.no_grad():
+            module.eval()(*inputs, **more)
+
+    return run
+
+
+ROWS, LONG = torch.randn(3, 7, 16), torch.randn(5, 6, 3)
+Q, KV = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8)
+PACKED = nn.utils.rnn.pack_padded_sequence(LONG, [5, 4, 3, 3, 2, 1])
+
+
+def encoder(**more):
+    return nn.TransformerEncoderLayer(16, 4, 32, **more)
+
+
+@pytest.mark.filterwarnings("ignore:.*fused path:UserWarning", "ignore:.*weights are not part:UserWarning")
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: F.scaled_dot_product_attention(Q, KV, KV, enable_gqa=True),
+        without_grad(nn.LSTM(3, 4, 2, bidirectional=True), LONG),
+        without_grad(nn.LSTM(3, 4, batch_first=True, bias=False), LONG),
+        without_grad(nn.LSTM(3, 4), PACKED),
+        without_grad(encoder(batch_first=True), ROWS),
+        without_grad(encoder(norm_first=True), ROWS),
+        without_grad(nn.MultiheadAttention(16, 4, batch_first=True), ROWS, ROWS, ROWS),
+        without_grad(nn.MultiheadAttention(16, 4, batch_first=True), ROWS, ROWS[:, :4], ROWS[:, :4]),
+    ],
+)
+def test_one_kernel_counts_as_the_products_that_it_is_made_of(run):
+    fused = measure.flops(run)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+            assert fused == measure.flops(run) > 0
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def test_a_kernel_counts_what_it_computes_in_backward():
+    q = Q.clone().requires_grad_()
+    product = 2 * 2 * 4 * 5 * 7 * 8
+    attention = F.scaled_dot_product_attention
+    # Two products; their four gradients, and the scores again, which flash attention doesn't keep.
+    k = q[:, :, :1].expand(2, 4, 7, 8)
+    assert measure.flops(lambda: attention(q, k, k).sum().backward()) == 7 * product
+    lstm = nn.LSTM(3, 4)
+    assert measure.flops(lambda: lstm(LONG)[0].sum().backward()) == 3 * measure.flops(lstm, LONG)
+    # Rows that are padding are not computed: 5 of 7, twice, and 7.
+    mask = torch.arange(7) >= torch.tensor([[5], [5], [7]])
+    layers = nn.TransformerEncoder(encoder(batch_first=True), 1)
+    each = 2 * (48 * 16 + 16 * 16 + 2 * 16 * 32)
+    wanted = 17 * each + 4 * 16 * (25 + 25 + 49)
+    assert measure.flops(without_grad(layers, ROWS, src_key_padding_mask=mask)) == wanted
 
 
 # --- syncs ----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from course_utils.measure.flop_formulas import formulas
 from course_utils.measure.modes import Noting, Watch, has_kernel, in_backward, packet
 from course_utils.measure.storage import tensors_in
 from course_utils.wrong_use import WrongUse, public
@@ -129,8 +130,8 @@ def operators() -> Iterator[Operators]:
 
 @public
 def flops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """Counts the floating-point operations of matrix products, convolutions and attention in `fn(*args)`, by
-    torch's own counter: a multiplication and an addition are two. Element-wise operators count nothing."""
+    """Counts the floating-point operations of matrix products, convolutions, attention and recurrent layers
+    in `fn(*args)`: a multiplication and an addition are two. Element-wise operators count nothing."""
     counter = _Flops()
     with counter:
         fn(*args, **kwargs)
@@ -142,9 +143,7 @@ class _Flops(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        from torch.utils.flop_counter import flop_registry
-
-        self.formulas, self.total = flop_registry, 0
+        self.formulas, self.total = formulas(), 0
 
     def divides(self, func: Any, args: tuple[Any, ...]) -> bool:
         return func.overloadpacket not in self.formulas and has_kernel(func, "CompositeImplicitAutograd")

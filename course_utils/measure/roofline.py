@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_utils.measure.flop_formulas import formulas
 from course_utils.measure.modes import Noting, packet
 from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.timing import sample
@@ -109,9 +110,7 @@ def best_seconds(fn: Callable[[], Any]) -> float:
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    from torch.utils.flop_counter import flop_registry
-
-    formula = flop_registry.get(getattr(func, "overloadpacket", func))
+    formula = formulas().get(getattr(func, "overloadpacket", func))
     name = packet(func).removeprefix("aten.")
     if formula is not None:
         return formula(*args, **kwargs, out_val=out)
