@@ -231,6 +231,11 @@ def in_torch(file: str) -> bool:
     return _under(file, _torch_folder())
 
 
+def is_ours(file: str) -> bool:
+    """Whether it is a file of the course's own package."""
+    return _under(file, _COURSE)
+
+
 def _under(file: str, folder: str) -> bool:
     return file.startswith(folder + "/")
 

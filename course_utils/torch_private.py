@@ -37,6 +37,7 @@ TABLES = ("_parameters", "_buffers", "_modules")  # of a module
 TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of a tensor
 NOT_COMPILED = "_torchdynamo_disable"  # a function that has it is not compiled into a graph
 LOADER_ITERATOR = "_iterator"  # of a DataLoader, while its workers stay
+LOADER_BEGINS = "_get_iterator"  # what its `__iter__` calls for a new one
 
 # The name here: what it is for, and where it is, as "module:name". All of `torch._C` comes with torch.
 _NAMES = {

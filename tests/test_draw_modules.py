@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import pytest
 import torch
 from drawn import assert_no_text_is_cut_off_or_covers_another
 from torch import nn
+from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from course_utils import draw, explore
+from course_utils.draw import gradients
 from course_utils.draw.hooks import KINDS
 from course_utils.draw.hooks import compose as strip
 from course_utils.draw.hooks import record as fire
@@ -151,6 +154,90 @@ def test_what_fires_twice_and_what_never_fires():
     assert "never called, so none of its hooks fired" in said(strip(fired))
     still = draw.hooks(nn.Linear(2, 2).requires_grad_(False), torch.ones(1, 2))
     assert "no backward: nothing that the model returns requires a gradient" in repr(still)
+
+
+@dataclass
+class Answer:
+    hidden: torch.Tensor
+    score: float = 0.0
+
+
+class Wrapped(nn.Module):
+    """Takes its layer's input by keyword, and returns a dataclass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return Answer(self.layer(input=x))
+
+
+@pytest.mark.parametrize(
+    ("model", "fires", "words"),
+    [
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)),
+            {""},
+            "no backward hooks on 0, 1: torch refuses them where something writes in place",
+        ),
+        (Wrapped(), {"layer"}, "backward hooks of layer don't see what comes in by keyword"),
+        (Wrapped(), {"layer"}, "no backward hook of the model fires: no tensor or tuple is returned there"),
+    ],
+)
+def test_hooks_that_cannot_fire_are_told_with_the_reason(model, fires, words):
+    x = torch.randn(3, 4, requires_grad=True)
+    fired = fire(model, x)
+    assert {path for path, kind in fired.events if kind == "full backward hook"} == fires
+    assert words in repr(draw.hooks(model, x)) and "fires before" not in repr(draw.hooks(model, x))
+
+
+class Experts(nn.Module):
+    """Returns its output and how it was mixed."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(4, 2), nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x):
+        mix = self.router(x).softmax(-1)
+        return sum(mix[:, i : i + 1] * one(x) for i, one in enumerate(self.experts)), mix
+
+
+ROWS = torch.randn(3, 2, 8)
+ENCODER = nn.TransformerEncoderLayer(8, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "names"),
+    [
+        (nn.LSTM(8, 4), ROWS, ["the model"]),
+        (nn.MultiheadAttention(8, 2), (ROWS, ROWS, ROWS), ["the model"]),
+        (ENCODER, ROWS, ["self_attn", "linear1", "linear2"]),
+        (ENCODER.eval(), ROWS, ["self_attn", "linear1", "linear2"]),
+        (Experts(), torch.randn(5, 4), ["router", "experts.0", "experts.1"]),
+        (Wrapped(), torch.randn(5, 4), ["layer"]),
+        (nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 4)), nn.Tanh()), torch.randn(5, 4), ["0"]),
+        (torch.compile(nn.Sequential(nn.Linear(4, 4)), backend="eager"), torch.randn(5, 4), ["0"]),
+    ],
+)
+def test_the_signal_of_layers_that_return_more_than_a_tensor(model, batch, names):
+    layers = record(model, batch, 1.0)
+    assert [layer.name for layer in layers] == names
+    assert all(layer.gradients.std > 0 for layer in layers)
+    found = gradients.record(model, batch, None, "explore.floats")
+    assert [one.name.split()[0] for one in found["outputs"]][: len(names)] == [n.split()[0] for n in names]
+
+
+def test_an_error_of_an_instrument_is_not_told_as_the_models(monkeypatch):
+    monkeypatch.setattr("course_utils.draw.signal.SAMPLE", None)
+    with pytest.raises(TypeError, match="NoneType"):
+        explore.signal(nn.Linear(4, 4), torch.ones(2, 4))
+
+
+def test_a_lazy_layer_has_no_shape_yet():
+    scene = tree(nn.Sequential(nn.LazyLinear(4)))
+    assert said(scene).count("no shape yet") == 2
 
 
 @pytest.mark.parametrize("picture", [draw.hooks, explore.signal])

@@ -42,6 +42,16 @@ def test_a_range_test_is_not_misled_by_one_lucky_batch():
         if len(set(line.get_xdata())) == 1
     ]
     assert rates[20] < mark.get_xdata()[0] < rates[36]
+def test_a_live_figure_reads_what_has_come_at_once():
+    live = draw.training()
+    live._next = math.inf  # it is not drawn between
+    for step in range(100):
+        live.add(loss=torch.tensor(float(step)), half=torch.ones((), dtype=torch.bfloat16), rate=0.1)
+    with measure.syncs() as found:
+        live.picture()
+    assert found.count() == 2, found
+    assert live.values("loss") == [float(step) for step in range(100)]
+    assert live.values("half") == [1.0] * 100 and live.values("rate") == [0.1] * 100
 
 
 def test_a_live_figure_is_drawn_at_most_five_times_a_second_and_waits_for_nothing_between(monkeypatch):

@@ -71,6 +71,30 @@ def test_streams_batches_that_are_dicts_and_errors():
         measure.loading(DataLoader([]), print)
 
 
+class Doubles(DataLoader):
+    """A loader with an iterator of its own, over that of every loader."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch.double()
+
+
+class Alone(DataLoader):
+    def __iter__(self):
+        return iter([1, 2])
+
+
+def test_a_loader_with_an_iterator_of_its_own():
+    for workers in (0, 1):
+        seen = []
+        found = measure.loading(Doubles(torch.arange(12.0), 4, num_workers=workers), seen.append)
+        assert [batch.dtype for batch in seen] == [torch.float64] * 3
+        assert [batch.worker for batch in found.batches] == [workers - 1] * 3
+        assert found.start_up <= found.batches[0].waited[1]
+    with pytest.raises(ValueError, match="doesn't use DataLoader's"):
+        measure.loading(Alone(torch.arange(12.0)), print)
+
+
 def test_the_chart_has_a_row_for_each_worker_and_what_they_did(found):
     scene = inspect.unwrap(explore.loading).__globals__["compose"](found)
     assert {"fetched", "collated", "waited", "step", "queued"} <= {box.part for box in scene.boxes}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy
 from torch import Tensor, nn
 
-from course_utils import torch_private
+from course_utils.draw import model_run
 from course_utils.draw.formats import Format
-from course_utils.draw.model_run import run
+from course_utils.measure.uncompiled import as_written
 
 KINDS = {
     "outputs": "gradients that arrive at the output of each layer",
@@ -63,15 +63,16 @@ def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[st
     output. Gradients of both `KINDS`; layers are modules whose weight has two or more dimensions. The model,
     its `.grad`, its buffers and the batch stay as they were. Raises `ValueError`
     where it cannot be run."""
+    model = as_written(model)
     calls: list[Gradients | None] = []
     weights: dict[str, Gradients] = {}
 
     def note(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: Any, output: Tensor) -> None:
-            place = len(calls)
-            if output.requires_grad:
+        def hook(module: nn.Module, given: Any, output: Any) -> None:
+            place, result = len(calls), model_run.returned(output)
+            if result is not None and result.requires_grad:
                 calls.append(None)
-                output.register_hook(lambda grad: calls.__setitem__(place, Gradients.of(name, grad)))
+                result.register_hook(lambda grad: calls.__setitem__(place, Gradients.of(name, grad)))
 
         return hook
 
@@ -87,11 +88,10 @@ def record(model: nn.Module, batch: Any, loss: Loss | None, who: str) -> dict[st
         if one.dim() > 1:
             one.register_hook(lambda grad, name=name: weights.__setitem__(name, Gradients.of(name, grad)))
     hooks = [
-        (module, "register_forward_hook", note(_called(name, module)))
-        for name, module in model.named_modules()
-        if any(isinstance(one, Tensor) and one.dim() > 1 for one in torch_private.parameters(module).values())
+        (module.register_forward_hook, note(_called(name, module)))
+        for name, module in model_run.layers(model).items()
     ]
-    run(model, batch, who, [*hooks, (model, "register_forward_hook", finish)], copies)
+    model_run.run(model, batch, who, [*hooks, (model.register_forward_hook, finish)], copies)
     found = {
         "outputs": [one for one in calls if one],
         "weights": [weights[name] for name in copies if name in weights],

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from course_utils import torch_private
+from course_utils.measure.storage import tensors_in
+from course_utils.stacks import in_torch, is_ours
 from course_utils.wrong_use import said
 
-Hooks = Sequence[tuple[nn.Module, str, Callable[..., None]]]
+Hooks = Sequence[tuple[Callable[..., Any], Callable[..., Any]]]
 
 
 def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[str, Tensor]) -> bool:
@@ -20,14 +25,14 @@ def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[s
 
     `batch` is what the model is given: a tensor, a tuple or list of arguments, or a dict of keyword
     arguments. Backward begins with ones for a scalar, else with standard normal numbers, the same each time.
-    `hooks`: modules, the methods that register a hook there, and hooks, which are taken off again. `weights`
+    `hooks`: what registers a hook, a module's method, and the hook, which is taken off again. `weights`
     stand in for parameters of these names. Raises `ValueError` where the model cannot be run.
     """
     named = batch if isinstance(batch, dict) else {}
     listed = () if batch is named else batch if isinstance(batch, (tuple, list)) else (batch,)
     swapped = {name: buffer.detach().clone() for name, buffer in model.named_buffers()} | dict(weights)
     both = _ThereAndBack(model)
-    handles = [getattr(module, register)(hook) for module, register, hook in hooks]
+    handles = [register(hook) for register, hook in hooks]
     cuda = {tensor.device.index for tensor in model.parameters() if tensor.is_cuda}
     try:
         with (
@@ -38,6 +43,8 @@ def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[s
             args, kwargs = tuple(map(_copied, listed)), {name: _copied(one) for name, one in named.items()}
             functional_call(both, {f"model.{name}": one for name, one in swapped.items()}, args, kwargs)
     except Exception as error:  # whatever the model raises is what there is to tell
+        if _raised_here(error):
+            raise  # an instrument's own fault is not the model's
         first = str(error).partition("\n")[0]
         raise ValueError(
             f"{who}: the model's {both.doing} on {said(batch)} raised {type(error).__name__}: {first}"
@@ -46,6 +53,32 @@ def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[s
         for handle in handles:
             handle.remove()
     return both.backward
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether it was raised by the course's own code, or by what that called of torch."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((is_ours(file) and file != __file__ for file in reversed(files) if not in_torch(file)), False)
+
+
+def layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules with a weight of two or more dimensions, by their paths. What a parametrization keeps is a
+    weight of the module that has it; a path doesn't name what torch.compile has put around."""
+    found = {}
+    for path, module in model.named_modules():
+        if ".parametrizations." in f".{path}.":
+            continue
+        own = [*torch_private.parameters(module).values()]
+        if kept := torch_private.submodules(module).get("parametrizations"):
+            own += kept.parameters()
+        if any(isinstance(one, Tensor) and one.dim() > 1 for one in own):
+            found[re.sub(r"(^|\.)_orig_mod(?=\.|$)", "", path).removeprefix(".")] = module
+    return found
+
+
+def returned(output: Any) -> Tensor | None:
+    """What counts as a layer's output: the first tensor in it with numbers that can have a gradient."""
+    return next((one for one in tensors_in(output) if one.is_floating_point() or one.is_complex()), None)
 
 
 class _ThereAndBack(nn.Module):
@@ -71,12 +104,3 @@ class _ThereAndBack(nn.Module):
 
 def _copied(one: Any) -> Any:
     return one.detach().clone().requires_grad_(one.requires_grad) if isinstance(one, Tensor) else one
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in what a model is given or returns."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(one)

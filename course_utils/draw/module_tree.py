@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from course_utils import torch_private
 from course_utils.draw.labels import counted
@@ -120,8 +121,9 @@ class _Reader:
         saved = path in self.saved or ident in self.saved
         moved = path in self.registered or ident in self.parameters
         trained = tensor.requires_grad and ident in self.parameters
-        shape = str(tuple(tensor.shape))
-        return Held(name, path, kind, shape, tensor.nbytes, saved, moved, trained, ident, names)
+        lazy = is_lazy(tensor)  # its shape comes with the first batch
+        shape, size = ("no shape yet", 0) if lazy else (str(tuple(tensor.shape)), tensor.nbytes)
+        return Held(name, path, kind, shape, size, saved, moved, trained, ident, names)
 
 
 def _contents(value: Any) -> Iterator[tuple[str, Any]]:

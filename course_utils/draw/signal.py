@@ -12,9 +12,10 @@ import numpy
 from torch import Tensor, nn
 
 from course_utils import torch_private
+from course_utils.draw import model_run
 from course_utils.draw.labels import Label, percent
-from course_utils.draw.model_run import run
 from course_utils.draw.shapes import WIDTH, Scene
+from course_utils.measure.uncompiled import as_written
 from course_utils.wrong_use import WrongUse
 
 # Sizes in pixels of the page.
@@ -74,31 +75,30 @@ def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
     gradients: dict[int, Values] = {}
 
     def note(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: Any, output: Tensor) -> None:
-            number = len(calls)
+        def hook(module: nn.Module, given: Any, output: Any) -> None:
+            number, result = len(calls), model_run.returned(output)
+            if result is None:
+                return
             # At once: a layer in place may write over it.
-            calls.append((name, Values.of(output)))
-            if output.requires_grad:
-                output.register_hook(lambda grad: gradients.__setitem__(number, Values.of(grad)))
+            calls.append((name, Values.of(result)))
+            if result.requires_grad:
+                result.register_hook(lambda grad: gradients.__setitem__(number, Values.of(grad)))
 
         return hook
 
-    layers = {name: module for name, module in model.named_modules() if _weighs(module)}
+    model = as_written(model)
+    layers = model_run.layers(model)
     weights = {id(one.weight) for one in layers.values() if isinstance(one, SCALED)}
     scaled = {
         name: (one.detach() * gain).requires_grad_(one.requires_grad)
         for name, one in model.named_parameters()
         if id(one) in weights
     }
-    hooks = [(module, "register_forward_hook", note(name or "the model")) for name, module in layers.items()]
-    run(model, batch, "explore.signal", hooks, scaled)
+    hooks = [(module.register_forward_hook, note(name or "the model")) for name, module in layers.items()]
+    model_run.run(model, batch, "explore.signal", hooks, scaled)
     if not calls:
         raise WrongUse("explore.signal: no module with a weight of two or more dimensions was called")
     return [Layer(name, values, gradients.get(number)) for number, (name, values) in enumerate(calls)]
-
-
-def _weighs(module: nn.Module) -> bool:
-    return any(one is not None and one.dim() > 1 for one in torch_private.parameters(module).values())
 
 
 def compose(layers: list[Layer], title: str) -> Scene:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
 from course_utils.wrong_use import public
@@ -85,8 +87,8 @@ class Training:
         live.add(loss=loss.detach(), rate=optimizer.param_groups[0]["lr"])
         live.close()
 
-    It is drawn at most five times a second. Tensors are kept as they are and read when it is drawn, so a
-    step in between waits for no device.
+    It is drawn at most five times a second. Tensors are kept as they are and read when it is drawn, all of a
+    name at once, so a step in between waits for no device.
     """
 
     def __init__(self) -> None:
@@ -109,8 +111,18 @@ class Training:
 
     def values(self, name: str) -> list[float]:
         """The numbers of this name, step by step."""
-        self._kept[name] = [float(value) for value in self._kept[name]]
-        return list(self._kept[name])
+        kept = self._kept[name]
+        waiting: dict[Any, list[int]] = {}
+        for place, value in enumerate(kept):
+            if hasattr(value, "detach"):
+                waiting.setdefault((value.device, value.dtype), []).append(place)
+            else:
+                kept[place] = float(value)
+        for places in waiting.values():  # all of them at once: one wait for the device, not one each
+            read = torch.stack([kept[place].reshape(()) for place in places]).tolist()
+            for place, number in zip(places, read, strict=True):
+                kept[place] = float(number)
+        return list(kept)
 
     def picture(self) -> Picture:
         """What has been added so far."""

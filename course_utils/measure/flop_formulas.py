@@ -22,16 +22,15 @@ def formulas() -> dict[Any, Formula]:
     and with what came of it as `out_val`."""
     from torch.utils.flop_counter import flop_registry
 
-    aten = torch.ops.aten
-    return {
-        **flop_registry,
-        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-        aten.mkldnn_rnn_layer: _rnn_layer,
-        aten.mkldnn_rnn_layer_backward: _rnn_layer_backward,
-        aten._native_multi_head_attention: _self_attention,
-        aten._transformer_encoder_layer_fwd: _encoder_layer,
+    own = {
+        "_scaled_dot_product_flash_attention_for_cpu": _attention,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+        "mkldnn_rnn_layer": _rnn_layer,
+        "mkldnn_rnn_layer_backward": _rnn_layer_backward,
+        "_native_multi_head_attention": _native_attention,
+        "_transformer_encoder_layer_fwd": _encoder_layer,
     }
+    return {**flop_registry, **{getattr(torch.ops.aten, name): one for name, one in own.items()}}
 
 
 def _scores(q: Tensor, k: Tensor) -> int:
@@ -64,17 +63,17 @@ def _lengths(x: Tensor) -> list[int]:
     return [len(one) for one in x.unbind()]
 
 
-def _of_self_attention(x: Tensor, *weights: Tensor) -> int:
+def _self_attention(x: Tensor, *weights: Tensor) -> int:
     """Self-attention of `x`, and a product of each of its rows with each of these matrices."""
     lengths, width = _lengths(x), weights[0].shape[-1]
     scores = 4 * width * sum(length**2 for length in lengths)
     return scores + 2 * sum(lengths) * sum(weight.numel() for weight in weights)
 
 
-def _self_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, *more: Any, **_: Any) -> int:
+def _native_attention(q: Tensor, k: Tensor, v: Tensor, width: int, heads: int, *more: Any, **_: Any) -> int:
     qkv, _, out = more[:3]
     if q is k:
-        return _of_self_attention(q, qkv, out)
+        return _self_attention(q, qkv, out)
     queries, keys = _lengths(q), _lengths(k)
     scores = 4 * width * sum(n * m for n, m in zip(queries, keys, strict=True))
     of_queries, of_keys = qkv.numel() // 3 + out.numel(), 2 * qkv.numel() // 3
@@ -86,4 +85,4 @@ def _encoder_layer(
 ) -> int:
     # After the output's bias: which activation, where the norms stand, epsilon, the norms' four tensors.
     first, second = more[8], more[10]
-    return _of_self_attention(x, qkv, out, first, second)
+    return _self_attention(x, qkv, out, first, second)

@@ -1,9 +1,12 @@
 """Who waits for whom: a `DataLoader` watched while it feeds a step."""
 
+from __future__ import annotations
+
 import copy
 import functools
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -85,20 +88,17 @@ def loading(
     watched = copy.copy(loader)
     begun = functools.partial(_worker_begins, loader.worker_init_fn)
     vars(watched).update({torch_private.LOADER_ITERATOR: None, "worker_init_fn": begun})
+    begins, made = getattr(watched, torch_private.LOADER_BEGINS), _Unwrapped(loader.num_workers)
+    setattr(watched, torch_private.LOADER_BEGINS, lambda: made.over(begins()))
     start = time.monotonic()
     iterator = iter(watched)
     try:
-        found = Loading(loader.num_workers, time.monotonic() - start)
-        if not loader.num_workers:
-            fetcher = torch_private.dataset_fetcher(iterator)
-            fetcher.fetch = functools.partial(_timed(type(fetcher).fetch), fetcher)
-        found.batches.extend(_fed(iterator, step, batches, start))
+        fed = list(_fed(iterator, made, step, batches, start))
     finally:
-        if loader.num_workers:
-            torch_private.shutdown_workers(iterator)
-    if not found.batches:
+        made.end()
+    if not fed:
         raise WrongUse("measure.loading: the loader has no batch")
-    return found
+    return Loading(loader.num_workers, made.there - start, fed)
 
 
 def length(interval: Interval) -> float:
@@ -106,15 +106,20 @@ def length(interval: Interval) -> float:
     return interval[1] - interval[0]
 
 
-def _fed(iterator: Any, step: Callable[[Any], Any], batches: int | None, start: float) -> Iterator[Fed]:
+def _fed(
+    iterator: Any, waiting: _Unwrapped, step: Callable[[Any], Any], batches: int | None, start: float
+) -> Iterator[Fed]:
     for _ in itertools.count() if batches is None else range(batches):
         times = [time.monotonic()]
         try:
-            made = next(iterator)
+            batch = next(iterator)
         except StopIteration:
             return
         times.append(time.monotonic())
-        step(made.batch)
+        if not waiting.made:
+            raise WrongUse("measure.loading: this loader has an `__iter__` that doesn't use DataLoader's")
+        made = waiting.made.popleft()
+        step(batch)
         times.append(time.monotonic())
         intervals = [made.fetched, made.collated, *itertools.pairwise(times)]
         yield Fed(made.worker, *((begin - start, end - start) for begin, end in intervals))
@@ -132,6 +137,33 @@ class _Made:
     def pin_memory(self) -> Self:
         self.batch = torch_private.pin_memory(self.batch)
         return self
+
+
+class _Unwrapped:
+    """A loader's iterator that gives what the loader's own `__iter__` expects, plain batches, and keeps what
+    is known of them in `made`, in their order."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers, self.iterator, self.there = workers, None, 0.0
+        self.made: deque[_Made] = deque()
+
+    def over(self, iterator: Any) -> Self:
+        self.iterator, self.there = iterator, time.monotonic()
+        if not self.workers:
+            fetcher = torch_private.dataset_fetcher(iterator)
+            fetcher.fetch = functools.partial(_timed(type(fetcher).fetch), fetcher)
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        self.made.append(next(self.iterator))
+        return self.made[-1].batch
+
+    def end(self) -> None:
+        if self.workers and self.iterator is not None:
+            torch_private.shutdown_workers(self.iterator)
 
 
 def _worker_begins(init: Callable[[int], Any] | None, worker: int) -> None:

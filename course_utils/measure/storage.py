@@ -1,6 +1,7 @@
 """The memory behind tensors."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -52,12 +53,16 @@ def version(t: Tensor) -> int:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in arguments or results of an operator: nested in lists, tuples and dictionaries."""
+    """The tensors in what an operator or a model is given or returns: nested in lists, tuples, dictionaries
+    and dataclasses."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for item in value.values():
             yield from tensors_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, field.name, None))
