@@ -36,6 +36,7 @@ RAW_SAVED = "_raw_saved_"  # the same, packed
 TABLES = ("_parameters", "_buffers", "_modules")  # of a module
 TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of a tensor
 NOT_COMPILED = "_torchdynamo_disable"  # a function that has it is not compiled into a graph
+COMPILED_FROM = "_orig_mod"  # what torch.compile calls the module that it was given
 LOADER_ITERATOR = "_iterator"  # of a DataLoader, while its workers stay
 LOADER_BEGINS = "_get_iterator"  # what its `__iter__` calls for a new one
 

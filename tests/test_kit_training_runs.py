@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module
 from torch.optim.optimizer import _global_optimizer_post_hooks
+from torch.utils.checkpoint import checkpoint
 
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
@@ -193,3 +194,55 @@ def test_a_mode_of_the_answers_own():
     one.same_in_both_modes(Halves(nn.Linear(2, 2), nn.Dropout(0.1)))  # whose mode may matter
     with pytest.raises(expect.Mismatch, match="none of its layers depends on the mode"):
         one.same_in_both_modes(Halves(nn.Linear(2, 2)))
+
+
+class Net(nn.Module):
+    """Two layers, the second of which may be checkpointed (`reentrant`: True or False) or compiled."""
+
+    def __init__(self, reentrant=None, compiled=False):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+        self.reentrant = reentrant
+        if compiled:
+            self.second = torch.compile(self.second, backend="eager")
+
+    def forward(self, x):
+        x, rest = self.first(x), self.second
+        again = self.reentrant is not None
+        return (checkpoint(rest, x, use_reentrant=self.reentrant) if again else rest(x)).mean()
+
+
+def three_steps(scaler=None, ends=3, **how):
+    torch.manual_seed(0)
+    model = Net(**how)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(3):
+        if step == ends:
+            raise KeyError("a batch")
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4))
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_checkpoints_scalers_and_the_compiler_leave_the_run_as_it_is():
+    plain = measure.record_run(three_steps)
+    others = [{"reentrant": True}, {"reentrant": False}, {"compiled": True}]
+    others.append({"scaler": torch.amp.GradScaler("cpu")})
+    for how in others:
+        found = measure.record_run(three_steps, **how)
+        assert found.losses == plain.losses, how
+        assert found.grad_norms.keys() == plain.grad_norms.keys() == {"first", "second.0"}
+        assert [len(forward.layers) for forward in found.trained] == [3, 3, 3] and not found.evaluated
+
+
+def test_a_run_that_raises_has_told_until_then():
+    with pytest.raises(KeyError) as raised:
+        measure.record_run(three_steps, ends=2)
+    assert len(raised.value.recorded.losses) == 2 and "2 steps" in raised.value.__notes__[0]

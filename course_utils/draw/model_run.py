@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from torch.func import functional_call
 
 from course_utils import torch_private
 from course_utils.measure.storage import tensors_in
+from course_utils.measure.uncompiled import as_said
 from course_utils.stacks import in_torch, is_ours
 from course_utils.wrong_use import said
 
@@ -72,7 +72,7 @@ def layers(model: nn.Module) -> dict[str, nn.Module]:
         if kept := torch_private.submodules(module).get("parametrizations"):
             own += kept.parameters()
         if any(isinstance(one, Tensor) and one.dim() > 1 for one in own):
-            found[re.sub(r"(^|\.)_orig_mod(?=\.|$)", "", path).removeprefix(".")] = module
+            found[as_said(path)] = module
     return found
 
 

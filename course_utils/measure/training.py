@@ -15,9 +15,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from course_utils import torch_private
+from course_utils.measure.modes import in_backward
 from course_utils.measure.saved import nodes_behind
 from course_utils.measure.storage import tensors_in
-from course_utils.measure.uncompiled import as_written, uncompiled
+from course_utils.measure.uncompiled import as_said, as_written, uncompiled
 from course_utils.wrong_use import public
 
 
@@ -117,12 +118,20 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     several models one after another, the layers of all but the first have the class of their model in front.
     Nothing of the recorder is left when it returns or raises. It sees modules that are called (not their
     `forward` alone), and optimizers of `torch.optim`. What `torch.compile` has compiled runs as it was
-    written: a compiler leaves no layers to be seen.
+    written: a compiler leaves no layers to be seen. What is computed again inside a backward, by a checkpoint
+    say, is no forward and no backward of the run. A loss that a `GradScaler` has scaled is recorded as it was
+    before. Where `train` raises, the error has what was recorded until then, as `error.recorded`.
     """
     recorder = _Recorder(run := Run())
-    with recorder.open():
-        run.result = train(*args, **kwargs)
-    run.graphs.append(recorder.graphs_alive())
+    try:
+        with recorder.open():
+            run.result = train(*args, **kwargs)
+    except Exception as error:
+        error.recorded = run  # type: ignore[attr-defined]
+        error.add_note(f"Until then: {run}. It is in the error's `recorded`.")
+        raise
+    finally:
+        run.graphs.append(recorder.graphs_alive())
     return run
 
 
@@ -137,6 +146,7 @@ class _Recorder:
         self.models: list[nn.Module] = []
         self.used: list[Tensor] = []  # by a step, and no backward has come since
         self.tokens: list[weakref.ref[_Token]] = []
+        self.scaled: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by `id`: itself, and what it was
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -151,6 +161,9 @@ class _Recorder:
                 plain = getattr(torch.autograd, name)
                 setattr(torch.autograd, name, self.noting(plain, adds=name == "backward"))
                 stack.callback(setattr, torch.autograd, name, plain)
+            scale = torch.amp.GradScaler.scale
+            torch.amp.GradScaler.scale = self.unscaled(scale)  # type: ignore[method-assign]
+            stack.callback(setattr, torch.amp.GradScaler, "scale", scale)
             stack.enter_context(uncompiled())
             yield
 
@@ -162,7 +175,26 @@ class _Recorder:
 
         return called
 
+    def unscaled(self, scale: Callable[..., Any]) -> Callable[..., Any]:
+        """The method of a scaler, which notes what the tensors that it returns were."""
+
+        @functools.wraps(scale)
+        def called(scaler: Any, outputs: Any) -> Any:
+            found = scale(scaler, outputs)
+            for was, one in zip(tensors_in(outputs), tensors_in(found), strict=True):
+                self.scaled[id(one)] = weakref.ref(one), was.detach()
+            return found
+
+        return called
+
+    def plain(self, tensor: Tensor) -> Tensor:
+        """What it was before a scaler scaled it."""
+        itself, was = self.scaled.pop(id(tensor), (None, tensor))
+        return was if itself is None or itself() is tensor else tensor
+
     def entered(self, module: nn.Module, args: Any) -> None:
+        if in_backward():
+            return
         call: Forward | Layer | None = None
         module = as_written(module)
         if not self.open_calls:
@@ -181,6 +213,8 @@ class _Recorder:
         self.open_calls.append((call, next(tensors_in(args), None)))
 
     def left(self, module: nn.Module, args: Any, output: Any) -> None:
+        if in_backward():
+            return
         call, came = self.open_calls.pop() if self.open_calls else (None, None)
         if call is None:
             return
@@ -205,9 +239,11 @@ class _Recorder:
         return len(self.tokens)
 
     def backward(self, tensors: Any, adds: bool) -> None:
+        if in_backward():
+            return
         with torch.no_grad():
             self.run.uncleared.append({id(p): norm for p in self.used if adds and (norm := _norm(p))})
-            self.run.losses.append(sum(float(t.sum()) for t in tensors_in(tensors)))
+            self.run.losses.append(sum(float(self.plain(t).sum()) for t in tensors_in(tensors)))
         self.run.nodes.append(sum(1 for _ in nodes_behind(tensors)))
         self.used = []
 
@@ -224,7 +260,7 @@ class _Recorder:
             for name, layer in model.named_modules():
                 if own := [p for p in torch_private.parameters(layer).values() if p is not None]:
                     known = [norms[id(p)] if id(p) in norms else _norm(p) for p in own]
-                    called = before + (name or type(layer).__name__)
+                    called = before + (as_said(name) or type(layer).__name__)
                     self.run.grad_norms.setdefault(called, []).append(_together(known))
                     self.run.missing.setdefault(called, []).append(all(norm is None for norm in known))
 

@@ -74,6 +74,11 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
+def as_said(path: str) -> str:
+    """The path of a module without what torch.compile puts around a model or a part of it."""
+    return ".".join(name for name in path.split(".") if name != torch_private.COMPILED_FROM)
+
+
 def as_written(module: nn.Module) -> nn.Module:
     """The module that `torch.compile(module)` was given; every other one itself."""
     compiled = torch_private.DYNAMO in sys.modules and isinstance(module, torch_private.OptimizedModule)
