@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_utils import clinic, draw, explore, measure
+from course_utils.draw.labels import short_path
 from course_utils.draw.run import compose
 from course_utils.draw.run_rows import Compared
 from course_utils.exercise import Check
@@ -76,6 +77,18 @@ def test_layers_without_a_gradient_layers_of_one_model_alone_and_nan():
     assert "Only the healthy model has layer `7`." in said(run(), run(deep=2))
     assert "In the sick run the loss is nan at step" in said(run(scale=1e20), run())
     assert Compared([run()]).said() == []
+
+
+def test_a_layer_that_is_frozen_in_both_is_no_fault_and_deep_names_stay_apart():
+    both = Compared([run(freeze=0), run(freeze=0)])
+    assert both.said() == ["They agree at every step: their curves lie on each other."]
+    assert "frozen" in {word.text for word in compose(both).words}
+    sick = Compared([run(freeze=0), run()])
+    assert "no grad" in {word.text for word in compose(sick).words} and len(sick.said()) > 1
+    names = ("query", "key")
+    paths = [f"transformer.h.{block}.attention.{name}" for block in range(100, 112) for name in names]
+    assert len({short_path(path, 22) for path in paths}) == 24
+    assert max(len(short_path(path, 22)) for path in paths) <= 22
 
 
 def test_graphs_that_are_kept_are_told_from_those_of_the_last_step():

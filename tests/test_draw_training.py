@@ -42,6 +42,8 @@ def test_a_range_test_is_not_misled_by_one_lucky_batch():
         if len(set(line.get_xdata())) == 1
     ]
     assert rates[20] < mark.get_xdata()[0] < rates[36]
+
+
 def test_a_live_figure_reads_what_has_come_at_once():
     live = draw.training()
     live._next = math.inf  # it is not drawn between

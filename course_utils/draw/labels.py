@@ -94,6 +94,16 @@ def percent(share: float) -> str:
     return "<1 %" if share < 0.01 else f"{math.floor(100 * share)} %"
 
 
+def short_path(path: str, letters: int) -> str:
+    """At most so many letters of a module's path. The last name and all numbers stay as long as they can,
+    since they tell layers of a deep model apart; of the other names the first two letters do."""
+    if len(path) <= letters:
+        return path
+    *others, last = path.split(".")
+    short = ".".join([*(name if name.isdigit() else name[:2] for name in others), last])
+    return short if len(short) <= letters else "…" + short[1 - letters :]
+
+
 def cut(text: str, letters: int) -> str:
     """At most so many letters of it."""
     return text if len(text) <= letters else text[: letters - 1] + "…"

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from course_utils.draw import palette
-from course_utils.draw.labels import LETTER, cut
+from course_utils.draw.labels import LETTER, short_path
 from course_utils.draw.picture import Picture
 from course_utils.draw.run_rows import LOSS, Compared, Numbers, Row, losses_of
 from course_utils.draw.shapes import WIDTH, Scene, Small, to_picture
@@ -102,7 +102,7 @@ def _row(
     scale = _Scale(row, top, bottom)
     scene.line(((left, bottom), (RIGHT, bottom)), 0.6)
     if row.name != LOSS:
-        name = cut(row.name, int((left - SCALE) / LETTER / CODE) + 1)
+        name = short_path(row.name, int((left - SCALE) / LETTER / CODE) + 1)
         scene.write(1, middle, name, CODE, code=row.layer, bold=lit)
     for value, y in scale.ticks() if large else [(scale.high, top + 4)]:
         scene.write(left - 6, y, _short(value), TINY, "end", faint=True)
@@ -116,6 +116,7 @@ def _row(
         missing = values is None or at >= len(values) or (row.epochs and math.isnan(values[at]))
         said = "–" if missing else _short(numbers[number], digits)
         silent = {"missing": "no grad", "zeros": "zeros"}.get(row.silent(number), "")
+        silent = "frozen" if row.frozen and row.values[number] else silent
         x = RIGHT + 14 + number * COLUMN
         scene.write(x, middle, silent or said, SMALL, bold=lit or bool(silent))
         drawn = row.points[number] if row.points else values or ()

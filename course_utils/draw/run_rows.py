@@ -29,14 +29,16 @@ _SAID = {
 @dataclass(frozen=True, eq=False)
 class Row:
     """Numbers of each run, by step; None for a run whose model has no such layer. `missing`: of a layer,
-    for each run, the steps at which it had no gradient, not even zeros. `points`: what to draw of each run,
-    where that is more than a number for each step."""
+    for each run, the steps at which it had no gradient, not even zeros. `frozen`: of a layer, that it wanted
+    none in any run, which is nobody's fault. `points`: what to draw of each run, where that is more than a
+    number for each step."""
 
     name: str
     values: tuple[tuple[float, ...] | None, ...]
     layer: bool = False
     epochs: bool = False
     missing: tuple[frozenset[int], ...] = ()
+    frozen: bool = False
     points: tuple[Numbers, ...] = ()
 
     def silent(self, number: int, start: int = 0) -> str:
@@ -89,6 +91,7 @@ class Compared:
                 tuple(_norms(run, name) for run in runs),
                 True,
                 missing=tuple(_missing(run, name) for run in runs),
+                frozen=all(all(run.frozen.get(name, [True])) for run in runs),
             )
             for name in every
         ]
@@ -129,10 +132,11 @@ class Compared:
                 told.append(f"The {name} run has {len(losses)} steps, the other {self.steps}.")
             if bad := [step for step, loss in enumerate(losses) if not math.isfinite(loss)]:
                 told.append(f"In the {name} run the loss is {losses[bad[0]]:g} at step {bad[0]}.")
+            wanting = [row for row in self.layers if not row.frozen]
             for kind, what in _SILENT.items():
-                if none := [row.name for row in self.layers if row.silent(number) == kind]:
+                if none := [row.name for row in wanting if row.silent(number) == kind]:
                     told.append(f"In the {name} run {_listed(none)} get{'s' * (len(none) == 1)} {what}.")
-            for row in self.layers:
+            for row in wanting:
                 values = row.values[number] or ()
                 last = max((step for step, value in enumerate(values) if value), default=-1)
                 if 0 <= last < len(values) - 1:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from course_utils import torch_private
 from course_utils.draw import model_run
-from course_utils.draw.labels import Label, percent
+from course_utils.draw.labels import Label, percent, short_path
 from course_utils.draw.shapes import WIDTH, Scene
 from course_utils.measure.uncompiled import as_written
 from course_utils.wrong_use import WrongUse
@@ -105,7 +105,7 @@ def compose(layers: list[Layer], title: str) -> Scene:
     """The histograms of activations and gradients; `title` stands behind these words."""
     scene = Scene("")
     names = [
-        Label(1, TOP + ROW * (row + 1) - 6, _short(layer.name), SMALL, code=True)
+        Label(1, TOP + ROW * (row + 1) - 6, short_path(layer.name, LONGEST), SMALL, code=True)
         for row, layer in enumerate(layers)
     ]
     first = max(one.width for one in names) + GAP
@@ -177,10 +177,3 @@ def _histogram(
         points += [(axis.left + place * width, top), (axis.left + (place + 1) * width, top)]
     if most:
         scene.area((*points, (points[-1][0], bottom)), fill, more, "histogram", key)
-
-
-def _short(path: str) -> str:
-    """A path as it fits before its row: of all but the last name the first letters."""
-    *others, last = path.split(".")
-    short = path if len(path) <= LONGEST else ".".join([*(name[:2] for name in others), last])
-    return short if len(short) <= LONGEST else "…" + short[1 - LONGEST :]

@@ -74,7 +74,7 @@ class Run:
     many nodes the graph behind it had then. `uncleared`: at each of these calls, by `id` of the parameter,
     the norms of gradients that an optimizer step had used already and nobody had cleared; `leftovers`: all of
     them together. `grad_norms`: at each optimizer step, by the layer's name; 0 where it had no gradient.
-    `missing`: likewise, whether it had none, not even zeros.
+    `missing`: likewise, whether it had none, not even zeros; `frozen`: whether it wanted none.
     `rates`: the learning rate of the first group, at each step. `graphs`: at the start of each forward, how
     many graphs of earlier forwards of models still exist; and, as the last entry, when the function has
     returned. `result`: what it returned.
@@ -86,6 +86,7 @@ class Run:
     uncleared: list[dict[int, float]] = field(default_factory=list)
     grad_norms: dict[str, list[float]] = field(default_factory=dict)
     missing: dict[str, list[bool]] = field(default_factory=dict)
+    frozen: dict[str, list[bool]] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
     graphs: list[int] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
@@ -263,6 +264,7 @@ class _Recorder:
                     called = before + (as_said(name) or type(layer).__name__)
                     self.run.grad_norms.setdefault(called, []).append(_together(known))
                     self.run.missing.setdefault(called, []).append(all(norm is None for norm in known))
+                    self.run.frozen.setdefault(called, []).append(not any(p.requires_grad for p in own))
 
 
 def _came_back(forward: Forward, grad: Tensor) -> None:
