@@ -160,7 +160,7 @@ def any_batch(t, batch):
 def evaluates(t):
     """It evaluates, also when the model is in training mode
 
-    Export writes down what `forward` does in the mode of the moment. Compiled code has no mode to switch.
+    Export writes down what `forward` does in the mode of the moment. A package has no mode to switch.
     """
     _compare(t, _packaged(t), (4, 7))
 
