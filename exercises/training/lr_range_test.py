@@ -160,9 +160,9 @@ def rises(t, device):
     """Rates rise by equal factors, and each batch is trained with its own
 
     The test looks at several orders of magnitude; equal differences would spend nearly all batches near
-    `high`. From the first of `n` rates to the last there are `n - 1` factors. Each group of an optimizer has
-    a rate of its own. What `backward` finds in `grad` it adds to. Batch norm and dropout compute something
-    else in training mode.
+    `high`. From the first of `n` rates to the last there are `n - 1` factors. Each group of `optimizer`
+    has an `lr`, here 0.5 and 0.1. What `backward` finds in `grad` it adds to. Batch norm and dropout compute
+    something else in training mode.
     """
     _compare(t)
 
