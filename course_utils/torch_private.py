@@ -87,6 +87,10 @@ _NAMES = {
         "torch:_C._autograd._top_saved_tensors_default_hooks",
     ),
     "pop_saved_tensors_hooks": ("ends them", "torch:_C._autograd._pop_saved_tensors_default_hooks"),
+    "set_versions": (
+        "puts back how often the memory of tensors was written to",
+        "torch:_C._autograd._unsafe_set_version_counter",
+    ),
     "engine_run_backward": (
         "stands on the stack above what the engine calls",
         "torch.autograd.graph:_engine_run_backward",

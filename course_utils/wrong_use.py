@@ -92,6 +92,7 @@ _KINDS: dict[str, tuple[str, _Test]] = {
     "Mapping": ("a dictionary", _has("items")),
     "Module": ("a model, an nn.Module,", _has("named_modules")),
     "None": ("None", lambda value: value is None),
+    "Optimizer": ("a torch.optim optimizer", _has("param_groups")),
     "Path": ("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")),
     "Peak": ("what measure.peak_bytes(...) gave", _has("by_category")),
     "Roofline": ("what measure.roofline() gave", _has("bend")),

@@ -97,7 +97,7 @@ def saved_bytes(fn: Callable[..., Any], *args: Any, exclude: Any = (), **kwargs:
         trained = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)]
         if isinstance(exclude, nn.Module):
             exclude = [*exclude.parameters(), *exclude.buffers()]
-        left_out = [*trained, *_parameters((fn, args, kwargs)), *tensors_in(exclude)]
+        left_out = [*trained, *parameters_behind((fn, args, kwargs)), *tensors_in(exclude)]
         ignored = {key(storage) for t in left_out for storage in storages(t)}
         numbers: dict[int, int] = {}
         total, found = 0, []
@@ -131,7 +131,7 @@ def nodes_behind(result: Any) -> Iterator[Any]:
         pending += [following for following, _ in node.next_functions]
 
 
-def _parameters(root: Any) -> Iterator[nn.Parameter]:
+def parameters_behind(root: Any) -> Iterator[nn.Parameter]:
     """The parameters that a callable and its arguments can reach without being run."""
     pending, seen = [root], set()
     while pending:

@@ -1,0 +1,53 @@
+"""The one door: a model, a batch, a loss, an optimizer in; a report out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from course_utils.diagnosis.finding import Finding
+from course_utils.diagnosis.looks import LOOKS, TRIALS
+from course_utils.diagnosis.report import Report, ordered
+from course_utils.diagnosis.steps import train
+from course_utils.diagnosis.subject import subject
+from course_utils.diagnosis.untouched import untouched
+from course_utils.wrong_use import WrongUse, public
+
+
+@public
+def diagnose(
+    model: nn.Module,
+    batch: Any,
+    loss_fn: Callable[..., Any] | None = None,
+    optimizer: Optimizer | None = None,
+    steps: int = 3,
+) -> Report:
+    """Takes a few real training steps with a model and says what is wrong with it, with evidence.
+
+    `batch` is what the model takes: a tensor, a tuple of arguments or a dictionary of them. With `loss_fn`
+    its last entry, or the one called `labels` or `targets`, is what the loss is given beside the output; a
+    model that returns its loss needs none. The steps are taken on copies: model, optimizer, gradients, modes
+    and random generators are afterwards as they were. Returns a report that prints itself.
+    """
+    case = subject(model, batch, loss_fn, optimizer)
+    findings: list[Finding] = []
+    unseen: list[str] = []
+    looked = 0
+    with untouched(case) as held:
+        seen = train(case, steps)
+        for look in (*LOOKS, *TRIALS):
+            if look in TRIALS:
+                held.reset()
+            try:
+                found = list(look(seen))
+            except WrongUse:
+                raise
+            except Exception as error:  # an error of a look is the look's, whatever the model is
+                unseen.append(f"{look.__name__}: {type(error).__name__}: {error}")
+                continue
+            findings += found
+            looked += not found
+    return Report(ordered(findings), looked, unseen, len(seen.losses), held.size)

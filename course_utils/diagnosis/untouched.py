@@ -1,0 +1,199 @@
+"""A reader's model and optimizer, used and yet left as they were.
+
+The objects stay the reader's own, so that whatever refers to them (an optimizer, a closure, a hook) still
+does. What they keep is put aside, and copies stand in for it until the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.optim.optimizer import Optimizer
+
+from course_utils import torch_private
+from course_utils.diagnosis.subject import Subject, devices
+from course_utils.measure.saved import parameters_behind
+from course_utils.measure.storage import key, storages, tensors_in
+
+
+@dataclass
+class Held:
+    """What stands in for a model's tensors. `size`: bytes of the copies."""
+
+    size: int = 0
+    tensors: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # the reader's, and what it showed
+    attributes: list[Callable[[], None]] = field(default_factory=list)
+
+    def reset(self) -> None:
+        """The model is again as it was at first, and without gradients; the optimizer goes on."""
+        for put_back in self.attributes:
+            put_back()
+        with torch.no_grad():
+            for tensor, was in self.tensors:
+                tensor.data.copy_(was)
+                if tensor.is_leaf:
+                    tensor.grad = None
+
+
+@contextlib.contextmanager
+def untouched(subject: Subject) -> Iterator[Held]:
+    """Inside, the model may be trained; afterwards it is as it was: parameters, buffers, other tensors and
+    lists that its modules keep, gradients, modes, the optimizer's state and settings, random generators, the
+    batch. What an object of another class keeps is not put back.
+    """
+    held = Held()
+    back: list[Callable[[], None]] = []
+    try:
+        modules = [*subject.model.modules()]
+        if isinstance(subject.loss_fn, nn.Module):
+            modules += subject.loss_fn.modules()
+        tensors = _all_tensors(subject, modules)
+        for module in modules:
+            _hold_containers(vars(module), held.attributes, set())
+        back += held.attributes
+        if subject.optimizer is not None:
+            stepped, held.size = _hold_optimizer(subject.optimizer, back)
+            tensors += stepped
+        _hold_tensors(tensors, held, back)
+        with _generators(tensors), torch.enable_grad():
+            yield held
+    finally:
+        for put_back in reversed(back):
+            put_back()
+
+
+def _all_tensors(subject: Subject, modules: list[nn.Module]) -> list[Tensor]:
+    found = [*parameters_behind(subject.loss_fn), *subject.inputs, *tensors_in(subject.target)]
+    for module in modules:
+        found += _tensors_kept(vars(module), set())
+    return found
+
+
+def _tensors_kept(value: Any, seen: set[int]) -> Iterator[Tensor]:
+    """The tensors in an attribute: in lists, dictionaries and modules, those that are not registered too."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, nn.Module):
+        yield from _tensors_kept(vars(value), seen)
+    elif isinstance(value, MutableMapping):
+        for one in list(value.values()):
+            yield from _tensors_kept(one, seen)
+    elif isinstance(value, (tuple, MutableSequence, MutableSet)):
+        for one in list(value):
+            yield from _tensors_kept(one, seen)
+
+
+def _hold_containers(value: Any, back: list[Callable[[], None]], seen: set[int]) -> None:
+    """Notes what is in a dictionary, list or set, and in those inside it, and how to put it back."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, MutableMapping):
+        entries = dict(value)
+
+        def put_back(value: Any = value, entries: dict[Any, Any] = entries) -> None:
+            value.clear()
+            value.update(entries)
+
+        inside = entries.values()
+    elif isinstance(value, MutableSequence):
+        items = list(value)
+
+        def put_back(value: Any = value, items: list[Any] = items) -> None:
+            value[:] = items
+
+        inside = items
+    elif isinstance(value, MutableSet):
+        members = set(value)
+
+        def put_back(value: Any = value, members: set[Any] = members) -> None:
+            value.clear()
+            value |= members
+
+        inside = ()
+    else:
+        return
+    back.append(put_back)
+    for one in inside:
+        _hold_containers(one, back, seen)
+
+
+def _hold_optimizer(optimizer: Optimizer, back: list[Callable[[], None]]) -> tuple[list[Tensor], int]:
+    """Its state becomes a copy, of so many bytes; the tensors that it steps and is set by are returned."""
+    state = optimizer.state
+    _hold_containers(vars(optimizer), back, set())
+    optimizer.state = copied = state.copy()
+    for parameter, kept in state.items():
+        copied[parameter] = torch_private.tree_map(_copied, kept)
+    return [*tensors_in(optimizer.param_groups)], sum(t.nbytes for t in tensors_in(copied))
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _hold_tensors(tensors: list[Tensor], held: Held, back: list[Callable[[], None]]) -> None:
+    """Each gets a copy of its memory; those that share it share the copy."""
+    tensors = list(
+        {id(one): one for one in tensors if not isinstance(one, UninitializedTensorMixin)}.values()
+    )
+    sharing = Counter(_place(one) for one in tensors)
+    copies: dict[int, Tensor] = {}
+    for tensor in tensors:
+        was, version = tensor.data, torch_private.version(tensor)
+        if sharing[place := _place(tensor)] > 1:
+            if place not in copies:
+                copies[place] = torch.empty(0, dtype=torch.uint8, device=was.device).set_(
+                    was.untyped_storage().clone()
+                )
+                held.size += copies[place].nbytes
+            whole = was.new_empty(0).set_(copies[place].untyped_storage())
+            copy = whole.as_strided(was.size(), was.stride(), was.storage_offset())
+        else:  # of a view only what it shows: behind it may lie a data set
+            copy = was.clone()
+            held.size += copy.nbytes
+        back.append(partial(_put_back, tensor, was, version, tensor.grad if tensor.is_leaf else None))
+        held.tensors.append((tensor, was))
+        tensor.data = copy
+        if tensor.is_leaf:
+            tensor.grad = None
+
+
+def _put_back(tensor: Tensor, was: Tensor, version: int, grad: Tensor | None) -> None:
+    tensor.data = was
+    torch_private.set_versions((tensor,), (version,))
+    if tensor.is_leaf:
+        tensor.grad = grad
+
+
+def _place(tensor: Tensor) -> int:
+    """What is the same for tensors that share memory; for those whose memory can't be told, their own."""
+    found = storages(tensor)
+    return key(found[0]) if len(found) == 1 and found[0].nbytes() else -id(tensor)
+
+
+@contextlib.contextmanager
+def _generators(tensors: list[Tensor]) -> Iterator[None]:
+    """Random generators of torch, Python and NumPy are as they were when it ends."""
+    numpy = sys.modules.get("numpy")
+    python, of_numpy = random.getstate(), numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng(devices=devices(iter(tensors))):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            if numpy:
+                numpy.random.set_state(of_numpy)
