@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils.diagnosis.calls import Calls
 from course_utils.diagnosis.subject import Subject
 from course_utils.measure.saved import nodes_behind
 from course_utils.measure.uncompiled import uncompiled
@@ -26,6 +27,7 @@ class Seen:
     the norm of a parameter's gradient at each step; None where there was none. `zeros`: by name, whether all
     of a gradient were zeros, at each step. `leaves`: what the graph of the first loss ends at. `raised`: what
     ended the steps, and `during`: forward, loss, backward or step. `warned`: torch's warnings.
+    `calls`: what was called in the first forward and its loss.
     """
 
     subject: Subject
@@ -38,6 +40,7 @@ class Seen:
     raised: Exception | None = None
     during: str = ""
     warned: list[str] = field(default_factory=list)
+    calls: Calls = field(default_factory=Calls)
 
 
 def train(subject: Subject, steps: int) -> Seen:
@@ -63,9 +66,11 @@ def _step(seen: Seen, first: bool) -> None:
     if subject.optimizer is not None:
         subject.optimizer.zero_grad()
     seen.during = "forward"
-    output = subject.output()
-    seen.during = "loss"
-    loss = subject.loss(output)
+    with seen.calls.watched(seen) if first else contextlib.nullcontext():
+        output = subject.output()
+        seen.during = "loss"
+        loss = subject.loss(output)
+    seen.calls.note_loss(loss)
     seen.losses.append(float(loss.detach()))
     if first:
         seen.output, seen.loss = detached(output), loss.detach()
