@@ -6,6 +6,7 @@ uses them.
 
 import os
 import sys
+from typing import Any
 
 from course_utils.notebook import (
     check,
@@ -24,6 +25,7 @@ from course_utils.watching.compiled import watch_compile
 __all__ = [
     "check",
     "device",
+    "diagnose",
     "hint",
     "progress",
     "resume",
@@ -41,3 +43,12 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 if "torch" in sys.modules:
     # What decides a check is kept as it is now, before a cell of the reader's can replace it.
     from course_utils.grading import tampering  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+    """`diagnose` is fetched when it is first asked for: it imports torch."""
+    if name != "diagnose":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from course_utils.diagnosis import diagnose
+
+    return diagnose

@@ -26,6 +26,7 @@ to learn
     export     write what you did as a page and as a table
     check      grade the answers in notebooks
     doctor     say what this machine can and cannot run
+    diagnose   say what is wrong with a model and training step of yours
 
 to teach
     check --json   the same as data, for a grader of a class
@@ -37,7 +38,7 @@ to write
 
 course COMMAND --help tells more about one of them."""
 
-COMMANDS = ("lab", "copy", "progress", "export", "check", "doctor", "new", "build", "prove")
+COMMANDS = ("lab", "copy", "progress", "export", "check", "doctor", "diagnose", "new", "build", "prove")
 IN_NOTEBOOKS = ("hint", "solution")
 # How it was spelled before, by what comes first and second, and how it is spelled now.
 OLD_SPELLINGS = {
@@ -151,6 +152,9 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
         how.add_argument("--force", action="store_true", help="also those that are up to date")
         how.add_argument("--solved", type=Path, metavar="DIR", help="write solved lessons into DIR")
         how.add_argument("--gpu-outputs", action="store_true", help="store what this machine's GPU shows")
+    elif command == "diagnose":
+        take("where", metavar="FILE.py:FUNCTION", help="returns model, batch, loss_fn, optimizer")
+        take("--json", action="store_true", help="print the findings as JSON")
     elif command == "prove":
         take("names", nargs="*", metavar="EXERCISE", help="(default: all exercises)")
         take("--sample", type=_positive, metavar="N", help="only so many mutants of each reference")
@@ -186,6 +190,10 @@ def _run(command: str, given: argparse.Namespace) -> int:
         from course_utils.proving import laws
 
         return laws.run(given.names, sample=given.sample)
+    if command == "diagnose":
+        from course_utils.diagnosis import command as diagnosing
+
+        return diagnosing.run(given.where, given.json)
     if command == "doctor":
         from course_utils import machine
         from course_utils.reader import doctor

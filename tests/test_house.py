@@ -36,6 +36,7 @@ ROOMS = {
     "reader": {"draw", "exercise", "lessons"},
     "grading": {"exercise", "lessons", "processes", "reader"},
     "explore": {"draw", "lessons", "measure", "watching"},
+    "diagnosis": {"lessons", "measure"},
     "proving": {"exercise", "grading", "lessons", "processes"},
 }
 # What is flat and may be imported everywhere: what the machine has, programs in C++, articles, whose a line
@@ -70,7 +71,7 @@ def test_what_exercises_are_made_of_knows_nothing_of_how_they_are_run():
         assert not [name for name in ours(path) if not name.startswith(allowed)], path
 
 
-PUBLIC = ("course_utils", "measure", "draw", "explore", "exercise", "exercise.expect")
+PUBLIC = ("course_utils", "diagnosis", "measure", "draw", "explore", "exercise", "exercise.expect")
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -9,9 +9,9 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from course_utils.diagnosis.finding import Finding
-from course_utils.diagnosis.looks import LOOKS, TRIALS
+from course_utils.diagnosis.looks import LOOKS, OF_LOOPS, TRIALS
 from course_utils.diagnosis.report import Report, ordered
-from course_utils.diagnosis.steps import train
+from course_utils.diagnosis.steps import record, train
 from course_utils.diagnosis.subject import subject
 from course_utils.diagnosis.untouched import untouched
 from course_utils.wrong_use import WrongUse, public
@@ -24,13 +24,16 @@ def diagnose(
     loss_fn: Callable[..., Any] | None = None,
     optimizer: Optimizer | None = None,
     steps: int = 3,
+    loop: Callable[[], Any] | None = None,
 ) -> Report:
     """Takes a few real training steps with a model and says what is wrong with it, with evidence.
 
     `batch` is what the model takes: a tensor, a tuple of arguments or a dictionary of them. With `loss_fn`
     its last entry, or the one called `labels` or `targets`, is what the loss is given beside the output; a
     model that returns its loss needs none. The steps are taken on copies: model, optimizer, gradients, modes
-    and random generators are afterwards as they were. Returns a report that prints itself.
+    and random generators are afterwards as they were. `loop`: training code of your own, which trains this
+    model with this optimizer for a few steps and is called once, on copies too: what goes wrong between the
+    calls shows there and not in steps that somebody else takes. Returns a report that prints itself.
     """
     case = subject(model, batch, loss_fn, optimizer)
     findings: list[Finding] = []
@@ -38,7 +41,10 @@ def diagnose(
     looked = 0
     with untouched(case) as held:
         seen = train(case, steps)
-        for look in (*LOOKS, *TRIALS):
+        if loop is not None:
+            held.reset()
+            record(seen, loop)
+        for look in (*LOOKS, *TRIALS, *(OF_LOOPS if loop else ())):
             if look in TRIALS:
                 held.reset()
             try:

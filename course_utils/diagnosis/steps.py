@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_utils import torch_private
 from course_utils.diagnosis.calls import Calls
 from course_utils.diagnosis.subject import Subject
 from course_utils.measure.saved import nodes_behind
-from course_utils.measure.uncompiled import uncompiled
+from course_utils.measure.training import Run, record_run
+from course_utils.measure.uncompiled import as_said, uncompiled
 
 SEED = 0
 
@@ -26,8 +28,9 @@ class Seen:
     `output`, `loss`: of the first step, without their graphs. `losses`: one number a step. `grads`: by name,
     the norm of a parameter's gradient at each step; None where there was none. `zeros`: by name, whether all
     of a gradient were zeros, at each step. `leaves`: what the graph of the first loss ends at. `raised`: what
-    ended the steps, and `during`: forward, loss, backward or step. `warned`: torch's warnings.
-    `calls`: what was called in the first forward and its loss.
+    ended the steps, and `during`: forward, loss, backward or step. `warned`: torch's warnings. `calls`: what
+    was called in the first forward and its loss. `run`: the reader's own loop, as it was recorded, and
+    `loop_raised`: what ended it.
     """
 
     subject: Subject
@@ -41,6 +44,8 @@ class Seen:
     during: str = ""
     warned: list[str] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
+    run: Run | None = None
+    loop_raised: Exception | None = None
 
 
 def train(subject: Subject, steps: int) -> Seen:
@@ -87,10 +92,19 @@ def _step(seen: Seen, first: bool) -> None:
     seen.during = ""
 
 
+def record(seen: Seen, loop: Callable[[], Any]) -> None:
+    """Calls the reader's own loop and keeps what was recorded of it. To be called inside `untouched`."""
+    torch.manual_seed(SEED)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            seen.run = record_run(loop)
+        except Exception as error:  # of any kind: it is the reader's code that runs
+            seen.loop_raised, seen.run = error, getattr(error, "recorded", None)
+
+
 def detached(output: Any) -> Any:
     """The same output with tensors that have no graph."""
-    from course_utils import torch_private
-
     return torch_private.tree_map(lambda one: one.detach() if isinstance(one, Tensor) else one, output)
 
 
@@ -117,7 +131,5 @@ def loss_again(subject: Subject, change: Callable[[], None] = lambda: None) -> f
 
 def modules(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
     """The modules of the model by the names that a reader gives them."""
-    from course_utils.measure.uncompiled import as_said
-
     for path, module in subject.model.named_modules():
         yield as_said(path).removeprefix("module."), module

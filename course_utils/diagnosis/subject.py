@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from course_utils.measure.storage import tensors_in
+from course_utils.measure.uncompiled import as_said
 from course_utils.wrong_use import WrongUse, said
 
 # What labels are called in a batch that is a dictionary.
@@ -49,8 +50,6 @@ class Subject:
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The model's parameters, each once, by the names that a reader gives them."""
-        from course_utils.measure.uncompiled import as_said
-
         for name, parameter in self.model.named_parameters():
             yield as_said(name).removeprefix("module."), parameter
 

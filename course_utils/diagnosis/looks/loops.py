@@ -1,0 +1,184 @@
+"""What goes wrong between the calls: in the reader's own loop, which was recorded.
+
+Each look takes what was seen of a few steps; `seen.run` is the recorded loop.
+"""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from course_utils import torch_private
+from course_utils.diagnosis.finding import Finding
+from course_utils.diagnosis.steps import Seen
+from course_utils.measure.training import Forward, Run
+
+
+def missing_zero_grad(seen: Seen) -> Iterator[Finding]:
+    """A backward adds to gradients that a step has used already."""
+    run = _run(seen)
+    added = [bool(norms) for norms in run.uncleared]
+    if any(added):
+        worst = max(run.leftovers)
+        yield Finding(
+            "fault",
+            "missing_zero_grad",
+            f"{sum(added)} of {len(added)} backward calls added to gradients that a step had used already.",
+            "Backward adds to `.grad`, and a step leaves it as it is. What is not cleared between a step and "
+            "the next backward is used again, with the new gradient on top.",
+            "02_autograd",
+            "Gradients add up",
+            [f"the largest norm of what was left over: {worst:.4g}"],
+        )
+
+
+def zeroed_gradients(seen: Seen) -> Iterator[Finding]:
+    """An optimizer steps after a backward and finds no gradient at all."""
+    run = _run(seen)
+    before = 0
+    empty = 0
+    for step in run.steps:
+        came, before = step.backwards > before, step.backwards
+        empty += came and not any(step.norms.values())
+    if empty:
+        yield Finding(
+            "fault",
+            "zeroed_gradients",
+            f"In {empty} of {len(run.steps)} steps the optimizer found no gradient after a backward.",
+            "A step reads `.grad` as it is at that moment. Gradients that are cleared after the backward, or "
+            "that went to other parameters, are not there.",
+            "06_training",
+            "Five steps",
+        )
+
+
+def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
+    """The learning rate has fallen to a hundredth within the recorded steps."""
+    rates = _run(seen).rates
+    if len(rates) > 2 and rates[-1] < max(rates) / 100:
+        at = next(i for i, rate in enumerate(rates) if rate < max(rates) / 100)
+        yield Finding(
+            "doubt",
+            "hasty_scheduler",
+            f"The learning rate was {max(rates):.3g} and fell below a hundredth of that at step {at + 1}.",
+            "A scheduler counts its own calls of `step()`, not epochs: called after every batch, it goes "
+            "through its epochs batch by batch.",
+            "06_training",
+            "The rate over time",
+            ["rates: " + ", ".join(f"{rate:.3g}" for rate in rates[:8]) + " …" * (len(rates) > 8)],
+        )
+
+
+def kept_graphs(seen: Seen) -> Iterator[Finding]:
+    """Graphs of forwards that are long over still exist when the loop has returned."""
+    run = _run(seen)
+    kept = run.graphs[-1] if run.graphs else 0
+    calls = sum(forward.graph for forward in run.forwards)
+    if kept < 3 or kept < calls / 4:
+        return
+    trained = sum(forward.trained for forward in run.forwards)
+    growing = kept > calls - trained
+    yield Finding(
+        "fault",
+        "growing_history" if growing else "hoarded_predictions",
+        f"Of {calls} forwards {kept} still have their graphs when the loop has returned.",
+        "A tensor with a `grad_fn` keeps the graph behind it, and with it what the graph saved. A list of "
+        "such tensors grows by a graph at each entry: keep `loss.item()` or `loss.detach()`, and predict "
+        "under `no_grad`.",
+        "08_memory",
+        "Memory that nobody frees",
+        [
+            f"graphs alive at the start of each forward: {', '.join(map(str, run.graphs[:8]))}"
+            + " …" * (len(run.graphs) > 8),
+            f"forwards that were trained: {trained}",
+        ],
+    )
+
+
+def forgotten_eval(seen: Seen) -> Iterator[Finding]:
+    """An evaluation runs with dropout or batch norm in training mode."""
+    run = _run(seen)
+    if not run.steps:
+        return
+    evaluated = [forward for forward in run.evaluated if not forward.graph or forward.step]
+    wrong = {
+        type(layer.module).__name__
+        for forward in evaluated
+        for layer in forward.layers
+        if layer.training and _has_modes(layer.module)
+    }
+    if wrong:
+        yield Finding(
+            "fault",
+            "forgotten_eval",
+            f"{len(evaluated)} forwards that trained nothing ran with {_and(wrong)} in training mode.",
+            "In training mode dropout drops, and batch norm uses and updates the statistics of its batch. "
+            "`no_grad` changes neither: only `eval()` does.",
+            "04_modules",
+            "Two modes",
+        )
+
+
+def forgotten_train(seen: Seen) -> Iterator[Finding]:
+    """Training goes on in evaluation mode, after it had begun in training mode."""
+    trained = _run(seen).trained
+    modes = [_mode(forward) for forward in trained]
+    after = sum(mode is False for mode in modes)
+    if True in modes and after:
+        yield Finding(
+            "fault",
+            "forgotten_train",
+            f"{after} of {len(trained)} forwards that trained ran in evaluation mode, the others not.",
+            "`eval()` holds until somebody calls `train()`: after an evaluation in the middle, dropout and "
+            "batch norm stay in evaluation mode.",
+            "06_training",
+            "An evaluation in between",
+        )
+
+
+def loop_raised(seen: Seen) -> Iterator[Finding]:
+    """The loop ended in an error."""
+    error = seen.loop_raised
+    if error is not None:
+        yield Finding(
+            "fault",
+            "raised",
+            f"The loop raised {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            "What was freed, written in place or given another shape raises where it is used, which may be "
+            "later than where it was made.",
+            "02_autograd",
+            "The way back",
+            [f"until then: {seen.run}"],
+        )
+
+
+def _run(seen: Seen) -> Run:
+    """The recorded loop. Of one that ended in an error nothing else is said: its last call did nothing."""
+    return Run() if seen.run is None or seen.loop_raised else seen.run
+
+
+def _has_modes(module: nn.Module) -> bool:
+    """Whether it does something else in evaluation mode."""
+    if isinstance(module, torch_private.Dropout):
+        return module.p > 0
+    return isinstance(module, torch_private.BatchNorm) and module.track_running_stats
+
+
+def _mode(forward: Forward) -> bool | None:
+    """The mode in which the layers ran that have two; None where none has."""
+    modes = [layer.training for layer in forward.layers if _has_modes(layer.module)]
+    return any(modes) if modes else None
+
+
+def _and(names: set[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+LOOKS = [
+    loop_raised,
+    missing_zero_grad,
+    zeroed_gradients,
+    kept_graphs,
+    forgotten_eval,
+    forgotten_train,
+    hasty_scheduler,
+]
