@@ -16,6 +16,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
+from course_utils import reveal
 from course_utils.lessons import build, catalog, freshness, glossary
 from course_utils.lessons.build import run_build
 from course_utils.lessons.catalog import CourseError
@@ -444,6 +445,12 @@ def test_an_answer_is_folded_until_the_readers_own_is_given():
         assert output.data["text/plain"] == f"you < me: {said}\n"
         assert output.data["text/html"].startswith(opens)
         assert f"<pre>you &lt; me: {said.replace(chr(39), '&#x27;')}" in output.data["text/html"]
+
+
+def test_a_fold_without_a_block_says_that_it_needs_one():
+    assert repr(reveal(3)) == (
+        "reveal folds a block: write `with reveal(my_prediction):` and, indented below, what to fold."
+    )
 
 
 @pytest.mark.parametrize(

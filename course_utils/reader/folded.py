@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from typing import Any
 
@@ -10,8 +10,7 @@ from course_utils.wrong_use import public
 
 
 @public
-@contextmanager
-def reveal(mine: Any = ...) -> Iterator[Any]:
+def reveal(mine: Any = ...) -> AbstractContextManager[Any]:
     """Folds what its block prints and displays; it stands open where `mine`, the reader's answer, is given.
 
         with reveal(my_prediction) as mine:
@@ -21,6 +20,29 @@ def reveal(mine: Any = ...) -> Iterator[Any]:
     block gets has "nothing yet" in its place. In a notebook the fold is HTML, which JupyterLab, VS Code and
     GitHub can open; elsewhere nothing is folded.
     """
+    return _Fold(_folded(mine))
+
+
+class _Fold(AbstractContextManager):
+    """A block to come. Shown as a value, it says that there has to be one."""
+
+    def __init__(self, block: AbstractContextManager[Any]) -> None:
+        self.block = block
+
+    def __enter__(self) -> Any:
+        return self.block.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self.block.__exit__(*error)
+
+    def __repr__(self) -> str:
+        return (
+            "reveal folds a block: write `with reveal(my_prediction):` and, indented below it, what to fold."
+        )
+
+
+@contextmanager
+def _folded(mine: Any) -> Iterator[Any]:
     from IPython import get_ipython
     from IPython.display import display
     from IPython.utils.capture import capture_output

@@ -41,9 +41,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def amp_saves(
-    widths: Sequence[int], batch: int, activation: str, autocast: bool
-) -> int:
+def amp_saves(widths: Sequence[int], batch: int, activation: str, autocast: bool) -> int:
     raise NotImplementedError
 
 

@@ -33,9 +33,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def amp_step(
-    model, loss_fn, optimizer, scaler, x: Tensor, y: Tensor, max_norm: float
-) -> Tensor:
+def amp_step(model, loss_fn, optimizer, scaler, x: Tensor, y: Tensor, max_norm: float) -> Tensor:
     raise NotImplementedError
 
 

@@ -35,9 +35,7 @@ exercise = Exercise(
 
 
 @exercise.starter
-def evaluate(
-    model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]
-) -> tuple[float, float]:
+def evaluate(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, float]:
     """() -> mean loss, share of examples whose largest logit is the right class"""
     raise NotImplementedError
 
