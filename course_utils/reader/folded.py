@@ -37,7 +37,7 @@ class _Fold(AbstractContextManager):
 
     def __repr__(self) -> str:
         return (
-            "reveal folds a block: write `with reveal(my_prediction):` and, indented below it, what to fold."
+            "reveal folds a block: write `with reveal(my_prediction):` and, indented below, what to fold."
         )
 
 

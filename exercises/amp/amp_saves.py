@@ -41,7 +41,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def amp_saves(widths: Sequence[int], batch: int, activation: str, autocast: bool) -> int:
+def amp_saves(
+    widths: Sequence[int], batch: int, activation: str, autocast: bool
+) -> int:
     raise NotImplementedError
 
 

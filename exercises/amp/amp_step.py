@@ -33,7 +33,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def amp_step(model, loss_fn, optimizer, scaler, x: Tensor, y: Tensor, max_norm: float) -> Tensor:
+def amp_step(
+    model, loss_fn, optimizer, scaler, x: Tensor, y: Tensor, max_norm: float
+) -> Tensor:
     raise NotImplementedError
 
 

@@ -37,7 +37,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def vector_jacobian_products(function: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
+def vector_jacobian_products(
+    function: Callable[[Tensor], Tensor], x: Tensor, v: Tensor
+) -> Tensor:
     """x, v: any shape -> J @ v, in the shape of `function(x)`"""
     raise NotImplementedError
 

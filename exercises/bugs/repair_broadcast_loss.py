@@ -29,7 +29,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_broadcast_loss(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_broadcast_loss(
+    x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
     """(n, 1), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(

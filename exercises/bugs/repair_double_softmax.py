@@ -32,7 +32,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_double_softmax(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_double_softmax(
+    x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(

@@ -30,7 +30,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_hasty_scheduler(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_hasty_scheduler(
+    x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(

@@ -30,7 +30,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_leaking_statistics(x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int):
+def repair_leaking_statistics(
+    x: Tensor, y: Tensor, x_val: Tensor, y_val: Tensor, seed: int
+):
     """Data to train and to validate -> the model, losses, validation losses"""
     torch.manual_seed(seed)
     images = torch.cat([x, x_val])

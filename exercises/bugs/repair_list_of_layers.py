@@ -31,7 +31,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_list_of_layers(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_list_of_layers(
+    x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     class Net(nn.Module):

@@ -31,7 +31,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_missing_zero_grad(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_missing_zero_grad(
+    x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
     """(n, 2), (n,) -> the model, the loss of each step"""
     torch.manual_seed(seed)
     model = nn.Sequential(

@@ -29,7 +29,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_shuffled_labels(x: Tensor, y: Tensor, seed: int) -> tuple[nn.Module, list[float]]:
+def repair_shuffled_labels(
+    x: Tensor, y: Tensor, seed: int
+) -> tuple[nn.Module, list[float]]:
     """(n, 1, 8, 8), (n,) -> the model, the loss of each step"""
 
     def shuffled(data):

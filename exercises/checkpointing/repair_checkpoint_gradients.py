@@ -32,7 +32,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_checkpoint_gradients(layers: Sequence[nn.Module], head: nn.Module, x: Tensor) -> Tensor:
+def repair_checkpoint_gradients(
+    layers: Sequence[nn.Module], head: nn.Module, x: Tensor
+) -> Tensor:
     for layer in layers:
         x = checkpoint(layer, x, use_reentrant=True)
     return head(x)

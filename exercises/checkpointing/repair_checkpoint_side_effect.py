@@ -33,7 +33,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def repair_checkpoint_side_effect(blocks: Sequence[nn.Module], x: Tensor, seen: list) -> Tensor:
+def repair_checkpoint_side_effect(
+    blocks: Sequence[nn.Module], x: Tensor, seen: list
+) -> Tensor:
     def run(block, x):
         hidden = block.up(x).relu()
         seen.append(hidden.detach().max())

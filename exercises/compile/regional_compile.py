@@ -33,7 +33,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def regional_compile(model: nn.Module, block_class: type[nn.Module], backend: Any) -> nn.Module:
+def regional_compile(
+    model: nn.Module, block_class: type[nn.Module], backend: Any
+) -> nn.Module:
     """The model, with its blocks compiled"""
     raise NotImplementedError
 

@@ -41,7 +41,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def remove_graph_breaks(gradients: list[Tensor], limit: float) -> tuple[list[Tensor], dict]:
+def remove_graph_breaks(
+    gradients: list[Tensor], limit: float
+) -> tuple[list[Tensor], dict]:
     """(the gradients for the step, what there is to report)"""
     norms = [g.norm().item() for g in gradients]
     norm = math.sqrt(sum(n * n for n in norms))

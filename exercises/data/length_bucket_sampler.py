@@ -38,7 +38,9 @@ exercise = Exercise(
 class LengthBucketSampler:
     """Lists of indices whose lengths are similar"""
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, pool: int, seed: int) -> None:
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, pool: int, seed: int
+    ) -> None:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:

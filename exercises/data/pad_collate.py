@@ -34,7 +34,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def pad_collate(samples: Sequence[tuple[Tensor, int]], pad: int = 0) -> dict[str, Tensor]:
+def pad_collate(
+    samples: Sequence[tuple[Tensor, int]], pad: int = 0
+) -> dict[str, Tensor]:
     """n pairs of (length,) and a label -> (n, longest) twice, (n,) twice"""
     raise NotImplementedError
 

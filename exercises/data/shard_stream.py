@@ -34,7 +34,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def shard_stream(items: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+def shard_stream(
+    items: Iterable[Any], rank: int = 0, world_size: int = 1
+) -> Iterator[Any]:
     """Every item of the stream that is this reader's"""
     raise NotImplementedError
 

@@ -31,7 +31,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def export_dynamic(model: nn.Module, example: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+def export_dynamic(
+    model: nn.Module, example: tuple[Tensor, ...]
+) -> torch.export.ExportedProgram:
     """The model in evaluation mode, as a program for every size of the batch"""
     raise NotImplementedError
 

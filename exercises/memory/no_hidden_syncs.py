@@ -34,7 +34,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def no_hidden_syncs(logits: Tensor, target: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+def no_hidden_syncs(
+    logits: Tensor, target: Tensor, best: Tensor
+) -> tuple[Tensor, Tensor]:
     """(n, classes), (n,), () -> mean loss (), accuracy ()"""
     keep = target != -1
     if not keep.any():

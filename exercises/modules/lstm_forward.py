@@ -36,7 +36,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def lstm_forward(x: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+def lstm_forward(
+    x: Tensor, weights: dict[str, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """(steps, batch, inputs) -> (steps, batch, directions * hidden), (h, c)
 
     `h` and `c` are (directions, batch, hidden).

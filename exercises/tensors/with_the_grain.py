@@ -37,7 +37,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def with_the_grain(x: Tensor, dim: int, scans: list[Callable[[Tensor], Any]]) -> list[Any]:
+def with_the_grain(
+    x: Tensor, dim: int, scans: list[Callable[[Tensor], Any]]
+) -> list[Any]:
     """What each scan returns for the elements of `x`, with stride 1 along `dim`"""
     raise NotImplementedError
 

@@ -38,7 +38,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def replace_activation(model: nn.Module, activation: Callable[[Tensor], Tensor]) -> fx.GraphModule:
+def replace_activation(
+    model: nn.Module, activation: Callable[[Tensor], Tensor]
+) -> fx.GraphModule:
     """A model, a function of a tensor -> the model with it in place of every ReLU"""
     raise NotImplementedError
 

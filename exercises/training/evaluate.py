@@ -35,7 +35,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def evaluate(model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, float]:
+def evaluate(
+    model: nn.Module, loader: Iterable[tuple[Tensor, Tensor]]
+) -> tuple[float, float]:
     """() -> mean loss, share of examples whose largest logit is the right class"""
     raise NotImplementedError
 

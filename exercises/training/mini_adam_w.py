@@ -36,7 +36,9 @@ exercise = Exercise(
 
 @exercise.starter
 class MiniAdamW:
-    def __init__(self, params: Iterable, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2):
+    def __init__(
+        self, params: Iterable, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2
+    ):
         self.param_groups: list[dict[str, Any]]
         self.state: dict[Tensor, dict[str, Any]]
         raise NotImplementedError

@@ -32,7 +32,9 @@ exercise = Exercise(
 
 
 @exercise.starter
-def warmup_cosine(optimizer: torch.optim.Optimizer, warmup: int, total: int) -> LambdaLR:
+def warmup_cosine(
+    optimizer: torch.optim.Optimizer, warmup: int, total: int
+) -> LambdaLR:
     raise NotImplementedError
 
 

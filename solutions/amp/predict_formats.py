@@ -53,7 +53,7 @@ def _asks_torch():
 mistakes = [
     Wrong(_asks_torch, told_by="written_down"),
     Edit("forgets what lies between", '300 / 300": torch.inf', '300 / 300": 300', told_by="large"),
-    Edit("float8 keeps all digits", '_e4m3fn)": 448', '_e4m3fn)": 440', told_by="large"),
+    Edit("float8 keeps all digits", "_e4m3fn)\": 448", "_e4m3fn)\": 440", told_by="large"),
     Edit("below the smallest is zero", "2**-24", "0", told_by="tiny"),
     Edit("the factor saves it late", '65536": 0', '65536": 6.55e-4', told_by="tiny"),
     Edit("halfway goes down", "260", "258", told_by="rounded"),

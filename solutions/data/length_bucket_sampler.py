@@ -10,7 +10,9 @@ import torch
 
 
 class LengthBucketSampler:
-    def __init__(self, lengths: Sequence[int], batch_size: int, pool: int, seed: int) -> None:
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, pool: int, seed: int
+    ) -> None:
         self.lengths, self.batch_size = lengths, batch_size
         self.pool, self.seed, self.epoch = pool, seed, 0
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 
-def pad_collate(samples: Sequence[tuple[Tensor, int]], pad: int = 0) -> dict[str, Tensor]:
+def pad_collate(
+    samples: Sequence[tuple[Tensor, int]], pad: int = 0
+) -> dict[str, Tensor]:
     lengths = torch.tensor([len(tokens) for tokens, _ in samples])
     longest = int(lengths.max())
     tokens = samples[0][0].new_full((len(samples), longest), pad)

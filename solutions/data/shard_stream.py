@@ -12,7 +12,9 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 
-def shard_stream(items: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+def shard_stream(
+    items: Iterable[Any], rank: int = 0, world_size: int = 1
+) -> Iterator[Any]:
     info = get_worker_info()
     worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
     return islice(items, rank * workers + worker, None, world_size * workers)
