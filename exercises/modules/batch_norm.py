@@ -73,8 +73,9 @@ def _expect_statistics(t, near=_NEAR):
 def training(t):
     """In training a batch is normalised by its own mean and biased variance
 
-    Before `weight` and `bias` the output has mean 0 and mean square 1: that takes the variance divided by
-    `n`. `eps` is added to the variance, inside the root, and counts where a feature hardly varies.
+    Before `weight` and `bias` the output has mean 0 and, but for `eps`, mean square 1: that takes the
+    variance divided by `n`. `eps` is added to the variance, inside the root, and counts where a feature
+    hardly varies.
     """
     unbiased = (t.x - t.x.mean(0)) / (t.x.var(0) + t.torchs.eps).sqrt() * -2 + 3
     with measure.operators() as ran, expect.left_alone(t.x, what="`x`"):
@@ -90,8 +91,8 @@ def running(t, mode):
     """The running statistics follow the batches, by the unbiased variance
 
     A batch is a sample: its variance divided by `n` is too small on average, so what shall speak for all data
-    is divided by `n - 1`; `eps` has no part in it. In torch `momentum` is the weight of the new batch. The
-    mode of the module decides whether they move; grad mode has no say in it.
+    is divided by `n - 1`; `eps` has no part in it. Here `momentum` is the weight of the new batch. The mode
+    of the module decides whether they move; grad mode has no say in it.
     """
     t.run(f"with torch.{mode}():\n    norm(x), norm(y)")
     t.torchs(t.x), t.torchs(t.y)

@@ -107,8 +107,8 @@ def of_that_moment(t, name):
 def no_graph(t):
     """An entry has no graph
 
-    A tensor with a `grad_fn` keeps the graph that made it, and with it what was saved for backward: all this
-    stays in memory as long as the dict does. `clone()` is an operator in the graph like any other.
+    A tensor with a `grad_fn` keeps the graph that made it, and with it, until a backward frees it, what was
+    saved for backward. `clone()` is an operator in the graph like any other.
     """
     t.run('with capture_activations(model, ["1"]) as seen:\n    model(x)')
     expect.equal(t.call('seen["1"][0].requires_grad'), False)

@@ -136,7 +136,7 @@ def grouped(t, arguments):
 def of_views(t):
     """`x` and `weight` may be views of something else
 
-    The strides of a view are not those of its size, and it may begin anywhere in its storage.
+    The strides of a view need not be those of its size, and it may begin anywhere in its storage.
     `as_strided` takes strides as they are given; `unfold` works them out from those of the view.
     """
     _expect_convolution(t, "x, weight, bias, 2, 0, 2")
@@ -153,9 +153,9 @@ def of_views(t):
 def gradients(t):
     """A gradient reaches `x`, `weight` and `bias`
 
-    An element of `x` stands in several windows, and its gradient is a sum over them. Autograd knows the views
-    that torch's functions make; what goes through NumPy or `.data` is not in the graph, nor is what was left
-    out because its numbers are zeros: a bias starts at 0, and learns.
+    An element of `x` may stand in several windows, and its gradient is a sum over them. Autograd knows the
+    views that torch's functions make; what goes through NumPy or `.data` is not in the graph, nor is what was
+    left out because its numbers are zeros: a bias starts at 0, and learns.
     """
     code = "loss = conv1d(x, weight, bias, 2, 1, 2, 2).sub(2).pow(3).sum()"
     wanted = F.conv1d(t.x, t.weight, t.bias, 2, 1, 2, 2).sub(2).pow(3).sum()

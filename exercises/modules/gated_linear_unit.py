@@ -63,7 +63,7 @@ def registered(t, bias):
     """The parameters are those of `linear`
 
     `nn.Module` registers a Parameter or a Module when it is assigned to an attribute of `self`; what is in a
-    plain list, or made anew in `forward`, it doesn't see.
+    plain list, or in a local variable of `forward`, it doesn't see.
     """
     shapes = {"linear.weight": (6, 4)} | ({"linear.bias": (6,)} if bias else {})
     found = t.call("{name: tuple(t.shape) for name, t in unit.state_dict().items()}")

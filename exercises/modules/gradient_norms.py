@@ -124,9 +124,9 @@ def shared_once(gradient_norms):
 def without_a_gradient(gradient_norms):
     """No gradient is `None`, and a gradient of zeros is 0
 
-    Backward gives no `.grad` to a frozen parameter, nor to one that the loss doesn't depend on: it stays
-    `None`. A layer whose weight is frozen may still train its bias: one gradient is enough for a norm. Behind
-    a dead ReLU the gradient is there, all zeros.
+    Backward gives no `.grad` to a frozen parameter, nor to one that the loss doesn't depend on: what was
+    `None` stays `None`. A layer whose weight is frozen may still train its bias: one gradient is enough for a
+    norm. Behind a dead ReLU the gradient is there, all zeros.
     """
     setup = """
         torch.manual_seed(0)

@@ -3,7 +3,7 @@
 `init_weights(model)` draws the weights of every `nn.Linear` and `nn.Conv2d` in `model` anew and sets their
 biases to zero. Each of these layers is followed by a ReLU. Behind the ReLU the mean square is to be that of
 the layer's input, up to chance: in layers that narrow or widen, for every kernel, stride and number of
-groups. Then the signal is alive after 30 layers.
+groups, without padding. Then the signal is alive after 30 layers.
 
 - All other parameters and all buffers stay as they are.
 - The parameters stay the same objects, outside of any graph: an optimizer that was made before trains them.
@@ -60,11 +60,11 @@ _LAYERS = {
 def each_layer(t, device):
     """One layer and its ReLU keep the mean square
 
-    An output is a sum over `fan_in` inputs: `in_features`, or the channels of one group times the area of
-    the kernel, whatever the stride. Its mean square is `fan_in` times the variance of a weight times that of
-    the input, and a ReLU keeps half. `fan_out` counts the outputs that one input reaches: its place is the
+    An output is a sum over `fan_in` inputs: `in_features`, or the channels of one group times the area of the
+    kernel, whatever the stride. Its mean square is `fan_in` times the variance of a weight times that of the
+    input, and a ReLU keeps half. `fan_out` counts the outputs that one input reaches: its place is the
     gradient's. The variance is that of the numbers that are drawn: a normal distribution that is cut at two
-    deviations (`trunc_normal_`) has 0.77 of it left.
+    deviations has 0.77 of it left.
     """
     ratio = t.call("(model(x).square().mean() / x.square().mean()).item()")
     expect.true(0.85 < ratio < 1.18, f"the ratio is {ratio:.3g}", "expected: 0.85 to 1.18")
@@ -83,10 +83,10 @@ def each_layer(t, device):
 def every_layer(t):
     """Every layer is found; its weights differ from each other, and its bias is zero
 
-    `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself.
-    A frozen layer is a layer too: `requires_grad` says who trains, not who is drawn. Where all weights of the
-    layers are equal, the units of a layer compute the same and get the same gradient: training doesn't tell
-    them apart. Weights that are scaled and not drawn anew stay equal where they were.
+    `children()` gives the parts of a module, `modules()` also the parts of the parts and the module itself. A
+    frozen layer is a layer too: `requires_grad` says who trains, not who is drawn. Where all weights of the
+    layers are equal, and all biases, the units of a hidden layer compute the same and get the same gradient.
+    Weights that are scaled and not drawn anew stay equal where they were.
     """
     t.run("for p in model.parameters():\n    nn.init.constant_(p, 7.)\ninit_weights(model)")
     for name, p in t.model.named_parameters():

@@ -24,8 +24,8 @@ from course_utils.exercise.kits import modules
 exercise = Exercise(
     minutes=12,
     hints=[
-        "`load_state_dict(strict=False)` knows nothing of the old names, and a wrong shape makes it raise, "
-        "after it has copied the tensors that fit. What has to be known before anything is copied?",
+        "`load_state_dict(strict=False)` knows nothing of the old names, and most wrong shapes make it "
+        "raise, after it has copied the tensors that fit. What has to be known before anything is copied?",
         "First find the name that each key is meant for, from the key as it stands in `state`. "
         "`str.startswith` and `str.removeprefix` look at the beginning, `replace` looks everywhere.",
         "With a dict from names to keys, the three lists are three comprehensions. The tensors in the "
@@ -82,9 +82,9 @@ def _expect_heads(t, missing=(), unexpected=(), mismatched=()):
 def loaded(t):
     """What is meant for an entry of the model is copied into it
 
-    A `state_dict` has buffers too: without its running statistics a batch norm is another function. The
-    values are copied into the storage that is there, and to its dtype: an optimizer holds the model's
-    Parameters, and what happens to `state` later does not reach them.
+    A `state_dict` has buffers too: in evaluation a batch norm without its running statistics is another
+    function. The values are copied into the storage that is there, and to its dtype: an optimizer holds the
+    model's Parameters, and what happens to `state` later does not reach them.
     """
     wanted = copy.deepcopy(t.model.state_dict())
     for key in (key for key in t.state if "net" in key):
@@ -108,10 +108,10 @@ def loaded(t):
 def reported(t, missing, unexpected):
     """What is missing and what is unexpected is told, each by its own name
 
-    A missing name has kept its random start; an unexpected key was saved for something that isn't there. One
-    of each is often one wrong name. Where a beginning fits, the key is meant for the new name alone, though
-    the model has no such entry, and has one with the old name. `strict=False` says both in what it returns,
-    and most callers drop it.
+    A missing name has kept what it had before, often a random start; an unexpected key was saved for
+    something that isn't there. One of each is often one wrong name. Where a beginning fits, the key is meant
+    for the new name alone, though the model has no such entry, and has one with the old name. `strict=False`
+    says both in what it returns, which is easy to drop.
     """
     t.run(_RENAMED)
     _expect_heads(t, missing, unexpected)
@@ -169,9 +169,9 @@ def beginnings(t, renamed, meant, others):
 def nothing_copied(t):
     """Where a shape differs nothing is copied, and the report is complete
 
-    `load_state_dict` raises for a wrong shape, also with `strict=False`, and has copied all the others by
-    then: a model that is half loaded. `copy_` broadcasts, so one number fills a whole row without an error.
-    A name whose tensor has another shape has a key: it is mismatched, and not missing.
+    `load_state_dict` raises for most wrong shapes, also with `strict=False`, and has copied all the others by
+    then: a model that is half loaded. `copy_` broadcasts, so one number fills a whole row without an error. A
+    name whose tensor has another shape has a key: it is mismatched, and not missing.
     """
     with expect.left_alone(t.model, what="`model`"):
         t.run(_RENAMED)

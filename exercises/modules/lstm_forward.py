@@ -106,9 +106,9 @@ def gates(t, device):
 def states(t):
     """The states after the last step, for one step and for many, in any dtype
 
-    `h` is a product of numbers between -1 and 1. `c` is a sum over the steps, and grows beyond 1 where gates
-    stay open. Each comes with a dimension for the directions, of size 1 if there is one. They start from
-    zeros that have the batch of `x`, the width of `weight_hh`, and the dtype of both.
+    `h` is a product of numbers between -1 and 1. `c` is a sum over the steps, and can grow beyond 1 where
+    gates stay open. Each comes with a dimension for the directions, of size 1 if there is one. They start
+    from zeros that have the batch of `x`, the width of `weight_hh`, and the dtype of both.
     """
     _expect(t, "output", "h_n", "c_n")
 
@@ -173,7 +173,7 @@ def products(t, both):
     """One product for each step and one more; none of torch's LSTMs
 
     Only `h @ weight_hh.T` has to wait for the step before. `x @ weight_ih.T` can be there for all steps at
-    once: one large product instead of many small ones, which is what torch does too.
+    once: one large product instead of many small ones.
     """
     with measure.operators() as ran, modules.Called() as called:
         t.call("lstm_forward(x, weights)")

@@ -91,8 +91,8 @@ def registered(MiniModule):
 def outside(MiniModule):
     """Plain tensors, and what lists and dicts hold, are no parts of a module
 
-    A list has no `__setattr__` that could tell the module what it holds; `nn.ModuleList` exists for that
-    reason. A plain tensor could be anything, so torch leaves it alone. A buffer is a part, not a parameter.
+    A list tells the module nothing of what it holds; `nn.ModuleList` exists for that reason. A plain tensor
+    could be anything, so torch leaves it alone. A buffer is a part, not a parameter.
     """
     setup = """
         root = MiniModule()
@@ -169,7 +169,7 @@ state["bias"] = torch.tensor([1.]).double() / 3
 def changed(MiniModule):
     """After any changes the tree has the names and tensors that torch's has
 
-    What is assigned to a name replaces what was there, of whatever kind. A tensor on the name of a buffer is
+    A Parameter replaces what was on its name, a plain tensor or a buffer. A tensor on the name of a buffer is
     the buffer from then on; `register_buffer` decides anew whether it is saved. After None the name keeps its
     kind and its place in the order; after `del` not. A tensor would not train in the place of a parameter.
     """

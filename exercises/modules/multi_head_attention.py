@@ -169,8 +169,8 @@ def boolean_masks(t):
     """A boolean mask is True where a query sees a key, and acts before the softmax
 
     Weights that are set to 0 after the softmax no longer sum to 1: what the hidden keys had is missing.
-    A score of -inf becomes a weight of 0, and the others share all of it. SDPA takes True for "sees";
-    `nn.MultiheadAttention` takes True for "is hidden".
+    Beside finite scores one of -inf becomes a weight of 0, and the others share all of it. SDPA takes True
+    for "sees"; `nn.MultiheadAttention` takes True for "is hidden".
     """
     cut = (_weights(t, 3) * t.mask) @ torch.stack(t.v.chunk(3, -1), 1)
     like = {"what comes of weights that are set to 0 after the softmax": torch.cat(cut.unbind(1), -1)}

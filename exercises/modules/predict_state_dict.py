@@ -121,12 +121,12 @@ def tensors(predict_state_dict):
 def containers(predict_state_dict):
     """Layers in a list, and in an `nn.ModuleList`
 
-    A module finds what was assigned to its own attributes. A list is no module: what is in it can't be seen
-    from outside, and nobody is told when something is appended.
+    A module finds what was assigned to its own attributes. A list is no module: torch doesn't look into it,
+    and the module isn't told when something is appended.
     """
     whys = {
         "layers.0.weight": "The attribute holds a list, and a list isn't registered. `forward` can call its "
-        "layers, but no optimizer, file or `.to` finds them.",
+        "layers, but `parameters()`, `state_dict()` and `.to` don't find them.",
         "blocks.0.weight": "An `nn.ModuleList` is a module whose children are called `0`, `1`, ….",
     }
     _compare(predict_state_dict, whys)

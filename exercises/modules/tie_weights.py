@@ -24,7 +24,7 @@ exercise = Exercise(
     minutes=8,
     hints=[
         "Equal values are not enough, and shared storage is not enough either: after `.double()` each "
-        "Parameter has a storage of its own. What can two places have in common for good?",
+        "Parameter here has a storage of its own. What can two places have in common for good?",
         "Assigning a Parameter to an attribute registers it: the same object can be assigned at a second "
         "place. You need the module there and the last part of the name.",
         "`model.get_parameter(name)` finds a parameter, `model.get_submodule(path)` a module, the empty "
@@ -75,8 +75,8 @@ def one_parameter(t):
 
     A Parameter is an object, and a module holds a reference to it under the last part of its name; all before
     the last dot leads to the module. Two modules can hold the same one. Two Parameters that share storage are
-    still two: `.double()` gives each new numbers, and parts them. An optimizer made before holds the source.
-    `setattr` registers a Parameter; what goes past it, `object.__setattr__` or `__dict__`, doesn't.
+    still two: here `.double()` gives each new data, and parts them. An optimizer made before holds the
+    source. `setattr` registers a Parameter; what goes past it, `object.__setattr__` or `__dict__`, doesn't.
     """
     before = dict(t.model.named_parameters())
     t.run("tie_weights(model, *names)")
@@ -104,7 +104,7 @@ def values(t):
 def trained(t):
     """Trained together: the gradients of both places add up
 
-    One Parameter has one `.grad`, and backward adds to it for every use.
+    One Parameter has one `.grad`, and backward adds to it for every use in the graph.
     """
     tied = torch.func.functional_call(t.model, {"head.weight": t.model.embed.weight}, t.words)
     code = f"{_TIE}loss = model(words).square().sum()"

@@ -1,6 +1,6 @@
 """Two variances of one batch, for two purposes. The normalisation divides by `n`, so that the output has mean
-square 1. The running variance has to speak for all data, of which the batch is a sample, and is divided by
-`n - 1`. `lerp_(batch, momentum)` moves it there by a part of the way.
+square 1, but for `eps`. The running variance has to speak for all data, of which the batch is a sample, and
+is divided by `n - 1`. `lerp_(batch, momentum)` moves it there by a part of the way.
 
 The statistics are buffers: saved, loaded, moved, and unknown to the optimizer. They are updated under
 `no_grad`, or each would hang in the graphs of all batches before. The normalisation is no place for

@@ -1,7 +1,7 @@
 """A forward hook runs after each call of its layer and gets what the layer returned. `detach` leaves the
-graph, so the dict keeps no saved tensors alive. `clone` gives the entry a storage of its own, so an
-activation in place, which runs next, can't write into it. The hook returns `None`: anything else would take
-the place of the output.
+graph, so the dict keeps no graph alive. `clone` gives the entry a storage of its own, so an activation in
+place, which runs next, can't write into it. The hook returns `None`: anything else would take the place of
+the output.
 
 The handles are removed however the block is left. `ExitStack` undoes what was done so far, in a `finally` of
 its own, also when a name is not found halfway through the loop.

@@ -4,8 +4,8 @@ products, over the channels of a group and the window: a product of two matrices
 
 Where do copies come from? `F.pad` makes a new tensor. And a matrix product wants a matrix: `einsum` brings
 channels and window together in one dimension, which no strides can describe here, so it writes the windows
-out: `kernel` times the size of `x` where `stride` is 1. This is known as `im2col`, and `F.unfold` is torch's
-name for it."""
+out: nearly `kernel` times the size of a long `x` where `stride` is 1. This is known as `im2col`, and
+`F.unfold` is torch's name for it."""
 
 import torch
 from torch import Tensor

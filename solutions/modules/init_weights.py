@@ -4,9 +4,10 @@ or negative with equal chance, and a ReLU drops one half: it keeps half of the m
 `v = 2 / fan_in`. This is Kaiming initialisation, and `weight[0]` holds the weights of one output, whatever
 the kernel and the number of groups.
 
-On its way back the gradient at one input is a sum over `fan_out` outputs. Where a layer is as wide as its
-input both are the same number. Where it isn't, one of the two has to give, by the ratio of the widths: over
-the whole model that is the ratio of the last width to the first, however many layers there are.
+On its way back through an `nn.Linear` the gradient at one input is a sum over `fan_out` outputs. Where the
+layer is as wide as its input both are the same number. Where it isn't, one of the two has to give, by the
+ratio of the widths: over the whole model that is the ratio of the last width to the first, however many
+layers there are.
 
 The functions of `nn.init` write in place, under `no_grad`."""
 

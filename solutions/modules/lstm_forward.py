@@ -1,14 +1,14 @@
 """`x @ weight_ih.T` and both biases don't depend on the state, so they are there for all steps after one
 product. What is left in a step is one product with `h`, of the size of the batch, and a few operators of each
-element. torch's own code for the CPU counts as many products.
+element.
 
 The second direction is the same function on `x.flip(0)`. Its outputs come in the order in which it read, so
 they are turned around before they are joined to those of the first. Its last state is the one after `x[0]`:
 taken before the turn, it is the state after the last step that was run, as for the first direction.
 
 `h` is what the next layer sees; `c` is the memory. `h` stays between -1 and 1, `c` need not: 50 steps with
-open gates sum up to 50. In an LSTM of several layers, `output` is the `x` of the next one, and `weight_ih_l1`
-has twice `hidden` columns where there are two directions."""
+open gates sum up to 50. In an LSTM of several layers, without dropout or a projection, `output` is the `x` of
+the next one, and `weight_ih_l1` has twice `hidden` columns where there are two directions."""
 
 import torch
 from torch import Tensor

@@ -6,7 +6,7 @@ The flash kernel returns no weights, so whoever needs them computes them by hand
 scores, before the softmax, and the root is that of the head's width. Dropout comes after the softmax, on the
 weights, and only in training; the probability is set to 0 once, for both ways.
 
-A query that sees no key has no weights: by hand its row is NaN, from SDPA it is zeros.
+A query whose mask hides every key has no weights: by hand its row is NaN, from SDPA on a CPU it is zeros.
 """
 
 import math

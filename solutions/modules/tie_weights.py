@@ -1,9 +1,9 @@
 """A module holds a reference to a Parameter under a name. Assigning the same object at a second place is all:
 then there is one Parameter, one `.grad`, one entry for the optimizer.
 
-It lasts because what changes a model's numbers leaves its Parameters in place: `.double()` gives them new
-data, `load_state_dict` copies into them, `deepcopy` copies one object once. Had the two only shared storage,
-`target.data = source.data`, the optimizer would hold both and `.double()` would part them.
+It lasts because most of what changes a model's numbers leaves its Parameters in place: `.double()` gives them
+new data, `load_state_dict` copies into them, `deepcopy` copies one object once. Had the two only shared
+storage, `target.data = source.data`, the optimizer would hold both and `.double()` would part them.
 
 Some calls do put new Parameters in place: `.to("meta")`, and `load_state_dict(…, assign=True)`, where the two
 may go on sharing one storage. Tie again after those.
