@@ -40,7 +40,7 @@ def diagnose(
     unseen: list[str] = []
     looked = 0
     with untouched(case) as held:
-        seen = train(case, steps)
+        seen = train(case, steps, held)
         if loop is not None:
             held.reset()
             record(seen, loop)

@@ -98,6 +98,12 @@ def _returned_loss(output: Any) -> Tensor:
     )
 
 
+def modules(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
+    """The modules of the model by the names that a reader gives them."""
+    for path, module in subject.model.named_modules():
+        yield as_said(path).removeprefix("module."), module
+
+
 def devices(tensors: Iterator[Tensor]) -> list[int]:
     """The numbers of the GPUs on which these are."""
     return sorted({t.device.index or 0 for t in tensors if t.is_cuda}) if torch.cuda.is_available() else []
