@@ -106,7 +106,7 @@ def unmoved(seen: Seen) -> Iterator[Finding]:
             ],
         )
     others = [name for name in still if name not in unset and name not in rounded]
-    if others:
+    if len(others) == len(held):  # of a few a gradient may be 0 but for rounding: of a bias before a softmax
         yield Finding(
             "doubt",
             "unmoved",
