@@ -94,7 +94,7 @@ class Calls:
     @contextlib.contextmanager
     def watched(self, seen: Any) -> Iterator[None]:
         """Notes what is called inside, in the forward or, as `seen.during` says, in the loss."""
-        with _Calls(self, seen):
+        with _Calls(self, seen, readers_line()):
             yield
 
     def note_loss(self, loss: Any) -> None:
@@ -146,9 +146,9 @@ class Pairs(CallWatch):
 
 
 class _Calls(Pairs):
-    def __init__(self, calls: Calls, seen: Any) -> None:
+    def __init__(self, calls: Calls, seen: Any, outside: str) -> None:
         super().__init__()
-        self.calls, self.seen = calls, seen
+        self.calls, self.seen, self.outside = calls, seen, outside
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         if func is F.batch_norm:
@@ -156,14 +156,18 @@ class _Calls(Pairs):
         self.in_loss = self.seen.during == "loss"
         out = super().called(func, args, kwargs, run)
         if func in LOSSES:
-            self.calls.losses.append(_loss_call(LOSSES[func], _bound(func, args, kwargs), out))
+            self.calls.losses.append(_loss_call(LOSSES[func], _bound(func, args, kwargs), out, self._line()))
         return out
 
     def paired(self, first: Tensor, second: Tensor) -> None:
         meant = any(_shares(one, kept) for one in (first, second) for kept in self.spread_out)
         shapes = tuple(first.shape), tuple(second.shape)
         result = tuple(torch.broadcast_shapes(*shapes))
-        self.calls.pairings.append(Pairing(self.count - 1, shapes, result, readers_line(), meant))
+        self.calls.pairings.append(Pairing(self.count - 1, shapes, result, self._line(), meant))
+
+    def _line(self) -> str:
+        """The reader's line, unless it is the one that asks for the diagnosis."""
+        return "" if (line := readers_line()) == self.outside else line
 
     def _norm(
         self,
@@ -223,7 +227,7 @@ def _bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
     return bound.arguments
 
 
-def _loss_call(name: str, given: dict[str, Any], out: Tensor) -> LossCall:
+def _loss_call(name: str, given: dict[str, Any], out: Tensor, line: str) -> LossCall:
     scores = given["input"]
     target = given["target"]
     classes = 0
@@ -243,7 +247,7 @@ def _loss_call(name: str, given: dict[str, Any], out: Tensor) -> LossCall:
         name,
         tuple(scores.shape),
         tuple(target.shape),
-        readers_line(),
+        line,
         classes,
         given.get("ignore_index"),
         made_by(scores),

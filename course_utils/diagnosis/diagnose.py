@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from course_utils.diagnosis.finding import Finding
+from course_utils.diagnosis.finding import CannotSee, Finding
 from course_utils.diagnosis.looks import LOOKS, OF_LOOPS, TRIALS
 from course_utils.diagnosis.report import Report, ordered
 from course_utils.diagnosis.steps import record, train
@@ -48,9 +49,14 @@ def diagnose(
             if look in TRIALS:
                 held.reset()
             try:
-                found = list(look(seen))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # what torch warned of in the steps is in `seen`
+                    found = list(look(seen))
             except WrongUse:
                 raise
+            except CannotSee as why:
+                unseen.append(f"{look.__name__}: {why}")
+                continue
             except Exception as error:  # an error of a look is the look's, whatever the model is
                 unseen.append(f"{look.__name__}: {type(error).__name__}: {error}")
                 continue

@@ -22,3 +22,7 @@ class Finding:
     lesson: str
     section: str
     evidence: list[str] = field(default_factory=list)
+
+
+class CannotSee(Exception):
+    """A look has no evidence to look at in this model or batch, and says why."""

@@ -16,7 +16,7 @@ from course_utils.measure.uncompiled import as_said
 from course_utils.wrong_use import WrongUse, said
 
 # What labels are called in a batch that is a dictionary.
-_TARGETS = ("labels", "label", "targets", "target", "y")
+TARGETS = ("labels", "label", "targets", "target", "y")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def subject(
     inputs, target = batch, None
     if loss_fn is not None:
         if isinstance(batch, Mapping):
-            if name := next((one for one in _TARGETS if one in batch), None):
+            if name := next((one for one in TARGETS if one in batch), None):
                 target = batch[name]
                 inputs = {key: value for key, value in batch.items() if key != name}
         elif isinstance(batch, (tuple, list)) and len(batch) > 1:

@@ -9,10 +9,10 @@ in this order.
 from collections.abc import Callable, Iterable
 
 from course_utils.diagnosis.finding import Finding
-from course_utils.diagnosis.looks import gradients, loops, optimizers, registration
+from course_utils.diagnosis.looks import gradients, loops, losses, optimizers, padding, registration
 from course_utils.diagnosis.steps import Seen
 
 Look = Callable[[Seen], Iterable[Finding]]
-LOOKS: list[Look] = [*gradients.LOOKS, *registration.LOOKS, *optimizers.LOOKS]
-TRIALS: list[Look] = [*gradients.TRIALS, *registration.TRIALS]
+LOOKS: list[Look] = [*gradients.LOOKS, *registration.LOOKS, *optimizers.LOOKS, *losses.LOOKS]
+TRIALS: list[Look] = [*gradients.TRIALS, *registration.TRIALS, *losses.TRIALS, *padding.TRIALS]
 OF_LOOPS: list[Look] = loops.LOOKS
