@@ -52,14 +52,14 @@ def zeroed_gradients(seen: Seen) -> Iterator[Finding]:
 
 
 def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
-    """The learning rate has fallen to a hundredth within the recorded steps."""
+    """The learning rate has fallen to a quarter, or lower, within the recorded steps."""
     rates = _run(seen).rates
-    if len(rates) > 2 and rates[-1] < max(rates) / 100:
-        at = next(i for i, rate in enumerate(rates) if rate < max(rates) / 100)
+    if len(rates) > 2 and rates[-1] < max(rates) / 4:
+        at = next(i for i, rate in enumerate(rates) if rate < max(rates) / 4)
         yield Finding(
             "doubt",
             "hasty_scheduler",
-            f"The learning rate was {max(rates):.3g} and fell below a hundredth of that at step {at + 1}.",
+            f"The learning rate was {max(rates):.3g} and had fallen below a quarter of that at step {at + 1}.",
             "A scheduler counts its own calls of `step()`, not epochs: called after every batch, it goes "
             "through its epochs batch by batch.",
             "06_training",
