@@ -59,7 +59,7 @@ def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "doubt",
             "hasty_scheduler",
-            f"The learning rate was {max(rates):.3g} and had fallen below a quarter of that at step {at + 1}.",
+            f"The learning rate was {max(rates):.3g} and is below a quarter of that from step {at + 1} on.",
             "A scheduler counts its own calls of `step()`, not epochs: called after every batch, it goes "
             "through its epochs batch by batch.",
             "06_training",
