@@ -200,7 +200,7 @@ _ATTRIBUTES = {
     "forward_pre_hooks": ("hooks before the forward of a module", "_forward_pre_hooks"),
     "backward_hooks": ("hooks after the backward of a module or a tensor", "_backward_hooks"),
     "backward_pre_hooks": ("hooks before the backward of a module", "_backward_pre_hooks"),
-    "compiled_from": ("the module that torch.compile was given", "_orig_mod"),
+    "compiled_from": ("the module that torch.compile was given", COMPILED_FROM),
     "dataset_fetcher": ("what reads the items of a loader without workers", "_dataset_fetcher"),
     "shutdown_workers": ("ends the workers of a loader's iterator", "_shutdown_workers()"),
     "schema": ("what an operator takes and gives, and writes to", "_schema"),

@@ -95,6 +95,43 @@ def test_a_loader_with_an_iterator_of_its_own():
         measure.loading(Alone(torch.arange(12.0)), print)
 
 
+class Ahead(DataLoader):
+    """Gives a batch when the next one is there, as what copies to a GPU in between does."""
+
+    def __iter__(self):
+        batches = super().__iter__()
+        ahead = next(batches)
+        for following in batches:
+            yield ahead
+            ahead = following
+        yield ahead
+
+
+class Halves(DataLoader):
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield from batch.chunk(2)
+
+
+class Pairs(DataLoader):
+    def __iter__(self):
+        batches = super().__iter__()
+        return map(torch.cat, zip(batches, batches, strict=True))
+
+
+def test_batches_that_come_one_ahead_have_their_own_times():
+    plain, ahead = (measure.loading(kind(list(range(8)), 2), lambda b: None) for kind in (DataLoader, Ahead))
+    assert [len(one.batches) for one in (plain, ahead)] == [4, 4]
+    fetched = [batch.fetched for batch in ahead.batches]
+    assert fetched == sorted(fetched) and fetched[1] < ahead.batches[0].step
+
+
+@pytest.mark.parametrize(("kind", "count"), [(Halves, "no batches"), (Pairs, "2 batches")])
+def test_batches_that_are_split_or_joined_are_told(kind, count):
+    with pytest.raises(ValueError, match=f"own `__iter__` fetched {count} before it gave its batch 2"):
+        measure.loading(kind(torch.arange(8), 2), lambda b: None)
+
+
 def test_the_chart_has_a_row_for_each_worker_and_what_they_did(found):
     scene = inspect.unwrap(explore.loading).__globals__["compose"](found)
     assert {"fetched", "collated", "waited", "step", "queued"} <= {box.part for box in scene.boxes}

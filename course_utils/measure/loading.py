@@ -109,20 +109,32 @@ def length(interval: Interval) -> float:
 def _fed(
     iterator: Any, waiting: _Unwrapped, step: Callable[[Any], Any], batches: int | None, start: float
 ) -> Iterator[Fed]:
-    for _ in itertools.count() if batches is None else range(batches):
+    for number in itertools.count(1) if batches is None else range(1, batches + 1):
+        before = waiting.fetched
         times = [time.monotonic()]
         try:
             batch = next(iterator)
         except StopIteration:
             return
         times.append(time.monotonic())
-        if not waiting.made:
-            raise WrongUse("measure.loading: this loader has an `__iter__` that doesn't use DataLoader's")
+        _look_for_one_fetch(waiting, number, waiting.fetched - before)
         made = waiting.made.popleft()
         step(batch)
         times.append(time.monotonic())
         intervals = [made.fetched, made.collated, *itertools.pairwise(times)]
         yield Fed(made.worker, *((begin - start, end - start) for begin, end in intervals))
+
+
+def _look_for_one_fetch(waiting: _Unwrapped, number: int, fetches: int) -> None:
+    """Raises `WrongUse` where a batch cannot be paired with the times of its making. An `__iter__` that is
+    ahead by some batches can: it fetches them before it gives the first."""
+    if waiting.iterator is None:
+        raise WrongUse("measure.loading: this loader has an `__iter__` that doesn't use DataLoader's")
+    if not waiting.made or (number > 1 and fetches > 1):
+        raise WrongUse(
+            f"measure.loading pairs each batch with its fetch; this loader's own `__iter__` fetched "
+            f"{fetches or 'no'} batch{'es' * (fetches != 1)} before it gave its batch {number}."
+        )
 
 
 @dataclass
@@ -145,6 +157,7 @@ class _Unwrapped:
 
     def __init__(self, workers: int) -> None:
         self.workers, self.iterator, self.there = workers, None, 0.0
+        self.fetched = 0
         self.made: deque[_Made] = deque()
 
     def over(self, iterator: Any) -> Self:
@@ -159,6 +172,7 @@ class _Unwrapped:
 
     def __next__(self) -> Any:
         self.made.append(next(self.iterator))
+        self.fetched += 1
         return self.made[-1].batch
 
     def end(self) -> None:

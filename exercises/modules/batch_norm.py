@@ -122,7 +122,7 @@ def evaluation(t):
     """In evaluation the running statistics are used, and left alone
 
     What comes out for a row must not depend on the rest of the batch, which may be a single row. `eval()`
-    sets `self.training` to False, in the module and in all modules below it.
+    sets `self.training` to False, in the module and in the registered modules below it.
     """
     with expect.left_alone(t.norm, what="`norm`"):
         result, wanted = t.call("norm(y[:1])"), t.torchs(t.y[:1])
