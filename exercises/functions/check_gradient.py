@@ -166,9 +166,9 @@ def whatever_arrives(check_gradient):
 def both_sides(check_gradient):
     """Right ones pass where the function bends
 
-    A difference on one side is off by half the step times the curvature. With both sides that part cancels,
-    and the rest grows with the square of the step; a step that is too large sees how the slope changes. Take
-    each difference at the inputs themselves.
+    A difference on one side is off by about half the step times the curvature. With both sides that part
+    cancels, and the rest grows with the square of the step; a step that is too large sees how the slope
+    changes. Take each difference at the inputs themselves.
     """
     bends = [
         ("1e6 * x ** 2", "2e6 * x * grad"),

@@ -104,8 +104,8 @@ def gradient(t, device):
 def all_digits(t, order):
     """In float64 value and gradient have all their digits
 
-    `torch.tensor(2.).sqrt()` is a float32 number with seven digits, and it gets no more of them in a product
-    with a float64 tensor. `math.sqrt(2)` has sixteen.
+    `torch.tensor(2.).sqrt()` is by default a float32 number with seven digits, and it gets no more of them in
+    a product with a float64 tensor. `math.sqrt(2)` has sixteen.
     """
     _expect(t, order)
 
@@ -115,9 +115,9 @@ def second_derivative(t, device):
     """The second derivative
 
     With `create_graph=True` autograd records what backward does, from what `ctx.saved_tensors` returns on. A
-    tensor that was made in forward has no history, and is a constant there: a part of the second derivative
-    is then missing, or all of it. In backward `detach`, `no_grad`, `once_differentiable`, and `autograd.grad`
-    without `create_graph` cut the graph off.
+    tensor made on the way in forward usually has no history, and is a constant there: a part of the second
+    derivative is then missing, or all of it. In backward `detach`, `no_grad`, `once_differentiable`, and
+    `autograd.grad` without `create_graph` cut the graph off.
     """
     x, bend = derivatives.second(t, _CALL)
     derivatives.agrees(bend, derivatives.exact(F.gelu, x)[2], x, what="the second derivative")

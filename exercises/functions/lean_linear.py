@@ -124,10 +124,10 @@ def _expect_gradients(t, call, layout="view_as(y)"):
 def gradients(t, device, layout):
     """The gradients of all three
 
-    Each is a product of what arrives with the other factor: `grad @ weight` for `x`, `grad.t() @ x` for
-    `weight`, with all leading dimensions flattened into one. For `bias` it's a sum over them: if there are
-    none, `sum(())` takes the last one too. `reshape(-1, n)` makes a matrix of any tensor whose last dimension
-    is `n`; `view` raises if the strides don't allow it.
+    Those of `x` and `weight` are products of what arrives with the other factor: `grad @ weight` for `x`,
+    `grad.t() @ x` for `weight`, with all leading dimensions flattened into one. For `bias` it's a sum over
+    them: if there are none, `sum(())` takes the last one too. `reshape(-1, n)` makes a matrix of any tensor
+    whose last dimension is `n`; `view` raises if the strides don't allow it.
     """
     _expect_gradients(t, _CALL, layout)
 
@@ -156,8 +156,7 @@ def shapes_handed_back(t, device):
     """Every gradient has the shape of its input when `backward` returns it
 
     `bias` was added to every row, so its gradient is the sum over all rows. Autograd would sum a gradient
-    that is too large, but then the large tensor has been made already. A product of two matrices sums over
-    all rows too.
+    that is too large; here `backward` does it. A product of two matrices sums over all rows too.
     """
     t.run(f"y = {_CALL}")
     expect.in_graph(t.y, of="the inputs")

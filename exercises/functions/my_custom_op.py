@@ -138,9 +138,9 @@ def one_operator(my_custom_op):
 def gradient(my_custom_op, device):
     """The gradient is that of SiLU
 
-    Autograd doesn't look inside an operator: `register_autograd` says how to compute the gradient. With `s`
-    for the sigmoid the slope is `s + x * s * (1 - s)`, by the product rule, and what arrives multiplies it.
-    `exp(1000.)` is `inf`, and `inf / inf` and `0 * inf` are `nan`; `torch.sigmoid` has neither.
+    Autograd doesn't look inside such an operator: `register_autograd` says how to compute the gradient. With
+    `s` for the sigmoid the slope is `s + x * s * (1 - s)`, by the product rule, and what arrives multiplies
+    it. `exp(1000.)` is `inf`, and `inf / inf` and `0 * inf` are `nan`; `torch.sigmoid` has neither.
     """
     setup = """
         x = torch.tensor([-3., -0.5, 0., 2., -1000., 1000.], device=device, requires_grad=True)
@@ -161,7 +161,8 @@ def again(my_custom_op):
 
     `ctx.save_for_backward` in `setup_context` keeps an input with its history and its version: autograd
     records what backward computes from it, and compares the version. A tensor that is made there has no
-    history, and an attribute of `ctx` isn't compared. What is computed from them is wrong, without a word.
+    history, and an attribute of `ctx` isn't compared. What is computed from them can be wrong, without a
+    word.
     """
     setup = "x = torch.tensor([-3., -0.5, 0., 2.], requires_grad=True)"
     with contextlib.suppress(RuntimeError):  # torch's own `silu_backward` has no derivative, and says so
@@ -175,8 +176,8 @@ def without_data(my_custom_op):
     """For a tensor without data it returns the right shape, dtype, device and strides
 
     The compiler traces a function with tensors without data, and relies on what comes out. It doesn't look
-    inside an operator, so a fake kernel has to say it. `torch.empty(x.shape)` is a contiguous float32 tensor
-    on the CPU, whatever `x` is.
+    inside such an operator, so a fake kernel has to say it. By default `torch.empty(x.shape)` is a contiguous
+    float32 tensor on the CPU, whatever `x` is.
     """
     with Rows() as rows:
         for number, (label, code) in enumerate(list(_LAYOUTS.items())[1:-1]):
@@ -195,7 +196,7 @@ def passes_opcheck(my_custom_op):
 
     It runs the operator with data and without, and compares the two. It checks that the signature says which
     inputs are written to and which results are views. And it traces forward and backward with symbolic sizes,
-    as the compiler does: `backward` can't depend on values.
+    as the compiler does: `backward` can't have an `if` on values.
     """
     setup = 'x = torch.arange(-3., 3.).view(2, 3).t().requires_grad_()\nop = my_custom_op("course::silu")'
     t = _given(my_custom_op, setup)
@@ -214,7 +215,7 @@ def compiles(my_custom_op):
     """`torch.compile` makes one graph of a function that calls it, forward and backward
 
     An operator with a fake kernel is one node in the graph. If you keep the compiler away from it, the graph
-    breaks; and a backward that depends on values can't be traced without them.
+    breaks; and a backward with an `if` on values can't be traced without them.
     """
     setup = """
         x = torch.arange(-3., 3.).requires_grad_()

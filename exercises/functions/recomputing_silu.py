@@ -117,9 +117,9 @@ def no_copy(t, device):
 def changed_in_between(t, device):
     """Backward raises if `x` was changed in between
 
-    An operator in place increases the version of its tensor. `ctx.save_for_backward` stores the version with
-    the tensor; in backward autograd compares, and raises. It doesn't check attributes of `ctx`, and a NumPy
-    array has no version.
+    An operator in place, such as `add_`, increases the version of its tensor. `ctx.save_for_backward` stores
+    the version with the tensor; in backward autograd compares, and raises. It doesn't check attributes of
+    `ctx`, and a NumPy array has no version.
     """
     derivatives.never_stale(t, _CALL)
 
@@ -128,8 +128,8 @@ def changed_in_between(t, device):
 def twice(t, device):
     """The gradient can be differentiated again
 
-    With `create_graph=True` autograd records what backward does with the saved tensors. A tensor that was
-    made in forward has no history: it counts as a constant. In backward `detach`, `no_grad`,
+    With `create_graph=True` autograd records what backward does with the saved tensors. A tensor made on the
+    way in forward usually has no history: it counts as a constant. In backward `detach`, `no_grad`,
     `once_differentiable`, and `autograd.grad` without `create_graph` cut the graph.
     """
     x, bend = derivatives.second(t, _CALL)

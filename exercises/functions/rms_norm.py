@@ -115,7 +115,7 @@ def values(t, device):
 def gradient_of_x(t, device, g):
     """The gradient of `x` counts both ways from an element to the result
 
-    An element of `x` changes its own result, and through the root it changes every result in its row. Each
+    An element of `x` changes its own result, and through the root it changes the others in its row. Each
     result is multiplied by its own `weight`, so what arrives is multiplied by it on both ways, before it is
     summed. The backward of a mean broadcasts, and the backward of a broadcast is a sum over the row.
     """
@@ -127,8 +127,9 @@ def gradient_of_weight(t, device, g):
     """The gradient of `weight` is a sum over all rows
 
     Every row is multiplied by the same `weight`, so what arrives at each row counts. Without leading
-    dimensions there is one row and nothing to sum: `sum(())`, over no dimension, sums over all. `view` can't
-    merge dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any layout.
+    dimensions there is one row and nothing to sum: `sum(())`, over no dimension, sums over all. `view` often
+    can't merge dimensions of a transposed tensor; `reshape` and `sum` over several dimensions take any
+    layout.
     """
     _expect_gradient(t, "weight", g)
 

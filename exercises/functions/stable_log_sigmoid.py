@@ -126,9 +126,9 @@ def gradient(t, device):
 def gradient_far_out(t, device):
     """The gradient at ±100 and ±1000
 
-    Value and derivative are two computations, and each needs a stable formula: `exp(1000.)` is `inf`, and
-    both `inf / inf` and `0 * inf` are `nan`. Autograd sends 0 into the branch that `torch.where` didn't take;
-    if that branch overflows, `nan` comes back.
+    Value and derivative are two computations, and one may be right and the other not: `exp(1000.)` is `inf`,
+    and both `inf / inf` and `0 * inf` are `nan`. Autograd sends 0 into the branch that `torch.where` didn't
+    take; if that branch overflows, `nan` may come back.
     """
     _expect_gradient(t, "torch.arange(2., 2 + len(x)).to(x)")
 
@@ -137,8 +137,8 @@ def gradient_far_out(t, device):
 def digits_of_the_gradient(t, device):
     """A gradient close to 0 keeps its digits
 
-    At 20 the sigmoid is rounded to 1 in float32, and `1 - 1` has no digits left: the difference of two
-    numbers that are nearly equal is their rounding. `sigmoid(-x)` is the same number without a difference.
+    At 20 the sigmoid is rounded to 1 in float32, and `1 - 1` has no digits left. `sigmoid(-x)` is the same
+    number without a difference.
     """
     _expect_gradient(t, "torch.ones_like(x)", digits=True)
 
@@ -150,7 +150,7 @@ def second_derivative(StableLogSigmoid, t, device):
     Autograd records what backward does with the saved tensors. What `ctx.save_for_backward` keeps has a
     history and a version, which is compared. An attribute of `ctx` isn't compared, and a tensor that was made
     in forward, or detached, counts as a constant. `no_grad` and `once_differentiable` cut the graph. Each
-    operator has its own derivative: that of `abs` at 0 is 0, and that of what overflows is `nan`.
+    operator has its own derivative: that of `abs` at 0 is 0, and where `exp` overflows there may be `nan`.
     """
     x, bend = derivatives.second(t, _CALL)
     _expect(bend, derivatives.exact(F.logsigmoid, x)[2], x, "the second derivative")

@@ -1,9 +1,10 @@
 """The product rule: the slope of `x Φ(x)` is `Φ(x) + x Φ'(x)`, and the derivative of `Φ` is the density `φ`.
 With this formula backward needs only `x`, and computes `Φ` and `φ` again.
 
-There is another reason to compute them in backward. A tensor that is made in forward has no history: autograd
-would take it for a constant, and the second derivative would be wrong without a word. `ctx.saved_tensors`
-returns the input with its history, so autograd records what it needs for `2 φ(x) - x² φ(x)`.
+There is another reason to compute them in backward. A tensor made on the way in forward usually has no
+history: autograd would take it for a constant, and the second derivative could be wrong without a word.
+`ctx.saved_tensors` returns the input with its history, so autograd records what it needs for
+`2 φ(x) - x² φ(x)`.
 
 `1 + erf(z)` loses digits far to the left, where `erf(z)` is close to -1. In float32 it is 0 at `x = -5.75`,
 and so is what torch's own `gelu` returns there, though `x Φ(x)` is -2.6e-08. `erfc(-z)` is the same number

@@ -1,12 +1,12 @@
-"""Each gradient is a product of what arrives with the *other* factor: `grad @ weight` for `x`, `grad.t() @ x`
-for `weight`. So who asks decides what to keep and what to compute: a layer with frozen weights needs no `x`
-in backward, and the first layer of a network needs no gradient of its input.
+"""The gradients of `x` and `weight` are products of what arrives with the *other* factor: `grad @ weight` for
+`x`, `grad.t() @ x` for `weight`. So who asks decides what to keep and what to compute: a layer with frozen
+weights needs no `x` in backward, and the first layer of a network needs no gradient of its input.
 
 The leading dimensions are a batch. Flattened into one, the product over it is a sum over all rows. The bias
 was added to every row, so its gradient is the sum of all rows that arrive.
 
-Autograd would sum a gradient that is too large, as it does after broadcasting. By then the large tensor has
-been made."""
+Autograd would sum a gradient of `bias` that is too large, as it does after broadcasting. Here `backward` sums
+it."""
 
 import torch
 from torch import Tensor

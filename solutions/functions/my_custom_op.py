@@ -2,9 +2,9 @@
 name and the signature (from the annotations) and registers the kernel that computes. For tensors without data
 the dispatcher chooses the fake kernel: from it the compiler learns shape, dtype and strides.
 
-Autograd doesn't look inside an operator. `register_autograd` says how to compute the gradient, in the two
-parts that an `autograd.Function` has. The compiler traces the backward too, so it consists of operators and
-doesn't depend on values."""
+Autograd doesn't look inside this operator. `register_autograd` says how to compute the gradient, in the two
+parts that an `autograd.Function` has. The compiler traces the backward too, so it consists of operators,
+without an `if` on values."""
 
 from collections.abc import Callable
 

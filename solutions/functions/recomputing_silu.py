@@ -1,5 +1,5 @@
-"""`save_for_backward(x)` keeps a reference to `x` and its version, and makes no new tensor. It isn't free:
-`x` stays in memory as long as the graph does. The sigmoid doesn't, because backward computes it again.
+"""`save_for_backward(x)` keeps a reference to `x` and its version, and makes no copy. It isn't free: `x`
+stays in memory while the graph waits for backward. The sigmoid doesn't, because backward computes it again.
 
 With `create_graph=True` autograd records `backward`, because it consists of differentiable operators on the
 saved `x` itself. So the second derivative needs no more code."""

@@ -1,8 +1,8 @@
 """Let `r` be 1 over the root, one number for each row, and `n = x * r` the normalised row. An element of `x`
 acts in two ways. It changes its own `n`: that gives `r * h`, with `h = grad * weight`. And it changes `r`,
 which every element of the row is multiplied by: that gives `-r * n * mean(h * n)`, with the mean over the
-row. The second term takes out of `h` the part that points along the row: to make a row longer doesn't change
-the result.
+row. The second term takes out of `h` nearly all that points along the row: to make a row longer hardly
+changes the result.
 
 `weight` is used in every row, so its gradient is a sum over all rows.
 

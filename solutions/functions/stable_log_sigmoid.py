@@ -5,7 +5,8 @@
 for either sign of `x`. The argument of `exp` is at most 0, so nothing overflows, and `log1p` keeps the digits
 of a small `exp(-|x|)`. No two nearly equal numbers are subtracted: if `m` isn't 0, both terms are negative.
 
-The derivative is `sigmoid(-x)`. Far to the right, `1 - sigmoid(x)` would subtract two nearly equal numbers.
+The derivative is `sigmoid(-x)`. Far to the right, `1 - sigmoid(x)` would lose its digits, because the
+sigmoid is rounded.
 
 Backward computes the slope from the saved input, with an operator whose own derivative is right everywhere.
 With `create_graph=True` autograd records that operator, and the second derivative comes from its backward. So
