@@ -25,7 +25,7 @@ exercise = Exercise(
         "piece, and where in the piece. How far is one step of each in storage?",
         "Splitting a dimension needs no copy, whatever its stride `s`: a step from piece to piece is `p * "
         "s`, a step inside a piece stays `s`. Split H and W, and put the five dimensions in order.",
-        "There are two ways. Give `as_strided` five sizes and five strides. Or drop the pixels that are left "
+        "Here are two ways. Give `as_strided` five sizes and five strides. Or drop the pixels that are left "
         "over, split with `view` or `unflatten`, and order the dimensions with `permute`. Neither copies.",
     ],
 )

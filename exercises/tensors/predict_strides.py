@@ -57,7 +57,7 @@ def predict_strides() -> dict:
 
 
 _WHYS = {
-    "x": "A new tensor is laid out row by row, and strides count elements, not bytes.",
+    "x": "This tensor is laid out row by row, and strides count elements, not bytes.",
     "x[1:]": "A slice reads the storage of `x` from a later place, with the same strides. A view may begin "
     "anywhere and still be contiguous.",
     "x[:, 1:]": "The rows stay in the storage of `x`, as far apart as before. Between two of them lies an "

@@ -4,8 +4,8 @@
 dimension `dim`, which isn't negative. A line has at least two elements. Call each function once, and return
 the list of their results.
 
-A line is read fast if its elements lie side by side. So give each scan the elements of `x` in a tensor with
-**stride 1 along `dim`**.
+A scan is often faster if the elements of a line lie side by side. So give each scan the elements of `x` in a
+tensor with **stride 1 along `dim`**.
 
 You may make one copy, as large as `x`, however many scans there are. If `x` has stride 1 along `dim` already,
 copy nothing. Don't change `x`, and keep nothing for a later call: `x` may hold something else by then.

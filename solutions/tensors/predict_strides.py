@@ -4,7 +4,7 @@
 A slice has them: `x[1:]` begins 4 further on, and `x[:, 1]` takes every fourth element. A transpose has them
 too (it swaps the strides), and so has a repeated row (stride 0). `x[:, ::2].reshape(6)` has one: rows are 4
 apart, which is two steps of 2. `x.t().reshape(12)`, read 0, 4, 8, 1, …, has none. For `flip` the stride would
-be negative, and torch has no negative strides. So these two copy. Indexing with a list copies in any case.
+be negative, and torch has no negative strides. So these two copy. A list of integers as index copies too.
 
 A tensor is contiguous if each stride is the product of the sizes to its right; sizes of 1 don't count. A
 `clone` of a transpose keeps its order, so `x.t().clone()` isn't contiguous.
