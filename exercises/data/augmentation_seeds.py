@@ -76,7 +76,7 @@ def workers_differ(augmentation_seeds, seed):
 
     A forked worker is a copy of its parent, with every generator in the state that it had. The loader seeds
     `torch`, `random` and `np.random`; a `Generator` of your own it doesn't know. The seeds of two workers are
-    large and differ by 1: of 63 bits a float keeps 53.
+    mostly large and differ by 1: of 63 bits a float keeps 53.
     """
     ((zero, one),) = _draw(augmentation_seeds, seed=seed)
     told = f"after `torch.manual_seed({seed})` both workers drew the same numbers from `rng`"
@@ -87,8 +87,8 @@ def workers_differ(augmentation_seeds, seed):
 def epochs_differ(augmentation_seeds, persistent):
     """No two epochs draw the same
 
-    Without `persistent_workers` new workers start in each epoch, copied from the same parent. The number of a
-    worker is the same again. The loader draws a new base seed whenever it starts workers.
+    Without `persistent_workers` new workers start in each epoch, here forked from the same parent. The number
+    of a worker is the same again. The loader draws a new base seed whenever it starts workers.
     """
     epochs = _draw(augmentation_seeds, epochs=2, persistent=persistent)
     seen = [own for epoch in epochs for worker in epoch for own in _own(worker)]
@@ -100,8 +100,8 @@ def epochs_differ(augmentation_seeds, persistent):
 def can_be_repeated(augmentation_seeds):
     """The same seed in the main process, the same draws
 
-    A loader that has no generator of its own draws its base seed from torch's, in the main process. So a run
-    can be repeated. What the system or a clock seeds can't.
+    A loader that has no generator of its own draws its base seed from torch's, in the main process. What the
+    system or a clock seeds doesn't follow from that.
     """
     with Rows() as rows:
         first, again, other = (_draw(augmentation_seeds, seed=seed) for seed in (5, 5, 6))
@@ -118,7 +118,7 @@ def leaves_the_others(augmentation_seeds):
     """torch, random and np.random draw what the loader has seeded them for
 
     The loader has seeded them when `worker_init_fn` is called. Seeding one with another number, or drawing
-    from it, changes what others draw from it.
+    from it, can change what others draw from it.
     """
     (with_it,), (without,) = _draw(augmentation_seeds), _draw(lambda worker_id: None)
     with Rows() as rows:

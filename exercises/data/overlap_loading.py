@@ -179,8 +179,8 @@ def same_objects(overlap_loading):
 def begins_late(overlap_loading):
     """No thread starts, and nothing is read, before the first `next`
 
-    The body of a generator function runs from the first `next` on. An iterator that nobody asks then costs
-    nothing, and no thread is left that nobody ends: `close()` runs no `finally` of a body that hasn't begun.
+    The body of a generator function runs from the first `next` on. Then an iterator that nobody asks starts
+    no thread, and none is left that nobody ends: `close()` runs no `finally` of a body that hasn't begun.
     """
     before = threading.enumerate()
     t = _given(overlap_loading, "source = Source(9)\nitems = overlap_loading(source, 2)")
@@ -206,8 +206,8 @@ def ahead(overlap_loading):
     """While item i is held, the items up to i + `ahead` are loaded, and no more
 
     `Queue(maxsize=n)` blocks in `put`: then n items lie in the queue, and the thread holds one more that is
-    loaded already. And a `maxsize` of 0 means no limit. What stands behind a `yield` runs only when the
-    consumer asks for the next item: a permit given back there comes when item i isn't held any longer.
+    loaded already. And a `maxsize` of 0 means no limit. What stands behind a `yield` runs when the consumer
+    asks for the next item: a permit given back there comes when item i isn't held any longer.
     """
     with Rows() as rows:
         for given, number, taken in ((", 1", 1, 1), ("", 2, 3), (", 4", 4, 1)):
@@ -227,9 +227,9 @@ def ahead(overlap_loading):
 def raises_in_place(overlap_loading):
     """An exception arrives after the items before it, and as it was raised
 
-    An exception in a thread ends that thread and nothing else: the consumer must be told, or it waits for
-    ever. `iter(source)` may raise too, and `KeyboardInterrupt` is no `Exception`. The items before it were
-    loaded and are good, so they come first.
+    An exception that nobody catches ends its thread, and the consumer must be told, or it may wait for ever.
+    `iter(source)` may raise too, and `KeyboardInterrupt` is no `Exception`. The items before it were loaded
+    and are good, so they come first.
     """
     threading.excepthook = lambda arguments: None  # what is wrong is told below
     with Rows() as rows:
@@ -254,11 +254,11 @@ def raises_in_place(overlap_loading):
 def ends(overlap_loading):
     """The thread ends with the generator, and reads nothing more
 
-    `close()` raises `GeneratorExit` at the `yield` where the generator stands, and it's called too when
-    nobody holds the generator any more. `throw` raises anything there. An interrupt also comes where it waits
-    for an item. `finally` runs in each case. A thread that waits for room has to be woken first, and then has
-    to notice. Told to end, or at the end of its source, it still lives for a while: `join()` returns when it
-    has ended.
+    `close()` raises `GeneratorExit` at the `yield` where the generator stands, and it's called too, in
+    CPython, when the last reference to the generator goes. `throw` raises anything there. An interrupt also
+    comes where it waits for an item. The `finally` around these runs in each case. A thread that waits for
+    room has to be woken first, and then has to notice. Told to end, or at the end of its source, it still
+    lives for a while: `join()` returns when it has ended.
     """
     closes = "items = overlap_loading(source, 2)\nnext(items), next(items)\ntime.sleep(0.2)\nitems.close()"
     breaks = "for item in overlap_loading(source, 2):\n    time.sleep(0.1)\n    if item == 1: break"

@@ -59,8 +59,8 @@ def _batch(t, call="pad_collate(samples)"):
 def fills_up(pad_collate):
     """Each row is its sample, filled up at the end
 
-    A batch is one tensor, so all its rows have one length. What is added has a value too: `pad` says which.
-    An empty sample has a row like the others, of padding alone: its label is in the batch too.
+    `tokens` is one dense tensor, so all its rows have one length. What is added has a value too: `pad` says
+    which. An empty sample has a row like the others, of padding alone: its label is in the batch too.
     """
     t = _given(pad_collate, ([1, 2, 3], 4), ([5], 0), ([6, 7], 2))
     batch = _batch(t, "pad_collate(samples, pad=9)")
@@ -83,8 +83,8 @@ def fills_up(pad_collate):
 def mask(pad_collate, samples):
     """The mask says what is real, by length and not by value
 
-    A real token may have the value of the padding. What is compared with `pad` takes it for padding, and
-    the model never sees it. `True` stands for real, as the task says.
+    A real token may have the value of the padding. What is compared with `pad` takes it for padding. `True`
+    stands for real, as the task says.
     """
     batch = _batch(_given(pad_collate, *samples, dtype=", dtype=torch.int64"))
     longest = max(len(tokens) for tokens, _ in samples)
@@ -113,8 +113,8 @@ def longest_of_this_batch(pad_collate, lengths):
 def dtypes(pad_collate, dtype, token):
     """The tokens keep their dtype; lengths and labels are int64
 
-    `torch.zeros` and `torch.full` choose a dtype of their own. `t.new_full` takes that of `t`. A large
-    integer is rounded on a way through float32. `F.cross_entropy` takes class numbers as int64.
+    Without a `dtype`, `torch.zeros` and `torch.full` choose one of their own. `t.new_full` takes that of `t`.
+    A large integer may be rounded on a way through float32. `F.cross_entropy` takes class numbers as int64.
     """
     batch = _batch(_given(pad_collate, ([1, token], 1), ([3], 0), dtype=f", dtype=torch.{dtype}"))
     told = f"{batch['tokens'][0, 1].item()!r} stands for the token {token!r}"

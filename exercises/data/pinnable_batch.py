@@ -90,7 +90,7 @@ def _tensors(PinnableBatch, batch):
 def pins(PinnableBatch, t):
     """Every tensor is pinned, those in the dictionary too
 
-    The loader looks into tuples, lists and dictionaries, but not into a type of your own: there it calls
+    The loader looks into tuples, lists and dictionaries, but not into a type like this one: there it calls
     `pin_memory()` and takes what comes back. A tensor that is left out stays in ordinary memory.
     """
     old = _tensors(PinnableBatch, t.batch)
@@ -106,7 +106,7 @@ def pins(PinnableBatch, t):
 def moves(PinnableBatch, t, device):
     """Every tensor is on the device
 
-    `Tensor.to` returns a tensor on the device, and the tensor itself if it is there already. A dictionary
+    `Tensor.to` with a device returns a tensor that is there, perhaps the tensor itself. A Python dictionary
     has no `to`: what it holds is found by going through it. A batch may be asked for on two devices, one
     after the other.
     """
@@ -128,8 +128,8 @@ def moves(PinnableBatch, t, device):
 def non_blocking(t, call, wanted):
     """`non_blocking` is passed on to each tensor
 
-    A copy from pinned memory lets Python go on only if it's told so: `non_blocking` is `False` by default,
-    in `Tensor.to` as well.
+    A copy from pinned memory to a GPU lets Python go on if it's told so: `non_blocking` is `False` by
+    default, in `Tensor.to` as well.
     """
     with _Copies() as copies:
         t.call(call)
@@ -168,8 +168,8 @@ def left_alone(PinnableBatch, t, run):
 def through_a_loader(PinnableBatch, t):
     """On a GPU, a loader gives it out pinned
 
-    With `pin_memory=True` a loader calls the method of each batch, where there's an accelerator. Here it's
-    real: the tensors are in pinned memory, and arrive on the GPU.
+    With CUDA and `pin_memory=True` a loader calls the method of each batch. Here it's real: the tensors are
+    in pinned memory, and arrive on the GPU.
     """
     (batch,) = DataLoader([t.batch], batch_size=None, pin_memory=True)
     for name, tensor in _tensors(PinnableBatch, batch).items():

@@ -106,7 +106,7 @@ def iterating_uses_nothing(t):
 
     A loader with workers is ahead of the loop by up to `num_workers * prefetch_factor` batches. And the loop
     calls `advance` while the loader still reads from the same iterator. A generator that draws on gives
-    another order each time: one that is new, and seeded by seed and epoch, gives the epoch's.
+    another order next time: one that is new, and seeded by seed and epoch, gives the epoch's.
     """
     whole = _list(t)
     expect.equal(_list(t), whole, what="what comes when it is iterated again, with nothing used,")
@@ -139,7 +139,7 @@ def goes_on(t):
     """A new sampler goes on where the old one was, and through the epochs after it
 
     The position alone is not enough: the order is that of an epoch, and it has to be drawn again, in another
-    process, where `hash` of a text is another. A dict that the sampler goes on to write to is no record.
+    process, where `hash` of a text may be another. A dict that the sampler goes on to write to is no record.
     """
     t.run("state = sampler.state_dict()\nother = ResumableSampler(10, seed=5)")
     t.run("other.load_state_dict(state)")
@@ -158,7 +158,7 @@ def small_state(t):
     """The state is a few numbers
 
     A checkpoint is written often, and n may be a billion. A permutation can be drawn again; it needn't be
-    kept. `weights_only=True` accepts Python's numbers, and no class of your own unless it is told to.
+    kept. `weights_only=True` accepts numbers like these, and no class of your own unless it is told to.
     """
     torch.save(t.call("sampler.state_dict()"), file := io.BytesIO())
     expect.at_most(file.tell(), 4_000, "bytes of the saved state")
@@ -172,8 +172,8 @@ def small_state(t):
 def own_generator(t):
     """Global generators play no part and stay as they are
 
-    Dropout and augmentations draw from them. What draws too depends on all others, and a resumed run has
-    another order. What seeds one makes the others draw the same numbers in each epoch.
+    Dropout and augmentations draw from them. What draws too depends on all others, and a resumed run may have
+    another order. What seeds one decides what the others draw from it.
     """
     whole = _list(t)
     before = saved_runs.stir()

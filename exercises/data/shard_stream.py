@@ -87,8 +87,9 @@ def _expect_once(shares, length, who):
 def workers_share(shard_stream):
     """Workers share the stream out
 
-    Each worker gets a copy of an iterable dataset and runs `__iter__` on it. Nobody shares it out for them:
-    without more, every item comes once from each. The end of the stream may come in the middle of a round.
+    Each worker gets a copy of an iterable dataset and runs `__iter__` on it. Nobody shares this one out for
+    them: without more, every item comes once from each. The end of the stream may come in the middle of a
+    round.
     """
     with Rows() as rows:
         for workers in (2, 3, 5):
@@ -130,8 +131,7 @@ def ranks_share(shard_stream):
 def reads_no_further(shard_stream):
     """It reads no further than the item that it gives
 
-    A log that is still written, or a socket, has no end, and an item that is not there yet can't be waited
-    for. Making a list, or asking for the length, reads it all.
+    A log that is still written, or a socket, may have no end, and then a list of it never gets finished.
     """
     with Rows() as rows:
         for rank, number, last in ((0, 0, 8), (0, 1, 9), (1, 1, 11)):

@@ -82,7 +82,7 @@ def items(TabularDataset):
 def has_an_end(t):
     """It has a length and ends there, and -1 is its last item
 
-    A loader asks for `len`. Python's `for` asks such a class for items until `IndexError`.
+    By default a loader asks for `len`. Python's `for` asks such a class for items until `IndexError`.
     Negative indices count from the end, in a list and in a tensor; the slice `x[-1:0]` is empty.
     """
     expect.equal(t.call("len(data)"), 4, what="the length")
@@ -100,7 +100,7 @@ def has_an_end(t):
 def shows_writes(t, number):
     """What is written to an array later shows in the items
 
-    `torch.tensor(array)` copies, and so does `astype` unless told otherwise; `ascontiguousarray` does where
+    `torch.tensor(array)` copies, and so does `astype` unless told otherwise; `ascontiguousarray` may where
     there are gaps. `torch.from_numpy` makes a tensor over the memory of the array, however large that is.
     """
     t.run(f"features[2], labels[2] = 50, {number}")
@@ -112,9 +112,9 @@ def shows_writes(t, number):
 def is_a_view(t):
     """A float32 row is a view of the array
 
-    Indexing a tensor with a number gives a view: an offset and fewer dimensions. `.to` with the dtype that a
-    tensor has returns the tensor itself. `torch.tensor` and `clone` copy each time; `contiguous`
-    and `ascontiguousarray` do where there are gaps. What is written to a view is written to the array.
+    Indexing a tensor with an index like 1 gives a view: an offset and fewer dimensions. `.to` with the dtype
+    alone that a tensor has returns the tensor itself. `torch.tensor` and `clone` copy each time; `contiguous`
+    and `ascontiguousarray` may where there are gaps. What is written to this view is written to the array.
     """
     t.run("features[1, 0] = np.nan")
     with expect.left_alone(torch.from_numpy(t.features), what="`features`"):

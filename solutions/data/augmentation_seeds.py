@@ -1,6 +1,6 @@
 """The loader draws a base seed from torch's generator before it starts workers, and gives each of them that
-number plus its own. So it differs between workers and epochs, and follows from `torch.manual_seed`. Inside
-the worker it is `get_worker_info().seed`.
+number plus its own. So it differs between workers and, nearly surely, epochs, and follows from
+`torch.manual_seed`. Inside the worker it is `get_worker_info().seed`.
 
 With persistent workers the function runs once, and the generator goes on from where it is. That is a new draw
 in each epoch too.

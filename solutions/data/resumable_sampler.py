@@ -1,7 +1,7 @@
 """The state is how many indices the loop has used. Divided by n, that is the epoch and the place in it. The
 order follows from the seed and the epoch, so it is drawn again, with a generator of its own.
 
-Iterating changes nothing, because a loader iterates ahead of the loop. Only `advance` does.
+Iterating changes nothing, because a loader with workers iterates ahead of the loop. `advance` does.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """With ranks and workers there are `world_size * workers` readers. This one's number among them decides which
 items are its own: every so-many-th, from its number on.
 
-`islice` reads what it skips and nothing beyond what it gives, so the stream may be endless. Cutting it into
-blocks would need its length.
+`islice` without a stop reads what it skips and nothing beyond the item that it gives. So the stream may be
+endless. Cutting it into blocks would need its length.
 """
 
 from collections.abc import Iterable, Iterator

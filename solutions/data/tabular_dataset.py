@@ -1,5 +1,5 @@
-"""`torch.from_numpy` makes a tensor over the memory of the array. Indexing it with a number gives a view, so
-nothing is read before somebody looks.
+"""`torch.from_numpy` makes a tensor over the memory of the array. Indexing it with `i` gives a view, so
+nothing is copied before somebody looks.
 
 `.to` after the index converts one row, and returns the view itself where the dtype fits. `IndexError` comes
 from the tensor's own bounds.
