@@ -45,7 +45,7 @@ def diagnose(
         if loop is not None:
             held.reset()
             record(seen, loop)
-        for look in (*LOOKS, *TRIALS, *(OF_LOOPS if loop else ())):
+        for look in (*LOOKS, *(TRIALS if seen.runs else ()), *(OF_LOOPS if loop else ())):
             if look in TRIALS:
                 held.reset()
             try:

@@ -42,8 +42,9 @@ class Error:
 
     @property
     def message(self) -> str:
-        """The first line of what the error says, after its class."""
+        """The first line of what the error says, of a long one its first sentence, after its class."""
         first = str(self.error).strip().partition("\n")[0]
+        first = first if len(first) < 200 else first.partition(". ")[0]
         return f"{type(self.error).__name__}: {first}" if first else type(self.error).__name__
 
 
@@ -87,6 +88,12 @@ class Seen:
     run: Run | None = None
     loop_raised: Exception | None = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether the model and the loss can be called on this batch."""
+        error = self.raised
+        return error is None or error.step > 0 or error.during not in ("forward", "loss")
+
 
 class _Token:
     """Lives as long as the node of the graph that holds it."""
@@ -101,12 +108,12 @@ def train(subject: Subject, steps: int, held: Held) -> Seen:
     with warnings.catch_warnings(record=True) as caught, uncompiled():
         warnings.simplefilter("always")
         try:
-            for _ in range(steps):
+            for number in range(steps):
                 _step(seen, held, tokens)
         except WrongUse:
             raise
         except Exception as error:  # of any kind: it is the reader's code that runs
-            seen.raised = _ended(seen, error, len(tokens))
+            seen.raised = _ended(seen, error, number)
     seen.warned = [str(one.message) for one in caught]
     if any(token() for step in tokens for token in step):
         gc.collect()  # a graph that only waits for the collector is not kept
@@ -137,7 +144,7 @@ def _step(seen: Seen, held: Held, tokens: list[list[weakref.ref[_Token]]]) -> No
     if first:
         seen.output, seen.loss = detached(output), loss.detach()
     del output  # as a loop of the reader's does when the next one comes
-    tokens.append([_mark(node) for node in nodes if not hasattr(node, "variable")])
+    tokens.append([mark(node) for node in nodes if not hasattr(node, "variable")])
     del nodes
     seen.during = "backward"
     if loss.requires_grad:
@@ -178,7 +185,8 @@ def _metadata(node: Any) -> list[Any]:
     return [one for one in torch_private.input_metadata(node) if one is not None]
 
 
-def _mark(node: Any) -> weakref.ref[_Token]:
+def mark(node: Any) -> weakref.ref[_Token]:
+    """A reference to what lives as long as a node of a graph does."""
     node.metadata[_Token] = token = _Token()
     return weakref.ref(token)
 
@@ -289,10 +297,11 @@ def loss_again(subject: Subject, change: Callable[[], None] = lambda: None) -> f
         return float(as_tensor(subject.loss(subject.output())))
 
 
-def backward_again(subject: Subject) -> Tensor:
-    """The loss after a backward, with the same random numbers as in the first step."""
+def backward_again(subject: Subject, scale: float = 1.0) -> Tensor:
+    """The loss after a backward of so many times it, with the same random numbers as in the first step."""
     torch.manual_seed(SEED)
     with uncompiled():
         loss = as_tensor(subject.loss(subject.output()))
-        loss.backward()
+        if loss.requires_grad:
+            (loss * scale).backward()
     return loss.detach()

@@ -9,10 +9,28 @@ in this order.
 from collections.abc import Callable, Iterable
 
 from course_utils.diagnosis.finding import Finding
-from course_utils.diagnosis.looks import gradients, loops, losses, optimizers, padding, registration
+from course_utils.diagnosis.looks import (
+    gradients,
+    graphs,
+    loops,
+    losses,
+    optimizers,
+    padding,
+    precision,
+    registration,
+)
 from course_utils.diagnosis.steps import Seen
 
 Look = Callable[[Seen], Iterable[Finding]]
-LOOKS: list[Look] = [*gradients.LOOKS, *registration.LOOKS, *optimizers.LOOKS, *losses.LOOKS]
-TRIALS: list[Look] = [*gradients.TRIALS, *registration.TRIALS, *losses.TRIALS, *padding.TRIALS]
+_FILES = (
+    graphs,
+    precision,
+    gradients,
+    registration,
+    optimizers,
+    losses,
+    padding,
+)
+LOOKS: list[Look] = [look for file in _FILES for look in file.LOOKS]
+TRIALS: list[Look] = [look for file in _FILES for look in file.TRIALS]
 OF_LOOPS: list[Look] = loops.LOOKS

@@ -124,7 +124,7 @@ def zero_gradients(seen: Seen) -> Iterator[Finding]:
     ]
     if not names:
         return
-    steps = len(seen.losses)
+    steps = len(seen.zeros[names[0]])
     dead = _dead_relus(seen) if steps > 1 else []
     evidence = [f"zeros in {steps} of {steps} steps: {listed(names)}", *dead]
     if dead:
@@ -180,7 +180,9 @@ def vanishing(seen: Seen) -> Iterator[Finding]:
 
 
 def _without(seen: Seen) -> list[str]:
-    """The parameters that ask for a gradient and got none at any step."""
+    """The parameters that ask for a gradient and got none at any step; none where no backward can start."""
+    if seen.calls.loss:
+        return []
     parameters = dict(seen.subject.parameters())
     return [
         name

@@ -129,7 +129,7 @@ def decayed_norms(seen: Seen) -> Iterator[Finding]:
         id(p): f"{name}.{key}" if name else key
         for name, m in modules(seen.subject)
         for key, p in m.named_parameters(recurse=False)
-        if isinstance(m, _NORMS) or key == "bias"
+        if isinstance(m, _NORMS) or key == "bias" or ("Norm" in type(m).__name__ and p.ndim == 1)
     }
     trained = {id(p) for _, p in seen.subject.parameters() if p.requires_grad}
     decayed = [
