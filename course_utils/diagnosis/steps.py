@@ -108,12 +108,12 @@ def train(subject: Subject, steps: int, held: Held) -> Seen:
     with warnings.catch_warnings(record=True) as caught, uncompiled():
         warnings.simplefilter("always")
         try:
-            for number in range(steps):
+            for _ in range(steps):
                 _step(seen, held, tokens)
         except WrongUse:
             raise
         except Exception as error:  # of any kind: it is the reader's code that runs
-            seen.raised = _ended(seen, error, number)
+            seen.raised = _ended(seen, error)
     seen.warned = [str(one.message) for one in caught]
     if any(token() for step in tokens for token in step):
         gc.collect()  # a graph that only waits for the collector is not kept
@@ -243,7 +243,7 @@ def _moved(subject: Subject, held: Held) -> dict[str, float]:
     return shares
 
 
-def _ended(seen: Seen, error: Exception, step: int) -> Error:
+def _ended(seen: Seen, error: Exception) -> Error:
     """What is known of an error, which then holds no frame, and so none of the tensors in it."""
     names = {id(module): name or type(module).__name__ for name, module in modules(seen.subject)}
     inside, trace = "", error.__traceback__
@@ -255,6 +255,7 @@ def _ended(seen: Seen, error: Exception, step: int) -> Error:
     found: BaseException | None = error
     while found is not None:
         found.__traceback__, found = None, found.__context__
+    step = len(seen.losses) - (seen.during in ("backward", "step"))
     return Error(error, seen.during, inside, line, step)
 
 

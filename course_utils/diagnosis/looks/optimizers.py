@@ -1,6 +1,6 @@
 """What an optimizer steps, and what its steps change."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -181,3 +181,4 @@ def _pull(optimizer: Optimizer, group: dict[str, Any]) -> float:
 
 
 LOOKS = [stale_optimizer, unmoved, decayed_norms]
+TRIALS: list[Callable[[Seen], Iterator[Finding]]] = []
