@@ -136,7 +136,7 @@ def overwritten_activation(seen: Seen) -> Iterator[Finding]:
             "Writes through `.data`, NumPy and storages are not counted. Where a node has saved what they "
             "change, backward computes with other numbers, without an error.",
             "02_autograd",
-            "Unseen",
+            "Versions",
             [one.said() for one in hidden[:3]],
         )
 
