@@ -3,8 +3,8 @@
 Add to `.grad` of every leaf what `root.backward(grad)` would add, without autograd's engine (`backward`,
 `torch.autograd.grad`). You may use your `graph_operations`.
 
-- Call a node with a gradient for each output of its operation, `len(node._input_metadata)` in all, None where
-  none arrived: `node(g0, g1)`. It returns one for each pair in `next_functions`: a tuple, or one alone.
+- Call a node with a gradient for each output that can have one, `len(node._input_metadata)` in all, None
+  where none arrived: `node(g0, g1)`. It returns one for each pair in `next_functions`: a tuple, or one alone.
 - For a pair `(following, number)`, it goes to input `number` of `following`. `root` is output
   `root.output_nr` of its node.
 - An `AccumulateGrad` adds to `.grad` when called.
@@ -83,8 +83,8 @@ def chain(t, device):
     """One path from the root to the leaf
 
     A node takes the gradient of its result, at first `grad`. It returns one gradient for each pair of
-    `next_functions`. An operand that needs no gradient has the pair `(None, 0)`, and its gradient is None. A
-    gradient of zeros is a gradient like any other.
+    `next_functions`. A pair `(None, 0)` belongs to an operand that needs no gradient, and there it returns
+    None. A gradient of zeros is a gradient like any other.
     """
     of_ones = _engines(t, t.x, torch.ones_like(t.root))
     _expect_gradients(t, {"what ones in place of `grad` lead to": of_ones})
@@ -126,9 +126,9 @@ def paths_meet(t, device):
 def several_outputs(t, device):
     """Each gradient goes to its own input of a node with several outputs
 
-    An operation with several results has one node, with an input for the gradient of each. The number in a
-    pair says which input is meant; `output_nr` says it for the root. If a result was not used, its gradient
-    is None. With zeros in its place the node computes, and may get NaN.
+    Each of these operations has one node, with an input for the gradient of each result. The number in a pair
+    says which input is meant; `output_nr` says it for the root. If a result was not used, its gradient is
+    None. With zeros in its place the node computes, and may get NaN.
     """
     _expect_gradients(t)
 
@@ -175,7 +175,7 @@ def adds_to_grad(t, device):
 def of_their_own(t, device):
     """Every `.grad` is a tensor of its own without a graph; `grad` and `root` stay as they were
 
-    The node of an addition sends the same tensor to both operands, and the very first gradient belongs to the
+    The node of `x + w` sends the same tensor to both operands, and the very first gradient belongs to the
     caller. Adding to such a tensor in place changes it for the others. Nodes compute with tensors that
     require grad, so outside of `torch.no_grad()` their steps are recorded in a new graph.
     """
@@ -194,7 +194,7 @@ def of_their_own(t, device):
 def deep(t, device):
     """A graph of 20,000 nodes in a row
 
-    Python stops recursion after about a thousand calls. A list of nodes that wait has no such limit.
+    Python limits the depth of recursion. A list of nodes that wait has no such limit.
     """
     t.run(_CALL)
     expect.true(t.x.grad is not None, "`x.grad` is None after the call", "expected: a gradient")

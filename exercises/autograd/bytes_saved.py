@@ -7,7 +7,7 @@ may run a backward.
 - Don't count the storages of `parameters`, even if a view of one is kept. Count all others, inputs too.
 - Leave nothing behind: no hook, even if `forward` raises, and no memory.
 
-`torch.autograd.graph.saved_tensors_hooks(pack, unpack)` calls `pack` with every tensor to be kept. Let it
+`torch.autograd.graph.saved_tensors_hooks(pack, unpack)` calls `pack` with the tensors to be kept. Let it
 return `t.detach()`: an operation may keep its own result, whose `grad_fn` is the node that keeps it, and then
 neither is freed.
 
@@ -27,7 +27,7 @@ from course_utils.exercise.symptoms import BYTES
 exercise = Exercise(
     minutes=20,
     hints=[
-        "`pack` is your function. It sees every tensor that is kept and can note it. How do you tell the "
+        "`pack` is your function. It sees the tensors that are kept and can note them. How do you tell the "
         "storage of a tensor from others, and how large is the whole storage?",
         "A storage, which `untyped_storage()` gives, has an address, `data_ptr()`, and a size in bytes, "
         "`nbytes()`. Compare storages for the parameters too: `weight.t()` is another tensor than `weight`.",
@@ -64,8 +64,8 @@ def _expect_number(came, wanted):
 def one_operator(t, device):
     """A single operator: its input, its result, or nothing
 
-    An operation keeps what its derivative needs. A storage knows its size in bytes: float64 takes eight for
-    each element, a boolean mask one.
+    These operations keep what their derivatives need. A storage knows its size in bytes: float64 takes eight
+    for each element, a boolean mask one.
     """
     _expect_bytes(t)
 
@@ -77,7 +77,7 @@ def one_operator(t, device):
 def each_storage_once(t):
     """A storage counts once, whoever reads it
 
-    A node keeps a reference, not a copy. `x * x` keeps `x` twice. A tensor, its transpose and its slices
+    These nodes keep references, not copies. `x * x` keeps `x` twice. A tensor, its transpose and its slices
     share one storage; tell storages apart by their own address, not by that of a first element.
     """
     _expect_bytes(t)
@@ -87,8 +87,8 @@ def each_storage_once(t):
 def whole_storage(t):
     """A storage counts whole, even where a part of it is read
 
-    A slice keeps the whole storage in memory. An expanded tensor shows one element many times, so it has more
-    elements than its storage.
+    A slice keeps the whole storage in memory. An expanded tensor shows one element many times, so it can have
+    more elements than its storage.
     """
     _expect_bytes(t)
 
@@ -97,7 +97,7 @@ def whole_storage(t):
 def without_parameters(bytes_saved):
     """The storages of `parameters` do not count, and nothing else is left out
 
-    A linear layer keeps `weight.t()`, another tensor on the storage of the weight; it keeps no bias.
+    A linear layer may keep `weight.t()`, another tensor on the storage of the weight; it keeps no bias.
     `net.parameters()` is a generator, which you can go through once. A tensor that isn't among them counts,
     even if it is an `nn.Parameter`.
     """

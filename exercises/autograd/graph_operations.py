@@ -106,9 +106,9 @@ def chain(t):
 def nothing_there(t):
     """A pair `(None, 0)` leads nowhere, and without a `grad_fn` there are no nodes
 
-    An operand that needs no gradient has the pair `(None, 0)`, in its place among the others: pairs behind it
-    count. A leaf has no `grad_fn`, even if it asks for a gradient, and neither has a tensor that was computed
-    from constants alone.
+    An operand that needs no gradient can have the pair `(None, 0)`, in its place among the others: pairs
+    behind it count. (The condition of `torch.where` has no pair at all.) A leaf has no `grad_fn`, even if it
+    asks for a gradient, and neither has a tensor that was computed from constants alone.
     """
     _expect_order(t)
 
@@ -125,9 +125,8 @@ def nothing_there(t):
 def shared(t):
     """A node that several edges lead to stands in the list once
 
-    A tensor that was used twice has one node, and two edges lead to it. The outputs of one operation share a
-    node too; their edges differ in the number. Nodes can stand in a set, so you can note which ones you have
-    seen.
+    A tensor that was used twice has one node, and two edges lead to it. The outputs of `unbind` share a node
+    too; their edges differ in the number. Nodes can stand in a set, so you can note which ones you have seen.
     """
     _expect_nodes(t)
 
@@ -178,7 +177,7 @@ def only_read(t):
 def deep(t):
     """A graph of 20,000 nodes in a row
 
-    Python stops recursion after about a thousand calls. A list of nodes that wait has no such limit.
+    Python limits the depth of recursion. A list of nodes that wait has no such limit.
     """
     _expect_order(t)
 

@@ -79,10 +79,10 @@ loss_of = lambda: f(a)""".format,
 def right_values(t, device):
     """The product is right, for one parameter
 
-    The Hessian is the Jacobian of the gradient. Its product with a vector is the gradient of a number: the
-    scalar product of gradient and vector. The gradient needs a graph for this, which `create_graph` makes;
-    `retain_graph` keeps the graph of the loss. The vector is a constant: if it was computed from a parameter,
-    its own graph would add to the derivative, so `detach` it.
+    The Hessian is the Jacobian of the gradient. If the loss is smooth, its product with a vector is the
+    gradient of a number: the scalar product of gradient and vector. The gradient needs a graph for this,
+    which `create_graph` makes; `retain_graph` keeps the graph of the loss. The vector is a constant: if it
+    was computed from a parameter, its own graph would add to the derivative, so `detach` it.
     """
     _expect_product(t)
 
@@ -105,7 +105,7 @@ def no_part(t):
     """A parameter without a part in the gradient has zeros, of its dtype
 
     If a parameter isn't in the graph of the loss, `grad` raises, or gives None with `allow_unused=True` and
-    zeros with `materialize_grads=True`. The gradient of a linear loss is constant: it has no graph to
+    zeros with `materialize_grads=True`. The gradient of `a.sum()` is constant: it has no graph to
     differentiate.
     """
     _expect_product(t)
@@ -122,7 +122,7 @@ def left_alone(t):
     """No `.grad` is touched, nothing is written to, and the product has no graph
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for.
-    Only the first gradient needs a graph. `0 * a` is in the graph of `a`, though all of it is zero.
+    Only the first gradient needs a graph. `0 * a` is in the graph of `a`.
     """
     vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}
     with graphs.untouched({"a": t.a, "b": t.b, "c": t.c, **vectors}):

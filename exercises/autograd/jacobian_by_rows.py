@@ -61,10 +61,10 @@ def _expect_jacobian(t):
 def right_values(t, device):
     """Every row is right
 
-    Backward gives `v @ J`, and a `v` with a single 1 picks a row. All rows go back through one graph, whose
-    inputs require grad. The first backward frees what its nodes have kept, unless told otherwise (nodes such
-    as that of `cumsum` keep nothing). `backward` adds to `.grad`: what is there stays in the sum, so the next
-    row has that of the rows before it in it, until it is cleared.
+    Backward gives `v @ J`, and a `v` with a single 1 picks a row, as long as the derivatives are finite. All
+    rows go back through one graph, whose inputs require grad. The first backward frees what its nodes have
+    kept, unless told otherwise (nodes such as that of `cumsum` keep no tensor). `backward` adds to `.grad`:
+    what is there stays in the sum, so the next row has that of the rows before it in it, until it is cleared.
     """
     _expect_jacobian(t)
 
@@ -85,9 +85,9 @@ def right_values(t, device):
 def any_shape(t):
     """Results and inputs have any shape and any strides
 
-    `y[i]` is one element if `y` is a vector. `y.reshape(-1)` makes a vector of any result, and a copy if the
-    result isn't contiguous. A number has the shape `()`: `reshape(*())` gets no size at all, `reshape(())`
-    gets an empty one.
+    `y[i]` is one element if `y` is a vector. `y.reshape(-1)` makes a vector of any result, and may copy one
+    that isn't contiguous. A number has the shape `()`: `reshape(*())` gets no size at all, `reshape(())` gets
+    an empty one.
     """
     _expect_jacobian(t)
 
@@ -108,8 +108,7 @@ def left_alone(jacobian_by_rows):
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
-    with its own flag. `create_graph` can give what comes back a graph. `0 * x` is in the graph of `x`, though
-    all of it is zero.
+    with its own flag. `create_graph` can give what comes back a graph. `0 * x` is in the graph of `x`.
     """
     graphs.left_alone(_CALL, jacobian_by_rows=jacobian_by_rows)
 

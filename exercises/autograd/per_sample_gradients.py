@@ -28,10 +28,12 @@ from course_utils.exercise.kits import graphs, modules
 exercise = Exercise(
     minutes=25,
     hints=[
-        "The samples of a batch meet in one place only: the parameters, where their gradients are added up. "
-        "The gradient of the *output* of a layer still has a row for each sample. So has its input.",
-        "For one sample the gradient of a weight is the product of a column and a row: the gradient of the "
-        "layer's output, and the layer's input. The gradient of the bias is the first of the two as it is.",
+        "In such a model the samples of a batch meet in one place only: the parameters, where their "
+        "gradients are added up. The gradient of the *output* of a layer still has a row for each sample. So "
+        "has its input.",
+        "For one sample the gradient of a linear layer's weight is the product of a column and a row: the "
+        "gradient of the layer's output, and the layer's input. The gradient of the bias is the first of the "
+        "two as it is.",
         "Run the layers one by one and keep the input and the output of each linear one. One call of "
         "`torch.autograd.grad`, on the sum of the losses, gives the gradients of all these outputs. Then "
         "multiply, with a dimension for the samples in front.",
@@ -107,10 +109,11 @@ x, y = torch.randn({0}, 3).{1}(), torch.arange({0}) % 3
 def several_layers(t):
     """Several layers, one function twice; a single sample; float64; names of any kind
 
-    The loss of a sample depends on its own row in the output of every layer. So one backward of the sum gives
-    gradients of these outputs in which the samples are still apart, also where there is one: its dimension
-    stays. A function may stand in a model twice: iterating over a Sequential gives it both times,
-    `children()` and `modules()` only once. A Sequential of an OrderedDict has the names that stand there.
+    Without a layer that mixes samples, the loss of a sample depends on its own row in the output of every
+    layer. So one backward of the sum gives gradients of these outputs in which the samples are still apart,
+    also where there is one: its dimension stays. A function may stand in a model twice: iterating over a
+    Sequential gives it both times, `children()` and `modules()` only once. A Sequential of an OrderedDict has
+    the names that stand there.
     """
     _expect_gradients(t)
 
@@ -132,7 +135,7 @@ def left_alone(t):
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     hook stays until its handle removes it, and `requires_grad_` changes the caller's tensor. The inputs of
-    the layers are in the graph, and so is what you compute from them, unless you detach.
+    later layers are in the graph, and so is what you compute from them, unless you detach.
     """
     parameters = dict(t.model.named_parameters())
     with graphs.untouched({**parameters, "x": t.x, "y": t.y}):

@@ -20,8 +20,8 @@ exercise = Exercise(
     hints=[
         "The derivative of `exp` is its result, that of `sin` is computed from its input, that of `x + 1` "
         "needs neither. What each of them keeps follows from that.",
-        "A tensor counts the writes to it, in `_version`. A node remembers the version at which it "
-        "kept a tensor; backward compares the two numbers. Views and detached tensors "
+        "A tensor counts the operations that write to it, in `_version`. A node remembers the version at "
+        "which it kept a tensor; backward compares the two numbers. Views and detached tensors "
         "count together with their source; `.data` and NumPy do not.",
         "Three questions for each line: what did a node keep? Was that written to afterwards? Was the write "
         "counted? Harm needs a yes to the first two.",
@@ -87,8 +87,8 @@ predict.add_check(exercise)
 def a_result(predict_inplace):
     """A write to the result of an operator
 
-    A write does harm if a node has kept what it hits. What a node keeps follows from the derivative: its
-    result, its input, or nothing. The write itself is an operation and is recorded like others.
+    A write does harm if a node has kept what it hits. What these nodes keep follows from the derivative:
+    their result, their input, or no tensor. The write itself is an operation and is recorded like others.
     """
     whys = {
         "y = x.exp(); y = y + 1": "`y + 1` makes a new tensor, and nothing is written to.",
@@ -96,7 +96,7 @@ def a_result(predict_inplace):
         "y = x.exp(); y += 1": "The derivative of `exp` is its result, and the node keeps that.",
         "y = x.sin(); y += 1": "The derivative of `sin` is the cosine of its input: the node keeps `x`.",
         "y = x.exp(); y *= 1": "`exp` keeps its result. Backward compares versions, which count "
-        "writes, not changes.",
+        "operations, not changes.",
         "y = x * 2; y.exp_()": "`exp_` keeps its result, at the version that it has after the write. The "
         "product with a number keeps no tensor that the write could hit.",
     }
@@ -107,10 +107,10 @@ def a_result(predict_inplace):
 def x_itself(predict_inplace):
     """A write to `x`, or to its storage under another name
 
-    Torch refuses a write to a leaf that requires grad, unless grad mode is off. `detach()`, `.data` and NumPy
-    reach its storage all the same. Backward notices such a write if it was counted: `detach()` shares the
-    counter, `.data` has one of its own, and NumPy writes without one. If no node has kept the tensor, there
-    is nothing to notice.
+    Torch refuses `x += 1` on a leaf that requires grad, unless grad mode is off. `detach()`, `.data` and
+    NumPy reach its storage all the same. Backward notices such a write if it was counted: `detach()` shares
+    the counter, `.data` has one of its own, and NumPy writes without one. If no node has kept the tensor,
+    there is nothing to notice.
     """
     whys = {
         "x += 1; y = x * x": "`x` is a leaf that requires a gradient, and here torch lets no operator write "
@@ -135,13 +135,13 @@ def parts_and_operands(predict_inplace):
     requires grad.
     """
     whys = {
-        "y = x.exp(); y[0] = 0": "`exp` keeps its whole result, and `y[0]` is a view of it: a view and its "
-        "base have one version.",
+        "y = x.exp(); y[0] = 0": "`exp` keeps its whole result, and `y[0]` is a view of it: the two have "
+        "one version.",
         "y = torch.zeros(2); y[:] = x[:2] * x[1:]": "What is written requires a gradient, so the write puts "
         "`y` into the graph. The product keeps its two factors, and the write goes to neither.",
         "w = torch.ones(3); y = x * w; w.zero_()": "The gradient of `x` is `w`, so the product keeps it. "
         "The write to `w` is counted, though it requires no gradient.",
         "h = x * 2; y = h.relu_() + h": "`relu_` returns `h` itself, after the write: `2 * relu(x * 2)` is "
-        "what the line computes. The sum keeps nothing, and `relu_` keeps its result.",
+        "what the line computes. The sum keeps no tensor, and `relu_` keeps its result.",
     }
     _compare(predict_inplace, whys)

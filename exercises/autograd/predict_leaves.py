@@ -22,9 +22,9 @@ exercise = Exercise(
     hints=[
         "A leaf is a tensor with no node behind it: `grad_fn` is None. When does an operator leave a node "
         "behind, and when doesn't it?",
-        "An operator is recorded when grad mode is on, at least one of its inputs requires a gradient, and "
-        "its result can require one. Without a node the result is a leaf. Some calls have nothing to do and "
-        "return the tensor they got, and some make a new start with the same numbers.",
+        "An operator with a derivative is recorded when grad mode is on, at least one of its inputs requires "
+        "a gradient, and its result can require one. Without a node the result is a leaf. Some calls have "
+        "nothing to do and return the tensor they got, and some make a new start with the same numbers.",
         "Backward fills `.grad` of the leaves that it reaches and that require grad, and of tensors that "
         "were asked to keep it. An in-place operation is recorded for the tensor that it writes to.",
     ],

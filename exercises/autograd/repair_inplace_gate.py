@@ -29,8 +29,8 @@ exercise = Exercise(
         "Make an `x` that requires a gradient, call the function, and run backward. The message names the "
         "operation whose saved tensor was changed: which line made that tensor, and which wrote into it "
         "later?",
-        "An operation may overwrite a tensor that no node has kept. Adding keeps nothing. A sigmoid keeps "
-        "its own result, since its derivative is `s * (1 - s)`. A product keeps both factors.",
+        "Here an operation may overwrite a tensor that no node has kept. Adding keeps no tensor. A sigmoid "
+        "keeps its own result, since its derivative is `s * (1 - s)`. The product keeps both factors.",
         "Only one of the three lines overwrites something that an earlier one has kept. Let that line make "
         "a new tensor; a clone before it would be one more tensor to keep.",
     ],
@@ -80,8 +80,8 @@ def _oracle(x, weight, bias):
 def gradients(t, device, name):
     """`x`, `weight` and `bias` get the gradients of the formula
 
-    A sigmoid keeps its result and computes its derivative from it. A product keeps both factors. A write to a
-    kept tensor makes backward raise; through `.data` it makes the gradient wrong, without a word. `detach`
+    A sigmoid keeps its result and computes its derivative from it. The product keeps both factors. A write to
+    a kept tensor makes backward raise; through `.data` it makes the gradient wrong, without a word. `detach`
     and `no_grad` leave something out of the graph, and then the gradient through it is missing.
     """
     tensor = getattr(t, name)
@@ -137,8 +137,8 @@ def inputs_left_alone(t, device):
 def no_copies(t, device):
     """Nothing is copied, whatever the strides
 
-    `.contiguous()` and `reshape` are free in some layouts and copy in others. `mul_` clones the old value of
-    its tensor if the other factor requires grad, since it is about to write over it.
+    `.contiguous()` and `reshape` are free in some layouts and copy in others. A recorded `mul_` clones the
+    old value of its tensor if the other factor requires grad, since it is about to write over it.
     """
     with graphs.copies() as copied:
         expect.a_tensor(t.call(_CALL))
@@ -151,8 +151,7 @@ def bytes_kept(t, device):
     """Beside `x` and the parameters, one tensor of its size is kept
 
     The sigmoid keeps its result. A product that makes a new tensor keeps the same result, and `x`, which the
-    caller holds. A tensor that two nodes keep takes up memory once. The result of an `exp` or of a clone is
-    kept in addition.
+    caller holds: references, not copies. The result of an `exp` or of a clone is kept in addition.
     """
     kept = measure.saved_bytes(t.call, _CALL, exclude=[t.x, t.weight, t.bias]).total
     limit = t.x.numel() * t.x.element_size()

@@ -106,7 +106,7 @@ def right_values(t, device):
 def gradients(t, device, name, code):
     """The last state leads back to the first step, and to `weight`
 
-    A product keeps its factors. A row of the buffer is a view and counts versions together with the whole
+    The product keeps its factors. A row of the buffer is a view and counts versions together with the whole
     buffer. So a write to any row counts as a write to each row that was kept. What you take out of the graph,
     with `detach`, `.data` or `no_grad`, is a constant for all later steps.
     """

@@ -137,9 +137,10 @@ def second_call(t, device):
 def noticed(t, device):
     """A graph from before the step raises in its backward
 
-    Under `no_grad` a write counts in the version of the parameter. A write through `.data` or NumPy doesn't:
-    an older graph then gives a gradient with parameters that its loss was not computed with. A new parameter
-    in the place of the old one is no write, and an optimizer that holds the old one never sees the step.
+    Under `no_grad` a write such as `p -= step` counts in the version of the parameter. A write through
+    `.data` or NumPy doesn't: an older graph then gives a gradient with parameters that its loss was not
+    computed with. A new parameter in the place of the old one is no write, and an optimizer that holds the
+    old one never sees the step.
     """
     with graphs.writes_told():
         t.run(_CALL)
@@ -152,7 +153,7 @@ def generator_runs_once(t, device):
 
     The critic's step changes no parameter of the generator, so the fakes and their graph stay good. A
     `backward` of the critic's loss would go on through that graph and free it, unless the loss takes the
-    fakes as constants.
+    fakes as constants or you ask for the critic's gradients alone.
     """
     calls = []
     t.generator.register_forward_hook(lambda *_: calls.append(1))

@@ -116,7 +116,7 @@ def left_alone(vector_jacobian_products):
 
     `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
-    with its own flag. `0 * x` is in the graph of `x`, though all of it is zero.
+    with its own flag. `0 * x` is in the graph of `x`.
     """
     graphs.left_alone(_CALL, "v = torch.tensor([1., 10.])", vector_jacobian_products=vector_jacobian_products)
 

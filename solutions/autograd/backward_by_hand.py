@@ -1,12 +1,12 @@
 """The engine behind `backward` is this loop. It runs a node when no more gradients can come for it. Until
 then it keeps what has arrived, with one place for each output of the operation. A pair of `next_functions`, a
-node and a number, names such a place. If a gradient is there already, the sum replaces it. The sum is a new
-tensor, because others may hold its parts: the node of an addition hands one tensor to both operands.
+node and a number, names such a place. If a gradient is there already, the sum replaces it. Here the sum is a
+new tensor, because others may hold its parts: the node of `x + w` hands one tensor to both operands.
 
 `AccumulateGrad` is a node like the others. It has no pairs, and running it changes `.grad`.
 
 The engine does more between two nodes: it sums a gradient down to the shape of a broadcast operand, converts
-it to its dtype, and runs hooks. For a custom Function it puts zeros where nothing arrived.
+it to its dtype, and runs hooks. For a custom Function, zeros stand by default where nothing arrived.
 """
 
 import torch

@@ -1,6 +1,7 @@
-"""All tensors that autograd keeps go through `pack`, so `pack` can note them. The rest is counting memory.
-Views share a storage, and a slice keeps all of it. So note the storage, not the tensor. Do the same for the
-parameters, because layers keep views of them such as `weight.t()`.
+"""The tensors that torch's own nodes keep go through `pack`, which can note them. (Python numbers don't, and
+neither do attributes of a custom Function's `ctx`.) The rest is counting memory. Views share a storage, and a
+slice keeps all of it. So note the storage, not the tensor. Do the same for the parameters, because layers
+keep views of them such as `weight.t()`.
 
 `pack` could return something smaller: the tensor in half precision, or its place on a disk. The graph holds
 what `pack` returns, so this must not hold the graph.

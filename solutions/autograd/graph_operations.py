@@ -5,7 +5,7 @@ that send to it. Each edge is looked at twice, however many paths run over it.
 
 Torch does the same: before it runs anything, backward counts the *dependencies* of every node, and it queues
 a node when the count reaches 0. Depth-first order works too if you list nodes when they are finished and turn
-the list around. Listed when they are first reached, they come too early.
+the list around. Listed when they are first reached, they may come too early.
 """
 
 from collections import Counter

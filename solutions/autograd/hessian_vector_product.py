@@ -2,9 +2,9 @@
 vector is a vector-Jacobian product, and backward computes those: differentiate the scalar product of gradient
 and vector. That is one number, for any number of parameters.
 
-The first gradient is taken with `create_graph`, so that it has a graph of its own. If a gradient doesn't
-depend on anything (the loss is linear), it has no graph, and the product is zero. The vector is detached: it
-may have been computed from the parameters, and only its numbers count.
+The first gradient is taken with `create_graph`, so that it has a graph of its own. If no gradient has a graph
+(those of `a.sum()` and `b.sum()` have none), the product is zero. The vector is detached: it may have been
+computed from the parameters, and only its numbers count.
 """
 
 from collections.abc import Callable

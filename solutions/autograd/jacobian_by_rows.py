@@ -1,6 +1,6 @@
 """Backward gives `v @ J` for any `v` of the shape of the result. With a one in place `i` and zeros elsewhere
-this is row `i`, so there are as many passes as results. All of them go back through one graph, so each has to
-leave it alive: that is `retain_graph`.
+this is row `i` (as long as the derivatives are finite), so this takes as many passes as there are results.
+All of them go back through one graph, so each has to leave it alive: that is `retain_graph`.
 
 A row takes one way back, for any number of columns. A loss has one row, so it is
 differentiated backward. A network with a thousand outputs has a thousand rows.

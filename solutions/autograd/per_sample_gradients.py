@@ -1,8 +1,8 @@
-"""Before the parameters the samples of a batch don't meet: the gradient of a layer's output has a row for
-each, and the loss of one sample doesn't depend on the row of another. So one backward of the summed losses
-gives per-sample gradients of these outputs. An ordinary backward then computes a matrix product, `g.t() @ a`:
-it multiplies each row of `g` with its row of `a` and adds up. Leave out the addition, and you have one matrix
-for each sample.
+"""In such a model the samples of a batch don't meet before the parameters: the gradient of a layer's output
+has a row for each, and the loss of one sample doesn't depend on the row of another. So one backward of the
+summed losses gives per-sample gradients of these outputs. An ordinary backward then computes a matrix
+product, `g.t() @ a`: it multiplies each row of `g` with its row of `a` and adds up. Leave out the addition,
+and you have one matrix for each sample.
 
 The same without a look inside the layers: give each sample a copy of the parameters (`expand` makes one
 without copying) and differentiate with respect to the copies. `torch.func.vmap(torch.func.grad(...))` does

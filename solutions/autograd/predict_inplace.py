@@ -1,13 +1,12 @@
 """Three questions decide each line. What did a node keep? `exp` keeps its result, `sin` and `x * x` keep
-their input, `x * w` keeps the factor `w`, an addition nothing, and `exp_` the result that it has written. Was
-that tensor written to afterwards? If not, the line is safe, because a write in place is recorded like other
-operations. Was the write counted? Through a view, a slice or a detached tensor it was: they share the
-version, and backward raises even if no number changed. Through `.data` and NumPy it wasn't, and the gradient
-is wrong.
+their input, `x * w` keeps the factor `w`, an addition no tensor, and `exp_` the result that it has written.
+Was that tensor written to afterwards? If not, the line is safe. Was the write counted? Through a view, a
+slice or a detached tensor it was: they share the version, and backward raises even if no number changed.
+Through `.data` and NumPy it wasn't, and the gradient is wrong.
 
-Two lines stand apart. You can't write to a leaf that requires grad. And in `h.relu_() + h` the gradient is
-right, though perhaps not what its author wanted: `h` is rectified before it is added, so the line computes `2
-* relu(h)`.
+Two lines stand apart. In `x += 1`, torch refuses to write to a leaf that requires grad. And in
+`h.relu_() + h` the gradient is right, though perhaps not what its author wanted: `h` is rectified before it
+is added, so the line computes `2 * relu(h)`.
 """
 
 

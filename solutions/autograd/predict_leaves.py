@@ -1,7 +1,7 @@
-"""A leaf is a tensor without a `grad_fn`. An operation records a node if grad mode is on, one of its inputs
-requires grad, and its result can require grad. Otherwise the result is a leaf that doesn't. That answers most
-lines: `torch.ones(3) * 2`, `x > 0` (booleans), and `x * 2` under `no_grad` are leaves; `x.clone()` and
-`x[:2]` are not. `x.float()` has nothing to do and returns `x` itself.
+"""A leaf is a tensor without a `grad_fn`. An operation with a derivative records a node if grad mode is on,
+one of its inputs requires grad, and its result can require grad. Otherwise the result is a leaf that doesn't.
+That answers most lines: `torch.ones(3) * 2`, `x > 0` (booleans), and `x * 2` under `no_grad` are leaves;
+`x.clone()` and `x[:2]` are not. `x.float()` has nothing to do and returns `x` itself.
 
 `detach()` and `nn.Parameter` make a new start with the same numbers. `y += x` is recorded for `y`: it was a
 leaf, and now it is the result of an addition. Backward keeps the gradients of leaves that require grad, and

@@ -1,11 +1,11 @@
 """Each of the three in-place operations overwrites the result of the line before it. Ask who has kept that
 result. A matrix product keeps its two factors and not its result, so the bias may be added in place. The
-addition keeps nothing, and the sigmoid keeps its own result after writing it, so that may be in place too.
+addition keeps no tensor, and the sigmoid keeps its own result after writing it, so that may be in place too.
 The last line overwrites the result that the sigmoid has kept.
 
 `gate * x` makes a new tensor and keeps its factors. Both are kept already, by the sigmoid and by the matrix
-product, and a tensor that is kept twice takes up memory once. In place you would gain nothing: if the other
-factor requires grad, `gate *= x` first clones the old `gate`.
+product: two references, one piece of memory. In place you would gain nothing: if `x` requires grad,
+`gate *= x` first clones the old `gate`.
 """
 
 healed = {"    gate *= x\n    return gate": "    return gate * x"}

@@ -1,6 +1,6 @@
 """The second gradient goes back through the critic, whose matrix product has kept its weight. The update
 wrote to the weight, so the versions differ and backward raises. It is right to raise: a gradient with new
-weights and old activations belongs to no function at all.
+weights and old activations is that of neither critic.
 
 The scores of the updated critic exist only after its update, so run the critic again on the same fakes. Don't
 make the fakes again. Their graph leads through the generator, whose parameters haven't changed, and no

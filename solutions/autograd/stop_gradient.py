@@ -2,8 +2,8 @@
 this factor needs no gradient, and goes on to the other. The caller's tensor is still in its graph.
 
 The product keeps the constant for the gradient of `log_softmax(logits)`. A detached tensor counts versions
-together with its original, so after a write to `target` backward raises. `target.data` reads the same memory,
-but has a counter of its own: the gradient would be wrong, without a word. So don't use `.data`.
+together with its original, so after a counted write to `target` backward raises. `target.data` reads the same
+memory, but has a counter of its own: the gradient would be wrong, without a word. So don't use `.data`.
 """
 
 from torch import Tensor

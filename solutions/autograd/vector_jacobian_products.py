@@ -4,7 +4,7 @@ So the second pass goes backward through the first backward.
 
 You differentiate with respect to `u`; its value drops out, because the derivative of a linear function is the
 same everywhere. Zeros will do. The trick costs two passes and a graph of the first one. Forward mode needs
-one pass and no graph, but a rule of its own for each operation.
+one pass and no graph, but rules of its own for the operations.
 """
 
 from collections.abc import Callable
