@@ -3,6 +3,7 @@
 Each look takes what was seen of a few steps; `seen.run` is the recorded loop.
 """
 
+import math
 from collections.abc import Iterator
 
 from torch import nn
@@ -14,21 +15,29 @@ from course_utils.measure.training import Forward, Run
 
 
 def missing_zero_grad(seen: Seen) -> Iterator[Finding]:
-    """A backward adds to gradients that a step has used already."""
+    """A step uses gradients again that an earlier one has used, with new ones on top."""
     run = _run(seen)
-    added = [bool(norms) for norms in run.uncleared]
-    if any(added):
-        worst = max(run.leftovers)
+    again = [left for number, left in enumerate(run.uncleared) if set(left) & _stepped_next(run, number)]
+    if again:
+        worst = max(math.hypot(*left.values()) for left in again)
         yield Finding(
             "fault",
             "missing_zero_grad",
-            f"{sum(added)} of {len(added)} backward calls added to gradients that a step had used already.",
+            f"{len(again)} of {len(run.uncleared)} backward calls added to gradients that a step had used "
+            "already, and the next step used the sum.",
             "Backward adds to `.grad`, and a step leaves it as it is. What is not cleared between a step and "
             "the next backward is used again, with the new gradient on top.",
             "02_autograd",
             "Gradients add up",
             [f"the largest norm of what was left over: {worst:.4g}"],
         )
+
+
+def _stepped_next(run: Run, backward: int) -> set[int]:
+    """The parameters, by `id`, that are stepped after this call of backward and before the next one that is
+    followed by a step. In adversarial training another model's gradients grow too, and are cleared first."""
+    later = [step for step in run.steps if step.backwards > backward]
+    return {id(p) for step in later if step.backwards == later[0].backwards for p in step.parameters}
 
 
 def zeroed_gradients(seen: Seen) -> Iterator[Finding]:
@@ -99,16 +108,19 @@ def forgotten_eval(seen: Seen) -> Iterator[Finding]:
     run = _run(seen)
     if not run.steps:
         return
-    evaluated = [forward for forward in run.evaluated if not forward.graph or forward.step]
+    # A part that is in training mode in a model that isn't is meant so: dropout that is sampled, say.
+    evaluated = [one for one in run.evaluated if one.training and (not one.graph or one.step)]
     wrong = {
-        type(layer.module).__name__
+        type(layer.module)
         for forward in evaluated
         for layer in forward.layers
         if layer.training and _has_modes(layer.module)
     }
     if wrong:
+        # Statistics may be made anew on purpose, by forwards whose outputs nobody uses.
+        norms = any(issubclass(kind, torch_private.BatchNorm) for kind in wrong)
         yield Finding(
-            "fault",
+            "doubt" if norms else "fault",
             "forgotten_eval",
             f"{len(evaluated)} forwards that trained nothing ran with {_and(wrong)} in training mode.",
             "In training mode dropout drops, and batch norm uses and updates the statistics of its batch. "
@@ -169,8 +181,8 @@ def _mode(forward: Forward) -> bool | None:
     return any(modes) if modes else None
 
 
-def _and(names: set[str]) -> str:
-    return " and ".join(sorted(names))
+def _and(kinds: set[type[nn.Module]]) -> str:
+    return " and ".join(sorted(kind.__name__ for kind in kinds))
 
 
 LOOKS = [
