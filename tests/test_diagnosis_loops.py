@@ -24,8 +24,9 @@ def diagnosed(kind: str) -> Report:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.3)
     x, y = torch.randn(32, 4), torch.randint(3, (32,))
 
+    kept = []
+
     def loop():
-        kept = []
         for _ in range(8):
             if kind != "forgotten_train":
                 model.train()
@@ -53,6 +54,7 @@ def diagnosed(kind: str) -> Report:
     report = diagnose(model, (x, y), F.cross_entropy, optimizer, loop=loop)
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
     assert model.training and not optimizer.state and optimizer.param_groups[0]["lr"] == 0.1
+    assert scheduler.last_epoch == 0 and kept == []
     return report
 
 

@@ -40,7 +40,7 @@ def diagnose(
     findings: list[Finding] = []
     unseen: list[str] = []
     looked = 0
-    with untouched(case) as held:
+    with untouched(case, loop) as held:
         seen = train(case, steps, held)
         if loop is not None:
             held.reset()

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch.optim.optimizer import Optimizer
 
 from course_utils import torch_private
 from course_utils.diagnosis.subject import Subject, devices
-from course_utils.measure.saved import parameters_behind
+from course_utils.measure.saved import parameters_behind, used_by
 from course_utils.measure.storage import key, storages, tensors_in
 
 
@@ -46,37 +47,39 @@ class Held:
 
 
 @contextlib.contextmanager
-def untouched(subject: Subject) -> Iterator[Held]:
+def untouched(subject: Subject, loop: Callable[[], Any] | None = None) -> Iterator[Held]:
     """Inside, the model may be trained; afterwards it is as it was: parameters, buffers, other tensors and
     lists that its modules keep, gradients, modes, the optimizer's state and settings, random generators, the
-    batch. What an object of another class keeps is not put back.
+    batch. So are the models, optimizers, schedulers, lists and dictionaries that `loop` closes over or names.
+    What an object of another class keeps is not put back, nor where an iterator stands.
     """
     held = Held()
     back: list[Callable[[], None]] = []
+    used = used_by(loop) if isinstance(loop, FunctionType) else []
     try:
-        modules = [*subject.model.modules()]
-        if isinstance(subject.loss_fn, nn.Module):
-            modules += subject.loss_fn.modules()
-        tensors = _all_tensors(subject, modules)
+        outer = [one for one in (subject.model, subject.loss_fn, *used) if isinstance(one, nn.Module)]
+        modules = list(dict.fromkeys(module for one in outer for module in one.modules()))
+        tensors = [*parameters_behind(subject.loss_fn), *subject.inputs, *tensors_in(subject.target)]
         for module in modules:
+            tensors += _tensors_kept(vars(module), set())
             _hold_containers(vars(module), held.attributes, set())
         back += held.attributes
-        if subject.optimizer is not None:
-            stepped, held.size = _hold_optimizer(subject.optimizer, back)
+        optimizers = [one for one in (subject.optimizer, *used) if isinstance(one, Optimizer)]
+        for optimizer in dict.fromkeys(optimizers):
+            stepped, size = _hold_optimizer(optimizer, back)
+            held.size += size
             tensors += stepped
+        for one in used:
+            if isinstance(one, (MutableMapping, MutableSequence, MutableSet)):
+                _hold_containers(one, back, set())
+            elif hasattr(one, "state_dict") and one not in (*outer, *optimizers):  # a scheduler, a scaler
+                _hold_containers(vars(one), back, set())
         _hold_tensors(tensors, held, back)
         with _generators(tensors), torch.enable_grad():
             yield held
     finally:
         for put_back in reversed(back):
             put_back()
-
-
-def _all_tensors(subject: Subject, modules: list[nn.Module]) -> list[Tensor]:
-    found = [*parameters_behind(subject.loss_fn), *subject.inputs, *tensors_in(subject.target)]
-    for module in modules:
-        found += _tensors_kept(vars(module), set())
-    return found
 
 
 def _tensors_kept(value: Any, seen: set[int]) -> Iterator[Tensor]:

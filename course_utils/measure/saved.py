@@ -149,7 +149,7 @@ def parameters_behind(root: Any) -> Iterator[nn.Parameter]:
             pending += [thing.__self__, thing.__func__]
         elif isinstance(thing, types.FunctionType):
             if not thing.__module__ or not thing.__module__.startswith("torch"):
-                pending += _used_by(thing)
+                pending += used_by(thing)
         elif isinstance(thing, dict):
             pending += thing.values()
         elif isinstance(thing, (list, tuple, set)):
@@ -158,7 +158,8 @@ def parameters_behind(root: Any) -> Iterator[nn.Parameter]:
             pending += getattr(thing, "__dict__", {}).values()
 
 
-def _used_by(function: types.FunctionType) -> list[Any]:
+def used_by(function: types.FunctionType) -> list[Any]:
+    """What a function closes over, has as defaults or names among its globals."""
     used = [function.__defaults__, function.__kwdefaults__, getattr(function, "__wrapped__", None)]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not assigned yet

@@ -36,9 +36,7 @@ class _Fold(AbstractContextManager):
         return self.block.__exit__(*error)
 
     def __repr__(self) -> str:
-        return (
-            "reveal folds a block: write `with reveal(my_prediction):` and, indented below, what to fold."
-        )
+        return "reveal folds a block: write `with reveal(my_prediction):` and, indented below, what to fold."
 
 
 @contextmanager

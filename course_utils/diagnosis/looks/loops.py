@@ -63,12 +63,12 @@ def zeroed_gradients(seen: Seen) -> Iterator[Finding]:
 def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
     """The learning rate has fallen to a quarter, or lower, within the recorded steps."""
     rates = _run(seen).rates
-    if len(rates) > 2 and rates[-1] < max(rates) / 4:
-        at = next(i for i, rate in enumerate(rates) if rate < max(rates) / 4)
+    if len(rates) > 2 and rates[-1] <= max(rates) / 4:
+        at = next(i for i, rate in enumerate(rates) if rate <= max(rates) / 4)
         yield Finding(
             "doubt",
             "hasty_scheduler",
-            f"The learning rate was {max(rates):.3g} and is below a quarter of that from step {at + 1} on.",
+            f"The learning rate was {max(rates):.3g} and is at most a quarter of that from step {at + 1} on.",
             "A scheduler counts its own calls of `step()`, not epochs: called after every batch, it goes "
             "through its epochs batch by batch.",
             "06_training",
