@@ -140,8 +140,9 @@ def zero_gradients(seen: Seen) -> Iterator[Finding]:
             evidence,
         )
     elif steps > 1 and not seen.half:  # at the first step alone LoRA gets zeros too
+        flat = all(parameters[name].ndim < 2 for name in names)  # a bias may cancel out, as in a distance
         yield Finding(
-            "doubt",
+            "note" if flat else "doubt",
             "zero_gradients",
             f"{counted(names, 'parameter', 'gets')} gradients that are all zeros.",
             "A gradient is multiplied by each slope on its way back. Where one is 0 (a product with zero, a "

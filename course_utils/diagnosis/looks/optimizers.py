@@ -79,8 +79,9 @@ def unmoved(seen: Seen) -> Iterator[Finding]:
         if share < 0.5 and name not in unset and _narrow(parameters[name])
     ]
     if unset:
+        begins = any(float(settings[id(parameters[name])].get("initial_lr", 0)) > 0 for name in unset)
         yield Finding(
-            "doubt",
+            "note" if begins else "doubt",  # a scheduler has put it there
             "unmoved",
             f"{counted(unset, 'parameter')} did not change at the first step: the learning rate is 0.",
             "A step changes a parameter by its learning rate times a direction. Where a schedule begins at "
