@@ -224,3 +224,201 @@ UNPADDED = {
 @pytest.mark.parametrize("model, batch, loss", UNPADDED.values(), ids=list(UNPADDED))
 def test_padding_that_does_not_count(model, batch, loss):
     assert not diagnose(model, batch, loss).faults
+
+
+class Calls(nn.Module):
+    """Calls a function with itself and its inputs."""
+
+    def __init__(self, forward, inner: int = 4, out: int = 3, **modules):
+        super().__init__()
+        self.head = nn.Linear(inner, out)
+        self.calls = forward
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, *inputs):
+        return self.calls(self, *inputs)
+
+
+def trained(model: nn.Module, *inputs, y: Tensor = CLASSES, loss=None) -> Report:
+    return diagnose(model, (*inputs, y), loss or nn.CrossEntropyLoss())
+
+
+STEPS = torch.randn(8, 5, 4)
+TOKENS = torch.randint(0, 9, (8, 5))
+MIXED = {
+    "an LSTM": (Calls(lambda m, x: m.head(m.rnn(x)[0].mean(1)), rnn=nn.LSTM(4, 4)), STEPS),
+    "its last step": (Calls(lambda m, x: m.head(m.rnn(x)[0][:, -1]), rnn=nn.LSTM(4, 4)), STEPS),
+    "attention": (
+        Calls(lambda m, x: m.head(m.mix(x).mean(1)), mix=nn.TransformerEncoderLayer(4, 2, 8)),
+        STEPS,
+    ),
+    "view": (Calls(lambda m, x: m.head(x.view(5, 8, 4).mean(0))), STEPS),
+    "softmax over dimension 0": (Calls(lambda m, x: m.head(x.softmax(0))), X),
+    "a norm by hand": (Calls(lambda m, x: m.head((x - x.mean(0)) / x.std(0))), X),
+    "tokens": (Calls(lambda m, i: m.head(m.e(i).softmax(0).mean(1)), e=nn.Embedding(9, 4)), TOKENS),
+}
+
+
+@pytest.mark.parametrize("model, x", MIXED.values(), ids=list(MIXED))
+def test_examples_that_are_mixed(model, x):
+    sick(trained(model, x), "mixed_examples")
+
+
+def test_where_examples_are_first_mixed():
+    model, x = MIXED["an LSTM"]
+    assert "first seen in what comes out of `rnn`" in trained(model, x).findings[0].evidence
+
+
+def test_examples_in_a_dictionary():
+    def forward(model, batch):
+        return {"scores": model.head(batch["x"] - batch["x"].mean(0)), "seen": torch.tensor(1)}
+
+    report = trained(Calls(forward), {"x": X, "n": 3}, loss=lambda o, y: F.cross_entropy(o["scores"], y))
+    sick(report, "mixed_examples")
+
+
+def packed(model, x, lengths):
+    rows = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    return model.head(nn.utils.rnn.pad_packed_sequence(model.rnn(rows)[0], batch_first=True)[0].sum(1))
+
+
+FIRST = nn.LSTM(4, 4, batch_first=True)
+LENGTHS_SORTED = torch.tensor([5, 5, 4, 3, 3, 2, 1, 1])
+APART = {
+    "batch_first": (Calls(lambda m, x: m.head(m.rnn(x)[0].mean(1)), rnn=FIRST), STEPS),
+    "packed": (Calls(packed, rnn=FIRST), STEPS, LENGTHS_SORTED),
+    "rounding": (Calls(lambda m, x: m.head((x - x.max()).softmax(1))), X),
+    "attention": (
+        Calls(
+            lambda m, x: m.head(m.mix(x).mean(1)), mix=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        ),
+        STEPS,
+    ),
+}
+
+
+@pytest.mark.parametrize("given", APART.values(), ids=list(APART))
+def test_examples_that_are_kept_apart(given):
+    model, *x = given
+    report = trained(model, *x)
+    assert "mixed_examples" not in report.causes and not report.unseen, report
+
+
+def test_sequences_along_dimension_1():
+    """Right where the targets say so; a doubt where they don't tell."""
+    model = Calls(lambda m, x: m.head(m.rnn(x)[0].mean(0)), rnn=nn.LSTM(4, 4))
+    quiet(trained(model, STEPS, y=torch.arange(5) % 3))
+    each = Calls(lambda m, x: m.head(m.rnn(x)[0]).mT, rnn=nn.LSTM(4, 4))
+    sick(trained(each, STEPS, y=TOKENS % 3), "mixed_examples", "doubt")
+
+
+def test_examples_that_cannot_be_compared():
+    assert "this batch has one" in trained(Net(), X[:1], y=CLASSES[:1]).unseen[0]
+    graph = Calls(lambda m, x, a: m.head(a @ x))
+    assert "belong together" in trained(graph, X, torch.rand(8, 8)).unseen[0]
+    assert "the same" in trained(Net(), X[:1].expand(8, 4)).unseen[0]
+
+
+def test_a_batch_that_comes_out_of_a_graph():
+    assert [one.cause for one in trained(Net(), nn.Linear(4, 4)(X)).faults] == ["input_with_graph"]
+    sick(trained(Net(), X.clone().requires_grad_()), "input_with_graph", "note")
+
+
+def test_one_norm_for_inputs_of_two_kinds():
+    def forward(model, x):
+        return model.head(model.norm(x) + model.norm(5 * x + 9))
+
+    sick(trained(Calls(forward, norm=nn.BatchNorm1d(4)), X), "norm_used_twice")
+    quiet(trained(Calls(forward, norm=nn.LayerNorm(4)), X))
+    alike = Calls(lambda m, x: m.head(m.norm(x) * m.norm(x.roll(1, 0) + 0.1)), norm=nn.BatchNorm1d(4))
+    assert "norm_used_twice" not in trained(alike, X).causes
+
+
+def body() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout())
+
+
+def test_a_model_in_evaluation_mode():
+    report = trained(nn.Sequential(body(), Net()).eval(), X)
+    sick(report, "evaluation_mode", "doubt")
+    assert report.findings[0].evidence == ["1 BatchNorm1d", "1 Dropout"]
+    sick(trained(Net().eval(), X), "evaluation_mode", "note")
+
+
+@pytest.mark.parametrize("at, rank", [(1, "note"), (2, "doubt")])
+def test_a_layer_in_another_mode(at, rank):
+    model = nn.Sequential(body(), Net())
+    model[0][at].eval()
+    sick(trained(model, X), "evaluation_mode", rank)
+
+
+def test_modes_that_are_meant():
+    frozen = body().requires_grad_(False).eval()
+    quiet(trained(nn.Sequential(frozen, Net()), X))
+    norm = body()
+    norm[1].eval().requires_grad_(False)
+    quiet(trained(nn.Sequential(norm, Net()), X))
+
+
+def attends(model, x):
+    return model.head(F.scaled_dot_product_attention(x, x, x, dropout_p=0.5).mean(1))
+
+
+def norms(model, x):
+    norm = model.norm
+    return model.head(F.batch_norm(x, norm.running_mean, norm.running_var, training=True))
+
+
+class Moves(Net):
+    """Its own running mean moves in every mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return self.head(x - self.mean)
+
+
+IN_TRAINING = {
+    "F.dropout": (Calls(lambda m, x: m.head(F.dropout(x))), X),
+    "dropout_p": (Calls(attends), STEPS),
+    "dropout in a list": (Calls(lambda m, x: m.head(m.own[0](x)), own=[nn.Dropout()]), X),
+    "F.batch_norm": (Calls(norms, norm=nn.BatchNorm1d(4, affine=False)), X),
+    "a mean by hand": (Moves(), X),
+}
+
+
+@pytest.mark.parametrize("model, x", IN_TRAINING.values(), ids=list(IN_TRAINING))
+def test_what_goes_on_in_evaluation_mode(model, x):
+    sick(trained(model, x), "training_in_eval")
+
+
+def test_what_stops_in_evaluation_mode():
+    quiet(trained(Calls(lambda m, x: m.head(F.dropout(x, 0.5, m.training))), X))
+    quiet(trained(nn.Sequential(body(), Net()), X))
+    noise = Calls(lambda m, x: m.head(x + 0.1 * torch.randn_like(x)))
+    sick(trained(noise, X), "training_in_eval", "note")
+
+
+def test_a_frozen_part_that_learns_its_statistics():
+    sick(trained(nn.Sequential(body().requires_grad_(False), body(), Net()), X), "thawed_batch_norm")
+    quiet(trained(nn.Sequential(body().requires_grad_(False).eval(), body(), Net()), X))
+    weights = body()
+    weights[1].requires_grad_(False)
+    quiet(trained(nn.Sequential(weights, Net()), X))
+
+
+def test_values_that_are_needed_on_the_host():
+    def forward(model, x):
+        if x.sum().item() > 1e9:
+            return None
+        return model.head(x)
+
+    report = trained(Calls(forward), X)
+    sick(report, "hidden_syncs", "note")
+    (line,) = report.findings[0].evidence
+    assert "x.sum().item()" in line
+    quiet(trained(Net(), X))

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable
 
 from course_utils.diagnosis.finding import Finding
 from course_utils.diagnosis.looks import (
+    batches,
     gradients,
     graphs,
     loops,
     losses,
+    modes,
     optimizers,
     padding,
     precision,
     registration,
+    waits,
 )
 from course_utils.diagnosis.steps import Seen
 
@@ -30,6 +33,9 @@ _FILES = (
     optimizers,
     losses,
     padding,
+    batches,
+    modes,
+    waits,
 )
 LOOKS: list[Look] = [look for file in _FILES for look in file.LOOKS]
 TRIALS: list[Look] = [look for file in _FILES for look in file.TRIALS]

@@ -17,7 +17,7 @@ from course_utils.diagnosis.paths import kept
 from course_utils.diagnosis.steps import SEED, Seen, as_tensor, backward_again, loss_again, mark, modules
 from course_utils.diagnosis.words import counted, listed
 from course_utils.measure.saved import nodes_behind
-from course_utils.measure.storage import key, storages
+from course_utils.measure.storage import key, storages, tensors_in
 from course_utils.measure.uncompiled import uncompiled
 
 _TWICE = "backward through the graph a second time"
@@ -52,7 +52,8 @@ def raised(seen: Seen) -> Iterator[Finding]:
 
 def carried_state(seen: Seen) -> Iterator[Finding]:
     """A step's graph leads into that of the step before."""
-    if not _is_carried(seen):
+    batch = [*seen.subject.inputs, *tensors_in(seen.subject.target)]
+    if not _is_carried(seen) or any(tensor.grad_fn is not None for tensor in batch):
         return
     error = seen.raised
     told = f"the backward of step {error.step + 1} raised an error" if error else "it grows with every step"

@@ -199,7 +199,9 @@ def initial_loss(seen: Seen) -> Iterator[Finding]:
         if call.name not in ("cross_entropy", "nll_loss") or call.value is None or call.classes < 2:
             continue
         even = math.log(call.classes)
-        if call.value > even + max(1.0, 0.5 * even) and not (call.name == "nll_loss" and call.rows != "logs"):
+        if call.name == "nll_loss" and call.rows != "logs":
+            continue
+        if call.value > even + max(1.0, 0.5 * even) and call.spread > 2:
             yield Finding(
                 "doubt",
                 "initial_loss",
@@ -230,23 +232,42 @@ def frozen_loss(seen: Seen) -> Iterator[Finding]:
     }
     before = loss_again(subject)
     frozen = [what for what, other in changed.items() if loss_again(other) == before]
-    if not frozen:
-        return
+    if "input" in frozen and _is_connected(subject):
+        frozen.remove("input")  # what arrives is too small to be seen: that has causes of its own
     # At first a head may be zeros, or all predictions the same: with other weights they are not.
-    disturb(subject)
-    again = loss_again(subject)
+    for scale in _SCALES if frozen else ():
+        disturb(subject, scale)
+        again = loss_again(subject)
+        frozen = [what for what in frozen if loss_again(changed[what]) == again]
     for what in frozen:
-        if loss_again(changed[what]) == again:
-            yield Finding(
-                "fault" if what == "input" else "doubt",
-                "frozen_loss",
-                f"The loss does not depend on the {what}: with other numbers there it is {before:.6g} too.",
-                "A model can learn only what its loss depends on. Where other numbers leave the loss as "
-                "it is, they reach no operator behind it, or are made equal on the way.",
-                "07_bugs",
-                "Two tests before a long run",
-                [f"with other weights in the model it is {again:.6g}, whatever the {what}"],
-            )
+        yield Finding(
+            "fault" if what == "input" else "doubt",
+            "frozen_loss",
+            f"The loss does not depend on the {what}: with other numbers there it is {before:.6g} too.",
+            "A model can learn only what its loss depends on. Where other numbers leave the loss as "
+            "it is, they reach no operator behind it, or are made equal on the way.",
+            "07_bugs",
+            "Two tests before a long run",
+            [f"so it is with {len(_SCALES)} other sets of weights in the model"],
+        )
+
+
+def _is_connected(subject: Subject) -> bool:
+    """Whether the graph of the loss leads back to the numbers that the model is given."""
+    leaves: list[Tensor] = []
+
+    def leaf(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        leaves.append(tensor.detach().clone().requires_grad_())
+        return leaves[-1].clone()  # which a model may write to
+
+    torch.manual_seed(SEED)
+    with uncompiled():
+        loss = (other := with_data(subject, leaf)).loss(other.output())
+    if not leaves or not loss.requires_grad:
+        return False
+    return any(grad is not None for grad in torch.autograd.grad(loss, leaves, allow_unused=True))
 
 
 def _differ(before: list[Tensor], after: list[Tensor]) -> bool:
@@ -269,9 +290,12 @@ def _other_labels(calls: Calls, tensor: Tensor) -> Tensor:
         return least + torch.rand_like(tensor) * (most - least) if least < most else tensor + 1
     if tensor.dtype is torch.bool:
         return ~tensor
-    classes = max((call.classes for call in calls.losses), default=int(most) + 2)
-    random = torch.randint_like(tensor, 0, max(classes, int(most) + 1))
-    return torch.where(tensor < 0, tensor, random)
+    # One class for all: another order of the same classes may have the same mean.
+    value = tensor[tensor >= 0].flatten()[:1] if bool((tensor >= 0).any()) else tensor.new_zeros(1)
+    if least == most:
+        classes = max((call.classes for call in calls.losses), default=int(most) + 2)
+        value = (value + 1) % max(classes, 2)
+    return torch.where(tensor < 0, tensor, value)
 
 
 LOOKS: list[Callable[[Seen], Iterator[Finding]]] = [scalar_loss, scores_for_logs, initial_loss]
