@@ -444,3 +444,21 @@ def test_what_takes_its_own_steps():
     report = found(model, torch.optim.SGD, (torch.arange(16), Y))
     assert report.findings == []
     assert found(Net(), None).findings == []
+
+
+def test_models_that_take_no_hooks_or_no_batch_yet():
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 3)))
+    assert found(scripted).findings == []
+    with pytest.raises(ValueError, match="has been called once"):
+        diagnose(nn.LazyLinear(3), (X, Y), LOSS)
+
+
+def test_a_forward_that_computes_gradients_itself():
+    def penalized(net, x):
+        x = x.detach().requires_grad_()
+        out = net.head(net.hidden(x))
+        (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        return out * (1 + slope.square().mean())
+
+    unused = Net(penalized, more=nn.Linear(2, 2), act=nn.Tanh())
+    named(found(unused), "unused_parameter", "`more.weight`", rank="note")

@@ -197,3 +197,15 @@ def test_a_batch_that_asks_for_gradients_gets_none():
     diagnose(nn.Linear(8, 3), (x, Y), nn.CrossEntropyLoss())
     assert x.grad is None
     assert x._version == 0
+
+
+def test_what_a_loss_function_writes_down_is_as_it_was():
+    history, counts = [1.0], {"calls": 3}
+
+    def loss(out, y):
+        counts["calls"] += 1
+        history.append(F.cross_entropy(out, y).item())
+        return F.cross_entropy(out, y)
+
+    diagnose(nn.Linear(8, 3), (X, Y), loss)
+    assert (history, counts) == ([1.0], {"calls": 3})

@@ -40,9 +40,9 @@ def called_modules(
     before: Callable[[str, nn.Module, list[Tensor]], Any] = lambda *_: None,
     after: Callable[[str, nn.Module, list[Tensor], list[Tensor]], Any] = lambda *_: None,
 ) -> Iterator[list[ModuleCall]]:
-    """Notes the calls of the model's modules, in the order in which they begin; what is computed again in a
-    backward is none. `before` gets each module's name, itself and the tensors that go in, `after` those that
-    come out too."""
+    """Notes the calls of the model's modules, in the order in which they begin. What is computed again in a
+    backward is none, and scripts are left out. `before` gets each module's name, itself and the tensors that
+    go in, `after` those that come out too."""
     calls: list[ModuleCall] = []
     pending: list[ModuleCall] = []
 
@@ -74,6 +74,8 @@ def called_modules(
 
     with contextlib.ExitStack() as stack:
         for name, module in modules(subject):
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks from outside
+                continue
             for handle in (
                 module.register_forward_pre_hook(entered(name), with_kwargs=True),
                 module.register_forward_hook(left(name), with_kwargs=True),

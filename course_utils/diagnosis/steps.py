@@ -293,9 +293,9 @@ def loss_again(subject: Subject, change: Callable[[], None] = lambda: None) -> f
     torch.manual_seed(SEED)
     change()
     torch.manual_seed(SEED)
-    with torch.no_grad(), uncompiled(), warnings.catch_warnings():
+    with uncompiled(), warnings.catch_warnings():  # with graphs: a forward may compute gradients itself
         warnings.simplefilter("ignore")
-        return float(as_tensor(subject.loss(subject.output())))
+        return float(as_tensor(subject.loss(subject.output())).detach())
 
 
 def backward_again(subject: Subject, scale: float = 1.0) -> Tensor:

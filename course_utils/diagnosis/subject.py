@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer
 
 from course_utils.measure.storage import tensors_in
@@ -67,6 +68,10 @@ def subject(
     arguments, a dictionary by keyword. Without a loss function all of the batch goes to the model, which
     returns the loss.
     """
+    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        raise WrongUse(
+            "diagnose needs a model that has been called once: some of its layers have no weights yet."
+        )
     inputs, target = batch, None
     if loss_fn is not None:
         if isinstance(batch, Mapping):

@@ -50,12 +50,13 @@ class Held:
 def untouched(subject: Subject, loop: Callable[[], Any] | None = None) -> Iterator[Held]:
     """Inside, the model may be trained; afterwards it is as it was: parameters, buffers, other tensors and
     lists that its modules keep, gradients, modes, the optimizer's state and settings, random generators, the
-    batch. So are the models, optimizers, schedulers, lists and dictionaries that `loop` closes over or names.
-    What an object of another class keeps is not put back, nor where an iterator stands.
+    batch. So are the models, optimizers, schedulers, lists and dictionaries that `loop` or the loss function
+    closes over or names. What an object of another class keeps is not put back, nor where an iterator stands.
     """
     held = Held()
     back: list[Callable[[], None]] = []
-    used = used_by(loop) if isinstance(loop, FunctionType) else []
+    functions = [one for one in (loop, subject.loss_fn) if isinstance(one, FunctionType)]
+    used = [one for function in functions for one in used_by(function)]
     try:
         outer = [one for one in (subject.model, subject.loss_fn, *used) if isinstance(one, nn.Module)]
         modules = list(dict.fromkeys(module for one in outer for module in one.modules()))

@@ -274,7 +274,6 @@ def _dead_relus(seen: Seen) -> list[str]:
 
     torch.manual_seed(SEED)
     with (
-        torch.no_grad(),
         uncompiled(),
         called_modules(
             seen.subject,

@@ -129,6 +129,8 @@ def overwritten_activation(seen: Seen) -> Iterator[Finding]:
     if seen.raised is not None and seen.raised.step == 0:
         return
     yield from _read_later(seen)
+    if seen.raised is not None:
+        return
     if hidden := [one for one in _written(seen) if not one.counted]:
         yield Finding(
             "fault",
@@ -261,7 +263,8 @@ def _written(seen: Seen) -> list[_Write]:
 def _read_later(seen: Seen) -> Iterator[Finding]:
     """A module with `inplace=True` writes to a tensor that something else reads afterwards: if it doesn't,
     the loss is another one."""
-    writers = [m for _, m in modules(seen.subject) if getattr(m, "inplace", None) is True]
+    found = [m for _, m in modules(seen.subject) if getattr(m, "inplace", None) is True]
+    writers = [m for m in found if not isinstance(m, torch.jit.ScriptModule)]
     if not writers:
         return
     as_is, with_it = _inputs(seen)
@@ -270,20 +273,21 @@ def _read_later(seen: Seen) -> Iterator[Finding]:
             module.inplace = False  # type: ignore[assignment]
             stack.callback(setattr, module, "inplace", True)
         apart, without = _inputs(seen)
-    if as_is == apart or (as_is != as_is and apart != apart):
+    if as_is == apart or as_is != _inputs(seen)[0]:  # NaN, or a model that is never twice the same
         return
     pairs = zip(with_it, without, strict=False)
     number = next((n for n, (a, b) in enumerate(pairs) if a.sums != b.sums), len(with_it))
     reader = with_it[number] if number < len(with_it) else None
     before = [one for one in with_it[:number] if one.module in writers]
-    if reader is not None:
-        before = [one for one in before if one.places & reader.places] or before
-    writer = before[-1].name if before else "a module"
+    direct = [one for one in before if reader is not None and one.places & reader.places]
+    writer = ([*before, *direct] or [None])[-1]
+    told = f"`{writer.name}`" if writer else "A module"
+    then = f"`{reader.name}` reads it" if direct else "it is read"
+    where = f": what comes to `{reader.name}` is another" if reader and not direct else ""
     yield Finding(
         "fault",
         "overwritten_activation",
-        f"`{writer}` writes over its input, and "
-        + (f"`{reader.name}` reads it afterwards." if reader else "something else reads it afterwards."),
+        f"{told} writes over its input, and {then} afterwards{where}.",
         "A module with `inplace=True` writes its result over its input. What reads that input later gets the "
         "result instead, and no error.",
         "07_bugs",

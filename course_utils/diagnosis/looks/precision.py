@@ -132,7 +132,7 @@ def _first_wrong(seen: Seen, wrong: Callable[[Tensor], Tensor]) -> _Birth | None
 
     torch.manual_seed(SEED)
     enter, leave = (lambda name, *_: inside.append(name)), (lambda *_: inside.pop())
-    with torch.no_grad(), uncompiled(), called_modules(seen.subject, enter, leave), Noting(note):
+    with uncompiled(), called_modules(seen.subject, enter, leave), Noting(note):
         as_tensor(seen.subject.loss(seen.subject.output()))
     return found[0] if found else None
 
