@@ -313,6 +313,13 @@ def test_sequences_along_dimension_1():
     sick(trained(each, STEPS, y=TOKENS % 3), "mixed_examples", "doubt")
 
 
+def test_examples_that_are_compared_on_purpose():
+    """Without targets nothing says that it isn't meant."""
+    model = Calls(lambda m, x: m.head(x) - m.head(x.roll(1, 0)))
+    report = diagnose(model, (X,), lambda out: (1 - out.abs()).relu().mean())
+    sick(report, "mixed_examples", "doubt")
+
+
 def test_examples_that_cannot_be_compared():
     assert "this batch has one" in trained(Net(), X[:1], y=CLASSES[:1]).unseen[0]
     graph = Calls(lambda m, x, a: m.head(a @ x))

@@ -104,6 +104,8 @@ def _dimension_of_examples(subject: Subject, first: Tensor) -> int:
 def _other_meaning(subject: Subject, first: Tensor) -> list[str]:
     """What could make it right: dimension 0 may be time, where the targets don't say otherwise."""
     size = len(first)
+    if not labels(subject):
+        return ["right if examples are compared with each other on purpose: there are no targets"]
     reads = any(isinstance(m, (nn.RNNBase, nn.MultiheadAttention)) for _, m in modules(subject))
     if first.dim() == 1 or (reads and first.dim() == 2 and first.is_floating_point()):
         return [f"right if the {size} are steps of one sequence"]
