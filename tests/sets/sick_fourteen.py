@@ -137,7 +137,7 @@ def dropout_in_evaluation() -> Given:
 
 
 @sick
-def zero_rate() -> Given:
+def unmoved() -> Given:
     """The rate was divided by one step too many: `1e-3 * (epochs - epoch) // epochs`."""
     model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 3))
     return given(model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3 * (10 - 1) // 10))
