@@ -28,7 +28,7 @@ bench: $(VENV)/installed
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 bench-peers: $(VENV)/installed $(PEERS)/installed
-	@PEERS=$(PEERS) $(BIN)/python -m tests.benchmarks peers $(ARGS)
+	@PEERS=$(PEERS) $(BIN)/python -m tests.benchmarks peers peers_diagnose $(ARGS)
 
 test-with: $(VENV)/bin/python
 	@$(BIN)/python tests/with_torch.py $(TORCH) $(ARGS)
@@ -59,10 +59,10 @@ $(VENV)/installed-test: pyproject.toml constraints.txt $(call stale,$(VENV)/inst
 	@$(stamp) $@
 	@$(stamp) $(VENV)/installed
 
-# The graders that `make bench-peers` compares with live in an environment of their own.
+# The graders, and what tests models, that `make bench-peers` compares with live in an environment of their own.
 $(PEERS)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(BIN)/python -m venv --clear $(PEERS)
-	@$(PEERS)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e . otter-grader nbgrader
+	@$(PEERS)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -e . otter-grader nbgrader torchtest2==0.1.0
 	@touch $@
 
 $(VENV)/bin/python: $(shell $(whole) || echo FORCE)
