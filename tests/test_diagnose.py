@@ -14,13 +14,13 @@ from course_utils.diagnosis import Report, diagnose
 from tests.sets import Given, healthy_losses  # noqa: F401  (it writes into HEALTHY)
 from tests.sets.healthy import HEALTHY
 from tests.sets.healthy_loops import HEALTHY_LOOPS
-from tests.sets.sick import SICK, Sick
+from tests.sets.sick import SICK
 from tests.sets.sick_fourteen import FOURTEEN
 
 ARCHITECTURES = (
     "gpt2", "llama", "mamba", "t5", "vit", "whisper", "mixtral", "resnet", "convnext", "efficientnet", "swin"
 )  # fmt: skip
-ALL_SICK = SICK | {f"fourteen-{name}": Sick(name, make) for name, make in FOURTEEN.items()}
+ALL_SICK = SICK | {f"fourteen-{name}": one for name, one in FOURTEEN.items()}
 
 # What no look can see, and why.
 UNSEEN = {

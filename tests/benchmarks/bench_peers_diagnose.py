@@ -42,7 +42,7 @@ ABOUT = {
 
 
 def compared() -> dict[str, Make]:
-    return FOURTEEN | {name: HEALTHY[name] for name in TEN}
+    return {name: one.make for name, one in FOURTEEN.items()} | {name: HEALTHY[name] for name in TEN}
 
 
 def rows() -> list[Row]:
@@ -54,7 +54,7 @@ def rows() -> list[Row]:
     for name, make in compared().items():
         given = make()
         times[name] = seconds(lambda name=name, given=given: ours.setdefault(name, diagnose(*given[:4])))
-    named = sum(name in ours[name].causes for name in FOURTEEN)
+    named = sum(one.cause in ours[name].causes for name, one in FOURTEEN.items())
     also = sum(
         any(check in theirs[name]["failed"] + theirs[name]["warned"] for check in ABOUT[name])
         for name in FOURTEEN

@@ -23,6 +23,13 @@ class Given(NamedTuple):
 Make = Callable[[], Given]
 
 
+class Sick(NamedTuple):
+    """`cause`: what a diagnosis is to name."""
+
+    cause: str
+    make: Make
+
+
 def listed(table: dict[str, Make]) -> Callable[[Make], Make]:
     """Writes what makes a model into a table, by its name; random numbers are the same each time."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.optimizer import Optimizer
 
-from tests.sets import Given, Make
+from tests.sets import Given, Sick
 
 WIDTH, CLASSES, BATCH = 16, 3, 16
-
-
-class Sick(NamedTuple):
-    """`cause`: what a diagnosis is to name."""
-
-    cause: str
-    make: Make
 
 
 SICK: dict[str, Sick] = {}

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.sets import Given, Make, listed
+from tests.sets import Given, Make, Sick, listed
 
-FOURTEEN: dict[str, Make] = {}
-sick = listed(FOURTEEN)
+_MAKES: dict[str, Make] = {}
+sick = listed(_MAKES)
 
 
 def given(
@@ -53,9 +53,11 @@ def double_softmax() -> Given:
 @sick
 def shared_norm() -> Given:
     """One batch norm stands in two places: its running statistics are of neither."""
-    norm = nn.BatchNorm1d(16)
-    layers = nn.Linear(12, 16), norm, nn.ReLU(), nn.Linear(16, 16), norm, nn.ReLU(), nn.Linear(16, 3)
-    return given(nn.Sequential(*layers))
+    norm = nn.BatchNorm2d(8)
+    first = nn.Conv2d(1, 8, 3), norm, nn.ReLU()
+    second = nn.Conv2d(8, 8, 3, stride=2), norm, nn.ReLU()
+    model = nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32, 3))
+    return given(model, batch=(255 * torch.rand(16, 1, 8, 8), torch.arange(16) % 3))
 
 
 @sick
@@ -176,3 +178,13 @@ def softmax_over_batch() -> Given:
             return self.head(x * self.weigh(x).softmax(0))
 
     return given(Net())
+
+
+# Where the cause has another name than the model.
+_CAUSES = {
+    "shared_norm": "norm_used_twice",
+    "mixed_batch": "mixed_examples",
+    "softmax_over_batch": "mixed_examples",
+    "dropout_in_evaluation": "training_in_eval",
+}
+FOURTEEN = {name: Sick(_CAUSES.get(name, name), make) for name, make in _MAKES.items()}
