@@ -166,7 +166,7 @@ def where_it_is_wanted(t):
     """Every tensor is where this rank wants it
 
     A file says on which device each tensor was, and `torch.load` puts it there again: for all ranks that is
-    the GPU of rank 0. `map_location` names another place, for all tensors in the file.
+    the GPU of rank 0. `map_location` names another place for them.
     """
     with distributed.Files(), expect.left_alone(t.model, what="`model`"):
         # A device that every machine has.

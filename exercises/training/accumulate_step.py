@@ -116,8 +116,8 @@ def old(t, device):
     """Older gradients don't count
 
     `backward` adds to `.grad`, whoever filled it. Before the first `backward` of a step it has to be cleared,
-    and between the micro-batches it must not be. An optimizer moves what has a `.grad`, frozen or not: with
-    weight decay also where that is 0.
+    and between the micro-batches it must not be. SGD updates what has a `.grad`, frozen or not: its weight
+    decay shrinks a weight also where that is 0.
     """
     _compare(t)
 
@@ -135,9 +135,9 @@ def old(t, device):
 def result(t, device):
     """The result is the mean loss over the tokens that count, without a graph
 
-    It is the loss that one large batch would have had. `cross_entropy` gives NaN for a micro-batch without
-    a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0. The dtype is that
-    of the loss; `total += loss` keeps the one that `total` began with.
+    It is the loss that one large batch would have had. The mean of `cross_entropy` is NaN for a micro-batch
+    without a token that counts, and a sum with NaN in it is NaN. With `reduction="sum"` it gives 0. The dtype
+    is that of the loss; if `total` is a tensor, `total += loss` keeps its dtype.
     """
     with torch.no_grad():
         wanted, last = _loss(t.model, t.parts), _loss(t.model, t.parts[-1:])
@@ -152,8 +152,9 @@ def result(t, device):
 def one_at_a_time(accumulate_step, device):
     """One graph at a time: more micro-batches need no more memory
 
-    `backward` frees what the forward has saved. What else a node keeps, in its `metadata` for example, lives
-    as long as the graph, and a sum of losses refers to all their graphs unless each is detached.
+    By default `backward` frees what operators have saved for it. What else a node keeps, in its `metadata`
+    for example, lives as long as the graph, and a sum of losses refers to all their graphs unless each is
+    detached.
     """
     peaks = {}
     for number in (2, 12):

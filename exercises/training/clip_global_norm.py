@@ -95,8 +95,9 @@ def norm(t, device):
 def clipped(t, device):
     """Afterwards the norm is at most `max_norm`, and the direction as before
 
-    One factor for all gradients keeps the direction; clipping each gradient by itself, or each element, turns
-    it. A generator can be walked once only, and `flatten` copies a transposed gradient.
+    One positive factor for all gradients keeps the direction, up to rounding; clipping each gradient by
+    itself, or each element, can turn it. A generator can be walked once only, and `flatten` copies a
+    transposed gradient.
     """
     factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
     before = [None if g is None else g.clone() for g in _grads(t)]
@@ -134,8 +135,8 @@ def in_place(t, device):
 def not_finite(t, device):
     """An infinite or NaN norm raises, and no gradient has changed
 
-    A finite number divided by infinity is 0, and infinity times 0 is NaN. Scaling by such a norm would hide
-    which gradient was bad, and spoil the good ones.
+    A finite number divided by infinity is 0, and infinity times 0 is NaN. Scaling by such a norm would spoil
+    the good gradients too.
     """
     with expect.left_alone(t.parameters, what="`parameters`", gradients=True):
         expect.raises(RuntimeError, lambda: t.call("clip_global_norm(parameters, 0.5)"))

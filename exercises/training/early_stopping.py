@@ -120,7 +120,7 @@ def counts(t, device, patience, min_delta, values):
     """It stops after `patience` evaluations in a row without an improvement, and keeps the best
 
     A lower loss is better. With `patience=1` the first evaluation without an improvement says stop; each
-    improvement begins the count anew. When it says stop, the last evaluation isn't the best.
+    improvement begins the count anew. When it says stop, the last evaluation isn't the one to keep.
     """
     _compare(t, patience, min_delta, values)
 
@@ -135,7 +135,7 @@ def counts(t, device, patience, min_delta, values):
 def small(t, device, patience, min_delta, values):
     """What is not below the best by more than `min_delta` doesn't count
 
-    The best is the value of the last improvement. If small steps moved it too, a loss that falls slowly would
+    The best is the value of the last improvement. If small steps moved it too, a loss that falls slowly might
     never improve.
     """
     _compare(t, patience, min_delta, values)

@@ -98,10 +98,10 @@ def values(t, device):
 def modes(t, device):
     """The model is as it was, each part in its own mode
 
-    `train(mode)` sets the mode of a module and of **all** parts inside it: one that somebody has frozen would
-    learn again, and one that two modules hold gets the mode of the second. `module.training = mode` sets it
-    for that module alone. `requires_grad_` sets all parameters, those too that were frozen. What `zero_grad`
-    clears is gone.
+    By default `train(mode)` sets the mode of a module and of **all** registered parts inside it: one that
+    somebody keeps in evaluation mode would train again, and one that two modules hold gets the mode of the
+    second. `module.training = mode` sets it for that module alone. `requires_grad_` sets all parameters,
+    those too that were frozen. What `zero_grad` clears is gone.
     """
     with expect.left_alone(t.model, what="`model`", gradients=True):
         t.run("evaluate(model, loader)")
@@ -118,8 +118,8 @@ def modes(t, device):
 def raises(t, device, error):
     """All is put back when something raises
 
-    What stands after the loop doesn't run when the loop raises. `finally` does. Stopping a cell raises
-    `KeyboardInterrupt`, which is no `Exception`. A loader raises inside the `for` too.
+    What stands after the loop doesn't run when the loop raises. `finally` does. Stopping a cell usually
+    raises `KeyboardInterrupt`, which is no `Exception`. A loader raises inside the `for` too.
     """
     with expect.left_alone(t.model, what="`model`", gradients=True):
         expect.raises(error, lambda: t.run("evaluate(model, loader)"))
@@ -131,8 +131,9 @@ def raises(t, device, error):
 def graph(t, device):
     """Nothing is recorded, and afterwards recording is on or off as before
 
-    `eval()` doesn't switch recording off, and a graph keeps the activations of its batch. After a block of
-    `torch.no_grad()` all is as before; a call of `set_grad_enabled(False)` lasts until the next call.
+    `eval()` doesn't switch recording off, and a graph keeps activations of its batch. After a block of
+    `torch.no_grad()` recording is as before; a plain call of `set_grad_enabled(False)` lasts until something
+    sets it again.
     """
     recorded = []
     t.model[2].register_forward_hook(lambda module, args, out: recorded.append(out.requires_grad))
@@ -149,7 +150,7 @@ def graph(t, device):
 def waits(t, device):
     """Python waits at most twice
 
-    `.item()` waits for all that is in the queue. Once a batch is too often.
+    `.item()` waits until the device has computed the number. Once a batch is too often.
     """
     with measure.syncs() as found:
         t.run("evaluate(model, loader)")

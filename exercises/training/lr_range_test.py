@@ -183,8 +183,8 @@ def rises(t, device):
 def diverges(t, device):
     """It ends at a loss that is not finite, or above 4 times the lowest
 
-    Beyond that the weights are ruined, and the losses say nothing of the rate. The loss that shows it belongs
-    to the result. `<` and `>` with NaN are false, so it has to be asked for by itself.
+    Beyond that the weights may be ruined, and then the losses say little about the rate. The loss that shows
+    it belongs to the result. `<` and `>` with NaN are false, so it has to be asked for by itself.
     """
     _compare(t)
 

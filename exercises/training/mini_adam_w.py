@@ -105,8 +105,9 @@ def steps(MiniAdamW, device):
 def decay(MiniAdamW, device):
     """The decay pulls at the weight, and the running means don't see it
 
-    Adam with `weight_decay` adds the decay to the gradient, so it goes through both running means, and
-    weights with large gradients decay less. AdamW shrinks all of them by the same share, before the step.
+    By default Adam with `weight_decay` adds the decay to the gradient, so it goes through both running means,
+    and weights with large gradients decay less. AdamW shrinks all weights of a group that have a gradient by
+    the same share, before the step.
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.2")
     _same(t, twin, "for p in ps:\n    p.grad = torch.zeros_like(p)\noptimizer.step()")
@@ -133,7 +134,8 @@ def own_counter(MiniAdamW, device):
     """A parameter without a gradient rests, and its step count with it
 
     The correction belongs to the running means of one parameter: it counts how often **they** were updated.
-    What rests isn't decayed either. A gradient of zeros lets nothing rest, so `zero_grad` sets `None`.
+    What rests isn't decayed either. With a gradient of zeros the step count goes on, so `zero_grad` sets
+    `None`.
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1")
     _same(t, twin, f"train(optimizer, ps, 1, 8, {_SKIPS})")

@@ -72,8 +72,9 @@ def parts(t):
 
     Parts are found by their names: the order may be another one, and a run may ask for some of them. One that
     the file lacks would begin anew, and nobody would know: hence the error. The saved step is the number of
-    steps that are done, and so the index of the next. `load_state_dict` copies into the tensors that a model
-    has, which the optimizer holds; with `assign=True` the model gets others. A state has no mode: that stays.
+    steps that are done, and so the index of the next. By default `load_state_dict` copies into the tensors
+    that a model has, which the optimizer holds; with `assign=True` the model gets others. A state has no
+    mode: that stays.
     """
     t.run(
         "step = resume(path, sampler=new['sampler'], scheduler=new['scheduler'],"
@@ -118,8 +119,8 @@ def generators(t):
     """The three generators draw what the saved run would have drawn next
 
     torch (on the CPU), NumPy and Python have one global generator each. Its seed says where it began, its
-    state where it is. What is loaded may draw as well, so the generators come last. NumPy draws normal
-    numbers in pairs: the last two of its five things hold the one that is left over.
+    state where it is. What is loaded may draw as well, so the generators come last. `np.random.randn` makes
+    normal numbers in pairs: the last two of its five things hold the one that is left over.
     """
     for name, came, wanted in zip(("torch", "NumPy", "Python"), t.draws, t.next_draws, strict=True):
         expect.equal(came, wanted, what=f"what {name} draws next")
@@ -149,8 +150,8 @@ again, wanted = in_process(second), in_process(through)""".format,
 def goes_on(t, step):
     """A run that was killed goes on bit for bit
 
-    Each loss depends on all that came before: weights, means, rate, batch and dropout. What is missing, or
-    has been changed beside the states, shows in the first loss or in a later one.
+    Each loss depends on all that came before: weights, means, rate, batch and dropout. What is missing here,
+    or has been changed beside the states, shows in the first loss or in a later one.
     """
     losses = [f"the loss of step {i}, counted from 0" for i in range(step, 6)]
     names = ["the step that `resume` returned", *losses, "the weights in the end"]
@@ -170,7 +171,8 @@ torch.save({"step": 1, "parts": {"model": Trap()}, "rng": {}}, path)""",
 def nothing_runs(t):
     """A file that would run code is refused
 
-    A pickle can call any function while it is loaded. `torch.load` refuses that unless it is told not to.
+    A pickle can call any function that can be imported, while it is loaded. By default `torch.load` refuses
+    those that aren't on its list.
     """
     try:
         came = expect.show(t.call("resume(path, model=run['model'])"))

@@ -68,9 +68,9 @@ def _loaded(t):
 def content(t):
     """The file holds the step and the state dict of each part
 
-    A run that has only its weights back has lost the optimizer's means, and its learning rate starts over.
-    `torch.load` reads tensors, numbers, strings and plain containers; whole models it refuses. The run goes
-    on afterwards, so its modes and gradients stay.
+    This run, with only its weights back, has lost the optimizer's means, and its learning rate starts over.
+    By default `torch.load` reads plain tensors, ints, floats, strings, lists, tuples and dicts; whole models
+    it refuses. The run goes on afterwards, so its modes and gradients stay.
     """
     run = t.call("run")
     with expect.left_alone(run["model"], what="`run['model']`", gradients=True):
@@ -112,9 +112,9 @@ def generators(t):
 def killed_while_writing(save_checkpoint):
     """A process that is killed in the middle of writing leaves the old file
 
-    Opening a file for writing empties it, so the new one has to grow under another name, whatever `path` is:
-    of `run.tmp`, too, `with_suffix(".tmp")` makes `run.tmp`. A killed process runs nothing more: no `except`,
-    no `finally`.
+    Opening a file with mode `w` or `wb` empties it, so the new one has to grow under another name, whatever
+    `path` is: of `run.tmp`, too, `with_suffix(".tmp")` makes `run.tmp`. A process killed by `SIGKILL` runs
+    nothing more: no `except`, no `finally`.
     """
     with Rows() as rows:
         names = {"run.pt": "the first file, killed after 5,000 bytes"}

@@ -1,12 +1,13 @@
 """The same run twice
 
-Seed everything that a run draws from: Python's `random`, NumPy's global generator and torch. Two runs with
-one seed then draw the same numbers; two seeds don't.
+Seed three generators that a run draws from: Python's `random`, NumPy's global one and torch's. Two runs with
+one seed then draw the same numbers from them; two seeds don't.
 
-- Return a new `torch.Generator`, seeded too, for `DataLoader(..., generator=...)`. The order of the data and
-  the draws of its workers then depend on the seed alone, whatever the model has drawn.
-- With `deterministic=True`, torch raises where it knows no deterministic way, and cuDNN doesn't choose its
-  algorithms by a race. Otherwise leave these settings as they are.
+- Return a new `torch.Generator`, seeded too, for `DataLoader(..., generator=...)`. With `shuffle=True`, the
+  order of the data and what its workers draw from these three then depend on the seed, whatever the model has
+  drawn.
+- With `deterministic=True`, torch raises in operators that it marks as having no deterministic way, and cuDNN
+  doesn't choose its algorithms by a race. Otherwise leave these settings as they are.
 
 `seed` is a whole number below 2³².
 
@@ -86,7 +87,8 @@ def three_generators(t, name, a, b):
     """torch, NumPy and Python draw the same again, and something else with another seed
 
     Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's. Who
-    cuts a seed makes one of two. By default `hash` of a text is salted: another process has another number.
+    cuts a seed makes one of two. By default `hash` of a text is salted: Python started anew gives another
+    number.
     """
     with _settings_back():
         for seed, drawn in ((a, "first"), (a, "again"), (b, "other")):
@@ -102,8 +104,9 @@ def three_generators(t, name, a, b):
 def a_generator_of_its_own(t):
     """The generator is a new one, at the beginning of its sequence
 
-    `torch.default_generator` is the one that dropout draws from: with it the order of the data would depend
-    on how often the model has drawn. A new generator that isn't seeded begins at one number, always.
+    `torch.default_generator` is the one that dropout on the CPU draws from: with it the order of the data
+    would depend on how often the model has drawn. A new generator that isn't seeded begins at one number,
+    always.
     """
     with _settings_back():
         t.run("generator = set_seed(3)")
@@ -123,8 +126,8 @@ def a_generator_of_its_own(t):
 def order(t):
     """The order depends on the seed, not on what the model draws
 
-    A loader with a generator of its own draws its permutation there. A model that has one more dropout still
-    gets the same batches.
+    With `shuffle=True`, a loader with a generator of its own draws its permutation there. A model that has
+    one more dropout still gets the same batches.
     """
     with _settings_back():
         t.run("first = [batch[0][0] for batch in load(set_seed(3))]")
@@ -136,8 +139,8 @@ def order(t):
 def workers(t):
     """Workers draw the same again, and not the same as each other
 
-    The loader draws one number from its generator. From it and a number of its own, each worker seeds torch,
-    NumPy and Python.
+    The loader draws one number for its workers from its generator. From it and a number of its own, each
+    worker seeds torch, NumPy and Python.
     """
     with _settings_back():
         t.run("first = load(set_seed(3), workers=2)")

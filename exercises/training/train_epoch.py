@@ -96,7 +96,7 @@ def trained(t, device):
     """Each batch is one step with its own gradient
 
     `backward` adds to `.grad`, so old gradients have to go before it. They must not go between `backward` and
-    `step`: the optimizer skips parameters whose gradient is `None`.
+    `step`: SGD skips parameters whose gradient is `None`.
     """
     _, state = _truth(t)
     with expect.left_alone(t.x, what="`x`"):
@@ -110,7 +110,8 @@ def mode(t, device):
     """The model trains in training mode
 
     A new module is in training mode, but evaluation switches it off. Batch norm then normalizes by its
-    running statistics and stops updating them. `train()` switches a module with all its parts.
+    running statistics, if it has any, and stops updating them. By default `train()` switches a module with
+    all its registered parts.
     """
     modes = []
     t.model[1].register_forward_pre_hook(lambda module, args: modes.append(module.training))
@@ -144,7 +145,7 @@ def mean(t, device):
     """The mean is over examples, of the losses as they were in training
 
     A mean of batch means gives the last, smaller batch the weight of a full one. A forward after the step
-    gives the loss of other weights. And `total += loss` keeps the dtype that `total` began with.
+    gives the loss of other weights. And if `total` is a tensor, `total += loss` keeps its dtype.
     """
     losses, _ = _truth(t)
     came, dtype = expect.a_tensor(t.call(_CALL)), next(t.model.parameters()).dtype

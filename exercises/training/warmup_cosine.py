@@ -6,8 +6,8 @@ Return a `LambdaLR` for `optimizer` that multiplies the rate of each group by a 
 - then it falls along half a cosine wave, `(1 + cos(pi * t)) / 2` with `t` from 0 to 1, to 0 at step `total`,
 - and it stays at 0.
 
-`warmup` may be 0: then step 0 has the full rate. `warmup < total`.
-A new scheduler that loads the `state_dict()` of another goes on where that one stood.
+`warmup` may be 0: then step 0 has the full rate. `warmup < total`. A new scheduler that loads the
+`state_dict()` of another goes on where that one stood (the optimizer has loaded its own).
 
 With a rate of 0.1, `warmup_cosine(optimizer, 2, 6)` sets 0, 0.05, 0.1, 0.0854, 0.05, 0.0146, then 0.
 """
@@ -128,8 +128,8 @@ def groups(t, warmup, total):
 def resumes(t, steps):
     """A new scheduler goes on from the `state_dict` of another
 
-    `LambdaLR` saves the number of its step, and gives it to your function. Of a function it saves nothing:
-    what that counts or notes by itself is lost.
+    `LambdaLR` saves the number of its step, and gives it to your function. Of a plain function it saves
+    nothing: what that counts or notes by itself is lost.
     """
     t.run("scheduler = warmup_cosine(optimizer, 4, 10)" + _READ + _SETUP.split("\n", 2)[2])
     t.run("saved = scheduler.state_dict()\nscheduler = warmup_cosine(optimizer, 4, 10)")

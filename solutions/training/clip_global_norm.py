@@ -1,5 +1,5 @@
-"""The norm of a vector is the norm of the norms of its parts: squares are added up either way. `vector_norm`
-adds the squares of float16 in float32, so they don't overflow.
+"""The 2-norm of a vector is the norm of the norms of its parts, up to rounding: squares are added up either
+way. `vector_norm` adds the squares of float16 in float32, so they don't overflow.
 
 The factor stays a tensor on the device, clamped to 1, and no `if` asks for its value. Python waits once, to
 learn whether to raise. Nothing has been written by then.

@@ -1,5 +1,6 @@
 """The file grows under another name in the same folder, so whoever is killed meanwhile has spoilt a file that
-nobody reads. `os.replace` then moves the name: a reader finds the old file or the new one, whole.
+nobody reads. On POSIX systems `os.replace` then moves the name in one step: a reader finds the old file or
+the new one, whole.
 
 A process that is killed loses nothing that the system has taken over. Against a power cut the file has to be
 flushed to the disk before it is renamed: `os.fsync`.

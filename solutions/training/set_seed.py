@@ -1,8 +1,9 @@
-"""Three global generators, three seeds. The loader gets a fourth generator, because torch's own is used by
-everything else as well: one dropout more, and the order of the data would be another one.
+"""Three global generators, three seeds. The loader gets a fourth generator, because dropout on the CPU draws
+from torch's own as well: one dropout more, and the order of the data would be another one.
 
-A worker needs nothing from you. The loader draws a base seed from its generator and seeds torch, NumPy and
-`random` in each worker from it. The flag has a price: some operators raise, and other kernels may be slower.
+For these three a worker needs nothing from you. The loader draws a base seed from its generator and seeds
+torch, NumPy and `random` in each worker from it. The flag has a price: some operators raise, and other
+kernels may be slower.
 """
 
 import random

@@ -1,5 +1,6 @@
 """The factor is a function of the step and of nothing else. `LambdaLR` counts, saves its count, and gives it
-to the function, so a scheduler that loads a `state_dict` needs no more than the same function.
+to the function, so a scheduler that loads a `state_dict` needs the same function, and an optimizer that has
+loaded its own: the current rate is there.
 
 The first case ends before `warmup`, the last begins at `total`. So both divisions are by at least 1.
 """
