@@ -23,7 +23,7 @@ from course_utils.exercise import Exercise, expect
 exercise = Exercise(
     minutes=10,
     hints=[
-        "How many generators does a training script draw from? torch's operators and the loader share one, "
+        "How many generators does a training script draw from? On the CPU, torch's operators and the loader share one, "
         "unless you give the loader its own.",
         "Each of the three has a call that seeds it. A generator of your own: `torch.Generator()`, then its "
         "method `manual_seed`.",
