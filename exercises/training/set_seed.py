@@ -23,8 +23,8 @@ from course_utils.exercise import Exercise, expect
 exercise = Exercise(
     minutes=10,
     hints=[
-        "How many generators does a training script draw from? On the CPU, torch's operators and the loader share one, "
-        "unless you give the loader its own.",
+        "How many generators does a training script draw from? On the CPU, torch's operators and the "
+        "loader share one, unless you give the loader its own.",
         "Each of the three has a call that seeds it. A generator of your own: `torch.Generator()`, then its "
         "method `manual_seed`.",
         "For the flag: `torch.use_deterministic_algorithms`, and `torch.backends.cudnn.benchmark`, which is "
