@@ -1,8 +1,8 @@
 """Find the loss that compares all with all
 
 A loss of predictions `(N, 1)` and targets `(N,)` may be broadcast to `(N, N)`: every prediction meets every
-target. Such a loss is the same, but for rounding, with the targets in another order along dimension 0,
-whatever the predictions are.
+target. Look for one that stays the same, but for rounding, with the targets in another order along
+dimension 0, whatever the predictions are.
 
 Return `["(8, 1) against (8,)"]`, with the shapes of `model(x)` and `y`, if `loss_fn` is such a loss for these
 shapes, and `[]` if the order matters. A loss may be as small as 1e-24.
@@ -73,8 +73,9 @@ def broadcast(find_broadcast_loss):
 def shapes(find_broadcast_loss):
     """It keeps quiet where the shapes differ and each prediction meets its own target
 
-    `cross_entropy` wants one dimension more in the prediction than in the targets, and a loss may make its
-    shapes fit itself. Which element meets which is decided inside the loss, and not by the shapes outside.
+    For class indices `cross_entropy` wants one dimension more in the prediction than in the targets, and a
+    loss may make its shapes fit itself. Which element meets which is decided inside the loss, and not by the
+    shapes outside.
     """
     weighted = "nn.CrossEntropyLoss(torch.tensor([1., 2., 3.]))"
     codes = {
@@ -89,7 +90,7 @@ def shapes(find_broadcast_loss):
 def values(find_broadcast_loss):
     """It keeps quiet where these predictions or this order happen to hide the difference
 
-    Equal predictions, or all below the targets, hide the order: draw them from where the targets lie. An
+    Equal predictions, or all below the targets, can hide the order: draw them from where the targets lie. An
     order that leaves the targets as they are hides it too: `flip` of 0, 1, 1, 0, or a random one with luck.
     So can predictions on an even grid.
     """

@@ -51,7 +51,7 @@ def cut_off(find_frozen_parameters):
     """Parameters that no gradient can reach are found
 
     `detach`, `.data`, `no_grad`, a detour through NumPy or numbers, and `argmax` give a tensor without a
-    graph. What lies before the cut keeps its first values. A layer that is not called is in no graph at all.
+    graph. What lies before the cut keeps its first values. A layer that is not used is in no graph at all.
     `named_parameters()` gives each parameter once, under its first name.
     """
     models = {
@@ -86,7 +86,7 @@ def zeros(find_frozen_parameters):
     """Gradients that are zeros in every step are none
 
     A ReLU whose input is negative for all examples hands back zeros, and so does a product with a zero that
-    is not trained. The `.grad` is there, and no step changes anything. What an earlier backward left there
+    is not trained. The `.grad` is there, and plain SGD changes nothing. What an earlier backward left there
     stays until it is cleared, and is no gradient of these steps.
     """
     dead = _two("h = self.body(x).relu()", "nn.init.constant_(self.body.bias, -100.)")

@@ -26,8 +26,8 @@ exercise = Exercise(
     hints=[
         "Copy model and batch, and call the copy inside `torch.random.fork_rng()`. Compare its output with a "
         "second one, then with that for another batch, and its buffers with those before the call.",
-        "Batch norm in training mode refuses an example that is alone. Leave the batch as long as it is, and "
-        "put something else into all places but one; do so for each example.",
+        "Batch norm in training mode may refuse an example that is alone. Leave the batch as long as it is, "
+        "and put something else into all places but one; do so for each example.",
         "`x[[i] * len(x)]` is a batch of copies of example `i`: compare element `i` of its output with that "
         "for `x`. Keep a `clone` of each buffer by its name, since a forward may assign a new tensor.",
     ],
@@ -118,8 +118,8 @@ def differs(find_mode_mistakes):
 def mixes(find_mode_mistakes):
     """What makes an example depend on its neighbours in evaluation mode is found
 
-    Batch norm without a running mean takes that of the batch. It refuses an example that is alone, and is the
-    same in any order: leave the batch as long as it is, and replace the others. An LSTM without
+    Batch norm without a running mean takes that of the batch. It may refuse an example that is alone, and is
+    the same in any order: leave the batch as long as it is, and replace the others. An LSTM without
     `batch_first=True` takes examples for steps in time: there the first depends on none.
     """
     no_mean, lstm = "self.norm = nn.BatchNorm1d(4, track_running_stats=False)", "self.rnn = nn.LSTM(4, 4)"
@@ -141,8 +141,8 @@ def mixes(find_mode_mistakes):
 def thawed(find_mode_mistakes):
     """A frozen layer that still learns its statistics is found
 
-    `requires_grad_(False)` stops gradients. A running mean is a buffer, and moves in every call in training
-    mode. Compare buffers, whatever the class; what a module's children hold is not its own.
+    `requires_grad_(False)` stops gradients of parameters. A running mean is a buffer, and moves in the calls
+    in training mode. Compare buffers, whatever the class; what a module's children hold is not its own.
     """
     other = "self.other = nn.BatchNorm1d(4).requires_grad_(False).eval()"
     learns, drops = (_head(h, _NORM, _FROZEN, other) for h in ("self.norm(x)", "F.dropout(self.norm(x))"))

@@ -55,7 +55,7 @@ def in_containers(find_untracked_parameters):
     """Layers in plain lists, tuples and dicts are found, at any depth
 
     A module registers what is assigned to it if that is a parameter or a module. A list is neither, so what
-    is in it is not trained, moved or saved. `id` tells one tensor from another; `in` compares numbers.
+    it alone holds is not trained, moved or saved. `id` tells one tensor from another; `in` compares numbers.
     """
     blocks = "self._blocks = [nn.Sequential(nn.ReLU(), nn.Linear(4, 4))]"
     inside = "self.body = nn.Sequential(nn.ReLU())\nself.body[0].more = [[], [nn.Linear(4, 4)]]"
@@ -74,7 +74,7 @@ def in_containers(find_untracked_parameters):
 def without_a_module(find_untracked_parameters):
     """Tensors that ask for training are found without a layer around them
 
-    Autograd fills the `.grad` of every leaf that requires a gradient, whether anybody updates it or not. Only
+    `backward` fills the `.grad` of leaves that require a gradient, whether anybody updates it or not. Only
     an `nn.Parameter` is registered as one; a buffer that requires a gradient gets it, and is no parameter.
     """
     own = "def parameters(self, recurse=True):\n    return self.head.parameters()"

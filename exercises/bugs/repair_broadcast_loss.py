@@ -71,10 +71,10 @@ _CASE = training_runs.Case(
 def pairs(repair_broadcast_loss, n):
     """The loss is the mean square of each prediction minus its own target, and no other
 
-    `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean over all pairs is
-    smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes, `-` does
-    not. Expected is the mean of one square for each row of the batch, with `y` as it came; their sum has a
-    gradient as many times as large.
+    `(n, 1)` and `(n,)` broadcast to `(n, n)`: every prediction minus every target. The mean square over all
+    pairs is smallest where each prediction is the mean of all targets. `F.mse_loss` warns about such shapes,
+    `-` does not. Expected is the mean of one square for each row of the batch, with `y` as it came; their sum
+    has a gradient as many times as large.
     """
     t = _CASE.treated(repair_broadcast_loss, setup=f"x, y = training_runs.line({n})")
     for forward, rows, loss in t.batches():

@@ -84,7 +84,7 @@ _CASE = training_runs.Case(
 def connected(repair_cut_graph):
     """At each step every parameter gets a gradient
 
-    Each operator of torch that computes the features leaves a node behind it. NumPy, `.data`, `.detach()`,
+    Here torch's operators leave a node behind them. NumPy, `.data`, `.detach()`,
     `.item()` and `torch.tensor(…)` leave none, and backward ends there. A layer may keep its output for
     backward: don't write to it.
     """

@@ -84,7 +84,7 @@ def first_scores(repair_dead_relus):
     """Before the first step the scores are near -3 on the average
 
     A bias of the last layer is added to the scores that the model returns, and to nothing else: -3 there is a
-    probability of 0.05. One of a hidden layer, low or high, comes through the weights: 0 is its start.
+    probability of 0.05. One of a hidden layer, low or high, comes through the weights: 0 is a better start.
     """
     firsts = [_CASE.treated(repair_dead_relus, seed).run.trained[0].output for seed in training_runs.SEEDS]
     mean = float(torch.cat(firsts).mean())
@@ -107,7 +107,7 @@ def alive(repair_dead_relus):
     """Most units of each ReLU are above 0 for some image, and all layers get a gradient
 
     A ReLU has a slope of 0 below 0. Through a unit that is below 0 for all images no gradient comes back: its
-    weights don't learn. Behind a layer of such units nothing depends on the image any more.
+    weights don't learn. Behind a layer of such units nothing here depends on the image any more.
     """
     run = _CASE.treated(repair_dead_relus).run
     for forward in run.trained:
@@ -124,6 +124,6 @@ def alive(repair_dead_relus):
 
 
 _CASE.learns(
-    "With dead layers the last bias is all that learns. A model that knows the share of the rare kind and no "
-    "more has a loss of 0.19."
+    "With both hidden layers dead the last bias is all that learns. A model that knows the share of "
+    "the rare kind and no more has a loss of 0.19."
 )

@@ -67,8 +67,8 @@ _CASE = training_runs.Case(
 def bytes_held(repair_growing_history):
     """After the run its model and its gradients are held, and nothing of the size of a batch
 
-    A loss refers to its graph, and the graph to what was saved for backward: the activations of all layers.
-    `backward` frees those. A validation loss keeps them, since nobody calls backward on it.
+    A loss refers to its graph, and the graph to what was saved for backward: activations of the layers.
+    `backward` frees those. A validation loss with a graph keeps them, since nobody calls backward on it.
     """
     t = _CASE.given(repair_growing_history)
     held = measure.live_bytes(t.run, _CASE.call).held
@@ -80,7 +80,7 @@ def bytes_held(repair_growing_history):
 def graphs_gone(repair_growing_history):
     """No graph outlives its step
 
-    `backward` frees what a graph has saved, and not the graph: its nodes live as long as a tensor refers to
+    `backward` frees what a graph has saved, and not the graph: its nodes live as long as something refers to
     them. A list of losses keeps one graph for each step, and a sum of losses links them into one.
     """
     _CASE.treated(repair_growing_history).few_graphs(during=2, after=2)

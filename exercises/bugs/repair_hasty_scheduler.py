@@ -71,8 +71,8 @@ _CASE = training_runs.Case(exercise, train=_healthy)
 def rates(repair_hasty_scheduler, n):
     """At each step the rate is that of its epoch, for data of any size
 
-    `StepLR` counts the calls of its own `step` from when it is made, and knows of no epochs. Other data have
-    other numbers of batches, and the last one may be short.
+    `StepLR` counts the calls of its own `step`, not epochs. Other data have other numbers of batches, and
+    the last one may be short.
     """
     t = _CASE.treated(repair_hasty_scheduler, setup=f"x, y = training_runs.shapes({n})")
     batches = -(-len(t.x) // 32)

@@ -68,8 +68,8 @@ _CASE = training_runs.Case(
 def own_gradients(repair_missing_zero_grad):
     """Each step uses the gradients of its own batch alone
 
-    `backward` adds to `.grad`. Without clearing, a step uses the sum of all gradients so far: it runs past
-    the minimum and comes back. Cleared between backward and the step, there is none left to use.
+    `backward` adds to `.grad`. Without clearing, a step here uses the sum of all gradients so far: it runs
+    past the minimum and comes back. Cleared between backward and the step, there is none left to use.
     """
     _CASE.treated(repair_missing_zero_grad).own_gradients()
 

@@ -28,7 +28,7 @@ exercise = Exercise(
         "What is NaN first: a loss, a gradient or a weight? Print the three at each step.",
         "Run it in `torch.autograd.detect_anomaly()`. Which line made the node that it names? Compute by "
         "hand what this node sends back for features that are all 0.",
-        "`where` picks a value, and backward goes through both of its branches. So choose earlier: let the "
+        "`where` picks a value, and backward goes through the other branch too. So choose earlier: let the "
         "root and the division get a number that is safe, such as 1, wherever the variance is 0.",
     ],
 )

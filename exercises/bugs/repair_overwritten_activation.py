@@ -99,7 +99,7 @@ _CASE = training_runs.Case(
 def one_code_for_two(repair_overwritten_activation):
     """Both parts compute from the code that the encoder made, and both send their gradient back
 
-    A module with `inplace=True` writes over its input. What reads it later gets the result of the ReLU, and
+    A ReLU with `inplace=True` writes over its input. What reads it later gets the result of the ReLU, and
     no error. What has saved it before makes backward raise, or, if the write went through `.data`, give wrong
     gradients; so does a `detach` before one part. The classifier keeps its ReLU.
     """

@@ -126,5 +126,5 @@ def what_stays(repair_padded_loss):
 
 
 _CASE.learns(
-    "Where four of five targets are zeros, the gradient of the words is a fifth of what it is without them."
+    "Where five of six targets are zeros, the gradient of the words is a sixth of what it is without them."
 )

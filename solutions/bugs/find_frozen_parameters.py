@@ -3,8 +3,8 @@ the graph keeps `.grad` at `None`; one that the graph reaches through a zero get
 where a product of two factors begins at zero, as in LoRA, one of them gets its gradient in the second step.
 
 No tolerance is needed. A gradient that is cut off is exactly zero or is not there, while a small one has
-elements that are not zero; whether it is enough depends on the optimizer. `backward` raises for a loss
-without a graph, and SGD for an empty list: both are answers here, and no errors.
+elements that are not zero, unless it underflows; whether it is enough depends on the optimizer. `backward`
+raises for a loss without a graph, and SGD for an empty list: both are answers here, and no errors.
 """
 
 import copy

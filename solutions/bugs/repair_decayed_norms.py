@@ -2,9 +2,9 @@
 that is wanted here. The weight of the layer norm begins at 1; it is 1.4 on the average after training without
 decay of its own, and 0.5 with it. So the scores stay small, and the loss high.
 
-Two groups treat them apart. Matrices have two dimensions (a convolution's weight has four); biases, and what
-norms scale and shift with, have one. So `p.ndim` tells them apart here. Names would not: the weight of
-the layer norm is called `2.weight`."""
+Two groups treat them apart. Here matrices have two dimensions; biases, and what the layer norm scales and
+shifts with, have one. So `p.ndim` tells them apart. Names would not: the weight of the layer norm is
+called `2.weight`."""
 
 healed = {
     "    # So few steps want a large number:\n": "",

@@ -1,6 +1,6 @@
-"""`StepLR(step_size=3)` halves the rate at every third call of `scheduler.step()`. It was called at each
-batch, six times an epoch, so that the rate was 0.002 after four epochs. It's called at the end of each epoch
-now.
+"""With `step_size=3` and `gamma=0.5`, `StepLR` halves the rate at every third `scheduler.step()`. It was
+called at each batch, six times an epoch, so that the rate was 0.002 after four epochs. It's called at the end
+of each epoch now.
 
 A schedule that is meant for batches, such as a warm-up over steps, belongs in the inner loop. What matters is
 that the unit of the schedule is the unit of the calls. Printing the rate now and then shows the fault."""

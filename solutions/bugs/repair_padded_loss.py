@@ -1,6 +1,6 @@
-"""In rows of 40, four of five targets are zeros. The model soon knows that a zero follows a zero, and the
-mean falls with each of them: it tells how much padding there is. It also divides the gradient of the words by
-five.
+"""In rows of 40, five of six targets are zeros. The model soon knows that a zero follows a zero, and the mean
+falls with each of them: it tells how much padding there is. It also divides the gradient of the words by
+six.
 
 `ignore_index=0` leaves out the places whose target is 0, in the sum and in the number that it is divided by.
 The places are known from the targets: at the last word of a sentence the input is a word and the target is a

@@ -2,7 +2,7 @@
 AdamW has weight decay, and decayed the weights though all gradients were zeros. That looked like training.
 
 `zero_grad` may stand before backward or after the step; both give the same run, to the last bit. By default
-it sets gradients to `None`, and optimizers skip a parameter whose gradient is `None`, weight decay included.
+it sets gradients to `None`, and AdamW skips a parameter whose gradient is `None`, weight decay included.
 With `set_to_none=False` it writes zeros."""
 
 healed = {
