@@ -122,7 +122,8 @@ def pools(CachingAllocator):
 def splitting(CachingAllocator):
     """The rest of a block is split off, in a large segment if it is more than 1 MiB
 
-    A rest of at most 1 MiB could serve no large request. It stays with the block, and counts as allocated.
+    A rest of at most 1 MiB alone could serve no large request. It stays with the block, and counts as
+    allocated.
     """
     scripts = """a rest of 1 MiB: a = allocator.malloc(11 * MiB) -> 12288: 12288 used
         --a rest above 1 MiB: a = allocator.malloc(11 * MiB - 512) -> 12288: 11263.5 used, 1024.5 free
@@ -136,9 +137,9 @@ def splitting(CachingAllocator):
 def merging(CachingAllocator):
     """A freed block merges with free neighbours on both sides
 
-    Otherwise the holes would get smaller with every request, and none would be large enough in the end. Two
-    segments don't merge, even if one ends where the next begins. Two blocks of one size and state are equal
-    for `==` if they are dicts, tuples or dataclasses: `in`, `index` and `remove` take the first that is.
+    Otherwise holes could only get smaller, until none is large enough. Two segments don't merge, even if one
+    ends where the next begins. Two blocks of one size and state are equal for `==` if they are dicts, tuples
+    or dataclasses: `in`, `index` and `remove` take the first that is.
     """
     start = "a, b, c = (allocator.malloc(512 * KiB) for _ in range(3))\n"
     t = expect.given(_SETUP + start, CachingAllocator=CachingAllocator)

@@ -97,8 +97,8 @@ def exact(t, device):
     """As exact as the one large call, for large logits and in float64
 
     `exp` of a large logit is inf in float32 beyond 88: `logsumexp` and `log_softmax` take the maximum off
-    first. A sum that begins as `torch.zeros(())` is float32, and so is what is added to it in place. A whole
-    number divided by another is float32, too.
+    first. A sum that begins as `torch.zeros(())` is float32, and so is what is added to it in place. An
+    integer tensor divided by another is float32, too.
     """
     _compare(t, 4)
 
@@ -125,8 +125,8 @@ def ignored(t, device, index):
 def chain(t, device, factor):
     """The loss is a part of a larger graph
 
-    Backward multiplies by the gradient that arrives. It is 1 only where the loss itself is what you call
-    `backward` on. A tensor that needs no gradient gets none.
+    Backward multiplies by the gradient that arrives. It is 1 where the loss itself is what you call
+    `backward` on, and elsewhere may be another number. A tensor that needs no gradient gets none.
     """
     _compare(t, 4, factor=factor)
     for name in ("hidden", "weight"):
@@ -149,8 +149,9 @@ def kept(t, device):
 def peak(chunked_cross_entropy, device):
     """There are never more logits than those of a chunk
 
-    In the backward, too: one `checkpoint` around all chunks keeps nothing at first, and has the logits of all
-    of them when backward runs it again. In chunks, the peak grows with the rows no faster than `hidden` does.
+    In the backward, too: one `checkpoint` around all chunks keeps no logits at first, and has the logits of
+    all of them when backward runs it again. In chunks, the peak grows with the rows as `hidden` does, not as
+    the logits would.
     """
     found = {}
     for rows in (256, 64):

@@ -69,8 +69,8 @@ def moves(t):
     """Everything is on the module's device
 
     `to` moves the parameters and buffers of a module and of all modules inside, without asking these for a
-    method `to`. A tensor in a plain attribute stays where it was made, and what a forward makes without
-    `device=` is on the default device, here the CPU.
+    method `to`. A tensor in a plain attribute stays where it was made, and `torch.arange` without `device=`
+    makes one on the default device, here the CPU.
     """
     t.run("logits = model(tokens.to('meta'))\nloss = model.loss(logits, target.to('meta'))")
     devices = [t.logits.device.type, t.loss.device.type]

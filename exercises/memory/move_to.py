@@ -129,7 +129,7 @@ def named_tuples(move_to):
 def custom(move_to):
     """An object with a method `to` moves itself
 
-    A batch type of your own knows its parts. The loader and the loop need to know one method of it.
+    A batch type of your own knows its parts. The loop needs to know one method of it.
     """
     _moved(move_to, "Ragged(torch.ones(3))")
     _moved(move_to, "{'ragged': Ragged(torch.ones(3))}")

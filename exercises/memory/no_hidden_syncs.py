@@ -130,9 +130,9 @@ def same_best(t, device):
 def results(t, device):
     """Loss, gradients, accuracy and `best` are as before
 
-    A row that doesn't count is in no sum and in no count. The mean divides by the rows that count. The caller
-    needs `logits` and `target` later: `best` is all that is written to. `exp` of a large logit is inf, so
-    `cross_entropy` takes the maximum off first. Of equal logits `argmax` takes the first.
+    A row that doesn't count is in no sum and in no count. Here the mean divides by the rows that count. The
+    caller needs `logits` and `target` later: `best` is all that is written to. `exp` of a large logit is inf,
+    so `cross_entropy` takes the maximum off first. Of equal logits `argmax` takes the first.
     """
     _same(t)
 
@@ -150,8 +150,8 @@ with torch.no_grad():
 def odd_rows(t, device):
     """Rows that don't count may hold inf or nan
 
-    Zero times inf is nan, so multiplying by a mask doesn't switch a row off, neither forward nor backward.
-    `torch.where` before the loss does. A nan in a row that counts shows in the loss.
+    Zero times inf is nan, so multiplying by a mask doesn't switch such a row off, neither forward nor
+    backward. `torch.where` before the loss does. A nan in a row that counts shows in the loss.
     """
     _same(t)
 

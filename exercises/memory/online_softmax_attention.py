@@ -122,7 +122,7 @@ def seen(t, device, how):
 
     With `causal`, query 0 sees key 0 alone, also where there are more keys than queries. Positions are those
     of the whole, not of the block. In the mask `True` is a key that is seen. The maximum is that of the keys
-    that are seen: after subtracting a larger one, `exp` makes 0 of all of them.
+    that are seen: after subtracting a much larger one, `exp` makes 0 of all of them.
     """
     _compare(t, how)
 
@@ -153,8 +153,8 @@ def nothing_to_see(t, device, how):
 def memory(online_softmax_attention, device, more):
     """Twice the queries and keys take twice the memory, not four times
 
-    The matrix of all scores is what flash attention never writes. Blocks that are kept in a list until the
-    end are that matrix, too, and so is a mask of T × S that you make, for `causal` or from the one given.
+    The matrix of all scores is what flash attention avoids. Blocks that are kept in a list until the end are
+    that matrix, too, and so is a mask of T × S that you make, for `causal` or from the one given.
     """
     setup = """q, k, v = torch.rand({0}, 4, device=device), *torch.rand(2, {1}, 4, device=device)
 mask = torch.rand({0}, {1}, device=device) < 0.5"""
@@ -173,7 +173,7 @@ def blocks(t, device):
     """A smaller `block` takes less memory
 
     It is the number of keys whose scores are there at a time. What goes from block to block grows with the
-    queries and the width of `v` alone.
+    queries and the width of `v`, not with the keys.
     """
     calls = [f"online_softmax_attention(q, k, v, block={block})" for block in (1024, 16)]
     large, small = (measure.peak_bytes(t.call, call).total for call in calls)
@@ -196,6 +196,6 @@ def dtypes(t, device, how):
     """In the dtype of `q` and as exact, for one head or many
 
     float32 is too narrow for float64 inputs, and too wide for the result of bfloat16 ones. `torch.full(...,
-    -inf)` is float32, as everything is after `.float()`, and so is what is computed with it.
+    -inf)` is float32, as everything is after `.float()`.
     """
     _compare(t, how)

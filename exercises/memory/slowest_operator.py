@@ -6,7 +6,7 @@ own time without that of the calls directly inside it.
 
 Return the name of the operator with the most self time, summed over all its calls, and that sum.
 
-- Calls on two threads at the same time have nothing to do with each other.
+- Calls on two threads are kept apart, also at the same time.
 - The list is in no order, and stays as it is. Intervals that only touch are not nested.
 
 `slowest_operator([("linear", 1, 0.0, 10.0), ("addmm", 1, 2.0, 9.0)])` → `("addmm", 7.0)`
@@ -86,7 +86,7 @@ def sums(t, name, time):
 def threads(t, name, time):
     """Threads are apart
 
-    What overlaps on two threads is work at the same time, not a call inside.
+    Here a call is inside another only if both are on one thread.
     """
     _expect(t, name, time)
 
@@ -125,7 +125,7 @@ def edges(t, name, time):
 def of_torch(slowest_operator):
     """On a recorded profile it finds what torch's own table says
 
-    `key_averages()` sums self times by name. Both get the same recording.
+    Here `key_averages()` sums self times by name. Both get the same recording.
     """
     layer, x = torch.nn.Linear(512, 512), torch.rand(512, 512)
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU]) as run:

@@ -75,8 +75,8 @@ def _timed(t, wanted):
 def waits(t):
     """A time holds the whole work of its call
 
-    A call that puts its work into a queue returns before the work is done. Without `synchronize` before the
-    second reading you time the launch.
+    A call that puts its work into a queue may return before the work is done. Without `synchronize` before
+    the second reading you time the launch.
     """
     _timed(t, 51.0)
 
@@ -104,9 +104,9 @@ def starts_empty(t, costs, warmup, repeats):
 def median(t, costs, warmup, repeats, wanted):
     """It is the median of single calls, and the warm-up doesn't count
 
-    First calls often do more: they allocate, compile, fill caches. And one slow call, because something else
-    was running, moves a mean by far more than a median. The median of an even number of times lies
-    halfway between the middle two.
+    First calls often do more: they allocate, compile, fill caches. And one slow call of many, because
+    something else was running, moves a mean by far more than a median. The median of an even number of times
+    lies halfway between the middle two.
     """
     _timed(t, wanted)
     expect.equal(t.machine.calls, warmup + repeats, what="the number of calls of `fn`")
@@ -116,8 +116,8 @@ def median(t, costs, warmup, repeats, wanted):
 def lets_go(time_it):
     """No result is there when the next call begins
 
-    A result that is kept needs memory, so the next call allocates new memory where the old would have done. A
-    name holds its value until it gets another one, and that is after the next call.
+    A result that is kept keeps its memory, so the next call may allocate new memory where the old would have
+    done. A name holds its value until it gets another one, and that is after the next call.
     """
     alive, most = [], 0
 

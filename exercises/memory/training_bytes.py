@@ -76,8 +76,8 @@ _FROZEN = "model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\nmodel[0].req
 def states(training_bytes):
     """Each optimizer keeps its own state
 
-    Plain SGD keeps nothing. Momentum is one tensor for each parameter. Adam keeps two for each, and for each
-    a step count of its own.
+    Plain SGD keeps nothing. Momentum is one tensor for each parameter. Adam, without `amsgrad`, keeps two for
+    each, and for each a step count of its own.
     """
     models = {"one layer": "model = nn.Linear(2, 3)", "one parameter": "model = nn.PReLU(7)"}
     _compare(training_bytes, models, ["sgd", "momentum", "adam"])
@@ -85,9 +85,9 @@ def states(training_bytes):
 
 @exercise.check
 def dtypes(training_bytes):
-    """Gradients and state have the dtype of their parameter
+    """Gradients, momentum and Adam's means have the dtype of their parameter
 
-    A number takes 4 bytes in float32, 2 in bfloat16 and 8 in float64. The step counts stay float32.
+    A number takes 4 bytes in float32, 2 in bfloat16 and 8 in float64. The step counts are float32 here.
     """
     mixed = "model = nn.Sequential(nn.Linear(3, 4).bfloat16(), nn.Linear(4, 2).double())"
     models = {"bfloat16": "model = nn.Linear(6, 5).bfloat16()", "bfloat16 and float64": mixed}
@@ -112,9 +112,10 @@ def once(training_bytes):
 
 @exercise.check
 def trained(training_bytes):
-    """A frozen parameter has no gradient and no state, a tied one has them once
+    """A frozen parameter gets no gradient and no state, a tied one gets them once
 
-    SGD and Adam make state for a parameter when they step it, and they skip parameters without a gradient.
+    SGD with momentum and Adam make state for a parameter when they first step it, and they skip parameters
+    without a gradient.
     """
     _compare(training_bytes, {"a tied weight": _TIED, "a frozen layer": _FROZEN}, ["sgd", "momentum", "adam"])
 

@@ -1,5 +1,5 @@
-"""A gradient has the shape and dtype of its parameter, and so has each tensor of the optimizer's state. Adam
-keeps two, the running means of the gradient and of its square, and a float32 count of steps.
+"""Here a gradient has the shape and dtype of its parameter, and so has the momentum. Adam keeps two such
+tensors, the running means of the gradient and of its square, and a float32 count of steps.
 
 Masters are float32: four bytes an element for the copy and four for each mean, whatever the model's dtype is.
 `model.parameters()` gives a tied weight once.
