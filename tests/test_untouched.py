@@ -209,3 +209,31 @@ def test_what_a_loss_function_writes_down_is_as_it_was():
 
     diagnose(nn.Linear(8, 3), (X, Y), loss)
     assert (history, counts) == ([1.0], {"calls": 3})
+
+
+def test_a_batch_with_a_graph_keeps_it():
+    w = torch.ones(4, requires_grad=True)
+    x = torch.randn(6, 4) * w
+    model = nn.Linear(4, 1)
+    report = diagnose(model, (x, torch.randn(6, 1)), nn.functional.mse_loss)
+    assert "input_with_graph" in report.causes and w.grad is None
+    x.square().sum().backward()
+    assert w.grad is not None
+
+
+class Noisy(nn.Module):
+    """Draws from generators of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.torch, self.python = nn.Linear(4, 1), torch.Generator(), random.Random(0)
+
+    def forward(self, x):
+        return self.layer(x) + torch.randn((), generator=self.torch) * self.python.random()
+
+
+def test_generators_of_the_model_s_own_stand_where_they_stood():
+    model = Noisy()
+    before = model.torch.get_state(), model.python.getstate()
+    diagnose(model, (torch.randn(6, 4), torch.randn(6, 1)), nn.functional.mse_loss)
+    assert torch.equal(model.torch.get_state(), before[0]) and model.python.getstate() == before[1]

@@ -9,8 +9,8 @@ RANKS: tuple[Rank, ...] = ("fault", "doubt", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """`rank`: "fault" is wrong whatever was meant; "doubt" is wrong unless it is meant; "note" is worth
-    knowing. `cause`: a name for it, the same whatever model it is found in. `said`: one sentence with the
+    """`rank`: "fault" is hardly ever meant; "doubt" is wrong unless it is meant; "note" is worth knowing.
+    `cause`: a name for it, the same whatever model it is found in. `said`: one sentence with the
     names and numbers of this model. `evidence`: what was measured, a line each. `rule`: what torch does,
     true for every model. `lesson` and `section`: where the course shows it: `02_autograd`, a heading of it.
     """

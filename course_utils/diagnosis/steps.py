@@ -148,7 +148,7 @@ def _step(seen: Seen, held: Held, tokens: list[list[weakref.ref[_Token]]]) -> No
     del nodes
     seen.during = "backward"
     if loss.requires_grad:
-        loss.backward()
+        _backward(subject, loss)
     for name, parameter in subject.parameters():
         grad = values(parameter.grad)
         seen.grads.setdefault(name, []).append(None if grad is None else norm(grad))
@@ -160,6 +160,21 @@ def _step(seen: Seen, held: Held, tokens: list[list[weakref.ref[_Token]]]) -> No
     if first and subject.optimizer is not None:
         seen.moved = _moved(subject, held)
     seen.during = ""
+
+
+def _backward(subject: Subject, loss: Tensor) -> None:
+    """Leaves the graph alone that a batch brings along: it is the reader's, and a backward would free it."""
+    brought = [tensor for tensor in subject.inputs if tensor.grad_fn is not None]
+    if not brought:
+        loss.backward()
+        return
+    behind = {id(leaf) for leaf in _leaves(brought)}
+    if own := [leaf for leaf in _leaves(loss) if id(leaf) not in behind]:
+        loss.backward(inputs=own)
+
+
+def _leaves(result: Any) -> list[Tensor]:
+    return [node.variable for node in nodes_behind(result) if hasattr(node, "variable")]
 
 
 def as_tensor(loss: Any) -> Tensor:
@@ -225,7 +240,7 @@ def _again(subject: Subject) -> Tensor:
     with torch.enable_grad():
         subject.model.zero_grad()
         loss = subject.loss(subject.output())
-        loss.backward()
+        _backward(subject, loss)
     return loss
 
 
@@ -304,5 +319,5 @@ def backward_again(subject: Subject, scale: float = 1.0) -> Tensor:
     with uncompiled():
         loss = as_tensor(subject.loss(subject.output()))
         if loss.requires_grad:
-            (loss * scale).backward()
+            _backward(subject, loss * scale)
     return loss.detach()

@@ -101,7 +101,8 @@ def _tensors_kept(value: Any, seen: set[int]) -> Iterator[Tensor]:
 
 
 def _hold_containers(value: Any, back: list[Callable[[], None]], seen: set[int]) -> None:
-    """Notes what is in a dictionary, list or set, and in those inside it, and how to put it back."""
+    """Notes what is in a dictionary, list or set, in those inside it and in generators, and how to put it
+    back."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -128,6 +129,12 @@ def _hold_containers(value: Any, back: list[Callable[[], None]], seen: set[int])
             value |= members
 
         inside = ()
+    elif isinstance(value, torch.Generator):
+        back.append(partial(value.set_state, value.get_state()))
+        return
+    elif isinstance(value, random.Random):
+        back.append(partial(value.setstate, value.getstate()))
+        return
     else:
         return
     back.append(put_back)
