@@ -76,13 +76,13 @@ def disturb(subject: Subject, scale: float = 1.0) -> None:
 
 
 def calls_again(seen: Seen, change: Callable[[], None]) -> Calls:
-    """What is called in a forward and its loss after `change`, without a graph."""
+    """What is called in a forward and its loss after `change`."""
     calls = Calls()
     torch.manual_seed(SEED)
     change()
     before, seen.during = seen.during, "forward"
     try:
-        with torch.no_grad(), uncompiled(), calls.watched(seen):
+        with uncompiled(), calls.watched(seen):
             output = seen.subject.output()
             seen.during = "loss"
             seen.subject.loss(output)

@@ -292,11 +292,12 @@ def detached(output: Any) -> Any:
 
 @contextlib.contextmanager
 def evaluating(subject: Subject) -> Iterator[None]:
-    """The model in evaluation mode, each module back in its own afterwards; no graph is made."""
+    """The model in evaluation mode, each module back in its own afterwards. Graphs are made: a forward may
+    compute gradients itself."""
     modes = [(module, module.training) for module in subject.model.modules()]
     subject.model.eval()
     try:
-        with torch.no_grad(), uncompiled():
+        with uncompiled():
             yield
     finally:
         for module, mode in modes:

@@ -183,14 +183,15 @@ def _run(subject: Subject, size: int, dim: int) -> _Run:
     with contextlib.ExitStack() as stack, evaluating(subject):
         watch = stack.enter_context(InTraining())
         for name, module in modules(subject):
-            if not any(True for _ in module.children()):
+            leaf = not any(True for _ in module.children())
+            if leaf and not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
                 for handle in (
                     module.register_forward_pre_hook(lambda m, args, n=name: note(n, "goes into", args)),
                     module.register_forward_hook(lambda m, args, out, n=name: note(n, "comes out of", out)),
                 ):
                     stack.callback(handle.remove)
         output = subject.output()
-    found = [one for one in tensors_in(output) if one.is_floating_point()]
+    found = [one.detach() for one in tensors_in(output) if one.is_floating_point()]
     run.outputs = [one for one in found if size in (one.shape if dim else one.shape[:1])]
     if not run.outputs:
         raise CannotSee(f"no output has a dimension of size {size}, by which examples could be told apart")

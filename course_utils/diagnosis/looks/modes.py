@@ -181,7 +181,7 @@ def training_in_eval(seen: Seen) -> Iterator[Finding]:
         for seed in (SEED, SEED + 1):
             torch.manual_seed(seed)
             with watch:
-                outputs.append([one.clone() for one in tensors_in(subject.output())])
+                outputs.append([one.detach().clone() for one in tensors_in(subject.output())])
     differs = any(not _same(one, other) for one, other in zip(*outputs, strict=False))
     if watch.dropped and differs:
         yield _in_eval(

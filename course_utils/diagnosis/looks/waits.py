@@ -22,7 +22,7 @@ def hidden_syncs(seen: Seen) -> Iterator[Finding]:
         ((f.f_code.co_filename, f.f_lineno) for f in frames() if is_readers(f.f_code.co_filename)), None
     )
     torch.manual_seed(SEED)
-    with torch.no_grad(), uncompiled(), syncs(device) as waits:
+    with uncompiled(), syncs(device) as waits:
         subject.loss(subject.output())
     if not waits.found:
         return
