@@ -80,8 +80,8 @@ def fresh(t, device):
 def in_turn(t, device):
     """Each micro-batch runs forward in its region, then backward outside, before the next
 
-    Backward needs no region. A graph lives until its backward: if all forwards came first, all activations
-    would be alive at once.
+    Backward needs no region here. A forward's activations wait for its backward: if all forwards came first,
+    all activations would be alive at once.
     """
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
         t.call(_CALL.format(1.0))
@@ -97,8 +97,8 @@ def in_turn(t, device):
 def clipped(t, device, max_norm):
     """The sum is unscaled once and clipped once, by its true norm
 
-    Clipped before `unscale_`, gradients come out too small by the scale. Unscaled ones can't be added to some
-    that aren't. Clipped parts add up to something else than the clipped sum: they may point elsewhere.
+    Clipped before `unscale_`, gradients come out far too small. A sum of unscaled ones and some that aren't
+    means nothing. Clipped parts add up to something else than the clipped sum: they may point elsewhere.
     """
     _, wanted = t.model.truth(t.x, t.y, max_norm)
     t.call(_CALL.format(max_norm))
@@ -113,8 +113,8 @@ def clipped(t, device, max_norm):
 def scale_moves_once(t, device, steps, scale):
     """One inf skips the whole step, and the scale moves once
 
-    `update` between two micro-batches would change the scale of those that follow. What is inf or nan in
-    `.grad` stays so, and is found at the end.
+    If the scale moved between two micro-batches, their gradients in `.grad` would have different scales. What
+    is inf or nan in `.grad` stays so, and is found at the end.
     """
     t.call(_CALL.format(1.0))
     expect.equal(len(t.model.steps), steps, what="the number of steps of the optimizer")

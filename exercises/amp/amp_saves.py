@@ -35,7 +35,7 @@ exercise = Exercise(
         "A layer saves its input for the gradient of its weight. ReLU needs its result, GELU its input. "
         "Under autocast all of these have 2 bytes an element, and the loss is cast up.",
         "The cast weights are new tensors. A layer saves its weight for the gradient of its input, and the "
-        "input of the first layer needs none. Biases are needed for no gradient.",
+        "input of the first layer needs none. No gradient needs the biases here.",
     ],
 )
 
@@ -89,7 +89,7 @@ def without_autocast(amp_saves):
 
     A linear layer keeps its input. ReLU keeps its result, which is the input of the next layer and counts
     once. No activation follows the last layer: `mse_loss` keeps what that gives, and the targets. No backward
-    needs a bias, and the weights are parameters.
+    here needs a bias, and the weights are parameters.
     """
     _compare(amp_saves, (*_ONE_LAYER, *_DEEPER), states=(False,))
 
@@ -109,9 +109,9 @@ def one_layer(amp_saves):
 def weights(amp_saves):
     """More layers under autocast: bfloat16 copies of the weights
 
-    For the gradient of its input a layer saves its weight. In float32 that is the parameter itself, which is
-    there anyway. Under autocast it is a copy, for all layers but the first. The bias is cast too, and no
-    backward needs it.
+    For the gradient of its input a linear layer saves its weight. In float32 that is the parameter itself,
+    which is there anyway. Under autocast it is a copy, for all layers but the first. The bias is cast too,
+    and no backward needs it.
     """
     _compare(amp_saves, _DEEPER)
 

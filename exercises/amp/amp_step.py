@@ -46,7 +46,7 @@ _CALL = "amp_step(model, model.loss_fn, optimizer, scaler, x, y, {})"
 def region(t, device):
     """Forward and loss run under autocast in float16, backward outside
 
-    The loss is cast up to float32 there. Backward follows the dtypes of the forward without a region; inside
+    The loss is cast up to float32 there. Backward follows the dtypes of this forward without a region; inside
     one, operators that ran in float32 may run backward in float16.
     """
     with expect.left_alone(t.x, what="`x`"), expect.left_alone(t.y, what="`y`"):
@@ -121,7 +121,7 @@ def overflow(t, device, steps, factor):
 def returned(t, device):
     """What comes back is the loss itself, without its graph
 
-    A scaled loss says nothing to whoever logs it. A loss with a graph keeps the graph alive.
+    A scaled loss moves with the scale, which is no help in a log. A loss with a graph keeps the graph alive.
     """
     loss, _ = t.model.truth(t.x, t.y)
     came = t.call(_CALL.format(1.0))

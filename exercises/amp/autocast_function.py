@@ -86,8 +86,8 @@ def as_forward(t, one, other):
 def computed_in_dtype(t, dtype):
     """With a `dtype`, all of the forward is computed in it
 
-    Casting is half of it: while autocast is on, a product inside casts the arguments down again. Where it's
-    off, tensors of different dtypes can't be multiplied: `float16` and `bfloat16` are to be cast as well.
+    Casting is half of it: while autocast is on, `@` inside casts float32 down again. Where it's off, `@`
+    takes no tensors of different dtypes: `float16` and `bfloat16` are to be cast as well.
     """
     _run(t, f"(Product, {dtype}).apply(left, b, 3)", "bfloat16")
     _saw(t, "forward", "off", [dtype] * 2)
@@ -98,8 +98,8 @@ def computed_in_dtype(t, dtype):
 def backward_too(t, region):
     """With a `dtype`, backward is computed in it too
 
-    It runs with autocast off, in whatever region it's called. What forward saved is in `dtype`. Autograd
-    casts each gradient to the dtype that the argument of `apply` has.
+    It runs with autocast off, in whatever region it's called. The inputs that forward saved are in `dtype`.
+    Autograd casts each gradient to the dtype that the argument of `apply` has.
     """
     _run(t, "(Product, torch.float32).apply(h, b)", "bfloat16", region)
     _saw(t, "backward", "off", [torch.float32] * 3)

@@ -77,8 +77,9 @@ def gradient_error(t):
     """Gradients reach further down than e4m3
 
     Gradients may spread over many powers of ten. Here half of the rows are a million times smaller than the
-    rest. With one scale for all, e5m2 has them as normal numbers; in e4m3 they are zero. Before the backward
-    the layer may be called again and the weight changed: what backward needs hangs on the graph of its call.
+    rest. With one scale for all, e5m2 keeps nearly all of them as normal numbers; in e4m3 they are zero.
+    Before the backward the layer may be called again and the weight changed: what backward needs hangs on the
+    graph of its call.
     """
     weight = t.weight.detach().double().clone()
     t.run("g = torch.randn(64, 32)\ng[32:] *= 1e-6\nout = layer(x)")
@@ -121,9 +122,10 @@ def call(size_of_x, size_of_weight, size_of_gradient):
 def jump(t, which):
     """Scales follow a jump one call late, and forget it `length` calls later
 
-    The largest amax of earlier calls decides. A tensor that jumps saturates once: the cast to e4m3 stops at
-    448 by itself, the one to e5m2 goes to infinity. Afterwards its scale is small while the jump is in the
-    history, and ordinary numbers become zero. Each tensor has a history of its own, in each layer.
+    The largest amax of the last `length` calls decides. Here a tensor that jumps saturates once: the cast to
+    e4m3 stops at 448 by itself, the one to e5m2 goes to infinity. Afterwards its scale is small while the
+    jump is in the history, and ordinary numbers become zero. Each tensor has a history of its own, in each
+    layer.
     """
     sizes, length = [1.0, 1.0, 1e10, 1.0, 1.0, 1.0, 1.0], 3
     ones = [one.detach().double() for one in (t.x, t.w, t.g)]
@@ -144,7 +146,7 @@ def jump(t, which):
 
 @exercise.check(given=_SETUP.format(4), cases={"large numbers": 1e4, "tiny numbers": 1e-5})
 def zeros(t, size):
-    """Zeros stay zeros, and what follows them is cast with the scale 1
+    """Zeros stay zeros, and after zeros alone the scale is 1
 
     448 / 0 is infinite, and infinity times zero is NaN. A layer behind a dead ReLU gets zeros, and one in
     front of a weight that starts at zero gets a gradient of zeros. A call with zeros is in the history as any
@@ -168,7 +170,7 @@ x = torch.ones(3, 16)
 x[:, 0] = 448"""
 )
 def exact(t):
-    """Numbers that e4m3 has come out exactly
+    """With the scale 1, numbers that e4m3 has come out exactly
 
     The amax is 448 and the scale 1, so the casts change nothing. float32 has the sums too; bfloat16 hasn't.
     """

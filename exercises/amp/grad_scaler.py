@@ -62,9 +62,9 @@ _PAIRS = [pair for odd in _ODD for pair in (f"[{odd}], [1., 1.]", f"[1., 1.], [{
 
 @exercise.check
 def scales(GradScaler, device):
-    """`scale` multiplies the loss, and with it all gradients
+    """`scale` multiplies the loss, and with it the gradients
 
-    The chain rule carries the factor to every gradient. The loss itself stays as it is, to be logged.
+    The chain rule carries the factor to the gradients. The loss itself stays as it is, to be logged.
     """
     expect.true(not issubclass(GradScaler, torch.amp.GradScaler), "it is torch's own", "expected: your own")
     lines = ["scaled = scaler.scale(loss)\nscaled.backward()"]
@@ -92,8 +92,8 @@ def unscales(GradScaler, device):
 def skips(GradScaler, device, pair):
     """A step is skipped for one inf or nan anywhere, and for nothing else
 
-    One such number would stay in parameters and momentum. A step with zeros isn't skipped: momentum goes on.
-    A large number is not inf, but the sum of two may be, and the square of one.
+    One such number would stay in SGD's parameters and momentum. A step with zeros isn't skipped: momentum
+    goes on. A large number is not inf, but the sum of two may be, and the square of one.
     """
     setup = amp.ONE_OPTIMIZER.replace("16.0", "1.0")  # so that a sum overflows after dividing, too
     lines = [_STEP.format("[1., 2.], [3., 4.]"), _STEP.format(pair)]

@@ -98,7 +98,7 @@ def small_updates(t, device):
     """Updates that are too small for bfloat16 add up
 
     Right below 1 the numbers of bfloat16 are 1/256 apart, and less than half of that is rounded away. A
-    float32 master keeps it, if nothing rounded is written into it. Its gradient is that of one step, no sum.
+    float32 master keeps these, if nothing rounded is written into it. Its gradient is that of one step.
     """
     t.run("for _ in range(400):\n    weights.zero_grad()\n    p.sum().backward()\n    weights.step()")
     wanted = torch.full_like(t.p.detach(), 0.8)
@@ -139,7 +139,7 @@ def masters(t, device):
 def without_gradient(t, device):
     """A parameter that got no gradient this time stays as it is
 
-    Optimizers pass over a parameter whose `.grad` is None. With zeros, momentum and weight decay go on, and a
-    master's `.grad` from an earlier step is used again. What moves a master shows when it's copied.
+    Optimizers like SGD pass over a parameter whose `.grad` is None. With zeros, momentum and weight decay go
+    on, and a master's `.grad` from an earlier step is used again. What moves a master shows when it's copied.
     """
     _follow(t, *["of_all", "of_one"] * 4, "of_all")

@@ -25,7 +25,7 @@ exercise = Exercise(
         "For each operator: is it on a list of autocast's, and on which? What is on none computes as it "
         "would without autocast, from the dtypes that it gets.",
         "Matrix products are cast down, and losses such as `cross_entropy` up. float64 is left alone. "
-        "`square`, `mean`, `softmax` and norms are on no list of the CPU's.",
+        "`square`, `mean`, `softmax` and `layer_norm` are on no list of the CPU's.",
         "A region with `enabled=False` changes no tensor that exists already. Each cast is a node "
         "of the graph, and its backward casts back to the dtype of what was cast.",
     ],
@@ -95,7 +95,8 @@ predict.add_check(exercise)
 def on_a_list(predict_autocast):
     """Operators on a list: cast down, or cast up
 
-    Autocast casts what goes into some operators: matrix products down, losses up. float64 is left alone.
+    Autocast casts what goes into some operators: matrix products down, `cross_entropy` up. float64 is left
+    alone.
     """
     _compare(predict_autocast, _IN[:4])
 

@@ -18,11 +18,11 @@ exercise = Exercise(
     core=True,
     hints=[
         "For each step of a line: which dtype does its result have? That dtype has a largest number, a "
-        "smallest one, and a spacing. A Python number does not change the dtype of a tensor.",
+        "smallest one, and a spacing. A Python float doesn't change the dtype of a float tensor.",
         "With m bits of mantissa there are `2**m` equal steps from one power of two to the next. So between "
         "256 and 512 the numbers are `256 / 2**m` apart. Halfway, the even mantissa wins.",
         "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8, and half of that is the "
-        "border to zero. A loop rounds after each addition; `sum` adds in float32, and rounds at the end.",
+        "border to zero. A loop rounds after each addition; `sum` adds in float32 here, rounding last.",
     ],
 )
 
@@ -53,21 +53,21 @@ def predict_formats() -> dict:
 
 _WHYS = {
     "t(70000.).half()": "float16 ends at 65504. What lies well beyond becomes infinite.",
-    "t(300.).half() * 300 / 300": "Each operator rounds its result. 90000 is beyond float16, and no division "
-    "brings an infinity back.",
+    "t(300.).half() * 300 / 300": "Each operator here rounds its result. 90000 is beyond float16, and no "
+    "division brings an infinity back.",
     "t(440.).to(torch.float8_e4m3fn)": "From 256 to 448, its last number, float8 e4m3 has steps of 32.",
     "t(4e-8).half()": "The result is the nearest multiple of `2**-24`, about 6e-8.",
     "t(4e-8).bfloat16()": "bfloat16 has the exponent of float32: normal numbers go down to 1e-38.",
     "t(1e-8).half() * 65536": "Less than half of `2**-24` is zero in float16. The factor comes too late.",
     "(t(1e-8) * 65536).half()": "Scaled first, in float32, the number lies well inside float16.",
-    "t(1.).bfloat16() + 0.003": "Above 1 the numbers of bfloat16 are 1/128 apart; half of that is 0.0039.",
-    "t(258.).bfloat16() + 1": "From 256 on the numbers of bfloat16 are 2 apart. Halfway, even wins.",
-    "t(2049.).half()": "From 2048 on the numbers of float16 are 2 apart. Halfway, the even mantissa wins.",
+    "t(1.).bfloat16() + 0.003": "From 1 to 2 bfloat16 has steps of 1/128; half of that is 0.0039.",
+    "t(258.).bfloat16() + 1": "From 256 to 512 bfloat16 has steps of 2. Halfway, even wins.",
+    "t(2049.).half()": "From 2048 to 4096 float16 has steps of 2. Halfway, the even mantissa wins.",
     "t([256.]).bfloat16() + t([1.])": "A bfloat16 and a float32 vector have a float32 sum.",
     "sum([t(1.).half()] * 1000)": "Each addition rounds. float16 has all whole numbers up to 2048.",
     "sum([t(1.).bfloat16()] * 1000)": "Once the spacing is 2, adding 1 ends halfway, and even wins.",
-    "torch.ones(1000).bfloat16().sum()": "`sum` adds in float32 and rounds once, at the end. Between 512 and "
-    "1024 the numbers of bfloat16 are 4 apart.",
+    "torch.ones(1000).bfloat16().sum()": "`sum` adds in float32 here, and rounds to bfloat16 once, at the "
+    "end. Between 512 and 1024 the numbers of bfloat16 are 4 apart.",
 }
 
 
@@ -93,7 +93,7 @@ def large(predict_formats):
 def tiny(predict_formats):
     """Tiny numbers: what becomes zero
 
-    Below half of a format's smallest number there is zero left. A factor must come before, in a wider format.
+    Below half of the format's smallest number there is zero left. A factor must come before, in float32.
     """
     _compare(predict_formats, *list(_WHYS)[3:7])
 
@@ -112,6 +112,6 @@ def rounded(predict_formats):
 def added_up(predict_formats):
     """A thousand ones: where a sum gets stuck
 
-    A running sum in 16 bits stands still once what is added is lost. The kernel behind `sum` uses float32.
+    A running sum in 16 bits stands still once what is added is lost. Here `sum` uses float32.
     """
     _compare(predict_formats, *list(_WHYS)[11:])

@@ -55,7 +55,7 @@ def ties(round_to_bfloat16, device, first):
     """Halfway, it goes to the neighbour whose last bit is 0
 
     A lower half of exactly 0x8000 lies in the middle. What is even or odd is the upper half: its last bit is
-    bit 16 of the 32. If all such numbers went up, a sum of many would drift.
+    bit 16 of the 32. If all such numbers went up, a sum of many could drift.
     """
     every = torch.arange(first - 2**15, 2**15, 2, dtype=torch.int32) * 65536 + 0x8000
     formats.rounded(round_to_bfloat16, every[every.view(torch.float32).abs() < 1e38], device)
@@ -91,7 +91,8 @@ def not_a_number(round_to_bfloat16, device, bits):
     """NaN stays NaN
 
     A NaN has an exponent of ones and a mantissa that is not zero. If all its ones are in the lower half,
-    cutting leaves infinity. And if there are many of them, a carry runs through the exponent into the sign.
+    cutting leaves infinity. And if there are many of them, a carry may run through the exponent into the
+    sign.
     """
     formats.rounded(round_to_bfloat16, torch.tensor([bits, bits - 2**31]), device)
 
@@ -109,8 +110,8 @@ def not_a_number(round_to_bfloat16, device, bits):
 def any_shape(t, device):
     """The result has the shape of `x`
 
-    A part of a tensor, or a transposed one, isn't contiguous. `view` may read it as a dtype of the same size
-    all the same. A tensor may have no dimension, or no elements.
+    A part of a tensor, or a transposed one, may not be contiguous. `view` may read it as a dtype of the same
+    size all the same. A tensor may have no dimension, or no elements.
     """
     wanted = t.x.bfloat16()
     expect.equal(t.call("round_to_bfloat16(x)"), wanted, rtol=0.0, atol=0.0)

@@ -1,6 +1,7 @@
 """Backward adds to `.grad`, and what it adds has the scale in it. So the scale has to stay as it is until the
 sum is complete, and the sum is divided once. Only then is it the gradient of anything, with a norm to clip.
-`step` and `update` follow, once. An inf in one micro-batch makes the sum inf or nan, and `unscale_` finds it.
+`step` and `update` follow, once. An inf in one micro-batch's gradients makes their sum inf or nan, and
+`unscale_` finds it.
 
 The mean over all examples is the sum of the micro-batches' means, each times its share of the examples. The
 factor belongs to the loss: the chain rule carries it to every gradient.

@@ -1,5 +1,5 @@
-"""The region holds the forward and the loss. Backward runs each operator in the dtype of its forward, since
-the casts are part of the graph, so it needs no region.
+"""The region holds the forward and the loss. The casts are part of the graph, so backward follows the dtypes
+of this forward and needs no region.
 
 After backward the gradients are the true ones times the scale. `unscale_` makes them true, and only then
 their norm means something. `scaler.step` knows that they are unscaled, and steps if neither inf nor nan was

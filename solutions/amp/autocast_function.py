@@ -1,9 +1,10 @@
 """Autocast is a state of the thread, and an operator looks at it when it runs. The casts that it makes are in
-the graph, so their backward needs no state. A Function's backward is different: it runs operators anew, after
-the region. So it has to bring the state of its forward back, and the `ctx` of the call carries it there.
+the graph, so their backward doesn't ask for it. A Function's backward is different: it runs operators anew,
+after the region. So it has to bring the state of its forward back, and the `ctx` of the call carries it
+there.
 
-With a `dtype` it takes two things. The arguments are cast, and autocast is off, or the next product casts
-them down again. Backward runs with autocast off as well. Autograd knows nothing of casts inside `forward`; it
+With a `dtype` it takes two things. The arguments are cast, and autocast is off, or the next `@` casts float32
+down again. Backward runs with autocast off as well. Autograd knows nothing of casts inside `forward`; it
 casts each gradient to the dtype of what `apply` was given.
 
 `torch.amp.custom_fwd` and `custom_bwd` do the same.

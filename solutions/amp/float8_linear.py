@@ -1,4 +1,4 @@
-"""A float8 number has 2 or 3 bits of mantissa wherever it is normal, so its relative error doesn't depend on
+"""A float8 number has 2 or 3 bits of mantissa wherever it is normal, so its relative error hardly depends on
 its size. The scale has one task: to bring the tensor into the range of the format. The largest number goes to
 the largest of the format. What is too many powers of two smaller is lost.
 
@@ -6,7 +6,7 @@ To know the present amax, the whole tensor has to be read before it is cast. Wit
 the scale is there before the tensor is, and the amax can come out of the same pass as the cast. The price is
 a jump, which saturates for one call; afterwards the history has it. The longest memory is `length` calls.
 
-Activations and weights want digits and get e4m3. Gradients often spread further and get e5m2.
+Here activations and weights want digits and get e4m3. Gradients often spread further and get e5m2.
 """
 
 from collections import deque

@@ -1,13 +1,13 @@
 """By the chain rule a loss times the scale has gradients times the scale: large enough for 16 bits on the
-way. Dividing in float32 brings them back. A power of two as the scale rounds nothing, as long as the numbers
-stay normal.
+way, most of them. Dividing in float32 brings them back. A power of two as the scale rounds nothing, as long
+as the numbers stay normal.
 
-An optimizer whose gradients have inf or nan must not step: one such number would stay in its parameters, and
-in its momentum. What was found is kept for each optimizer, since one may skip while another steps. Looking
-again in `step` would be too late, because clipping by value turns inf into an ordinary number.
+An optimizer whose gradients have inf or nan must not step: with SGD, one such number would stay in the
+parameters, and in the momentum. What was found is kept for each optimizer, since one may skip while another
+steps. Looking again in `step` would be too late, because clipping by value turns inf into an ordinary number.
 
 The scale is shared, so `update` asks all optimizers, once. A scale that is too large loses whole steps, one
-that is too small a few small gradients. So it falls at once and grows slowly.
+that is too small loses small gradients. So it falls at once and grows slowly.
 """
 
 import torch

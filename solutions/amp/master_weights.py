@@ -1,11 +1,10 @@
-"""Forward and backward run in bfloat16, which is what makes them cheap. Only the update needs more digits: a
+"""Forward and backward run in bfloat16, which is what makes them cheap. The update needs more digits: a
 weight and a change of a thousandth of it don't fit into the mantissa of bfloat16 together. So the sum is kept
 in float32, and the model gets a rounded copy after each step.
 
 The copy goes one way. Rounding errors stay in the model, where they are bounded by half a step of bfloat16,
-and don't enter the sum. Memory: 2 bytes for the weight, 2 for its gradient, 4 for the master, and 4 for the
-gradient in float32 while the optimizer steps. Autocast has float32 parameters, and casts them in each forward
-instead.
+and don't enter the sum. Memory: 2 bytes for the weight, 2 for its gradient, 4 for the master, and 4 for its
+gradient in float32. Autocast has float32 parameters, and casts them in each forward instead.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Two questions decide each line. Is the operator on a list? And if not, which dtypes come in?
 
 On the CPU `linear`, `@` and attention are cast down, `cross_entropy` and many other losses are cast up.
-`softmax`, norms, `square` and `mean` are on no list: they keep what they get. bfloat16 spreads through them,
-and a float32 tensor in a sum ends it. A loss of your own, such as a mean of squares, stays in bfloat16 unless
-you write `.float()`.
+`softmax`, `layer_norm`, `square` and `mean` are on no list: they keep what they get. bfloat16 spreads through
+them, and a sum with `x`, which is float32, ends it. A loss of your own, such as a mean of squares, stays in
+bfloat16 unless you write `.float()`.
 
 Parameters and their gradients stay in float32. Each cast is in the graph, and its backward casts to the dtype
 of what went in: `h.grad` is bfloat16 as `h` is, and `weight.grad` is float32.

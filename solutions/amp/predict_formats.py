@@ -2,8 +2,8 @@
 3e38 for bfloat16. How far down: `2**-24` for float16, 9e-41 for bfloat16. And the spacing: with m bits of
 mantissa, `2**m` steps from each power of two to the next.
 
-Each operator rounds its result to the dtype of that result. So the order matters: what went to infinity or to
-zero in between stays there. A product with 65536 saves `1e-8` if it comes before the cast.
+Each operator here rounds its result to the dtype of that result. So the order matters: what went to infinity
+or to zero in between stays there. A product with 65536 saves `1e-8` if it comes before the cast.
 
 Halfway between two neighbours the one with the even mantissa wins. So bfloat16 has 256 + 1 = 256, but
 258 + 1 = 260. A running sum in bfloat16 stops at 256; `sum` adds in float32 and gets to 1000.
