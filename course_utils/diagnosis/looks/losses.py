@@ -293,8 +293,8 @@ def _other_labels(calls: Calls, tensor: Tensor) -> Tensor:
     # One class for all: another order of the same classes may have the same mean.
     value = tensor[tensor >= 0].flatten()[:1] if bool((tensor >= 0).any()) else tensor.new_zeros(1)
     if least == most:
-        classes = max((call.classes for call in calls.losses), default=int(most) + 2)
-        value = (value + 1) % max(classes, 2)
+        classes = max((call.classes for call in calls.losses), default=0)
+        value = (value + 1) % classes if classes > 1 else (value == 0).to(value.dtype)
     return torch.where(tensor < 0, tensor, value)
 
 

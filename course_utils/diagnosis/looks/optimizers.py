@@ -145,8 +145,11 @@ def decayed_norms(seen: Seen) -> Iterator[Finding]:
         evidence.append(f"it takes {pull:.2g} of each number at a step: (1 - {pull:.2g})^1000 = "
                         f"{max(0.0, 1 - pull) ** 1000:.2g}")  # fmt: skip
     sorted_out = len(decays) > 1 and 0 in decays
+    doubtful = sorted_out or pull >= _STRONG
+    if not doubtful and all(flat[one].endswith("bias") for one in decayed):
+        return  # a little, of biases alone: so it is wherever somebody leaves the settings as they are
     yield Finding(
-        "doubt" if sorted_out or pull >= _STRONG else "note",
+        "doubt" if doubtful else "note",
         "decayed_norms",
         f"Weight decay pulls {len(decayed)} biases and weights of norms to 0"
         + (", though another group has a decay of 0." if sorted_out else "."),
