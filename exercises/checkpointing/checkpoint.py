@@ -122,8 +122,8 @@ def twice(Checkpoint, device):
 def keeps_arguments(Checkpoint, device):
     """Tensor arguments are kept as they are, with their version, and nothing else
 
-    `save_for_backward` keeps a reference and the version of that moment. If the tensor is written to later,
-    `ctx.saved_tensors` raises. An attribute of `ctx` keeps no version, and lives as long as the result.
+    `save_for_backward` keeps a reference and the version of that moment. If a later write to it is counted,
+    `ctx.saved_tensors` raises. An attribute of `ctx` keeps no version, and lives as long as the node.
     """
     setup = _SETUP + "x = torch.randn(2048, 4, device=device, requires_grad=True)\n"
     t = expect.given(setup, Checkpoint=Checkpoint, device=device)

@@ -28,8 +28,8 @@ exercise = Exercise(
     minutes=15,
     hints=[
         "Measure the peak. In which order of the choices is the first that fits the answer?",
-        "In the order of their FLOP. A step leaves gradients, and the next one adds to them in place: it "
-        "allocates less than it would without. What has to happen in between?",
+        "In the order of their FLOP. A step leaves gradients, and the next one adds to them in place: its "
+        "peak can be lower than that of a first step. What has to happen in between?",
         "Sort all `itertools.combinations` by their FLOP. For each measure the peak, set `.grad` of every "
         "parameter to None, and return the first that fits. Measuring FLOP runs a step too.",
     ],
@@ -119,8 +119,9 @@ def least_flop(fit_the_budget, device):
     """Of the choices that fit, the one with the least FLOP
 
     A checkpoint costs what its block costs to compute again. What it frees depends on the block and on its
-    place, and the peak comes in backward, so a whole step has to be measured. The best choice need not have
-    the fewest blocks, nor the first ones or the largest. It may have a gap, and it may be all of them.
+    place, and the peak may come in backward or in the loss, so a whole step has to be measured. The best
+    choice need not have the fewest blocks, nor the first ones or the largest. It may have a gap, and it may
+    be all of them.
     """
     three, gap = (64, 32, 128), (64, 128, 32, 256)
     cheaper = (256, 64, 32, 128)  # than the first block alone, which fits too
@@ -145,8 +146,8 @@ def limits(fit_the_budget, device):
 def without_gradients(fit_the_budget, device):
     """The peak is that of a step that begins without gradients
 
-    Where parameters are many and tokens few, gradients are much of the peak. A step that finds some adds in
-    place, and allocates less. So `.grad` has to be None before each peak is measured.
+    Where parameters are many and tokens few, gradients are much of the peak. A step that finds some adds to
+    them, and keeps nothing new. So `.grad` has to be None before each peak is measured.
     """
     _expect_best(fit_the_budget, device, (96, 64), (0,), -1, tokens=20)
 

@@ -26,8 +26,8 @@ from course_utils.exercise import Exercise, expect
 exercise = Exercise(
     minutes=25,
     hints=[
-        "`pack` may return any object. The graph holds it until backward is done, or the graph is gone. Who "
-        "else holds it? `weakref.finalize(thing, os.unlink, path)` deletes a file once nobody does.",
+        "`pack` may return any object. The graph holds it as long as it may need it. Who else "
+        "holds it? `weakref.finalize(thing, os.unlink, path)` deletes a file once nobody does.",
         "`torch.save(t.detach(), path)` writes all of a view's storage; `as_strided` makes another view of "
         "what `torch.load` gives. A table of files mustn't hold them: see `weakref.WeakValueDictionary`.",
         "Once a storage is freed, another may get its address. So keep a weak reference to it beside the "
@@ -122,8 +122,8 @@ def gradients(offload, device, code, lines):
     """Gradients are those of a graph in memory, as often as backward is called
 
     Each backward reads anew, and needs the size, strides and dtype of what was saved. A complex view and what
-    it's a view of have one storage, and so have a tensor and its `conj()`. A tensor that is freed leaves its
-    address and the `id` of its Python object to the next. After a write there are new contents at an old
+    it's a view of have one storage, and so have a tensor and its `conj()`. A tensor that is freed may leave
+    its address and the `id` of its Python object to the next. After a write there are new contents at an old
     address. A name for a file that comes from a counter, or from the number of files, may be in use.
     """
     wanted = None
@@ -156,8 +156,8 @@ def written(offload, device, code, keep):
 def deleted(offload, device, lines):
     """Once no graph needs a file, it's gone, though the block goes on
 
-    A graph drops what `pack` has returned after backward, or when its result goes away. So a file is deleted
-    with the object that stands for it. Nothing else may hold that: no table inside the block, and not `x`.
+    A graph drops what `pack` has returned after its last backward, or when its result goes away. So a file
+    goes with the object that stands for it. Nothing else may hold that: no table in the block, and not `x`.
     """
     with _given(offload, device, "((x @ a).exp() @ b).sin().sum()") as t:
         t.run("Path(folder, 'mine').write_text('here before')")

@@ -76,7 +76,7 @@ def still_checkpointed(t, device):
     """Of each layer its input is kept, and nothing from inside
 
     Inside a layer there are several tensors that are four times as large as its input. A checkpoint inside
-    another one runs its layer three times.
+    another one may run its layer three times.
     """
     checkpoints.keeps(lambda: t.call(_CALL), 4 * t.x.nbytes, "three layers and the head keep one input each")
     checkpoints.runs(lambda: t.call(_CALL), t.layers)
@@ -86,8 +86,8 @@ def still_checkpointed(t, device):
 def data_left_alone(t, device):
     """`x` doesn't require grad afterwards, and has no `.grad`
 
-    `requires_grad_()` changes the tensor of the caller. From then on every computation with the data builds a
-    graph and computes a gradient that nobody uses.
+    `requires_grad_()` changes the tensor of the caller. From then on computations with the data build a
+    graph, and backward computes a gradient that nobody uses.
     """
     with expect.left_alone(t.x, what="`x`"):
         t.call(_CALL).sum().backward()

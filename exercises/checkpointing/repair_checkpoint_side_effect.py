@@ -25,9 +25,9 @@ exercise = Exercise(
     core=True,
     hints=[
         "When does the second half of the entries come, and in which order? Who calls `run` then?",
-        "What runs inside a checkpoint runs again. So the line moves out, or knows in which run it is.",
+        "What runs inside a checkpoint may run again. So the line moves out, or knows in which run it is.",
         "A checkpointed function may return two tensors. The second one is small, has no graph, and comes "
-        "out of the first run. The recomputation returns it as well, and nobody looks.",
+        "out of the first run. Nobody asks the recomputation for it.",
     ],
 )
 
@@ -92,9 +92,9 @@ def gradients(t, device):
 def once(t, device, lines):
     """One entry for each block and call, in order, whether backward runs or not
 
-    A checkpoint calls its function again in backward, and a log inside it is written again then. The entries
-    don't tell the two runs apart: other calls write to `seen` too, maybe the same numbers. A flag does, if a
-    `finally` resets it: the second run ends by an exception.
+    A checkpoint calls its function again in backward, and this log inside it is written again then. The
+    entries don't tell the two runs apart: other calls write to `seen` too, maybe the same numbers. A flag
+    does, if a `finally` resets it: the second run ends by an exception.
     """
     entries = _plain(t)[1]
     t.run(lines)

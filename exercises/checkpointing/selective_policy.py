@@ -1,7 +1,7 @@
 """Keep the products that cost much
 
-Each number in the product of an n × k and a k × m matrix costs k multiplications, and takes four bytes
-whatever k is. Write a policy for `create_selective_checkpoint_contexts`:
+Each number in the product of an n × k and a k × m matrix costs k multiplications, and in float32 takes
+four bytes whatever k is. Write a policy for `create_selective_checkpoint_contexts`:
 
 - It keeps the results of the operators `mm`, `addmm`, `bmm` and `baddbmm` whose k is at least 32.
 - Everything else is recomputed, products in other operators too.
@@ -108,7 +108,7 @@ def short_sums(t, kept, device):
 def everything_else(t, again, device):
     """What other operators return is not kept
 
-    The policy is asked about all: operators without a tensor among their arguments (`arange`), and some whose
-    first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` and in `addbmm` too.
+    The policy is also asked about operators without a tensor among their arguments (`arange`), and about some
+    whose first argument is a list (`cat`). Names mislead: there is an `mm` in `lgamma` and in `addbmm` too.
     """
     _expect(t, 0, again)

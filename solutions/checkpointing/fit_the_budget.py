@@ -1,7 +1,7 @@
 """The peak of a step has too many causes to be added up: what each block keeps, which one is in memory in
-full while it's computed again, and the gradients that are there by then. So it's measured. FLOP do add up:
-what each block costs to run again is measured alone. With n blocks there are 2ⁿ choices; in the order of what
-they cost, the first that fits is the best.
+full while it's computed again, and the gradients that are there by then. So it's measured. Here FLOP do add
+up: what each block costs to run again is measured alone. With n blocks there are 2ⁿ choices; in the order of
+what they cost, the first that fits is the best.
 
 Each measurement has to begin as a step of training does after `zero_grad`: without gradients. For many
 blocks trying is too slow. If they are equal, one has to find only how many of the first ones it takes."""

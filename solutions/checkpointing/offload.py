@@ -1,8 +1,8 @@
-"""The graph holds what `pack` returns, and drops it after backward, or when the result goes away. So each
-file gets an object of its own: once the last graph has let go of it, `weakref.finalize` deletes the file.
+"""The graph holds what `pack` returns, and drops it after its last backward, or when the result goes away. So
+each file gets an object: once the last graph has let go of it, `weakref.finalize` deletes the file.
 
 A storage is known again by its address and a weak reference. The address alone won't do: the tensor is freed
-once it's in the file, and another may get its place. The version tells whether it has been written to. The
+once it's in the file, and another may get its place. The version tells of writes that autograd counts. The
 table is weak as well, or it would hold the files. `as_strided` changes neither the dtype nor whether it's
 conjugated, so a view that differs in these is written for itself."""
 

@@ -4,7 +4,7 @@ tensor counts once, so four pairs keep `x` and four outputs. A view keeps its wh
 
 A checkpoint keeps its inputs in the place of all that. So it's worth it where the inside keeps much more than
 the input has: a deep block, a wide one. Around one ReLU it swaps the output for an input of the same size.
-Around a frozen layer it adds bytes: a weight would have been saved, which is there anyway; now an input is.
+Around the frozen one it adds bytes: a weight would have been saved, which is there anyway; now an input is.
 
 It keeps its input for what was saved inside. Where nothing was, as for `t * 2`, nothing
 holds on to the input."""

@@ -3,9 +3,9 @@ them into its buffers. The recomputation needs the first, and must not do the se
 buffers back. It does so in `finally`, because the recomputation is left by an exception as soon as all saved
 tensors are there.
 
-That works for any module with state. `track_running_stats = False` for the recomputation would not: such a
-norm saves no running statistics for backward, and the checkpoint misses them. With a `momentum` of 0 the
-statistics stay, the count goes on, and so does whatever other modules count.
+That works for other modules too, if they write their state into buffers. `track_running_stats = False` for
+the recomputation would not: such a norm saves no running statistics for backward, and the checkpoint misses
+them. With a `momentum` of 0 the statistics stay, the count goes on, and so does whatever other modules count.
 """
 
 import contextlib

@@ -1,12 +1,12 @@
-"""What a checkpointed function does on the side, it does in each recomputation as well. The cleanest way out
+"""What a checkpointed function does on the side, it may do in each recomputation too. The cleanest way out
 is to do nothing on the side: the function returns what is to be logged, and the caller logs it. Of the
 recomputation only the saved tensors are looked at.
 
 Where that is not possible, `context_fn` tells the two runs apart: one context manager is entered around the
 forward, another around the recomputation.
 
-Asking `torch.is_grad_enabled()` doesn't tell: it is on in both. Counting entries does not either, as soon as
-there is a second call before the backward of the first.
+Asking `torch.is_grad_enabled()` doesn't tell: here it is on in both. Counting entries does not either, as
+soon as there is a second call before the backward of the first.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""A policy sees what autograd no longer does: single operators, with their arguments. So it can weigh what a
-result costs against what it takes. A product costs k multiplications a number, and in a transformer k is the
-width, in the hundreds or thousands. Only the scores of attention are sums over a head, and grow with the
-square of the length: large and cheap.
+"""A policy sees single operators, with their arguments. So it can weigh what a result costs against what it
+takes. A product costs k multiplications a number, and in the linear layers of a transformer k is a width,
+often in the hundreds or thousands. The scores of attention are sums over a head, and grow with the square of
+the length: large and cheap.
 
 Two things are easily missed. `op` is an overload, and the packet `torch.ops.aten.mm` isn't equal to it. And
-the policy is asked about every operator, so it looks at the arguments only of those that it knows."""
+the policy is asked about many others too, so it looks at the arguments only of those that it knows."""
 
 from typing import Any
 
