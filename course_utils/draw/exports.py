@@ -10,13 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from course_utils.draw.labels import Label
+from course_utils.draw import folding
+from course_utils.draw.labels import Label, cut, in_a_figure
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
 from course_utils.measure.modes import Noting
 from course_utils.wrong_use import public
 
 HEIGHT, BETWEEN, TOP, MARGIN = 25.0, 11.0, 30.0, 8.0
+LOW, NEAR = 18.0, 4.0  # the same two where it is folded
+WIDE = 0.56  # how wide a letter is, by its height
 
 
 @dataclass(frozen=True)
@@ -40,33 +43,50 @@ def exports(
 
 
 def compose(forms: dict[str, Sequence[Operator]]) -> Scene:
-    """The scene of `exports`: a column for each form."""
+    """The scene of `exports`: a column for each form. Of one too large for a page, what comes again and again
+    is drawn once."""
     counts = ", ".join(f"{name}: {_count(operators)} operators" for name, operators in forms.items())
     scene = Scene(f"Forms of one model. {counts}.")
     width = WIDTH / max(len(forms), 2)
+    most = max(map(len, forms.values()), default=0)
+    fits = TOP + most * (HEIGHT + BETWEEN) <= folding.PAGE
+    high, between = (HEIGHT, BETWEEN) if fits else (LOW, NEAR)
     known: set[str] | None = None
     for column, (name, operators) in enumerate(forms.items()):
         left = column * width + MARGIN
         across = width - 2 * MARGIN
         scene.write(left + across / 2, 12, name, 13, "middle", bold=True)
+        groups = folding.fold(operators, 3) if not fits else [folding.Group(0, len(operators))]
+        shown = folding.fitting(groups, (folding.PAGE - TOP) // (high + between) - fits - 1, head=1)
         y = TOP
-        for row, operator in enumerate(operators):
-            lit = known is not None and _plain(operator.name) not in known
-            words = (
-                Label(left + 8, y + HEIGHT / 2, operator.name, 11.5),
-                Label(left + across - 8, y + HEIGHT / 2, operator.shape, 10.5, "end"),
-            )
-            more = f"{name}: {operator.name} gives {operator.shape}" + (", not so to the left" if lit else "")
-            fill = "lit" if lit else "view" if row else "storage"
-            part = "lit" if lit else "operator"
-            key = f"{name}.{row}"
-            scene.box(
-                left, y, across, HEIGHT, fill, words, more, line=1.8 if lit else 0.9, part=part, key=key
-            )
-            if row:
-                x = left + across / 2
-                scene.line(((x, y - BETWEEN), (x, y)), 1.1, arrow=True)
-            y += HEIGHT + BETWEEN
+        for group in shown:
+            if group.times > 1:
+                scene.write(left, y + high / 2, f"×{group.times}", 11.5, bold=True)
+                y += high + between
+                scene.line(((left - 4, y), (left - 4, y + group.size * (high + between) - between)), 2.5)
+            for row in range(group.start, group.start + group.size):
+                operator = operators[row]
+                lit = known is not None and _plain(operator.name) not in known
+                short, room = operator.name, across - 20 - in_a_figure(operator.shape, 10.5)
+                while len(short) > 2 and in_a_figure(short, 11.5) > room:
+                    short = cut(short, len(short) - 1)
+                words = (
+                    Label(left + 8, y + high / 2, short, 11.5),
+                    Label(left + across - 8, y + high / 2, operator.shape, 10.5, "end"),
+                )
+                more = f"{name}: {operator.name} gives {operator.shape}"
+                more += ", not so to the left" if lit else ""
+                fill = "lit" if lit else "view" if row else "storage"
+                part, line = ("lit", 1.8) if lit else ("operator", 0.9)
+                scene.box(left, y, across, high, fill, words, more, line, part=part, key=f"{name}.{row}")
+                if row > group.start:
+                    x = left + across / 2
+                    scene.line(((x, y - between), (x, y)), 1.1, arrow=fits)
+                y += high + between
+        if rest := [operators[place].name for place in folding.left(groups, shown)]:
+            text = folding.rest(rest, "operator", int(across / WIDE / 11))
+            scene.write(left, y + high / 2, text, 11)
+            y += high + between
         scene.height = max(scene.height, y)
         known = {_plain(operator.name) for operator in operators}
     return scene

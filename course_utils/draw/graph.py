@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping
 
 from torch import Tensor
 
-from course_utils.draw import palette
+from course_utils.draw import graph_rows, palette
+from course_utils.draw.folding import PAGE
 from course_utils.draw.graph_backward import Gradient, Step
 from course_utils.draw.graph_labels import chip, second, summary
 from course_utils.draw.graph_nodes import Op, read
@@ -16,21 +18,23 @@ from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.layers import Placed, place
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture
-from course_utils.wrong_use import WrongUse, public
+from course_utils.wrong_use import public
 
 LINE, CHIP, PAD = 16.0, 17.0, 7.0
 BIG, SMALL, TINY = 12.0, 10.5, 9.5
 PORT = 44.0  # between two lines that say where they arrive
 TOP = 30.0  # for the line above the picture
-MOST = 120  # nodes: a larger picture shows nothing
+MOST = 120  # nodes: more of them have no room on a page
+WIDEST = 1280.0  # a page scales down what is wide, and its letters
 
 
 @public
 def graph(output: Tensor, /, **names: Tensor) -> Picture:
     """The graph behind `output`: backward begins at the top and ends at the leaves.
 
-    Tensors given by name, as in `w=w`, are called so. Raises `ValueError` for a tensor that has no graph, or
-    one of more than 120 nodes.
+    Tensors given by name, as in `w=w`, are called so. What has no room on a page is drawn as rows, a node in
+    each, in the order of a backward: what comes again and again once, and what is left in the last row.
+    Raises `ValueError` for a tensor that has no graph.
     """
     return to_picture(Drawing(output, names).scene())
 
@@ -40,8 +44,6 @@ class Drawing(Steps):
 
     def __init__(self, output: Tensor, names: Mapping[str, Tensor]) -> None:
         super().__init__(read([output], names))
-        if len(self.graph.ops) > MOST:
-            raise WrongUse(f"this graph has {len(self.graph.ops):,} nodes; the picture has room for {MOST}")
         self.outputs = {self.graph.roots[0]: "output"}
         # By the two nodes: which inputs of the first lead to which outputs of the second.
         self.ways: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -66,6 +68,8 @@ class Drawing(Steps):
     def scene(self, step: int | None = None) -> Scene:
         """The picture: of the graph alone, or after `step` steps of the backward."""
         stepping = step is not None
+        if not self.fits:
+            return graph_rows.compose(self, self.rows, self.saved, self.outputs, step)
         now = self.moments[step - 1] if step else None
         placed, sizes = self._place(stepping)
         said = summary(self.graph, self.saved)
@@ -83,6 +87,18 @@ class Drawing(Steps):
             x, y = placed.left[op.number], placed.top[op.number] + TOP
             self._box(scene, op, x, y, *sizes[op.number], states.get(op.number), now, failed)
         return scene
+
+    @functools.cached_property
+    def rows(self) -> graph_rows.Rows:
+        return graph_rows.Rows(self)
+
+    @functools.cached_property
+    def fits(self) -> bool:
+        """Whether the graph alone has room on a page."""
+        if len(self.graph.ops) > MOST:
+            return False
+        placed, _ = self._place(False)
+        return placed.height + TOP + 8 <= PAGE and placed.width <= WIDEST
 
     def _place(self, stepping: bool) -> tuple[Placed, list[tuple[float, float]]]:
         if stepping not in self.placed:

@@ -74,6 +74,15 @@ def say(axes: Axes, words: Label, colour: str = palette.TEXT) -> None:
     )
 
 
+def in_a_figure(text: str, pixels: float) -> float:
+    """How wide prose is in a figure, where letters are rounded up to pixels."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=palette.PROSE, size=pixels)
+    return 1.05 * 0.92 * text_to_path.get_text_width_height_descent(text, font, False)[0]
+
+
 def counted(number: int, what: str) -> str:
     """A number of things, as in "1 module" and "2 modules"."""
     return f"{number:,} {what}{'s' * (number != 1)}"

@@ -10,6 +10,7 @@ from torch import nn
 from course_utils.draw import palette
 from course_utils.draw.picture import Picture, panels
 from course_utils.measure.memory import CATEGORIES, Moment, Peak, snapshot_timeline
+from course_utils.measure.storage import own_bytes
 from course_utils.wrong_use import WrongUse, public
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def memory(prediction: Mapping[str, Any], peak: Peak, model: nn.Module) -> Pictu
             raise WrongUse(f"draw.memory: categories are {', '.join(CATEGORIES)}; given was {name!r}")
         if value is not ... and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise WrongUse(f"draw.memory: {name} is a number of MB or `...`; given was {value!r}")
-    own = sum(p.nbytes for p in model.parameters()) / MB
+    own = sum(own_bytes(p) for p in model.parameters()) / MB
     measured = {name: size / MB for name, size in peak.by_category.items()}
     measured["parameters"] += own
     guessed = {"parameters": own} | {k: v for k, v in prediction.items() if v is not ...}

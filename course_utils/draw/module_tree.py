@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from course_utils import torch_private
 from course_utils.draw.labels import counted
+from course_utils.measure.storage import own_bytes, tensors_in
 
 BADGES = ("saved", "moved", "trained", "shared")
 # What every module has of its own: hooks, not tensors.
@@ -36,8 +37,12 @@ class Held:
     def shared(self) -> bool:
         return len(self.names) > 1
 
+    @property
+    def badges(self) -> tuple[bool, ...]:
+        return tuple(getattr(self, badge) for badge in BADGES)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Node:
     """A module, or a list, tuple, dict or set of modules or tensors that is an attribute. `outside`: not in
     the tree of registered modules."""
@@ -54,6 +59,13 @@ class Node:
         yield self
         for node in self.below:
             yield from node.walk()
+
+    def like(self, numbers: dict[Any, int]) -> int:
+        """A number that it has in common with every module of equal structure. `numbers`: those in use."""
+        held = tuple((one.name, one.kind, one.shape, one.bytes, one.badges) for one in self.held)
+        below = tuple((one.name, one.like(numbers)) for one in self.below)
+        numbers[id(self)] = found = numbers.setdefault((self.what, self.outside, held, below), len(numbers))
+        return found
 
     def tensors(self) -> list[Held]:
         """All that is held here and below, each tensor once."""
@@ -73,6 +85,7 @@ class _Reader:
         # What is in the file, under whatever name.
         state = model.state_dict(keep_vars=True)
         self.saved = {*state, *map(id, state.values())}
+        self.packed = _packed(state, self.registered)
         self.inside = {*map(id, model.modules()), *map(id, self.registered.values())}
         self.names: dict[int, list[str]] = {}
         for path, tensor in self.registered.items():
@@ -88,6 +101,8 @@ class _Reader:
         for key, one in (*parameters.items(), *buffers.items()):
             if one is not None:
                 node.held.append(self.held(key, dot + key, kinds[key], one))
+        for key, one in self.packed.get(path, ()) if not outside else ():
+            node.held.append(self.held(key, dot + key, "packed", one))
         for key, one in torch_private.submodules(module).items():
             if one is not None:
                 node.below.append(self.module(key, dot + key, one, outside))
@@ -122,8 +137,21 @@ class _Reader:
         moved = path in self.registered or ident in self.parameters
         trained = tensor.requires_grad and ident in self.parameters
         lazy = is_lazy(tensor)  # its shape comes with the first batch
-        shape, size = ("no shape yet", 0) if lazy else (str(tuple(tensor.shape)), tensor.nbytes)
+        shape, size = ("no shape yet", 0) if lazy else (str(tuple(tensor.shape)), own_bytes(tensor))
         return Held(name, path, kind, shape, size, saved, moved, trained, ident, names)
+
+
+def _packed(state: Mapping[str, Any], registered: Mapping[str, Tensor]) -> dict[str, list]:
+    """By the path of their module, the quantized tensors that only `state_dict()` unpacks, and what is packed
+    with them."""
+    found: dict[str, list] = {}
+    for path, value in state.items():
+        where, _, name = path.rpartition(".")
+        tensors = [] if path in registered else list(tensors_in(value))
+        if any(one.is_quantized for one in tensors):
+            names = [name] if len(tensors) == 1 else [f"{name}[{n}]" for n in range(len(tensors))]
+            found.setdefault(where, []).extend(zip(names, tensors, strict=True))
+    return found
 
 
 def _contents(value: Any) -> Iterator[tuple[str, Any]]:

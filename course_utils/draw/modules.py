@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from course_utils.draw import palette
+from course_utils.draw import folding, palette
+from course_utils.draw.folding import PAGE
 from course_utils.draw.labels import LETTER, Label, bytes_said, counted, cut
 from course_utils.draw.module_tree import BADGES, Held, Node, read
 from course_utils.draw.picture import Picture
@@ -19,6 +20,7 @@ ROW, CODE, SMALL, INDENT = 20.0, 12.0, 10.5, 14.0
 SHAPE, BYTES, KIND = 208.0, 356.0, 364.0
 COLUMNS = {"saved": (488.0, 42.0), "moved": (533.0, 46.0), "trained": (582.0, 50.0), "shared": (635.0, 46.0)}
 FILLS = {"saved": "storage", "moved": "flight", "trained": "gradient", "shared": "view"}
+DEEP, LETTERS = 10, 110  # levels that are indented, letters that have room in a line
 TIES = 683.0  # where lines between shared tensors begin
 OUTSIDE = "not saved, not moved, not in parameters()"
 
@@ -30,6 +32,8 @@ def modules(model: nn.Module) -> Picture:
     A tensor's row says its shape, its bytes, its kind, and what becomes of it: saved (in `state_dict()`),
     moved (by `.to()`), trained (in `parameters()`, and requires a gradient), shared (under several names,
     joined by a line). A list, tuple or dict of modules or tensors stands in a dashed frame: it is outside.
+    Of what has no room on a page, modules of equal structure in a row are drawn once, as in "×12", then only
+    the upper levels; what is left is summed up in the last row.
     Raises `TypeError` for what is no module.
     """
     tree = read(model)
@@ -39,13 +43,16 @@ def modules(model: nn.Module) -> Picture:
 @dataclass(frozen=True)
 class Row:
     """A line of the picture: a module, or a tensor (`held`). `closed`: what is in it is not shown; `framed`:
-    how many rows, from this one on, stand in a dashed frame."""
+    how many rows, from this one on, stand in a dashed frame. `times`: for how many modules in a row it
+    speaks; `many`: how often it is in the model, with those that it is in."""
 
     level: int
     node: Node
     held: Held | None = None
     closed: bool = False
     framed: int = 0
+    times: int = 1
+    many: int = 1
 
     def has(self, badge: str) -> tuple[int, int]:
         """Of how many tensors it speaks here, and how many of them have this badge."""
@@ -58,12 +65,42 @@ def levels(node: Node) -> int:
     return 1 + max(map(levels, node.below), default=0) if node.held or node.below else 0
 
 
-def _rows(node: Node, level: int, depth: int, inside: bool = False) -> list[Row]:
-    frame, closed = node.outside and not inside, level >= depth and bool(node.held or node.below)
-    rows = [] if closed else [Row(level + 1, node, held) for held in node.held]
-    for one in () if closed else node.below:
-        rows += _rows(one, level + 1, depth, inside or frame)
-    return [Row(level, node, closed=closed, framed=(len(rows) + 1) * frame), *rows]
+def _rows(node: Node, depth: int, like: dict | None = None, row: Row | None = None) -> list[Row]:
+    """A row for the node, and those in it. `like`: those of equal structure in a row are one, and by which
+    numbers they are told apart."""
+    row = row or Row(0, node)
+    frame, closed = node.outside and not row.framed, row.level >= depth and bool(node.held or node.below)
+    rows = [] if closed else [Row(row.level + 1, node, held, many=row.many) for held in node.held]
+    below = [] if closed else node.below
+    groups = [folding.Group(0, len(below))]
+    if like is not None:
+        groups = folding.fold([(like[id(one)], folding.unnumbered(one.name)) for one in below])
+    for group in groups:
+        many = row.many * group.times
+        for one in below[group.start : group.start + group.size]:
+            inner = Row(row.level + 1, one, framed=row.framed or frame, times=group.times, many=many)
+            rows += _rows(one, depth, like, inner)
+    return [replace(row, closed=closed, framed=(len(rows) + 1) * frame), *rows]
+
+
+def _fitting(tree: Node, depth: int) -> tuple[list[Row], str]:
+    """The rows, of at most so many levels, and what sums up those without room."""
+    rows, like = _rows(tree, depth), {}
+    most = int((PAGE - 60) // ROW)
+    if len(rows) <= most:
+        return rows, ""
+    tree.like(like)
+    for levels in range(min(depth, max(row.level for row in rows) + 1), 0, -1):
+        rows = _rows(tree, levels, like)
+        if len(rows) <= most:
+            return rows, ""
+    left = []
+    for row in rows[most - 1 :]:
+        inside = [] if row.held else list(row.node.walk()) if row.closed else [row.node]
+        kinds = ["tensor"] * bool(row.held) + [one.what for one in inside if not one.outside]
+        left += kinds * row.many
+    what = "tensor" if set(left) == {"tensor"} else "module" if "tensor" not in left else "module and tensor"
+    return rows[: most - 1], folding.rest(left, what, LETTERS)
 
 
 def compose(tree: Node, depth: int, lit: str = "") -> Scene:
@@ -79,13 +116,13 @@ def compose(tree: Node, depth: int, lit: str = "") -> Scene:
     for badge in BADGES[:3]:
         x, width = COLUMNS[badge]
         scene.write(x + width / 2, 32, f"{badge}?", SMALL, "middle", faint=True)
-    rows, y = _rows(tree, 0, depth), 46.0
+    (rows, rest), y = _fitting(tree, depth), 46.0
     ties: dict[int, list[tuple[float, list[str]]]] = {}
     frame, left, ends, told = 0.0, 0.0, 0, []
     for number, row in enumerate(rows):
         if row.framed:
             y += 3
-            frame, left, ends = y, row.level * INDENT, number + row.framed
+            frame, left, ends = y, min(row.level, DEEP) * INDENT, min(number + row.framed, len(rows))
             told.append(f"{row.node.path}, a {row.node.what}, is outside of the tree: {OUTSIDE}")
         _row(scene, row, y, lit)
         if row.held:
@@ -101,6 +138,9 @@ def compose(tree: Node, depth: int, lit: str = "") -> Scene:
             points = ((TIES, above), (x, above), (x, below), (TIES, below))
             scene.line(points, 2.0, palette.VIEW, key=names[0])
         told.append(f"{' and '.join(names)} are one")
+    if rest:
+        scene.write(4, y + ROW / 2, rest, SMALL + 1)
+        told, y = [*told, rest], y + ROW
     scene.description = ". ".join([f"{head}: {counts}", *told])
     scene.height = y + 4
     return scene
@@ -111,7 +151,7 @@ def _sizes(tensors: list[Held]) -> str:
 
 
 def _row(scene: Scene, row: Row, y: float, lit: str) -> None:
-    x, middle = row.level * INDENT + 4, y + ROW / 2
+    x, middle = min(row.level, DEEP) * INDENT + 4, y + ROW / 2
     part, here = ("tensor", row.held) if row.held else ("module", row.node)
     name = here.name or "the model"
     name = cut(name, int((SHAPE - x if row.held else 250) / (LETTER * CODE)))
@@ -134,7 +174,7 @@ def _row(scene: Scene, row: Row, y: float, lit: str) -> None:
 
 
 def _module(scene: Scene, row: Row, x: float, middle: float) -> None:
-    said = row.node.what
+    said = row.node.what + f" ×{row.times}" * (row.times > 1)
     if row.framed:
         words = (Label(x + 27, middle, "outside", SMALL, "middle"),)
         scene.box(x, middle - 8, 54, 16, "odd", words, line=0.8)

@@ -8,8 +8,9 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from course_utils.draw import palette
-from course_utils.draw.labels import LETTER, short_path
+from course_utils.draw import folding, palette
+from course_utils.draw.folding import PAGE
+from course_utils.draw.labels import LETTER, counted, short_path
 from course_utils.draw.picture import Picture
 from course_utils.draw.run_rows import LOSS, Compared, Numbers, Row, losses_of
 from course_utils.draw.shapes import WIDTH, Scene, Small, to_picture
@@ -23,7 +24,7 @@ Point = tuple[float, float]
 TOP, HIGH, ROW, TALL, GAP = 42.0, 112.0, 24.0, 84.0, 8.0
 RIGHT, COLUMN, SCALE = 544.0, 76.0, 44.0
 CODE, SMALL, TINY = 11.0, 10.5, 9.5
-LINE, LETTERS = 17.0, 104
+LINE, LETTERS, NAME = 17.0, 104, 140.0
 COLOURS, THICK = (palette.ODD, palette.RANK), (3.4, 1.6)
 
 
@@ -40,6 +41,7 @@ def run(
     Runs come from `measure.record_run`. `names`: what the two are called. `also`: more numbers by name, a
     list for each run, such as `{"val_losses": (of_the_sick, of_the_healthy)}`. The learning rate, gradients
     left over from the step before, and the graphs that are kept, are shown where two runs differ in them.
+    Of more layers than have room on a page, those that tell and some between them have a row.
     `tall`: the name of one of these, of `"nodes"` (that each backward goes through) or of numbers in `also`
     that is drawn as high as the loss, with one run too.
     Raises `ValueError` for a run without a loss.
@@ -51,10 +53,14 @@ def compose(both: Compared, step: int | None = None, layer: str | None = None) -
     """The scene of `run`: with the numbers at `step` (default: where they part, else the last), and the row
     of `layer` higher than the others."""
     told, parting = both.said(), both.parting
+    lines = [part for line in told for part in textwrap.wrap(line, LETTERS)]
+    large = HIGH + (TALL - ROW) * ((layer is not None) + bool(both.tall)) + LINE * (len(lines) + 1)
+    room = int((PAGE - TOP - 60 - large) / (ROW + GAP)) - len(both.rows)
+    layers, rest = _fitting(both, max(room, 4), layer)
     at = step if step is not None else parting.step if parting else both.steps - 1
     scene = Scene(" ".join([f"Loss and gradient norm by layer, {both.steps} steps.", *told]))
     rows, y = [], TOP
-    for before, row in itertools.pairwise([both.rows[0], *both.rows, *both.layers]):
+    for before, row in itertools.pairwise([both.rows[0], *both.rows, *layers]):
         if row.layer and not before.layer:
             scene.write(1, y + 9, "gradient norm by layer", SMALL, bold=True)
             y += 22
@@ -62,8 +68,9 @@ def compose(both: Compared, step: int | None = None, layer: str | None = None) -
         high = HIGH if row.name == LOSS else tall
         rows.append((row, y, high))
         y += high + GAP
-    longest = max(LETTER * CODE * len(row.name) for row in (*both.rows, *both.layers))
-    left, bottom = min(max(longest, 94.0), 140.0) + SCALE, y - GAP
+    longest = max(LETTER * CODE * len(row.name) for row in (*both.rows, *layers))
+    scales = SCALE + 12 * (longest > 94)  # letters of a long name are rounded up to pixels
+    left, bottom = min(max(longest, 94.0), NAME) + scales, y - GAP
     if parting:
         x, wide = _x(parting.step, both.steps, left), min(max((RIGHT - left) / both.steps, 5.0), 12.0)
         scene.line(((x, TOP - 4), (x, bottom)), dashed=True)
@@ -84,12 +91,41 @@ def compose(both: Compared, step: int | None = None, layer: str | None = None) -
     _steps(scene, both.steps, left, RIGHT, bottom, 10)
     scene.write(RIGHT + 14, bottom + 12, "step", TINY, faint=True)
     y = bottom + 36
+    if rest:
+        scene.write(1, y, rest, 12)
+        y += LINE
     for line in told:
         for part in textwrap.wrap(line, LETTERS):
             scene.write(1, y, part, 12, bold=line is told[0] and bool(parting))
             y += LINE
     scene.height = y - 4
     return scene
+
+
+def _fitting(both: Compared, most: int, layer: str | None) -> tuple[list[Row], str]:
+    """So many layers, those first that tell something, and what is said of the others."""
+    telling = both.parting.rows if both.parting else ()
+
+    def tells(place: int) -> bool:
+        row = both.layers[place]
+        return row.name == layer or row in telling or any(map(row.silent, range(len(row.values))))
+
+    if len(both.layers) <= most:
+        return both.layers, ""
+    wanted = [tells(place) for place in range(len(both.layers))]
+    if sum(wanted) > most:  # where all differ, none does
+        wanted = [both.layers[place].name == layer for place in range(len(wanted))]
+    shown = folding.chosen(both.layers, most, wanted.__getitem__)
+    norms = [
+        value
+        for place in {*range(len(both.layers))} - {*shown}
+        for values in both.layers[place].values
+        for value in values or ()
+        if math.isfinite(value)
+    ]
+    said = f"… and {counted(len(both.layers) - len(shown), 'layer')} more between these"
+    said += f": gradient norms from {_short(min(norms))} to {_short(max(norms))}" if norms else ""
+    return [both.layers[place] for place in shown], said
 
 
 def _row(
@@ -102,7 +138,7 @@ def _row(
     scale = _Scale(row, top, bottom)
     scene.line(((left, bottom), (RIGHT, bottom)), 0.6)
     if row.name != LOSS:
-        name = short_path(row.name, int((left - SCALE) / LETTER / CODE) + 1)
+        name = short_path(row.name, int(NAME / LETTER / CODE) + 1)
         scene.write(1, middle, name, CODE, code=row.layer, bold=lit)
     for value, y in scale.ticks() if large else [(scale.high, top + 4)]:
         scene.write(left - 6, y, _short(value), TINY, "end", faint=True)

@@ -15,6 +15,7 @@ Numbers = Sequence[float]
 ROUNDING, OF_ALL = 1e-4, 1e-6
 # Two graphs of the step before may still be there: names such as `loss` keep them until they are used again.
 FEW_GRAPHS = 2
+FEW_LATE = 8  # layers of which it is said when their gradient ended
 LOSS, LEFT_OVER, GRAPHS, RATE = "loss", "left over", "graphs kept", "learning rate"
 NODES = "nodes"
 _SAID = {
@@ -136,12 +137,15 @@ class Compared:
             for kind, what in _SILENT.items():
                 if none := [row.name for row in wanting if row.silent(number) == kind]:
                     told.append(f"In the {name} run {_listed(none)} get{'s' * (len(none) == 1)} {what}.")
+            late = []
             for row in wanting:
                 values = row.values[number] or ()
                 last = max((step for step, value in enumerate(values) if value), default=-1)
                 if 0 <= last < len(values) - 1:
                     what = _SILENT[row.silent(number, last + 1)]
-                    told.append(f"In the {name} run layer `{row.name}` gets {what} from step {last + 1} on.")
+                    late.append(f"In the {name} run layer `{row.name}` gets {what} from step {last + 1} on.")
+            more = f"So it is with {len(late) - FEW_LATE} layers more."
+            told += late if len(late) <= FEW_LATE + 1 else [*late[:FEW_LATE], more]
             if alone := [row.name for row in self.layers if row.values[number] and None in row.values]:
                 told.append(f"Only the {name} model has {_listed(alone)}.")
         return told

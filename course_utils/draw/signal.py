@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from course_utils import torch_private
-from course_utils.draw import model_run
-from course_utils.draw.labels import Label, percent, short_path
+from course_utils.draw import folding, model_run
+from course_utils.draw.labels import Label, counted, percent, short_path
 from course_utils.draw.shapes import WIDTH, Scene
 from course_utils.measure.uncompiled import as_written
 from course_utils.wrong_use import WrongUse
@@ -68,9 +69,25 @@ class Layer:
     activations: Values
     gradients: Values | None
 
+    @property
+    def usual(self) -> bool:
+        return all(str(one).startswith("std") for one in (self.activations, self.gradients))
+
+
+class _Times(nn.Module):
+    """Stands behind the parametrizations of a weight."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * self.gain
+
 
 def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
-    """What the signal explorer draws, with the weights of Linear and Conv layers times `gain`."""
+    """What the signal explorer draws, with the weights of Linear and Conv layers times `gain`, those that a
+    parametrization makes too."""
     calls: list[tuple[str, Values]] = []
     gradients: dict[int, Values] = {}
 
@@ -88,14 +105,24 @@ def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
 
     model = as_written(model)
     layers = model_run.layers(model)
-    weights = {id(one.weight) for one in layers.values() if isinstance(one, SCALED)}
+    gained = [one for one in layers.values() if isinstance(one, SCALED)]
+    # What a parametrization makes of its own tensors is scaled, not those; `weight_g` is a length.
+    made = [one.parametrizations.weight for one in gained if parametrize.is_parametrized(one, "weight")]
+    own = [torch_private.parameters(one) for one in gained]
+    weights = {id(one.get("weight_g", one.get("weight"))) for one in own}
     scaled = {
         name: (one.detach() * gain).requires_grad_(one.requires_grad)
         for name, one in model.named_parameters()
         if id(one) in weights
     }
     hooks = [(module.register_forward_hook, note(name or "the model")) for name, module in layers.items()]
-    model_run.run(model, batch, "explore.signal", hooks, scaled)
+    for one in made:
+        one.append(_Times(gain))
+    try:
+        model_run.run(model, batch, "explore.signal", hooks, scaled)
+    finally:
+        for one in made:
+            del one[-1]
     if not calls:
         raise WrongUse("explore.signal: no module with a weight of two or more dimensions was called")
     return [Layer(name, values, gradients.get(number)) for number, (name, values) in enumerate(calls)]
@@ -104,6 +131,12 @@ def record(model: nn.Module, batch: Any, gain: float) -> list[Layer]:
 def compose(layers: list[Layer], title: str) -> Scene:
     """The histograms of activations and gradients; `title` stands behind these words."""
     scene = Scene("")
+    most = int((folding.PAGE - TOP - BOTTOM - ROW) // ROW)
+    shown = folding.chosen(layers, min(most, len(layers)), lambda place: not layers[place].usual)
+    rest = f"… and {counted(len(layers) - len(shown), 'layer')} more between these" * (
+        len(shown) < len(layers)
+    )
+    layers = [layers[place] for place in shown]
     names = [
         Label(1, TOP + ROW * (row + 1) - 6, short_path(layer.name, LONGEST), SMALL, code=True)
         for row, layer in enumerate(layers)
@@ -127,6 +160,9 @@ def compose(layers: list[Layer], title: str) -> Scene:
                 _histogram(scene, axis, left, bottom, one, fill, f"{what} of {layer.name}", layer.name)
     scene.words += names
     scene.height = TOP + ROW * len(layers) + BOTTOM
+    if rest:
+        scene.write(1, scene.height, rest, SMALL)
+        scene.height += ROW
     told = "; ".join(f"{one.name}: {one.activations}, {one.gradients or 'no gradient'}" for one in layers)
     scene.description = f"Activations and gradients{title} by layer, from the first to the last. {told}"
     return scene

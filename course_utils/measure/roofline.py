@@ -9,7 +9,7 @@ from torch import Tensor
 
 from course_utils.measure.flop_formulas import formulas
 from course_utils.measure.modes import Noting, packet
-from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.measure.storage import key, own_bytes, storages, tensors_in
 from course_utils.measure.timing import sample
 from course_utils.wrong_use import WrongUse, public
 
@@ -124,5 +124,5 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     most: dict[int, int] = {}
     for t in tensors:
         for storage in storages(t):
-            most[key(storage)] = max(most.get(key(storage), 0), min(t.nbytes, storage.nbytes()))
+            most[key(storage)] = max(most.get(key(storage), 0), min(own_bytes(t), storage.nbytes()))
     return sum(most.values())

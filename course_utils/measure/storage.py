@@ -28,6 +28,15 @@ def storage_bytes(t: Tensor) -> int:
     return sum(storage.nbytes() for storage in storages(t))
 
 
+def own_bytes(t: Tensor) -> int:
+    """The bytes of its elements as they are kept: a quantized weight says the shape and dtype of the float
+    one, and holds others."""
+    if torch_private.is_wrapper(t):
+        inner, _ = t.__tensor_flatten__()
+        return sum(own_bytes(getattr(t, name)) for name in inner)
+    return t.nbytes
+
+
 def storages(t: Tensor) -> list[torch.UntypedStorage]:
     """The storages of a tensor: one, or several (sparse, nested, wrapper subclasses), or none at all."""
     if torch_private.is_wrapper(t):

@@ -5,10 +5,11 @@ target. Look for one that stays the same, but for rounding, with the targets in 
 dimension 0, whatever the predictions are.
 
 Return `["(8, 1) against (8,)"]`, with the shapes of `model(x)` and `y`, if `loss_fn` is such a loss for these
-shapes, and `[]` if the order matters. A loss may be as small as 1e-24.
+shapes, and `[]` if the order matters, all targets are equal, or `model(x)` is no tensor. A loss may be as
+small as 1e-24.
 
 - Judge the loss, not this model's predictions. `loss_fn` takes every prediction between
-  the least and the greatest target, and these two differ.
+  the least and the greatest target.
 - Model, batch `(x, y)` and random state stay as they were.
 
 `((out - y) ** 2).mean()` with those shapes is such a loss.
@@ -58,6 +59,7 @@ def broadcast(find_broadcast_loss):
         "squares, by hand": _loss(),
         "a sum, and a penalty": _loss("lambda out, y: (out - y).abs().sum() + out.pow(2).sum()"),
         "classes as numbers": _loss(y="torch.arange(6) % 3"),
+        "zeros and ones by turns": _loss(y="torch.arange(6.) % 2"),
     }
     plain["large targets"] = _loss(y=numbers.hard("6", "large numbers")["large numbers"])
     three = _loss(y="torch.randn(6, 3)", out="x[:, None, :3]")
@@ -92,7 +94,7 @@ def values(find_broadcast_loss):
 
     Equal predictions, or all below the targets, can hide the order: draw them from where the targets lie. An
     order that leaves the targets as they are hides it too: `flip` of 0, 1, 1, 0, or a random one with luck.
-    So can predictions on an even grid.
+    So can predictions on an even grid. Where all targets are equal, no order tells.
     """
     soft, chances = "torch.linspace(0.4, 0.9, 6)[:, None]", "self.head(x).sigmoid()"
     far = "lambda out, y: (out[:, 0] - y).abs().mean()"
@@ -105,6 +107,10 @@ def values(find_broadcast_loss):
         "one target that differs": _loss(_OWN, "torch.tensor([0., 0., 0., 0., 0., 1.])"),
         "two examples": _loss(_OWN, "torch.tensor([0., 1.])", "self.head(x)[:2]"),
         "a large offset": _loss(f"{_OWN} + 100"),
+        "targets that are equal": _loss(_OWN, "torch.ones(6)"),
+        "rows that are equal": _loss(y="torch.arange(3.).expand(6, 3)", out="x[:, :3]"),
+        "one example": _loss(_OWN, "torch.ones(1)", "self.head(x[:1])"),
+        "a dict": _loss("lambda out, y: ((out['y'] - y) ** 2).mean()", _COLUMN, "{'y': self.head(x)}"),
     }
     bugs.quiet(_NAME, find_broadcast_loss, codes, SEEDS)
 

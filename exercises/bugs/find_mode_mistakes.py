@@ -1,6 +1,6 @@
 """Find what ignores eval()
 
-Return those of these words that hold for the model:
+Return those words that hold:
 
 - `"differs"`: after `model.eval()`, two calls on `x` give different outputs.
 - `"mixes"`: it does not differ, and after `model.eval()` the output for some example depends on the other
@@ -8,7 +8,8 @@ Return those of these words that hold for the model:
 - `"thawed"`: in the modes in which the model is given, a call changes a buffer, however little, of a module
   that has parameters of its own (`recurse=False`), all of them frozen.
 
-Outputs may be tiny or large: rounding is relative to the largest, and no difference. All numbers are finite.
+Outputs, tensors or dicts of them, may be tiny or large: rounding is relative to the largest, and no
+difference. All numbers are finite.
 Model, batch `(x, y)` and random state stay as they were.
 
 `F.dropout(x)` in the forward → `["differs"]`
@@ -83,6 +84,9 @@ def healthy(find_mode_mistakes):
         "frozen, in evaluation mode": _own_norm("self.training", "model.eval().gain.requires_grad_(False)"),
         "layer norm and attention": net(attends, "h = self.norm(x)\nreturn self.mix(h, h, h)[0]", x=_STEPS),
         "an LSTM with `batch_first`": _head("self.rnn(x)[0].mean(1)", rnn, x=_STEPS),
+        "a dict": net(
+            f"{_NORM}\nself.head = nn.Linear(4, 1)", "return {'h': x.sum(1), 'y': self.head(self.norm(x))}"
+        ),
         "no parameters": net("self.drop = nn.Dropout(0.5)", "return self.drop(x)"),
         "a softmax, less the largest of all": net(wide, f"{softmax}1", x="torch.randn(6, 64)"),
         "the same, times 1e6": net(wide, f"{softmax}1e6", x="torch.randn(6, 64)"),
@@ -104,6 +108,7 @@ def differs(find_mode_mistakes):
     attends = "h = x.unsqueeze(1)\nh = F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)"
     codes = {
         "`F.dropout`": _head("F.dropout(x)"),
+        "in the second of a dict": net("self.i = nn.Identity()", "return {'h': x, 'y': F.dropout(x)}"),
         "attention with `dropout_p`": _head("h[:, 0]", first=attends),
         "dropout in a list": _head("self.own[0](x)", "self.own = [nn.Dropout(0.5)]"),
         "a little noise, in evaluation mode": _head("x + 0.01 * torch.randn_like(x)", after="model.eval()"),

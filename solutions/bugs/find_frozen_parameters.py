@@ -7,15 +7,15 @@ elements that are not zero, unless it underflows; whether it is enough depends o
 raises for a loss without a graph, and SGD for an empty list: both are answers here, and no errors.
 """
 
-import copy
-
 import torch
 from torch import nn
+
+from course_utils.exercise.kits.bugs import copied  # `copy.deepcopy`, also of what has a graph
 
 
 def find_frozen_parameters(model: nn.Module, batch, loss_fn) -> list[str]:
     """Names of the parameters that ask for training and get no gradient"""
-    model, (x, y) = copy.deepcopy((model, batch))
+    model, (x, y) = copied(model, batch)
     model.train()
     waiting = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not waiting:
@@ -38,7 +38,7 @@ from course_utils.exercise import Edit
 
 
 def _asks_autograd(model, batch, loss_fn):
-    twin, (x, y) = copy.deepcopy(model).train(), batch
+    twin, (x, y) = copied(model).train(), batch
     named = [(name, p) for name, p in twin.named_parameters() if p.requires_grad]
     learned, state = set(), torch.get_rng_state()
     for _ in range(3):
@@ -55,7 +55,7 @@ def _asks_autograd(model, batch, loss_fn):
 
 
 def _catches_the_error(model, batch, loss_fn):
-    model, (x, y) = copy.deepcopy((model, batch))
+    model, (x, y) = copied(model, batch)
     reached = set()
     with torch.random.fork_rng():
         for _ in range(3):
@@ -87,7 +87,7 @@ mistakes = [
     Edit("a norm", "not p.grad.any()", "p.grad.norm() == 0", told_by="any_gradient"),
     Edit("larger than zero", "not p.grad.any()", "not p.grad.abs().sum() > 0", told_by="any_gradient"),
     Edit("in the mode it is in", "    model.train()\n", "", told_by="healthy"),
-    Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
+    Edit("on the model itself", "copied(model, batch)", "model, batch", told_by="left_alone"),
 ]
 
 equivalent = {

@@ -6,17 +6,18 @@ whose graph gets longer. What is replaced with each call has the same number eve
 Four calls tell growth from the filling of something bounded, such as a list of the last three results.
 """
 
-import copy
 from collections import Counter
 from itertools import pairwise
 
 import torch
 from torch import nn
 
+from course_utils.exercise.kits.bugs import copied  # `copy.deepcopy`, also of what has a graph
+
 
 def find_graph_leaks(model: nn.Module, batch, loss_fn) -> list[str]:
     """Names of attributes whose graph grows with every call of the model"""
-    model, (x, _) = copy.deepcopy((model, batch))
+    model, (x, _) = copied(model, batch)
     counts = []
     with torch.random.fork_rng():
         for _ in range(4):
@@ -57,7 +58,7 @@ from course_utils.exercise import Edit, Wrong
 
 
 def _recursive(model, batch, loss_fn):
-    twin, state, history = copy.deepcopy(model), torch.get_rng_state(), {}
+    twin, state, history = copied(model), torch.get_rng_state(), {}
 
     def collect(value, seen):
         if isinstance(value, torch.Tensor):
@@ -83,7 +84,7 @@ def _recursive(model, batch, loss_fn):
 
 
 def _six_calls(model, batch, loss_fn):
-    model, (x, _) = copy.deepcopy((model, batch))
+    model, (x, _) = copied(model, batch)
     sizes = {}
     with torch.random.fork_rng():
         for _ in range(6):
@@ -116,10 +117,10 @@ mistakes = [
         told_by="healthy",
     ),
     Edit("in training mode", "            model(x)\n", "            model.train()(x)\n", told_by="hoarded"),
-    Edit("on the model itself", "copy.deepcopy((model, batch))", "(model, batch)", told_by="left_alone"),
+    Edit("on the model itself", "copied(model, batch)", "model, batch", told_by="left_alone"),
 ]
 not_tried = {"hard numbers": "graphs are counted", "dtypes": "a graph has none"}
 
 equivalent = {
-    "line 14: `4` -> `5`": "with a fifth call, what differs is a bound of four results",
+    "line 15: `4` -> `5`": "with a fifth call, what differs is a bound of four results",
 }

@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument(
         "names",
         nargs="*",
-        help="import, check, compiled, ranks, course_check, diagnose, explore; peers, peers_diagnose "
+        help="import, check, compiled, ranks, course_check, diagnose, explore, models; peers, peers_diagnose "
         "(default: all but those two)",
     )
     names = parser.parse_args().names

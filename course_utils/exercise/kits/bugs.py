@@ -5,6 +5,7 @@ model; `examine` compares what a detector finds with what is there; `left_alone`
 changed. `SICK` holds the sick models of the lesson, and `table` runs detectors over them.
 """
 
+import copy
 import random
 import textwrap
 import warnings
@@ -87,6 +88,15 @@ def _expect_found(came: Any, there: Collection[str], label: str) -> None:
     if told:
         lines = [f"in “{label}” the result is {expect.show(came)}", f"expected: {expected}"]
         raise expect.Mismatch(*lines, symptom=" ".join(told))
+
+
+def copied(*values: Any) -> Any:
+    """Deep copies, for a detector to try things on; of one value, that copy. `copy.deepcopy` refuses a tensor
+    with a graph, which a module holds as a result of a call, or of `weight_norm`: it is copied without."""
+    held = (one for value in values for _, one in walk(value, ""))
+    results = [one for one in held if isinstance(one, Tensor) and one.grad_fn is not None]
+    found = copy.deepcopy(values, {id(one): one.detach().clone() for one in results})
+    return found if len(found) > 1 else found[0]
 
 
 # --- what a detector leaves alone ------------------------------------------------------------------

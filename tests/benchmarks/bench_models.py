@@ -1,0 +1,55 @@
+"""What the instruments cost on large models: a picture for each module in it, a record for each step."""
+
+import torch
+from torch import nn
+
+from course_utils import draw
+from course_utils.measure.training import record_run
+from tests.benchmarks.table import Row, interleaved, seconds
+
+MODULES, STEPS = 2000, 5
+
+
+def rows() -> list[Row]:
+    return [_drawing(), _recording()]
+
+
+def _drawing() -> Row:
+    # Blocks of four modules, of which none is like the next: nothing is drawn once for many.
+    sizes = [4 + number % 5 for number in range(MODULES // 4 + 1)]
+    blocks = [
+        nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Linear(b, b))
+        for a, b in zip(sizes, sizes[1:], strict=False)
+    ]
+    model, x = nn.Sequential(*blocks), torch.randn(2, sizes[0])
+    recorded = record_run(_train, model, x, 2)
+    pictures = {
+        "modules": lambda: draw.modules(model),
+        "hooks": lambda: draw.hooks(model, x),
+        "graph": lambda: draw.graph(model(x).sum()),
+        "run": lambda: draw.run([recorded], ["sick"], {}),
+    }
+    times = {name: 1000 * seconds(lambda c=call: c().png()) / MODULES for name, call in pictures.items()}
+    slowest = max(times, key=times.__getitem__)
+    what = "drawing a model of 2,000 modules, ms a module"
+    return Row(what, times[slowest], 5, unit="ms", detail=f"slowest: {slowest}")
+
+
+def _recording() -> Row:
+    # A layer takes about 10 ms there and back.
+    model, x = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]), torch.randn(256, 1024)
+    _train(model, x, 1)
+    plain, recorded = interleaved(
+        lambda: _train(model, x, STEPS), lambda: record_run(_train, model, x, STEPS), 5
+    )
+    what = "record_run on a net with 10 ms layers: cost of a step"
+    told = f"{1000 * plain / STEPS / len(model):.0f} ms a layer"
+    return Row(what, 100 * (recorded / plain - 1), 15, unit="%", detail=told)
+
+
+def _train(model: nn.Module, x: torch.Tensor, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
