@@ -158,9 +158,9 @@ def convolutions(count_flops):
 def every_node(count_flops):
     """An entry for each call, and none for other nodes
 
-    A module that is called twice has one `target` and two nodes, each with its own name. A batch norm and a
-    ReLU work element by element; torch's counter leaves them out, and so do you. A `get_attr` node calls
-    nothing: it reads a parameter, whose name may be `matmul`.
+    A module that is called twice has one `target` and two nodes, each with its own name. torch's counter
+    leaves out a batch norm and a ReLU, and so do you. A `get_attr` node calls nothing: here it reads a
+    parameter, whose name is `matmul`.
     """
     net = "nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.ReLU())"
     _counted(count_flops, "self.net(self.net(x) * 2).mean((2, 3)) @ x[0, :, :, 0]", (2, 3, 5, 4), net=net)

@@ -116,7 +116,7 @@ def nothing_left(fuse_conv_bn):
     """No call and no module of what was folded is left, also in nested modules
 
     `erase_node` removes the call from the graph. The graph module runs old code until `recompile`. The module
-    stays, also in `state_dict()`, until `delete_all_unused_submodules` or you remove it.
+    stays, also in `state_dict()`, until something removes it, such as `delete_all_unused_submodules`.
     """
     t, _ = _given(fuse_conv_bn, _NESTED, _THROUGH_NESTED)
     _fuse(t)

@@ -26,10 +26,10 @@ exercise = Exercise(
     hints=[
         "Run `torch.jit.script(make_scriptable(4))`, and then with a limit too. The message names the line. "
         "Which type does the compiler give to an argument or a new list that has no annotation?",
-        "An argument without a type is a `Tensor`, and an empty list or dict holds tensors. In Python "
+        "An argument without a type is a `Tensor`, and `y = []` is a list of tensors. In Python "
         "`lengths: list[int] | None = None` changes nothing; for the compiler it's another function.",
-        "The compiler can't ask whether a list, a dict or `None` is true. Ask `is not None` in the `if` "
-        "itself, so that it knows what is left inside, and use `len` for emptiness. Write a loop for what "
+        "The compiler can't ask whether a value that may be `None` is true. Ask `is not None` first, in the "
+        "`if` itself, so that it knows what is left inside; then ask for emptiness. Write a loop for what "
         "it doesn't take in one line.",
     ],
 )
@@ -68,11 +68,11 @@ _in_python = exercise.starter_object
 
 # What the compiler says where it refuses, and the rule behind it.
 _REFUSALS = {
-    "Could not cast value of type": "An `if` of the compiler takes a bool, a number or a tensor.",
+    "Could not cast value of type": "An `if` of the compiler doesn't take a value that may be `None`.",
     "Expected a default value of type": "`None` is a default only where the type says `| None`.",
     "because it was not annotated": "An argument without a type is a tensor for the compiler.",
     "true branch has type Tensor": "An argument without a type is a tensor for the compiler.",
-    "previously matched to type Tensor": "An empty list is one of tensors, unless a type is given.",
+    "previously matched to type Tensor": "`[]` starts a list of tensors here, unless a type is given.",
     "'Optional[": "To the compiler this value may still be `None` here.",
     "'NoneType'": "To the compiler this value is `None`, and the line is compiled all the same.",
 }
@@ -171,10 +171,10 @@ def in_python(make_scriptable):
 def taken(make_scriptable):
     """The compiler takes all of it
 
-    A script is compiled before there are any arguments, so every type has to be in the source. An argument
-    without a type is a `Tensor`, and so is an element of an empty list. A value of type `list[int] | None` is
-    a list only inside an `if`, or a conditional expression, on the name itself. What is marked with
-    `torch.jit.unused` or `torch.jit.ignore` isn't compiled.
+    A script is compiled before there are any arguments, so the types are read from the source. An argument
+    without a type is a `Tensor`, and `y = []` is a list of tensors. A value of type `list[int] | None` counts
+    as a list where a test of the name itself has ruled out `None`. What is marked with `torch.jit.unused` or
+    `torch.jit.ignore` isn't compiled.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -185,9 +185,9 @@ def taken(make_scriptable):
 def options(make_scriptable):
     """Lengths and extra weights are used, each with and without the other, or empty
 
-    A script has all branches and decides when it runs. `if lengths` asks two things in Python: is it not
-    `None`, and is it not empty? For the compiler you write both. With `if torch.jit.is_scripting()` it
-    computes something other than Python. Steps that don't count may be infinite: zero times infinity is NaN.
+    The script decides about both when it runs. `if lengths` asks two things in Python: is it not `None`, and
+    is it not empty? For the compiler you write both. With `if torch.jit.is_scripting()` the script can
+    compute something other than Python. Steps that don't count may be infinite: zero times infinity is NaN.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", _X)
     _script(t)
@@ -229,7 +229,7 @@ def limits(make_scriptable):
 def saved_and_loaded(make_scriptable):
     """The script can be saved, and the loaded one computes the same
 
-    The file holds what was compiled, and the parameters and attributes. There is no Python in it to call.
+    The file holds what was compiled, with the parameters and the limit. There is no Python in it to call.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)

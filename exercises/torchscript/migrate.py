@@ -107,8 +107,8 @@ def _compare(t, examples):
 def one_side_runs(migrate):
     """Both sides are in the program, and only one runs
 
-    `torch.export` runs Python code with tensors that have a shape and no values, so an `if` on a value has no
-    answer. A script has no Python code at all. `torch.cond` takes a condition and two functions, each of
+    `torch.export` runs Python code with tensors that have a shape and no values, so an `if` on a tensor has
+    no answer. A script has no Python code at all. `torch.cond` takes a condition and two functions, each of
     which becomes a graph inside the graph. Neither may return its operand. `torch.where` computes both sides.
     """
     t = _migrated(migrate)
@@ -123,9 +123,9 @@ def one_side_runs(migrate):
 def any_batch(migrate):
     """It computes the same for one row, for a thousand, and on both sides of the threshold
 
-    A size is a constant for `torch.export` unless `dynamic_shapes` opens it, and a size of 1 in the example
-    is a constant even then. The norm is that of `x - mean`, and one number for the whole batch: many rows
-    that are each near can be far together. Every step of the loop reads the result of the step before.
+    An input's size is a constant for `torch.export` unless `dynamic_shapes` opens it, and a size of 1 in the
+    example is a constant even then. The norm is that of `x - mean`, and one number for the whole batch: many
+    rows that are each near can be far together. Every step of the loop reads the result of the step before.
     """
     examples = {f"{rows} rows": f"mean + torch.ones({rows}, 7)" for rows in (1000, 1, 2, 5)} | {
         "far": "mean + 10 * torch.linspace(-1, 1, 42).view(6, 7)",
@@ -140,8 +140,8 @@ def any_batch(migrate):
 def another_file(migrate):
     """Another file: names, buffer, dtype, width, threshold and steps come from it
 
-    A script has its numbers as attributes, and its parameters and buffers in its state dict. `nn.Linear`
-    makes float32, and `load_state_dict` converts to the dtype that is there.
+    This script has its numbers as attributes, and its parameters and buffers in its state dict. `nn.Linear`
+    makes float32 by default, and a plain `load_state_dict` converts to the dtype that is there.
     """
     t = _migrated(migrate, width=11, threshold=7.0, steps=3, dtype=torch.float64)
     wanted = t.script.state_dict()

@@ -112,7 +112,7 @@ _WHYS = {
     "big_number": "Whole numbers of a script have 64 bits and wrap around without an error. The trace has "
     "the number that Python computed.",
     "summed": "Python goes through the tensor: the trace has four additions, whatever the input.",
-    "mean_by_shape": "A trace records a size as an operator, and asks for it in each call.",
+    "mean_by_shape": "The trace recorded this size as an operator, and asks for it in each call.",
     "mean_by_len": "`len` returns a Python number, and a trace keeps it as a constant.",
     "all three: .train()": "A script has a mode of its own. A trace recorded a dropout that drops nothing, "
     "and reads no mode.",
@@ -190,7 +190,7 @@ def values(predict_trace):
 def shapes(predict_trace):
     """Another length than the one that was traced
 
-    `x.shape[0]` is recorded as an operator. A loop over the elements and `len` aren't.
+    Here `x.shape[0]` is recorded as an operator. A loop over the elements and `len` aren't.
     """
     _compare(predict_trace, "summed", "mean_by_shape", "mean_by_len")
 

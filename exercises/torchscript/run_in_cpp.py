@@ -154,8 +154,8 @@ def _expect(came, t, x, what="the result"):
 def both_branches(run_in_cpp):
     """The file brings its own code, with both branches
 
-    A state dict has names and numbers. A pickle names a Python class that must be there. A trace has the
-    operators of one input and no branch. A script has the compiled source of `forward`.
+    A state dict has names and numbers. A pickle names a Python class that must be there. A trace of this
+    model has the operators of one input and no branch. A script has the compiled source of `forward`.
     """
     t = _written(run_in_cpp, _GATE)
     t.run("loaded = torch.jit.load(path)")
@@ -169,8 +169,8 @@ def both_branches(run_in_cpp):
 def evaluates(run_in_cpp):
     """The file evaluates, also when the model is in training mode
 
-    The mode is an attribute of each module, and the file holds it as it was when you saved. In training mode
-    dropout zeroes at random, and a batch norm uses the statistics of the current batch.
+    In a script the mode is an attribute of each module, and the file holds it as it was when you saved. In
+    training mode dropout zeroes at random, and a batch norm uses the statistics of the current batch.
     """
     t = _written(run_in_cpp, _NET)
     t.run("loaded = torch.jit.load(path)")
@@ -198,7 +198,7 @@ def left_as_it_was(run_in_cpp):
 def in_cpp(run_in_cpp):
     """The C++ program computes the same
 
-    It has LibTorch and the file, and nothing else. `torch::jit::load` reads what `torch.jit.load` reads.
+    It has LibTorch and the file, and nothing else. `torch::jit::load` is `torch.jit.load` in C++.
     """
     try:
         program = cpp.build(_PROGRAM, "reader")

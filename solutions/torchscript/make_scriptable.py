@@ -1,7 +1,7 @@
-"""A script is compiled before there are any arguments, so the source must give every type: of the arguments,
-which would be tensors otherwise, and of the empty list, which would hold tensors. A `list[int] | None` is a
-list only inside an `if` on the name itself that rules `None` out; whether it's empty is another question. The
-rest is a smaller language: a loop in place of the comprehension, and no truth of lists and dicts.
+"""A script is compiled before there are any arguments, so the source must give the types: of the arguments,
+which would be tensors otherwise, and of `counts`, which would hold tensors. A `list[int] | None` counts as a
+list where a test of the name itself has ruled `None` out; whether it's empty is another question. The rest is
+a smaller language: a loop in place of the comprehension, and no truth of what may be `None`.
 
 None of this changes what Python does with the module. A trace would avoid these questions, because it has no
 options at all.

@@ -1,7 +1,7 @@
 """Export follows Python code, and a script has none. So write its code as a module again, and load the state
 dict of the file. The two numbers are attributes of the script.
 
-Export runs the module with tensors that have no values, so an `if` on a value has no answer. `torch.cond`
+Export runs the module with tensors that have no values, so an `if` on a tensor has no answer. `torch.cond`
 keeps the condition and both sides, as two graphs inside the graph. The number of steps is a Python number, so
 the loop is unrolled. The side that does nothing returns a copy, since a branch may not return its operand.
 The first dimension has a name, and the example has more than one row, so the size stays open.

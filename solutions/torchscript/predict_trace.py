@@ -1,5 +1,6 @@
 """A trace is the list of operators that ran for one input. Python decided the branch, ran the loop and called
-`.item()` and `len`, so the list has only what followed. A size is recorded if you ask for it as `x.shape[0]`.
+`.item()` and `len`, so the list has only what followed. The size in `mean_by_shape` was recorded, as an
+operator.
 
 A script is compiled from the source, so it has branches and loops. It's another language all the same. Its
 whole numbers have 64 bits, so the product wraps around without an error; the trace holds the number that

@@ -1,9 +1,9 @@
 """The file must hold the code, because the program has none. Scripting compiles `forward` with both branches
 and takes the parameters, buffers and numbers along. A trace would have one branch, and a state dict or a
-pickle has no code at all.
+pickle of the model has none of its code.
 
-The mode is an attribute of each module, and it goes into the file. The scripted module has its own modes, so
-you can switch it to evaluation mode, and the model stays as it was.
+In a script the mode is an attribute of each module, and it goes into the file. The scripted module has its
+own modes, so you can switch it to evaluation mode, and the model stays as it was.
 """
 
 from pathlib import Path
