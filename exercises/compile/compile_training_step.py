@@ -26,8 +26,9 @@ exercise = Exercise(
     hints=[
         "Backward is compiled together with its forward. What do you have to compile for it, and where may "
         "you call `backward()`? The update is a function of its own.",
-        "SGD passes its rate to an operator as `alpha=`, and a Python number there is a constant of the "
-        "graph. What other kind of object could the rate be, so that a schedule changes its content?",
+        "By default SGD passes its rate to an operator as `alpha=`, and AOTAutograd makes a constant of a "
+        "Python number there. What other kind of object could the rate be, so that a schedule changes its "
+        "content?",
         "`torch.optim.SGD` takes a tensor for `lr`, and a scheduler then writes into this tensor. Compile a "
         "function that gives the loss and one that does the update.",
     ],
@@ -103,7 +104,7 @@ def as_without(compile_training_step):
 
     The loss is from before the update. Backward adds to existing gradients, and momentum lasts from step to
     step, in the state of the optimizer that steps. An optimizer writes to the tensors it was given, and skips
-    what has no gradient: a frozen parameter. Variants of SGD, such as Nesterov's, compute other steps.
+    a parameter whose `.grad` is `None`. Variants of SGD, such as Nesterov's, compute other steps.
     """
     t, plain, optimizer = _given(compile_training_step, "backend = 'eager'")
     for _ in range(3):
@@ -118,8 +119,9 @@ def all_three(compile_training_step):
     """Forward, backward and update run as graphs
 
     AOTAutograd makes the backward graph together with the forward graph, and `loss.backward()` runs it. A
-    forward that isn't compiled has no such graph. A step of SGD is a loop over the parameters, and the loop
-    becomes one graph. A graph goes to the backend that `torch.compile` was given for it.
+    forward that isn't compiled has no such graph. On the CPU a step of SGD is by default a loop over the
+    parameters, and here the loop becomes one graph. A graph goes to the backend that `torch.compile` was
+    given for it.
     """
     t, _, _ = _given(compile_training_step, _HALVES)
     t.run("step(x, y)")
@@ -140,7 +142,7 @@ def _all_ran(t, graphs):
 def schedule(compile_training_step):
     """A learning rate that changes after each step compiles nothing from the third step on
 
-    A step takes the rate that `optimizer.param_groups` has by then. SGD passes it as `alpha=`. For
+    A step takes the rate that `optimizer.param_groups` has by then. By default SGD passes it as `alpha=`. For
     AOTAutograd a Python number there is a constant: each new rate compiles the update again, or runs it in
     Python if compiling is forbidden. A tensor is an input of the graph, and a scheduler writes into it.
     """
@@ -164,8 +166,8 @@ def schedule(compile_training_step):
 def no_graph_left(compile_training_step):
     """The loss holds no graph
 
-    A loss with a `grad_fn` keeps its graph alive, and the tensors that the graph saved. If you keep the
-    losses of an epoch, you keep all of that.
+    A loss with a `grad_fn` keeps the nodes of its graph alive. If you keep the losses of an epoch, you keep
+    all of these.
     """
     t, _, _ = _given(compile_training_step, "backend = 'eager'")
     t.run("loss = step(x, y)")

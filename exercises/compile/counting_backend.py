@@ -1,6 +1,6 @@
 """A backend that counts
 
-`torch.compile(f, backend=b)` calls `b(graph_module, example_inputs)` once for each graph, while `f` is being
+`torch.compile(f, backend=b)` calls `b(graph_module, example_inputs)` for each graph, while `f` is being
 compiled. What `b` returns runs in place of the graph: it takes the graph's inputs and returns its outputs, as
 a tuple. Write a backend that runs each graph unchanged, and counts.
 
@@ -74,7 +74,7 @@ def handed_over(t):
     """Compiling a graph doesn't run it
 
     A backend is called while the function is being compiled, and the inputs are only examples. A graph that
-    runs on them writes in place once too often, and draws random numbers that nobody asked for.
+    runs on them may write in place once too often, or draw random numbers that nobody asked for.
     """
     with measure.operators() as ran:
         t.call("counts(graph, [x])")
@@ -86,9 +86,9 @@ def handed_over(t):
 def results_of_the_graph(CountingBackend):
     """The returned function gives the outputs of the graph, as a tuple
 
-    A graph has as many outputs as the code after it needs, and returns them as a tuple, even a single one. It
-    computes with what it is called with; `example_inputs` are examples. Autograd records its operators like
-    any others. A node whose result nobody uses may write in place: it has to run too.
+    A graph of Dynamo's returns its outputs as a tuple, even a single one. It computes with what it is called
+    with; `example_inputs` are examples. Autograd records its operators like any others. A node whose result
+    nobody uses may write in place: it has to run too.
     """
     x, y = "x = torch.tensor([1.0, 2.0], requires_grad=True)", "y = torch.tensor([[3.0], [4.0]])"
     names = {"CountingBackend": CountingBackend}

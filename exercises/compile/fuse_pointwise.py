@@ -1,7 +1,7 @@
 """One kernel for a chain of operators, and what it gains
 
 `steps` are functions of a tensor, applied one after another. Each makes a new tensor of the same size, so a
-large `x` is read and written many times. One kernel for all reads once and writes once.
+large `x` is read and written many times. One kernel for all can read once and write once.
 
 Return `(fused, speedup)`.
 
@@ -185,7 +185,7 @@ def on_a_busy_machine(fuse_pointwise):
 def one_kernel(fuse_pointwise):
     """Inductor makes one kernel of the steps
 
-    Inductor fuses operators within a graph. Between two kernels, all elements are written and read again.
+    Inductor fuses operators within a graph. What one kernel hands to another goes through memory.
     """
     before = kernels_made()
     t = _given(

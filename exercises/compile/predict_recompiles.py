@@ -173,16 +173,16 @@ def other_tensors(predict_recompiles):
 def no_tensors(predict_recompiles):
     """Numbers, texts, lists and a global
 
-    What isn't a tensor is a constant the first time, with a guard on its value. Numbers among the arguments
-    can become symbols. A text, the length of a list and an integer in a global don't: each value gets code of
-    its own.
+    Here numbers, texts and lengths are constants the first time, with guards on their values. Numbers among
+    the arguments can become symbols. A text, the length of a list and an integer in a global don't by
+    default: each value gets code of its own.
     """
     whys = {
-        "numbers": "A number among the arguments is a constant the first time, and a symbol from the "
-        "second value on.",
-        "texts": "A text doesn't become a symbol, since no graph computes with one. The guard is on the "
-        "text, not on the side of the `if` that was taken.",
-        "lists": "The length of a list stays a constant: the graph has an input for each tensor in it.",
+        "numbers": "An integer among the arguments is a constant the first time, and here a symbol from "
+        "the second value on.",
+        "texts": "A text doesn't become a symbol. The guard is on the text, not on the side of the `if` that "
+        "was taken.",
+        "lists": "The length of a list stays a constant: `sum` is unrolled while tracing.",
         "a global": "An integer in a global stays a constant, with a guard on its value.",
     }
     _compare(predict_recompiles, whys)

@@ -87,8 +87,8 @@ def _compare(read_the_guards, kind, cases):
 def same_code_for_a_tensor(read_the_guards):
     """What about a tensor may change
 
-    Elements that are only computed with are data, and the offset in storage is an address. Neither decides
-    what code has to run, so neither has a guard.
+    Elements that are only computed with are data, and the offset in storage is an address. Here neither has a
+    guard.
     """
     x = "torch.ones(2, 4)"
     cases = {
@@ -105,7 +105,7 @@ def other_code_for_a_tensor(read_the_guards):
     """What about a tensor must stay the same
 
     Code is compiled for a class, a dtype and a device, for sizes and strides (those of dimensions of size 1
-    too), and for whether a gradient is needed. A size becomes a symbol when the compiler has seen two.
+    too), and for whether a gradient is needed. A size can become a symbol when the compiler has seen two.
     """
     x = "torch.ones(1, 4)"
     cases = {

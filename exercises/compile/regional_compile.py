@@ -1,7 +1,7 @@
 """One block compiled, twelve served
 
-If you compile a model of many equal blocks as a whole, it becomes one graph with the operators of all.
-Compile its blocks instead: what was compiled for the first one serves the others.
+If you compile a model of many equal blocks as a whole, it becomes one graph with the operators of all, if
+nothing breaks it. Compile its blocks instead: what was compiled for the first one serves the others.
 
 - Compile every module in `model` that is a `block_class` or of a subclass, at any depth, and nothing else. No
   block contains another.
@@ -113,8 +113,8 @@ def names(t):
 def one_graph(t, number, calls):
     """One graph of the size of a block, for twelve blocks as for three
 
-    Compiled code is kept with the code of `forward`, and parameters are inputs of the graph, so for the
-    second block all guards hold. A graph of the whole model has the operators of every block. Another
+    Compiled code is kept with the code of `forward`, and parameters are inputs of the graph by default, so
+    for the second block all guards hold. A graph of the whole model has the operators of every block. Another
     backend, even a function that does the same, compiles everything again.
     """
     size = _operators(t.Block(4))
@@ -127,8 +127,8 @@ def one_graph(t, number, calls):
 def wherever_they_stand(t):
     """Blocks at any depth, and of two widths
 
-    `model.modules()` goes through all modules at any depth. The sizes of parameters are guarded like those of
-    any input, so a block of another width gets a graph of its own.
+    `model.modules()` goes through all modules at any depth. The sizes of parameters are guarded too, so a
+    block of another width gets a graph of its own.
     """
     size = _operators(t.Block(4))
     t.run("stages = nn.Sequential(Block(8), nn.Sequential(nn.Sequential(Block(8))))")
@@ -161,8 +161,8 @@ class Gated(Block):
 def subclasses(t):
     """A module of a subclass is a block too
 
-    `isinstance` accepts it, `type(module) is Block` doesn't. It has its own `forward`, so it gets its own
-    graph.
+    `isinstance` accepts it, `type(module) is Block` doesn't. This one has its own `forward`, so it gets its
+    own graph.
     """
     sizes = [_operators(kind(4)) for kind in (t.Block, t.Gated)]
     _compiled(t, "nn.Sequential(Block(8), Gated(8), Gated(8), nn.Linear(8, 8))")

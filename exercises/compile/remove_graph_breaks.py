@@ -105,9 +105,9 @@ _SETUP = "gradients = {}".format
 def long_and_short(t, limit):
     """Too long and short enough: the factor is at most 1
 
-    `limit` divided by the length is above 1 for gradients that are short enough, and infinite for length 0.
-    Clamped to 1 it's right for all of them. A small number added to the length makes the result shorter than
-    `limit`, by a lot if the gradients are small.
+    A positive `limit` divided by the length is at least 1 for gradients that are short enough, and infinite
+    for length 0. Clamped to 1 it's right for all of them. A small number added to the length can make the
+    result shorter than `limit`, by a lot if the gradients are small.
     """
     _expect_gradients(t, limit)
 
@@ -154,9 +154,9 @@ def double_precision(t, limit):
 def single_numbers(t):
     """Gradients without dimensions keep their dtype too
 
-    A scalar tensor doesn't change the floating dtype of one that has dimensions. Between two without, the
-    wider dtype wins. So a float32 vector times a float64 scalar tensor is float32, and a float32 scalar
-    tensor times it is float64.
+    A real scalar tensor doesn't change the floating dtype of one that has dimensions. Between two without,
+    float64 wins over float32. So a float32 vector times a float64 scalar tensor is float32, and a float32
+    scalar tensor times it is float64.
     """
     _expect_gradients(t)
 
@@ -165,8 +165,8 @@ def single_numbers(t):
 def left_alone(t):
     """The input gradients don't change
 
-    They are what `.grad` holds, and other code may read them. A write in place compiles without a break, and
-    still reaches the input tensor.
+    They are what `.grad` holds, and other code may read them. A write in place such as `mul_` compiles
+    without a break, and still reaches the input tensor.
     """
     with expect.left_alone(t.gradients, what="gradients"):
         t.run("remove_graph_breaks(gradients, 1.5)")
@@ -186,9 +186,9 @@ def left_alone(t):
 def report(t, largest):
     """The report holds what was printed, as tensors
 
-    A print isn't an operator, so the graph ends there. Return the value as one more output; the caller can
-    print it. `"largest"` is the index of the largest norm, not of the largest element. Of equal norms
-    `argmax` takes the first.
+    A print isn't an operator, so by default the graph ends there. Return the value as one more output; the
+    caller can print it. `"largest"` is the index of the largest norm, not of the largest element. Of equal
+    norms `argmax` takes the first.
     """
     given, (_, report) = _call(t, 2.6)
     _, norm, skipped = _wanted(given, 2.6)
@@ -216,9 +216,9 @@ not_finite, again = {_NAN}, {_LONG}
 def one_graph(t):
     """One graph without a break serves all three cases
 
-    While a graph is made, tensors have no elements. `.item()`, `float()`, `if` and functions of `math` ask
-    for one, and `print` isn't an operator: the graph ends there. Python code, or code hidden in an operator
-    of your own, isn't compiled at all.
+    While a graph is made, tensors have no elements. Here `.item()`, `if` and functions of `math` ask for one,
+    and `print` isn't an operator: the graph ends there. Python code, or code hidden in an operator of your
+    own, isn't compiled at all.
     """
     wanted = [_wanted(gradients, 2.6)[0] for gradients in (t.long, t.short, t.not_finite)]
     with measure.graphs_compiled() as compiled:

@@ -70,7 +70,7 @@ def results(t, dtype, rtol):
     """The step and the log are what they were, call after call
 
     A rate without dimensions doesn't change the dtype of the new weight, but it brings its own digits. Made
-    from a Python float, it's float32 unless you ask for another dtype. The starter writes to neither tensor.
+    from a Python float, it's by default float32. The starter writes to neither tensor.
     """
     for lr, name in ((0.1, "head"), (0.5, "body"), (0.0, "tail")):
         weight = expect.left_alone(t.weight, what="`weight`")
@@ -104,10 +104,10 @@ def in_the_graph(t):
 def learning_rates(t):
     """A learning rate that changes with every call, compiled with `aot_eager`
 
-    A float argument is a constant the first time and a symbol from the second value on, unless its value is
-    needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs it for
-    `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. Elements of a tensor that are only
-    computed with have no guard.
+    By default a float argument is a constant the first time and a symbol from the second value on, unless its
+    value is needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs
+    it for `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. Elements of a tensor that are
+    only computed with have no guard.
     """
     t.run("for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')")
     _at_most_two(t.backend)
@@ -117,8 +117,8 @@ def learning_rates(t):
 def names(t):
     """A name that changes with every call
 
-    A text that the compiled part uses is guarded by its value, so each text gets code of its own. Do outside
-    what no operator computes.
+    The starter's compiled part puts the name into a text, so the name is guarded by its value, and each one
+    gets code of its own. Do outside what no operator computes.
     """
     t.run("for name in ('head', 'body', 'tail'):\n    update(weight, gradient, 0.1, name)")
     _at_most_two(t.backend)
@@ -128,8 +128,9 @@ def names(t):
 def sizes(t):
     """A size that changes with every call
 
-    The first size is a constant. At the second the compiler makes a graph with a symbol, which serves all
-    sizes of two rows and more. `dynamic=True` begins with the symbol, and `dynamic=False` forbids it.
+    The first size is a constant. At the second the compiler makes a graph with a symbol, which here serves
+    all sizes of two rows and more. `dynamic=True` begins with the symbol; with `dynamic=False` each size gets
+    a graph here.
     """
     t.run("for rows in (4, 6, 9, 2):\n    update(torch.ones(rows, 3), torch.ones(rows, 3), 0.1, 'head')")
     _at_most_two(t.backend)
@@ -147,9 +148,9 @@ for rows, lr, name in calls:
 def one_after_another(t):
     """Rates, names and sizes that begin to change one after another
 
-    The compiler learns that something varies when it sees it change. Two things that begin to vary in
-    different calls cost a graph each, besides the first. So leave one for it to learn. Where compiling
-    is forbidden, what has no graph runs in Python.
+    The compiler learns that something varies when it sees it change. Here a rate and a size that begin to
+    vary in different calls cost a graph each, besides the first. So leave one for it to learn. Where
+    compiling is forbidden, what has no graph runs in Python.
     """
     t.run(_CALLS)
     _at_most_two(t.backend)

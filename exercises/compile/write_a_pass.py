@@ -88,7 +88,7 @@ def one_operator(write_a_pass):
 
 @exercise.check(isolated=True, deadline=60)
 def spellings(write_a_pass):
-    """Every spelling of a product and a sum
+    """Three spellings of a product and a sum
 
     `a * b` is a call of `operator.mul`, `torch.mul(a, b)` one of `torch.mul`, and `a.mul(b)` a call of a
     method, whose target is the string `"mul"`. Three nodes for one operator.

@@ -1,12 +1,14 @@
 """A compiled forward brings its backward along: both graphs are made together, and `backward()` on the result
-runs the second. The update is one more function. Compiled, its loop over the parameters becomes one graph.
+runs the second. The update is one more function. Compiled, its loop over the parameters becomes one graph
+here.
 
 The rate is a Python float. A float that changes becomes a symbol, so a changing rate alone would cost two
-graphs, as with AdamW. But SGD passes the rate to `add_` as `alpha=`, and there AOTAutograd (and Inductor
-behind it) needs a constant: each new rate compiles the update again, up to the limit of eight. RMSprop does
-the same with `value=`; with `backend="eager"` both stop after two graphs. A tensor is an input of the graph
-for all of them: a scheduler that finds one as learning rate writes into it, and no guard fails. The second
-step has buffers of momentum where the first had none, so the update is compiled twice in all.
+graphs, as with the lesson's AdamW. But by default SGD passes the rate to `add_` as `alpha=`, and there
+AOTAutograd (and Inductor behind it) needs a constant: here each new rate compiles the update again, up to the
+limit of eight. RMSprop does the same with `value=`; with `backend="eager"` both stop after two graphs. A
+tensor is an input of the graph instead: a scheduler that finds one as learning rate writes into it, and here
+no guard fails. The second step has buffers of momentum where the first had none, so the update is compiled
+twice in all.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""The compiler calls a backend once for each graph, while it compiles the function. Code that runs later,
-with the graph, must be in the function that the backend returns. Each call of the backend makes a new
-function, which remembers its graph and the graph's place in the lists: a closure. A place that is looked up
-when the graph runs would belong to the graph that came last.
+"""The compiler calls a backend for each graph, while it compiles the function. Code that runs later, with the
+graph, must be in the function that the backend returns. Each call of the backend makes a new function, which
+remembers its graph and the graph's place in the lists: a closure. A place that is looked up when the graph
+runs would belong to the graph that came last.
 
 `graph_module` is an ordinary module, and calling it runs the graph operator by operator. Torch's own backend
 `"eager"` does no more than that. A real backend would translate the graph here, and return the result.

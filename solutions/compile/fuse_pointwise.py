@@ -1,10 +1,10 @@
 """The compiler fuses what it sees in one graph. It traces through a function that calls all steps, and
-nothing between two of them needs a value, so there is one graph and one kernel: each element is read once,
-goes through all steps in a register, and is written once.
+nothing between two of them needs a value, so there is one graph and, for pointwise steps like these, one
+kernel: each element is read once, goes through all steps in a register, and is written once.
 
-The first call compiles, so it isn't timed. Then both run in turns. The two times of a pair are from the same
-moment, so a change of the machine's pace cancels in their ratio. The median of the ratios ignores a moment in
-which something else ran."""
+The first call compiles, so it isn't timed. Then both run in turns. The two times of a pair are from nearly
+the same moment, so a slow change of the machine's pace nearly cancels in their ratio. The median of the
+ratios ignores a moment in which something else ran."""
 
 import statistics
 import time

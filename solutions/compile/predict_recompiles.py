@@ -3,11 +3,11 @@ aren't guarded; a tensor's dtype, its sizes, whether it needs a gradient, and gr
 globals and the length of a list, if the function uses them. A call tries all versions, so returning to an
 earlier case compiles nothing: two dtypes in turn are two graphs.
 
-Sizes and numbers among the arguments are constants at first, and symbols from the second value on. So four
-sizes are two graphs. The guard of a symbol says 2 or more, unless the dimension was marked with
+Sizes and numbers among these arguments are constants at first, and symbols from the second value on. So four
+sizes are two graphs. The guard of a size's symbol says 2 or more, unless the dimension was marked with
 `mark_unbacked`: with 1 and 0 among them, six sizes are four graphs, and with `dynamic=True`, which begins
 with a symbol, three. A branch on the size is decided while compiling: 2 (constant), 3 (symbol, up to 3), 4
-(symbol, above 3). Texts don't become symbols, nor do integers in globals.
+(symbol, above 3). By default texts don't become symbols, nor do integers in globals.
 """
 
 

@@ -1,4 +1,4 @@
-"""Compiled code must be right for every call that passes its guards. So a guard compares what the code
+"""Compiled code should be right for every call that passes its guards. So a guard compares what the code
 depends on. For a constant that is the type and the value, since both are compiled into the code. For a tensor
 it is what decides which kernels run and how they walk over storage: class, dtype, device, sizes, strides, and
 whether something has to be saved for backward. Elements to compute with are data.

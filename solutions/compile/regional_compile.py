@@ -1,11 +1,12 @@
 """The compiler caches what it compiled with the code of `forward`, and its guards look at what the code used:
-sizes, classes, the numbers written into it. Parameters are inputs of the graph. Twelve blocks of one class
-run one code on tensors of one size, so for the second to the twelfth all guards hold. (A first block that is
-given the data may get a graph of its own: the data needs no gradient, and the other blocks' inputs do.)
+sizes, classes, the numbers written into it. By default parameters are inputs of the graph. Twelve blocks of
+one class run one code on tensors of one size, so for the second to the twelfth all guards hold. (A first
+block that is given the data may get a graph of its own: the data needs no gradient, and the other blocks'
+inputs do.)
 
-`block.compile()` changes how the module is called and neither its class nor its attributes. So `state_dict`
-has no new names, and a deep copy leaves the compiled call behind. Blocks of another width are compiled once
-more, and so are those of a subclass with a `forward` of its own.
+`block.compile()` changes how the module is called and neither its class nor the names in its `state_dict`. A
+deep copy leaves the compiled call behind. Blocks of another width are compiled once more, and so are those of
+a subclass with a `forward` of its own.
 """
 
 from typing import Any

@@ -6,8 +6,8 @@ views of `a`, so any write is reason to leave both, and so is a node without a t
 switch of grad mode. The graph doesn't say what a write is for, so nodes without readers aren't dead, and only
 the two replaced nodes are erased.
 
-A pass over the graphs of AOTAutograd has less to look out for: they are functionalized, and a write to an
-input is one `copy_` at the end."""
+A pass over the graphs of AOTAutograd has less to look out for: they are functionalized, and most writes to
+elements of an input come at the end, as a `copy_`."""
 
 import operator
 from collections.abc import Callable
