@@ -70,7 +70,7 @@ def few_graphs(repair_hoarded_predictions):
     """Graphs of earlier batches are gone when the next ones come
 
     A tensor with a `grad_fn` keeps its whole graph, with the activations that backward would need and free.
-    Evaluation mode changes nothing here, and `cat` leads to the graphs of what it joins.
+    Evaluation mode builds graphs too, and `cat` leads to the graphs of what it joins.
     """
     _CASE.treated(repair_hoarded_predictions).few_graphs(during=3, after=0)
 

@@ -157,7 +157,7 @@ def shared(move_to):
 def there(move_to):
     """What is there already isn't copied
 
-    `.to` returns the tensor itself where nothing has to be done. `torch.tensor`, `clone` and `asdict` copy.
+    `t.to(t.device)` is `t` itself. `torch.tensor`, `clone` and `asdict` copy.
     """
     t = _given(move_to, "x = torch.ones(4)[::2]\nbatch = [x, Pair(x, 1), Sample(x, 'a')]")
     with measure.operators() as ops, expect.left_alone(t.x, what="`x`"):
