@@ -32,7 +32,8 @@ def input_with_graph(seen: Seen) -> Iterator[Finding]:
                     "input_with_graph",
                     f"The {what} of shape {tuple(tensor.shape)} has a graph behind it: `grad_fn` is {node}.",
                     "Backward goes on through whatever made the batch, and frees what that kept: it costs "
-                    "time and memory, and the next backward through it raises. `detach()` ends the graph.",
+                    "time and memory, and the next backward through it may raise. `detach()` ends the "
+                    "graph.",
                     "02_autograd",
                     "What backward frees",
                     [f"nodes in that graph: {sum(1 for _ in nodes_behind(tensor)):,}"],
@@ -81,9 +82,9 @@ def mixed_examples(seen: Seen) -> Iterator[Finding]:
         "doubt" if doubts else "fault",
         "mixed_examples",
         "In evaluation mode the output for an example depends on the other examples in its batch.",
-        "Layers take dimension 0 for the examples, but recurrent ones and attention take dimension 1 unless "
-        "`batch_first=True`. `view` regroups elements without moving them; a sum, a mean or a softmax over "
-        "dimension 0 goes over the examples.",
+        "Most layers take dimension 0 for the examples; torch's recurrent layers and "
+        "`nn.MultiheadAttention` take dimension 1 unless `batch_first=True`. `view` regroups elements "
+        "without moving them; a sum, a mean or a softmax over dimension 0 goes over the examples.",
         "07_bugs",
         "A detector for modes",
         [

@@ -78,7 +78,8 @@ def unused_parameter(seen: Seen) -> Iterator[Finding]:
                 "doubt" if ran else "note",
                 "unused_parameter",
                 f"{counted(names, 'parameter', 'has')} no part in this loss.",
-                "A parameter that the loss does not depend on keeps `grad = None`, and optimizers skip it.",
+                "Backward leaves the `.grad` of a parameter alone that the loss does not depend on. Most "
+                "optimizers skip one that is None.",
                 "02_autograd",
                 "Leaves",
                 [f"no gradient: {listed(names)}", what if ran else "Their modules were not called."],
@@ -101,7 +102,8 @@ def frozen_weight(seen: Seen) -> Iterator[Finding]:
             "doubt",
             "frozen_weight",
             f"{listed(mixed)}: no gradient is asked for, in a layer that trains.",
-            "A parameter with `requires_grad=False` gets no gradient, and no optimizer changes it.",
+            "A parameter with `requires_grad=False` gets no gradient, and most optimizers skip it while "
+            "its `.grad` is None.",
             "02_autograd",
             "Leaves",
             [f"layers all of whose parameters train: {whole}"],
@@ -133,8 +135,8 @@ def zero_gradients(seen: Seen) -> Iterator[Finding]:
             "dead_relus",
             f"{counted(names, 'parameter', 'gets')} gradients that are all zeros: "
             "behind them a ReLU lets nothing through.",
-            "The slope of a ReLU is 0 where its input is not above 0. Through a unit that is below 0 for all "
-            "examples zeros come back, and its weights don't learn.",
+            "The slope of a ReLU is 0 where its input is not above 0. Through a unit that is below 0 for "
+            "all examples zeros come back.",
             "07_bugs",
             "Patient 18",
             evidence,
@@ -145,8 +147,8 @@ def zero_gradients(seen: Seen) -> Iterator[Finding]:
             "note" if flat else "doubt",
             "zero_gradients",
             f"{counted(names, 'parameter', 'gets')} gradients that are all zeros.",
-            "A gradient is multiplied by each slope on its way back. Where one is 0 (a product with zero, a "
-            "clamp, a rounding, a saturated function), zeros arrive, and a step changes nothing.",
+            "A gradient is multiplied by each slope on its way back. Where one is 0 (a product with zero, "
+            "a clamp, a rounding, a saturated function), zeros arrive.",
             "03_functions",
             "Slopes that are not there",
             evidence,

@@ -115,8 +115,8 @@ def version_conflict(seen: Seen) -> Iterator[Finding]:
         "fault",
         "version_conflict",
         f"Backward of step {error.step + 1} needs a tensor that was written to after it had been saved.",
-        "A node that saved a tensor notes its version. Every write in place counts the version up, and "
-        "backward raises where it finds another one than was noted.",
+        "A node that saved a tensor notes its version. Writes in place count it up, with few exceptions, "
+        "and backward raises where it finds another one than was noted.",
         "02_autograd",
         "Versions",
         evidence,
@@ -288,8 +288,8 @@ def _read_later(seen: Seen) -> Iterator[Finding]:
         "fault",
         "overwritten_activation",
         f"{told} writes over its input, and {then} afterwards{where}.",
-        "A module with `inplace=True` writes its result over its input. What reads that input later gets the "
-        "result instead, and no error.",
+        "A module with `inplace=True` writes its result over its input. What reads that input later gets "
+        "the result instead, often without an error.",
         "07_bugs",
         "Patient 15",
         [f"with `inplace=False` the loss is {apart:.6g} instead of {as_is:.6g}"],

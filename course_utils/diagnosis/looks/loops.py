@@ -90,9 +90,9 @@ def kept_graphs(seen: Seen) -> Iterator[Finding]:
         "fault",
         "growing_history" if growing else "hoarded_predictions",
         f"Of {calls} forwards {kept} still have their graphs when the loop has returned.",
-        "A tensor with a `grad_fn` keeps the graph behind it, and with it what the graph saved. A list of "
-        "such tensors grows by a graph at each entry: keep `loss.item()` or `loss.detach()`, and predict "
-        "under `no_grad`.",
+        "A tensor with a `grad_fn` keeps the graph behind it, and what that has saved until a backward "
+        "frees it. A list of such tensors grows by a graph at each entry: keep `loss.item()` or "
+        "`loss.detach()`, and predict under `no_grad`.",
         "08_memory",
         "Memory that nobody frees",
         [
@@ -124,7 +124,7 @@ def forgotten_eval(seen: Seen) -> Iterator[Finding]:
             "forgotten_eval",
             f"{len(evaluated)} forwards that trained nothing ran with {_and(wrong)} in training mode.",
             "In training mode dropout drops, and batch norm uses and updates the statistics of its batch. "
-            "`no_grad` changes neither: only `eval()` does.",
+            "`no_grad` changes neither; `eval()` does.",
             "04_modules",
             "Two modes",
         )

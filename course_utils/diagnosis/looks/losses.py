@@ -136,8 +136,8 @@ def double_softmax(seen: Seen) -> Iterator[Finding]:
 _WANTED = {
     "cross_entropy": (
         "scores",
-        "`cross_entropy` applies log-softmax to what it gets. Numbers between 0 and 1 are at most 1 apart: "
-        "with C classes the loss can't fall below log(1 + (C - 1)/e), and its gradients are small.",
+        "`cross_entropy` applies log-softmax to what it gets. Numbers between 0 and 1 are at most 1 "
+        "apart: with C classes the loss can't fall below log(1 + (C - 1)/e).",
     ),
     "binary_cross_entropy_with_logits": (
         "scores",
@@ -207,8 +207,8 @@ def initial_loss(seen: Seen) -> Iterator[Finding]:
                 "initial_loss",
                 f"The first cross-entropy is {call.value:.4g}; the same chance for each of "
                 f"{call.classes:,} classes would cost {even:.4g}.",
-                "Of C classes with equal chances, the right one has the cross-entropy log C. A model that "
-                "has learned nothing pays more only where it is certain and wrong.",
+                "Of C classes with equal chances, the right one has the cross-entropy log C. A model pays "
+                "more where it is certain and wrong.",
                 "07_bugs",
                 "Two tests before a long run",
                 [f"scores {_range(call)}, with a standard deviation of {call.spread:.3g}"],

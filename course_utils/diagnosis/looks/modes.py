@@ -48,8 +48,8 @@ def norm_used_twice(seen: Seen) -> Iterator[Finding]:
             "fault",
             "norm_used_twice",
             f"`{name}` is called {len(calls)} times in one forward, on inputs of different statistics.",
-            "In training mode each call of a batch norm uses the statistics of its own input. In evaluation "
-            "mode all calls use one running mean and variance, which is then right for none of them.",
+            "In training mode each call of a batch norm uses the statistics of its own input. In "
+            "evaluation mode all calls use one running mean and variance, which may fit none of them.",
             "04_modules",
             "Two modes",
             shown,
@@ -78,8 +78,9 @@ def evaluation_mode(seen: Seen) -> Iterator[Finding]:
             "doubt" if told or reads else "note",
             "evaluation_mode",
             "The whole model is in evaluation mode.",
-            "`model.train()` sets training mode in all modules, `eval()` ends it. In evaluation mode dropout "
-            "does nothing, and batch norm uses its running statistics and doesn't learn them.",
+            "`model.train()` sets training mode in all registered modules, `eval()` ends it. In "
+            "evaluation mode `nn.Dropout` does nothing, and a batch norm with running statistics uses "
+            "them and doesn't learn them.",
             "04_modules",
             "Two modes",
             [f"{count} {kind}" for kind, count in told.items()]
@@ -195,8 +196,8 @@ def training_in_eval(seen: Seen) -> Iterator[Finding]:
         yield _in_eval(
             "note",
             "In evaluation mode two outputs for one batch differ.",
-            "Evaluation mode ends dropout and the learning of norms, and nothing else: what draws random "
-            "numbers itself, or keeps something from call to call, goes on.",
+            "Evaluation mode ends dropout and the learning of norms. What draws random numbers itself, or "
+            "keeps something from call to call, goes on.",
             [f"{what}, {count} times" for what, count in watch.drew.items()],
         )
     # A norm that is not registered has a cause of its own.
@@ -206,15 +207,16 @@ def training_in_eval(seen: Seen) -> Iterator[Finding]:
         yield _in_eval(
             "fault",
             "In evaluation mode the running statistics of a norm still move.",
-            "A forward writes running statistics in training mode, whether gradients are recorded or not. "
-            "What is predicted then depends on what was predicted before.",
+            "A batch norm's forward writes running statistics in training mode, whether gradients are "
+            "recorded or not. What is predicted then depends on what was predicted before.",
             [f"moved: {listed(learned)}"] if learned else [*watch.learned],
         )
     elif changed := moved(subject, buffers):
         yield _in_eval(
             "note",
             f"In evaluation mode a forward changes {counted(changed, 'buffer')}.",
-            "A buffer is a part of the state of a model: what a forward writes to it is saved with it.",
+            "A buffer is a part of a model's state, unless it was registered with `persistent=False`: "
+            "what a forward writes to it is saved with it.",
             [listed(changed)],
         )
 

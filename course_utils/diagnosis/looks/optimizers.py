@@ -58,7 +58,7 @@ def stale_optimizer(seen: Seen) -> Iterator[Finding]:
             "note",
             "stale_optimizer",
             f"The optimizer has {len(strange)} tensors that are not in the model.",
-            "An optimizer keeps the tensors that it was given; those without a gradient it skips.",
+            "An optimizer keeps the tensors that it was given; most skip those without a gradient.",
             "07_bugs",
             "Patient 5",
         )
@@ -153,8 +153,9 @@ def decayed_norms(seen: Seen) -> Iterator[Finding]:
         "decayed_norms",
         f"Weight decay pulls {len(decayed)} biases and weights of norms to 0"
         + (", though another group has a decay of 0." if sorted_out else "."),
-        "Decay pulls each parameter of its group to 0 at every step. A norm's weight says how large its "
-        "result is, and a bias where a threshold lies: many loops give them a group with a decay of 0.",
+        "Decay pulls the parameters of its group that have a gradient to 0 at every step. A norm's weight "
+        "says how large its result is, and a bias where a threshold lies: many loops give them a group "
+        "with a decay of 0.",
         "07_bugs",
         "Patient 19",
         evidence,

@@ -23,8 +23,8 @@ from course_utils.stacks import is_readers
 _SCALE = 1024.0
 _LOST = 0.01  # the share of gradient elements whose loss counts
 _RULE = (
-    "A NaN comes out of `inf - inf`, `0 * inf`, `0 / 0` and roots or logs of negative numbers. Whatever is "
-    "computed with it is NaN, forward and backward, and after a step so are the weights."
+    "A NaN comes out of `inf - inf`, `0 * inf`, `0 / 0` and roots or logs of negative numbers. Most of what "
+    "is computed with it is NaN too, forward and backward, and after a step so are weights."
 )
 
 

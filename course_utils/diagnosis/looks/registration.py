@@ -85,7 +85,7 @@ def _equal_apart(seen: Seen) -> Iterator[Finding]:
                     "tied_apart",
                     f"`{name}.weight` and `{other}.weight` {why}, and are two tensors.",
                     "Tied weights are one parameter under two names. Two parameters with equal values get "
-                    "gradients of their own and drift apart at the first step.",
+                    "gradients of their own, and drift apart where these differ.",
                     "04_modules",
                     "Names, and what is saved",
                     [f"each has {a.numel():,} elements; in the model they count twice"],
