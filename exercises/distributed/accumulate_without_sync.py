@@ -155,7 +155,7 @@ def the_tail(accumulate_without_sync, world_size):
 def one_at_a_time(accumulate_without_sync):
     """The backward of a micro-batch runs before the forward of the next
 
-    A graph keeps what its backward needs until that has run. Several graphs at once take as much memory as
+    A graph keeps what its backward needs until that has run. All graphs at once take about as much memory as
     the whole batch.
     """
     run = _Run(accumulate_without_sync, [2] * 3, 3)
@@ -168,8 +168,8 @@ def collectives(accumulate_without_sync):
     """In each step the last backward communicates, and nothing else
 
     With one forward for each backward, the forward decides whether its backward communicates, so `no_sync`
-    has to be on while the forward runs. An average in backward travels while other gradients are still
-    computed; one after backward doesn't.
+    has to be on while the forward runs. An average in backward can travel while other gradients are still
+    computed; one after backward can't.
     """
     run = _Run(accumulate_without_sync, [2] * 5, 2)
     found = [[]]

@@ -96,8 +96,8 @@ def _expect_means(t, when, *times):
 def waits_at_the_end(BucketedDDP, world_size):
     """Each launch is waited for, and nobody waits before all are launched
 
-    A launch returns before anything is sent. The sum is there after `wait()` of what it returned, for that
-    bucket alone. If a hook waits, backward stands still, and nothing is won over sending all at the end.
+    A launch may return before anything is sent. The sum is there after `wait()` of what it returned, for that
+    bucket alone. If a hook waits, backward stands still meanwhile.
     """
     t, watch = _given(BucketedDDP, _TWO_LAYERS, _x(world_size), _MAKE)
     ranks.all_through(t, _CALL, watch)
@@ -168,7 +168,7 @@ def buckets(BucketedDDP):
 def early(BucketedDDP):
     """Each bucket is launched as soon as its last gradient is there
 
-    Backward reaches the last layers first. Buckets in that order fill one after another, and while one
+    Backward reaches the last layers first here. Buckets in that order fill one after another, and while one
     travels the layers before it are still computed. In the order of `parameters()` the first bucket would be
     complete at the very end.
     """
@@ -196,7 +196,7 @@ def in_one_order(BucketedDDP, rank):
 
     Collectives have no names: the first of one rank meets the first of the other. So all ranks launch the
     same buckets in the same order, even if a later one is complete first. To run a module is to call it: its
-    `forward` alone runs no hooks.
+    `forward` alone runs none of its forward hooks.
     """
     orders = [[0, 1, 2], [1, 2, 0]]
     t, watch = _given(

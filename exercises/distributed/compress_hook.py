@@ -96,9 +96,9 @@ def _expect_close(t):
 def returns_at_once(compress_hook):
     """The hook returns before other ranks have sent anything
 
-    DDP calls it in the middle of backward, and what comes after it is still to be computed. Without
-    `async_op=True` an `all_gather` waits for all ranks, and so does its `wait()`. What `then` gets runs when
-    everything has arrived.
+    DDP can call it in the middle of backward, while more is still to be computed. Without `async_op=True` an
+    `all_gather` waits for all ranks here, and so does its `wait()`. What `then` gets runs when everything has
+    arrived.
     """
     hook = ranks.BeforeOthers(compress_hook)
     t = ranks.given(f"of_all = [[[127.0, 0.6]], [[0.0, -254.0]]]\n{_ONE}", compress_hook=hook.called)
@@ -114,8 +114,8 @@ def returns_at_once(compress_hook):
 def bytes_sent(t, world_size):
     """One byte for each element
 
-    A tensor is sent as it's held: whole numbers in `float32` take four bytes each, in `int8` one. torch's own
-    hooks send two, in half precision.
+    A tensor is sent as it's held: whole numbers in `float32` take four bytes each, in `int8` one. torch's
+    `fp16_compress_hook` sends two.
     """
     with measure.traffic() as traffic:
         t.run(_BACKWARDS)
@@ -134,9 +134,9 @@ def one_backward(t, per):
     """The average of what three ranks sent, each in its own unit
 
     A whole number means nothing without its unit, so every rank's scale travels with its numbers. `round`
-    goes to the nearest one, `to(torch.int8)` cuts the fraction off, and what is beyond 127 comes back as
-    -128. What is added to a scale, or bounds it, is large beside tiny gradients. With a hook of your own the
-    model doesn't divide by the number of ranks: it takes what the future brings.
+    goes to the nearest one, `to(torch.int8)` cuts the fraction off, and what is beyond 127 may come back
+    negative. What is added to a scale, or bounds it, may be large beside tiny gradients. With a hook of your
+    own the model doesn't divide by the number of ranks here: it takes what the future brings.
     """
     t.run(_BACKWARDS)
     of_own_scale = torch.tensor([254.0, -126.0]) * (t.rank + 1) / 3
@@ -170,10 +170,10 @@ def zeros(t):
 def feedback(t):
     """Over many backwards the sum is off by no more than one of them
 
-    A gradient that stays the same is rounded in the same direction every time, and the error grows with the
-    steps. So add what was lost to the next gradient, before you make the scale: a large gradient may lose
-    more than all of a small one after it. What you round is this sum, not the gradient: lost is the sum less
-    what was sent, and so holds what was lost before.
+    A gradient that stays the same is rounded in the same direction every time, and what rounding takes away
+    grows with the steps. So add what was lost to the next gradient, before you make the scale: a large
+    gradient may lose more than all of a small one after it. What you round is this sum, not the gradient:
+    lost is the sum less what was sent, and so holds what was lost before.
     """
     _expect_close(t)
 
@@ -198,8 +198,8 @@ def by_parameter(t):
 def not_a_number(t):
     """A NaN in the gradients of one rank is in the average, on both
 
-    `int8` has no NaN: what becomes of one differs from machine to machine. The scale has one. A comparison
-    with NaN is false, and so `max(1e-12, nan)` is `1e-12`; `clamp` leaves a NaN what it is.
+    `int8` has no NaN: what becomes of one may differ from machine to machine. The scale has one. `nan >
+    1e-12` is false, and so `max(1e-12, nan)` is `1e-12`; `clamp` leaves a NaN what it is.
     """
     t.run(_BACKWARDS)
     told = (

@@ -59,9 +59,9 @@ def _tensors(model):
 def same_start(MiniDDP):
     """After construction every tensor holds what it holds on rank 0
 
-    Equal gradients move all ranks by the same amount, so models that start apart stay apart. A module
-    computes with its `parameters()` and `buffers()`, frozen and unsaved ones too. A collective writes into
-    the tensor that it gets, and `contiguous()` may have copied it.
+    Equal gradients don't bring models together that start apart. A module computes with its `parameters()`
+    and `buffers()`, frozen and unsaved ones too. A collective writes into the tensor that it gets, and
+    `contiguous()` may have copied it.
     """
     setup = """model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
 model[0].bias.requires_grad_(False)
@@ -119,10 +119,10 @@ def _expect_linear(t, world_size, when="after backward", weight=1, bias=1):
 def means(MiniDDP, world_size):
     """When `backward()` returns, every `.grad` is the mean over three ranks
 
-    Each rank's loss is a mean over its share, and the mean of these is the mean over the whole batch. The
-    gradient has to be averaged when `backward()` returns, since the optimizer comes next: wait for what is
-    launched with `async_op=True`. A module's backward hook may run before its parameters have their
-    gradients. And a gradient that travels in a dtype of fewer bits loses digits.
+    If each rank's loss is a mean over its share, and shares are equal, the mean of these is that over the
+    whole batch. The gradient has to be averaged when `backward()` returns, since the optimizer comes next:
+    wait for what is launched with `async_op=True`. A module's backward hook may run before its parameters
+    have their gradients. And a gradient that travels in a dtype of fewer bits may lose digits.
     """
     with Rows() as rows:
         for label, more, weight in (

@@ -147,8 +147,8 @@ def weights(repair_deadlock_rank_zero, rank):
 def loss_of_all(repair_deadlock_rank_zero, rank):
     """While the loss of all falls, training goes on, also where that of one rank rises
 
-    The loss of a rank's own examples differs from rank to rank and rises at another time. It would end
-    training on one of them.
+    The loss of a rank's own examples can differ from rank to rank and rise at another time. Here that would
+    end training on one of them.
     """
     _expect_weights(repair_deadlock_rank_zero, rank, [[0.5], [9.0, 9.0]], 4)
 

@@ -55,8 +55,8 @@ def _expect_sum(t, length, world_size):
 def comes_to_an_end(t):
     """Two ranks come to an end, and have waited for what they began
 
-    `send` returns when the other rank takes the message. If all send first, nobody receives. `isend` and
-    `irecv` return at once, and until their `wait()` the tensor belongs to the message.
+    With gloo `send` returns when the other rank takes the message. If all send first, nobody receives.
+    `isend` and `irecv` return at once, and until their `wait()` the tensor belongs to the message.
     """
     ranks.all_through(t, _CALL)
 
@@ -125,7 +125,7 @@ def left_alone(t):
 def of_integers(t):
     """Integers are added up exactly
 
-    A message is bytes without a dtype, so receive a piece into a tensor with the dtype of `x`.
+    A message is bytes without a dtype, so receive a piece into a tensor with the dtype of `x`. By default
     `torch.empty(n)` is float32, which holds all whole numbers only up to 2**24.
     """
     found, _ = ranks.all_through(t, _CALL)

@@ -73,8 +73,8 @@ def _call(step, device="cpu"):
 def every_rank_reads(t):
     """Every rank reads what rank 0 has written, however long that takes
 
-    Ranks are processes: only a message makes one wait for another. A barrier between writing and reading
-    does, if every rank calls it; under `if rank == 0` one would wait in vain.
+    Ranks are processes: one doesn't wait for another by itself. A barrier between writing and reading does,
+    if every rank calls it; under `if rank == 0` one would wait in vain.
     """
     wanted = _state(ranks.on_rank_0(_LINEAR))
     with distributed.Files() as files:

@@ -61,8 +61,8 @@ def _expect_entries(scaling_report, setup, expression, wanted):
 def samples_per_second(scaling_report):
     """The samples of all ranks, over the seconds of the run
 
-    The first step takes longer, for reasons that come once: memory is allocated, connections are made, code
-    is loaded. All other steps count, and all ranks, whose shares may be unequal.
+    The first step often takes longer, for reasons that come once: memory is allocated, connections are made,
+    code is loaded. All other steps count, and all ranks, whose shares may be unequal.
     """
     setup = """one = [warm_up + [(4, 10.0, 12.0, 12.0), (4, 12.0, 15.0, 15.0)]]
 two = [
@@ -113,9 +113,9 @@ eight = [warm_up + [(4, 10.0, 11.0, 13.0), (4, 13.0, 14.0, 16.0)] for _ in range
 def where_the_time_goes(scaling_report):
     """Late and exchange are told apart, in each step anew, for all ranks
 
-    An `all_reduce` can't begin before its last rank has called it. Until then the others are late, and a
-    faster network wouldn't change that: other shares would. While one rank computes, another may be late, so
-    add up the seconds of all ranks.
+    An `all_reduce` can't end before its last rank has called it. Until then somebody is late, and a faster
+    network wouldn't change that: other shares could. While one rank computes, another may be late, so add up
+    the seconds of all ranks.
     """
     setup = """one = [warm_up + [(4, 10.0, 12.0, 12.0)]]
 three = [

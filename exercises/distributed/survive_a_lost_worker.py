@@ -89,7 +89,7 @@ def rank_zero_writes(t, rank):
 def goes_on(t, lost_in, steps):
     """Lost in a step, all ranks go on with that step
 
-    All ranks are started anew, with the script from its first line: only the folder tells that there was a
+    All ranks are started anew, with the script from its first line: here the folder tells that there was a
     start before. When `step(i)` has returned, `i + 1` steps are done. Among sorted names `10` is before `9`.
     """
     for start, ran in (("first", range(lost_in)), ("second", range(lost_in, steps))):
@@ -101,9 +101,9 @@ def goes_on(t, lost_in, steps):
 def what_it_had(t):
     """Each rank goes on with what it had
 
-    A module's state dict holds weights and buffers; those of a batch norm come from what this rank has seen.
-    An optimizer remembers earlier gradients. The random state belongs to a process, and decides what the next
-    step draws.
+    A module's state dict holds weights and persistent buffers; those of a batch norm come from what this rank
+    has seen. An optimizer can remember earlier gradients. The random state belongs to a process, and decides
+    what the next step draws.
     """
     t.run(_START.format(3))
     t.run(_START.format(3))
@@ -115,9 +115,9 @@ def what_it_had(t):
 def at_any_moment(t):
     """Lost at any moment: while a file is written, renamed, removed, or when all steps are done
 
-    A worker that is killed doesn't run another line, no `finally` either, and leaves the first part of a file
-    that it was writing. A rename within a folder is one step. Of two files that belong together one may be of
-    the step before. A job that had ended has no step to run, and must still load what it had.
+    A worker that is killed doesn't run another line, no `finally` either, and may leave the first part of a
+    file that it was writing. A rename within a folder is one step. Of two files that belong together one may
+    be of the step before. A job that had ended has no step to run, and must still load what it had.
     """
     t.run("job.start(survive_a_lost_worker, steps=2, keep_moments=True)")
     expect.true(bool(t.job.moments), "nothing was written", "expected: a file after each step")

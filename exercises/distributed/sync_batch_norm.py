@@ -25,8 +25,8 @@ exercise = Exercise(
     hints=[
         "You can't add up means over ranks. You can add up sums and counts: which do a mean and a "
         "variance need?",
-        "`dist.all_reduce` has no derivative. What rank 0 adds goes into the sum of every rank, so every "
-        "rank's gradient of that sum is part of rank 0's. Take a collective with a derivative, or put "
+        "Here `dist.all_reduce` has no derivative. What rank 0 adds goes into the sum of every rank, so "
+        "every rank's gradient of that sum is part of rank 0's. Take a collective with a derivative, or put "
         "`dist.all_reduce` into an `autograd.Function` and find out what its backward has to do.",
         "First add up one tensor over the ranks: the sums of the channels, and the number of rows. Then "
         "subtract the mean of all, and add up the squares of the rest. The gradient of such a sum is "
@@ -111,7 +111,7 @@ def equal_parts(t):
 
     The variance of all rows is measured from the mean of all rows. Each rank's own variance is measured from
     its own mean, and misses how far the means lie apart. `eps` is added to the variance, before the root. And
-    a sum that travels in a dtype of fewer bits loses digits.
+    a sum that travels in a dtype of fewer bits may lose digits.
     """
     _expect_result(t)
 
@@ -168,8 +168,8 @@ def gradient_of_x(t):
     """The gradient of `x` is that of the sum of all ranks' losses
 
     What a rank puts into a sum over the ranks goes into the outputs of all, so the gradient of its part is
-    the sum of what all ranks send back. `dist.all_reduce` has no derivative: backward then takes the sum of
-    all ranks for this rank's own part. The mean depends on `x` as well as the variance: a constant has no
+    the sum of what all ranks send back. Here `dist.all_reduce` has no derivative: backward then takes the sum
+    of all ranks for this rank's own part. The mean depends on `x` as well as the variance: a constant has no
     gradient.
     """
     ranks.all_through(t, _BACKWARD)

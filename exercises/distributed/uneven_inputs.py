@@ -134,7 +134,7 @@ def equally_many(uneven_inputs, world_size):
     The mean of the gradients of two batches is a sum over the ranks, divided by how many gave one. A batch of
     one row counts as much as one of two: each is one rank's batch. `.grad` adds up until it's cleared. With
     `async_op=True` a call returns before anything has arrived: the sum is there after `wait()`. A float64
-    gradient that travels in float32 loses half its digits. All ranks return how many steps they took.
+    gradient that travels in float32 can lose half its digits. All ranks return how many steps they took.
     """
     with Rows() as rows:
         for label, more in (("two batches each", ""), ("float64", _DOUBLE)):
@@ -149,7 +149,7 @@ def one_runs_out(uneven_inputs, world_size):
     A collective needs every rank, so a rank can't leave while another goes on. A rank without a batch brings
     zeros and isn't counted in the mean; clear `.grad` first, which still holds the mean of the step before.
     Momentum depends on the steps that were taken. In DDP's `join()` a rank that has run out takes none, and
-    only its weights are put right at the end.
+    at the end its weights are put right, its optimizer isn't.
     """
     _expect_like_one_process(uneven_inputs, world_size, 1, 3)
 

@@ -69,7 +69,7 @@ def _steps(batches, every):
 
 
 def _past_the_wrapper(model, optimizer, loss, batches, every):
-    """The module inside knows nothing of the other ranks: its backward does not communicate."""
+    """The module inside knows nothing of the other ranks: here its backward does not communicate."""
     for step in _steps(batches, every):
         optimizer.zero_grad(set_to_none=False)
         for i, (x, y, weight) in enumerate(step, 1):

@@ -1,14 +1,14 @@
-"""Backward goes from the last layer to the first, so the last parameters have their gradients first. Buckets
-in that order fill one after another, and while one is on its way the layers before it are still computed. A
-launch that waited would give that away.
+"""In a chain of layers backward goes from the last to the first, so the last parameters get gradients first.
+Buckets in that order fill one after another, and while one is on its way the layers before it are still
+computed. A launch that waited would give that away.
 
 Collectives have no names. They meet by their order alone, so every rank has to launch them in the same one,
 also where a later bucket happens to be complete first. The buckets are the same on every rank because they
-are made before anything has arrived.
+are made from the model, before anything has arrived.
 
-`DistributedDataParallel` does this in C++. By default its first step has one bucket. Once it has seen in
-which order gradients come it makes buckets that take gradients until they reach 25 MiB, the first 1 MiB, so
-that something is on its way soon.
+`DistributedDataParallel` does this in C++. In the lesson's model its first step has one bucket. Once it has
+seen in which order gradients come it makes buckets that take gradients until they reach 25 MiB, the first 1
+MiB, so that something is on its way soon.
 """
 
 import torch

@@ -1,14 +1,14 @@
 """Averages of gradients are the gradient of the whole batch only where all ranks start from the same values:
-that is why construction sends those of rank 0. From then on equal gradients make equal steps, and no
-parameter is ever sent again.
+that is why construction sends those of rank 0. From then on equal gradients make equal steps here, and no
+parameter is sent again.
 
 The hook runs when the gradient of its parameter has been added to `.grad`, in the middle of backward. The sum
 over the ranks is taken in place. What was in `.grad` before is equal on all ranks, so dividing by their
-number gives it back, and adds the mean of what is new.
+number gives it back, up to rounding, and adds the mean of what is new.
 
 A hook runs only for a parameter that was used. Where ranks use different ones, a sum meets another
-parameter's, or nobody's. `DistributedDataParallel(find_unused_parameters=True)` finds out before backward
-what will be used.
+parameter's, or nobody's. `DistributedDataParallel(find_unused_parameters=True)` looks for such parameters
+before backward, in the graph of the outputs.
 """
 
 import torch.distributed as dist

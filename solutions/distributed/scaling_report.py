@@ -3,8 +3,8 @@ it. Over these seconds, the samples of all ranks can be compared between any two
 the same, has grown with the processes, or neither. What a ratio of times says depends on the work.
 
 The time in an all-reduce is of two kinds. Until the last rank has called it, the others are late through no
-fault of the network: their shares are unequal, or they share cores. After that the ranks exchange. The first
-is mended by other shares, the second by fewer or smaller messages.
+fault of the network: their shares are unequal, or they share cores. After that the ranks exchange. Other
+shares may mend the first, fewer or smaller messages the second.
 """
 
 

@@ -4,9 +4,9 @@ what is left after subtracting it can be added up in a second collective, and di
 difference of two large numbers.
 
 What a rank puts into such a sum goes into the result of every rank. So the gradient of its part is the sum of
-what all ranks send back: the backward of a sum over ranks is a sum over ranks. `dist.all_reduce` has no
-derivative. Autograd takes its result for the rank's own part: the values are right, torch warns but raises
-nothing, and the gradient lacks the other ranks' terms.
+what all ranks send back: the backward of a sum over ranks is a sum over ranks. Uncompiled, `dist.all_reduce`
+has no derivative. Autograd takes its result for the rank's own part: the values are right, torch warns but
+raises nothing, and the gradient lacks the other ranks' terms.
 
 torch has the same in `nn.SyncBatchNorm`: forward gathers mean, deviation and count of each rank in one
 collective, and backward adds up two sums for each channel in another. In training it raises for a tensor on

@@ -8,9 +8,10 @@ optimizer stay equal without being sent. The gradients are cleared in every roun
 follows: otherwise the mean of the step before would be handed in again.
 
 DDP's `join()` does half of this. Ranks that have run out answer every bucket with zeros, and at the end the
-rank that was last broadcasts its weights. The optimizer of a rank that has run out takes no step, so momentum
-and moments are not the same on all ranks, and in the next epoch the weights drift apart. By default the sum
-is divided by the number of all ranks: a step in which half of them have a batch is half as large.
+rank that was last broadcasts its weights. The optimizer of a rank that has run out takes no step, so what it
+remembers, momentum or moments, is not the same on all ranks, and in the next epoch the weights drift apart.
+By default the sum is divided by the number of all ranks: where half of them have a batch the gradient is half
+as large.
 """
 
 from collections.abc import Callable, Iterator
