@@ -177,7 +177,7 @@ torch.save([package.run([x])[0] for x in torch.load(sys.argv[2])], sys.argv[3])
 def on_the_server(aot_package, t, tmp_path):
     """A new process without a compiler loads it and answers
 
-    A package holds a library with the code and the weights. To load it takes no class and no compiler.
+    This package holds a library with the code and the weights. To load it takes no class and no compiler.
     """
     _compare(t, _packaged(t), (2,))  # what fails here isn't worth a compilation
     t = expect.given(_OF_1, aot_package=aot_package)

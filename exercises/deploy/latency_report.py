@@ -1,7 +1,7 @@
 """The slow calls too
 
 Time functions side by side. In each of `rounds` rounds (at least one) every function of `calls` runs once,
-timed by itself, so that whatever disturbs the machine disturbs all of them. Before that each runs `warmup`
+timed by itself, so that a slow second of the machine hits all of them. Before that each runs `warmup`
 times, and these calls don't count.
 
 - For each name, return the percentiles `"p50"`, `"p90"` and `"p99"`, and the `"slowest"` call.
@@ -124,7 +124,7 @@ def slowest(t):
 def apart(t):
     """Each function has its own times
 
-    `dict.fromkeys(names, [])` and `[[]] * n` hold one list under several names. And all that runs between two
+    `dict.fromkeys(names, [])` and `[[]] * n` hold one list in several places. And all that runs between two
     readings of the clock is in the time.
     """
     came, wanted = _report(t, 4)
@@ -136,7 +136,7 @@ def apart(t):
 def warm_up(latency_report):
     """Calls of the warm-up run, and don't count
 
-    The first calls allocate, compile and fill caches. That time is paid once, so it belongs in no percentile.
+    First calls may allocate, compile and fill caches. Such time is paid once, so here it doesn't count.
     The warm-up comes before the first round, and in no later one.
     """
     with Rows() as rows:
@@ -162,8 +162,9 @@ def warm_up(latency_report):
 def in_turn(t):
     """In each round every function runs once
 
-    A machine is slower for a while when something else runs on it, or when it's hot. If the functions run one
-    after the other, that hits one of them and makes it look slow. If they run in turn, it hits them all.
+    A machine may be slower for a while, when something else runs on it or when it's hot. If the functions run
+    one after the other, that may hit one of them and make it look slow. In turn, some slow rounds hit them
+    all.
     """
     _report(t, 4, 2)
     called = t.call("machine.called")

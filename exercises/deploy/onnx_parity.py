@@ -30,7 +30,7 @@ exercise = Exercise(
         "`torch.onnx.export` takes `dynamic_shapes` as `torch.export.export` does. Where does it put weights "
         "that are large, and which argument changes that?",
         "For each batch: a dictionary from the session's input name to `x.numpy()`, then `run`. The absolute "
-        "value comes before the largest. NumPy's and torch's `max` keep a NaN, Python's may lose it.",
+        "value comes before the largest. For floats NumPy's and torch's `max` keep a NaN, Python's may not.",
     ],
 )
 
@@ -129,7 +129,7 @@ def every_size(onnx_parity):
     """The file takes any number of rows
 
     Export makes a constant of a size that it isn't told to open, and ONNX Runtime refuses an input of another
-    size. `torch.export.export` refuses to open a size of 1 in its example.
+    size. `torch.export.export` refuses to open a size of 1 in its example; here `torch.onnx.export` opens it.
     """
     _made.clear()
     t, _ = _evaluated(onnx_parity)
@@ -142,7 +142,7 @@ def every_size(onnx_parity):
 def largest(t):
     """It's the largest absolute difference, and a NaN isn't lost
 
-    One wrong number is enough. A mean hides it among the right ones, and the largest difference with a sign
+    A mean hides one wrong number among the right ones, and the largest difference with a sign
     misses one below 0. `<` and `>` with NaN are false: Python's `max` drops a NaN that isn't the first.
     """
     _run(t)
@@ -153,8 +153,8 @@ def largest(t):
 def in_the_runtime(onnx_parity):
     """The file is run in ONNX Runtime
 
-    `torch.onnx.export` exports a program, translates its operators, and rewrites the graph. Only a run of the
-    file tells what came of that.
+    `torch.onnx.export` exports a program, translates its operators, and rewrites the graph. A run of the file
+    tells what came of that.
     """
     _, ran = _evaluated(onnx_parity)
     expect.true(ran, "ONNX Runtime ran nothing")
@@ -181,8 +181,8 @@ def evaluates(t):
 def one_file(onnx_parity):
     """One file is enough, also with many weights
 
-    By default `torch.onnx.export` writes large weights into a second file beside `path`, and `path` holds its
-    name. ONNX Runtime doesn't load the one without the other.
+    By default `torch.onnx.export` writes weights into a second file beside `path`, the smallest aside, and
+    `path` holds its name. Then both have to travel.
     """
     t, _ = _evaluated(onnx_parity)
     _made.clear()
@@ -194,9 +194,9 @@ def one_file(onnx_parity):
 def left_as_it_was(t):
     """The model keeps its modes, numbers and hooks
 
-    A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside: they
-    can't restore modes that differed, nor that of a part which two modules hold. A call in training mode
-    moves the averages of a batch norm.
+    A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside. So
+    one call can't restore modes that differed, and one call for each module may fail for a part that two
+    modules hold. A call in training mode moves the averages of this batch norm.
     """
     t.run("model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)")
     with quick_onnx():

@@ -6,7 +6,7 @@ file with `PK`, a safetensors file with 8 bytes and then `{`. You may refuse all
 
 - No code from the file runs.
 - Refuse what isn't a dict with tensors alone as values: raise an error of your choice.
-- The tensors are on the CPU, wherever they were saved.
+- The tensors are on the CPU, also if they were saved on a GPU.
 
 `safe_load("weights.bin")["bias"].device` → `device(type='cpu')`
 """
@@ -22,7 +22,7 @@ exercise = Exercise(
     core=True,
     hints=[
         "Which of the two formats can hold code, and what keeps torch from running it?",
-        "`torch.load` looks at the end of a name, an open file has none. What must its result be?",
+        "`torch.load` goes by the end of a path, not by the name of an open file. What must its result be?",
         "Read nine bytes and go back to the beginning. Then one call for each format, with the device said "
         "where torch would go by the file. In the end look at the type of the result and of each value.",
     ],
@@ -93,9 +93,9 @@ def _refused(t):
 def nothing_runs(t):
     """No code from the file runs
 
-    A pickle can name any function and its arguments, and loading calls it: one look is too late.
-    `torch.load(..., weights_only=True)` calls those on a short list and raises at the first other. A
-    second try without it runs what the first try refused.
+    A pickle can name functions and their arguments, and `pickle.load` calls them: one look is too late.
+    `torch.load(..., weights_only=True)` calls those on a list and raises at the first other. A second try
+    without it runs what the first try refused.
     """
     _refused(t)
 
@@ -104,9 +104,9 @@ def nothing_runs(t):
 def torch_files(t):
     """A torch file is read, whatever its name
 
-    A torch file is a zip, and a zip begins with `PK`. The end of a name is for people, but where it is
-    `.safetensors` a newer `torch.load` takes the file for one. An open file has no ending. A `state_dict` is
-    an OrderedDict, and a Parameter is a tensor.
+    `torch.save` writes a zip unless it's told otherwise, and this begins with `PK`. Given a path that ends in
+    `.safetensors`, a newer `torch.load` takes the file for one; it doesn't look at the name of an open file.
+    A module's `state_dict` is an OrderedDict, and a Parameter is a tensor.
     """
     _expect_state(t)
 
@@ -139,10 +139,10 @@ path.write_bytes(as_from_gpu)"""
 
 @exercise.check(given=f"{_FOLDER.format('weights.pt')}{_STATE}{_FROM_GPU}")
 def on_the_cpu(t):
-    """Weights that were saved on another device come to the CPU
+    """Weights that were saved on a GPU come to the CPU
 
     A torch file holds the device of each tensor. `torch.load` puts it there again, or raises where there is
-    no such device; a `map_location` goes before what the file says.
+    no such device; here a `map_location` goes before what the file says.
     """
     expect.true(b"xpu" in t.as_from_gpu, "this torch writes the device in another way")
     expect.equal(dict(t.call("safe_load(path)")), t.state)
@@ -157,6 +157,6 @@ def safetensors_files(t):
     """A safetensors file is read, whatever its name
 
     It begins with the length of its header, in 8 bytes, and the header is JSON: `{` comes ninth. `torch.load`
-    knows the format by the end of the name only, and takes any other such file for a pickle.
+    knows the format by the end of a path only, and takes any other such file for a pickle.
     """
     _expect_state(t)

@@ -110,8 +110,8 @@ def requests(t):
 def in_pieces(t):
     """An answer may come in pieces
 
-    A pipe hands over what is there. `os.read`, and a pipe without a buffer, return fewer bytes than you ask
-    for. How many belong to an answer stands in its header and nowhere else.
+    A pipe hands over what is there. `os.read`, and a pipe without a buffer, may return fewer bytes than you
+    ask for. How many belong to an answer stands in its header and nowhere else.
     """
     _asks(t, 1, "torch.arange(90_000.0).view(-1, 3)")
     _asks(t, 2, "torch.ones(2, 3)")
@@ -199,9 +199,9 @@ def _wait_for(processes):
 def closes(ServeInCpp):
     """`close()` leaves no process and no pipe behind
 
-    A process that ended stays as a zombie until its parent has asked how it ended: `wait` does, `poll` if it
-    has ended by then. A pipe stays open until it's closed. Bytes that couldn't be written wait in the buffer,
-    and closing tries them again.
+    Here a process that ended stays as a zombie until its parent has asked how it ended: `wait` does,
+    `poll` if it has ended by then. A pipe stays open until it's closed. Bytes that couldn't be written
+    wait in the buffer, and closing tries them again.
     """
     this, held = psutil.Process(), []
     try_it = "try: model(x)\nexcept Exception: pass\n"

@@ -1,7 +1,6 @@
-"""A size of the example becomes a constant of the program, unless `dynamic_shapes` opens it. The first
-dimension of every input gets the same `Dim`, so the program knows that these sizes are equal. A size of 1 is
-a constant even then. So export gets every row twice: the dtypes stay, and the values are ones that the model
-can take.
+"""A size of the example becomes a constant of the program; `dynamic_shapes` opens the batch. The first
+dimension of every input gets the same `Dim`, so the program knows that these sizes are equal. In this way
+no size of 1 can be opened, so export gets every row twice.
 
 Export writes down the mode of the moment. Each module has a mode of its own, and `eval()` switches all of
 them, so they're noted before and put back one by one, whatever the export raises.

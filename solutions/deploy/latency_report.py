@@ -1,4 +1,4 @@
-"""The outer loop is over the rounds, so a disturbance is spread over all functions.
+"""The outer loop is over the rounds, so a slow second is spread over all functions.
 
 The rank p · n / 100 is rounded up: then at least p percent of the times stand up to there, and with one less
 there wouldn't. `-(-a // b)` rounds up in whole numbers, where no rounding of floats can interfere.

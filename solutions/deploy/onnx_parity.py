@@ -2,7 +2,7 @@
 weights in the one file.
 
 Each batch runs in ONNX Runtime and in the model, both in evaluation mode. The absolute value comes first,
-then the largest. `max` of an array keeps a NaN, and so one wrong number can't hide.
+then the largest. `max` of an array of floats keeps a NaN.
 """
 
 import copy

@@ -1,7 +1,7 @@
-"""The first nine bytes say what the file is. safetensors holds no code, and `weights_only=True` keeps torch
-from running any. What it returns can still be a list or a number, so look at the type of every value.
+"""The first nine bytes say what the file is. safetensors holds no code, and `weights_only=True` is there to
+keep torch from running any. What it returns can still be a list or a number, so look at every type.
 
-`torch.load` gets the open file: it would go by the ending of a name. `map_location` goes before the device
+`torch.load` gets the open file: of a path it would look at the ending. `map_location` goes before the GPU
 that the file asks for.
 """
 
