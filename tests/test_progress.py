@@ -138,7 +138,7 @@ def test_lab_opens_where_the_reader_stopped(record):
     ("given", "said"),
     [
         (["progess"], "Type: course progress"),
-        (["xyz"], "export, check, doctor, new, build, prove. Type: course --help"),
+        (["xyz"], "export, check, doctor, diagnose, new, build, prove. Type: course --help"),
         (["solution", "xyz"], "it's called in a notebook: solution(sliding_windows)"),
         (["progress", "tensor"], "did you mean 01_tensors?"),
         (["prove", "sliding_window"], "did you mean sliding_windows?"),
