@@ -141,6 +141,8 @@ def test_an_answer_that_is_no_python_yet_or_gone_is_told(record, names, tmp_path
 
 
 def test_what_cannot_be_gone_back_to_is_said_in_a_line(record, names, tmp_path):
+    # The line stays on the page until the cell is run again: of the record, which has grown, it says nothing.
+    assert NOTHING == "When you come back, run this cell to go on."
     assert repr(resume(COURSE, record, LESSON, None, names)) == NOTHING
     stop_at(record, "set_seed")
     assert repr(resume(COURSE, record, LESSON, None, names)) == NOTHING

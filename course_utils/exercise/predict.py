@@ -153,11 +153,11 @@ def _unlike(guess: Any, truth: Any, unit: str) -> str:
         return "" if type(plain) is bool else f"{show(guess)} is neither `True` nor `False`"
     if isinstance(truth, torch.dtype) and type(guess) is not torch.dtype:
         shown = f"`{guess.__name__}`, a type" if isinstance(guess, type) else show(guess)
-        return f"{shown} is no dtype of torch's, such as `torch.int16`"
+        return f"{shown} is no dtype of torch's: write one as `torch.int16`"
     if isinstance(truth, (int, float)) and type(plain) not in (int, float):
         return f"{show(guess)} is no number{unit and f' of {unit}'}: write it as `7` or `3 * 7`"
     if isinstance(truth, (tuple, list)) and type(plain) not in (tuple, int):
-        return f"{show(guess)} is no tuple of numbers, such as `(7, 2)`"
+        return f"{show(guess)} is no tuple of numbers: write it as `(7, 2)`"
     return ""
 
 

@@ -24,7 +24,7 @@ from course_utils.reader.record import Record, Row
 from course_utils.reader.stopped import lesson_of_last, stopped_at, task_cells
 from course_utils.words import inline
 
-NOTHING = "Run this cell when you come back: there is nothing to go back to yet."
+NOTHING = "When you come back, run this cell to go on."
 GO_ON = "To read on, run all cells above it too: click the task, then Run, Run All Above Selected Cell."
 
 
