@@ -10,7 +10,7 @@ of shape (rows, in).
 - What is too large saturates.
 - The graph keeps `x` and `weight` in float8, and nothing wider but the scales.
 
-All numbers are finite. `F.scaled_mm` or `@` after a cast up multiplies.
+All numbers and scales are finite. `F.scaled_mm` or `@` after a cast up multiplies.
 """
 
 import torch
@@ -146,7 +146,7 @@ def jump(t, which):
 
 @exercise.check(given=_SETUP.format(4), cases={"large numbers": 1e4, "tiny numbers": 1e-5})
 def zeros(t, size):
-    """Zeros stay zeros, and after zeros alone the scale is 1
+    """In a fresh layer zeros stay zeros, and after zeros alone the scale is 1
 
     448 / 0 is infinite, and infinity times zero is NaN. A layer behind a dead ReLU gets zeros, and one in
     front of a weight that starts at zero gets a gradient of zeros. A call with zeros is in the history as any

@@ -124,6 +124,6 @@ def alive(repair_dead_relus):
 
 
 _CASE.learns(
-    "With both hidden layers dead the last bias is all that learns. A model that knows the share of "
-    "the rare kind and no more has a loss of 0.19."
+    "With the second hidden layer dead the last bias is all that learns here. A model that knows the share "
+    "of the rare kind and no more has a loss of 0.19."
 )

@@ -16,7 +16,7 @@ exercise = Exercise(
     minutes=5,
     core=True,
     hints=[
-        "`/` is true division, as in Python: what is 3 / 2, and which dtypes can hold it?",
+        "`/` is true division, as in Python: is 4 / 2 an `int` there, or a `float`?",
         "Summing along a dimension makes one number out of all that lie along it. Which dimension is gone?",
         "A sum over `bool` counts, and a count does not fit into a `bool`. An index like `0` picks one "
         "entry, and its dimension goes; a slice like `0:1` picks a range, and its dimension stays.",
@@ -30,7 +30,7 @@ def first_prediction() -> dict:
     return {
         "x.dtype": torch.int64,  # an example: this one is answered
         # dtypes
-        "(x / 3).dtype": ...,
+        "(x / 1).dtype": ...,
         "(x // 3).dtype": ...,
         "(x + 0.5).dtype": ...,
         "(x > 2).sum().dtype": ...,
@@ -44,8 +44,8 @@ def first_prediction() -> dict:
 
 _WHYS = {
     "x.dtype": "`arange` of Python's integers makes signed integers with 64 bits.",
-    "(x / 3).dtype": "`/` is true division: it leaves the integers, also where every quotient is whole, for "
-    "torch's default floating dtype, which has 32 bits.",
+    "(x / 1).dtype": "`/` is true division: it leaves the integers, also where every quotient is whole, as "
+    "here, for torch's default floating dtype, which has 32 bits.",
     "(x // 3).dtype": "`//` rounds the quotient down: of integers it makes integers, of the same dtype.",
     "(x + 0.5).dtype": "A Python number brings its kind, floating point here, and not its width: that is "
     "torch's default, 32 bits, where Python and NumPy take 64.",
@@ -75,7 +75,7 @@ def arithmetic(first_prediction):
     The dtype of such a result follows from what goes in, not from its values: it is chosen before any element
     is looked at.
     """
-    _compare(first_prediction, "x.dtype", "(x / 3).dtype", "(x // 3).dtype", "(x + 0.5).dtype")
+    _compare(first_prediction, "x.dtype", "(x / 1).dtype", "(x // 3).dtype", "(x + 0.5).dtype")
 
 
 @exercise.check

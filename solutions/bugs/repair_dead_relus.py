@@ -1,7 +1,7 @@
 """The bias of -3 was meant for the scores, and it went into every layer. In the first one it lies far below
-what the weights bring (a std of 0.7): all units are under 0, for all images. The second layer gets
-zeros and adds -3 to them. Both ReLUs return zeros, and their slope there is 0, so no gradient gets past the
-last layer: its bias is all that learns.
+what the weights bring (a std of 0.7 to 0.8): nearly all units are under 0, for all images. The second layer
+gets hardly more than zeros and adds -3 to them: all its units are under 0. Its ReLU returns zeros, and has a
+slope of 0 there, so no gradient gets past the last layer: its bias is all that learns.
 
 The last bias stays at -3; the others start at 0, where a unit is above 0 for about half of the images."""
 

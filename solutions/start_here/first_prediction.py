@@ -14,7 +14,7 @@ def first_prediction() -> dict:
     return {
         "x.dtype": torch.int64,  # an example: this one is answered
         # dtypes
-        "(x / 3).dtype": torch.float32,
+        "(x / 1).dtype": torch.float32,
         "(x // 3).dtype": torch.int64,
         "(x + 0.5).dtype": torch.float32,
         "(x > 2).sum().dtype": torch.int64,
@@ -50,8 +50,8 @@ mistakes = [
     Wrong(_asks_torch, told_by="written_down"),
     Edit(
         "a division of integers",
-        '/ 3).dtype": torch.float32',
-        '/ 3).dtype": torch.int64',
+        '/ 1).dtype": torch.float32',
+        '/ 1).dtype": torch.int64',
         told_by="arithmetic",
     ),
     Edit("Python's floats", '0.5).dtype": torch.float32', '0.5).dtype": torch.float64', told_by="arithmetic"),
