@@ -1,7 +1,7 @@
 """One block compiled, twelve served
 
-If you compile a model of many equal blocks as a whole, it becomes one graph with the operators of all, if
-nothing breaks it. Compile its blocks instead: what was compiled for the first one serves the others.
+A model of many equal blocks that is compiled whole becomes, if nothing breaks it, one graph with all their
+operators. Compile its blocks instead: what was compiled for the first one serves the others.
 
 - Compile every module in `model` that is a `block_class` or of a subclass, at any depth, and nothing else. No
   block contains another.

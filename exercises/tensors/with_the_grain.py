@@ -4,7 +4,7 @@
 dimension `dim`, which isn't negative. A line has at least two elements. Call each function once, and return
 the list of their results.
 
-A scan is often faster if the elements of a line lie side by side. So give each scan the elements of `x` in a
+A scan is often faster if a line's elements lie side by side. So give each scan the elements of `x` in a
 tensor with **stride 1 along `dim`**.
 
 You may make one copy, as large as `x`, however many scans there are. If `x` has stride 1 along `dim` already,
