@@ -245,6 +245,8 @@ def test_stale_optimizer():
     optimizer = torch.optim.SGD(sick.parameters(), lr=0.1, momentum=0.9)
     sick.head = nn.Linear(16, 3)
     named(found(sick, optimizer), "stale_optimizer", "2 tensors", "`head.weight`, `head.bias`", "(3, 16)")
+    of_another = found(Net(), torch.optim.SGD(Net().parameters(), lr=0.1))
+    assert of_another.causes == ["stale_optimizer"]  # that nothing moves is no cause of its own
 
     net, judge = Net(), nn.Linear(3, 1)
     quiet(

@@ -88,6 +88,97 @@ def test_gradients_of_several_batches_may_be_added_up():
     assert not diagnose(model, (x, y), F.mse_loss, optimizer, loop=loop).faults
 
 
+def adversaries(*left_out: str) -> Report:
+    """The report on two models that train in turns, where what is named is not done."""
+    torch.manual_seed(0)
+    judge, forger = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)), nn.Linear(2, 4)
+    judges = torch.optim.Adam(judge.parameters(), 1e-3)
+    forgers = torch.optim.Adam(forger.parameters(), 1e-3)
+    x, real, loss, shown = torch.randn(8, 4), torch.rand(8, 1).round(), nn.BCEWithLogitsLoss(), []
+
+    def loop():
+        for _ in range(4):
+            if "judge.zero_grad" not in left_out:
+                judge.zero_grad()
+            loss(judge(x), torch.ones(8, 1)).backward()
+            forged = forger(torch.randn(8, 2))
+            loss(judge(forged.detach()), torch.zeros(8, 1)).backward()
+            judges.step()
+            if "forger.zero_grad" not in left_out:
+                forger.zero_grad()
+            loss(judge(forged), torch.ones(8, 1)).backward()
+            forgers.step()
+            with torch.set_grad_enabled("no_grad" in left_out):
+                shown.append(forger(torch.ones(8, 2)))
+
+    return diagnose(judge, (x, real), loss, judges, loop=loop)
+
+
+def test_two_optimizers_in_turns():
+    """Gradients may be left over in between, until they are cleared; and models are counted apart."""
+    assert adversaries().causes == []
+    for name in ("judge.zero_grad", "forger.zero_grad"):
+        assert adversaries(name).causes == ["missing_zero_grad"]
+    report = adversaries("no_grad")
+    assert report.causes == ["hoarded_predictions"]
+    assert "Of 8 forwards of Linear 4 still have" in report.findings[0].said
+
+
+def test_steps_without_an_optimizer():
+    """Modes are looked at, and what can't be seen is not said to be right."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    x, y = torch.randn(32, 4), torch.randint(3, (32,))
+
+    def loop():
+        for _ in range(3):
+            model.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            for p in model.parameters():
+                p.data.add_(p.grad, alpha=-0.1)
+        with torch.no_grad():
+            model(x)
+
+    report = diagnose(model, (x, y), F.cross_entropy, loop=loop)
+    assert report.causes == ["forgotten_eval"]
+    assert [one.partition(":")[0] for one in report.unseen] == ["missing_zero_grad", "zeroed_gradients"]
+
+
+class Words(nn.Module):
+    """Rows of a table, whose gradients are sparse, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.EmbeddingBag(9, 4, sparse=True), nn.Linear(4, 3)
+
+    def forward(self, words):
+        return self.head(self.table(words))
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_sparse_gradients_and_an_optimizer_for_them(clears):
+    model, words, y = Words(), torch.randint(9, (6, 5)), torch.arange(6) % 3
+    both = torch.optim.SparseAdam(model.table.parameters()), torch.optim.Adam(model.head.parameters())
+
+    def loop():
+        for _ in range(3):
+            if clears:
+                model.zero_grad()
+            F.cross_entropy(model(words), y).backward()
+            for optimizer in both:
+                optimizer.step()
+
+    assert diagnose(model, (words, y), F.cross_entropy, both[1]).causes == ["missing_from_optimizer"]
+    report = diagnose(model, (words, y), F.cross_entropy, both[1], loop=loop)
+    assert report.causes == ([] if clears else ["missing_zero_grad"])
+
+
+def test_an_error_of_a_loop_is_told_in_one_sentence():
+    told = "The loop raised RuntimeError: Trying to backward through the graph a second time"
+    finding = diagnosed("raised").findings[0]
+    assert finding.said.startswith(told) and len(finding.said) < 200
+    assert "loss.backward()  (line " in finding.evidence[0]
+
+
 # --- in a terminal ------------------------------------------------------------------------------------------
 
 SCRIPT = """

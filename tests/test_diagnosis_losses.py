@@ -154,6 +154,8 @@ def test_a_head_of_zeros_and_equal_targets_are_no_frozen_loss():
     zeros(net.head)
     quiet(diagnose(net, (X, CLASSES), nn.CrossEntropyLoss()))
     quiet(diagnose(Net(), (X, torch.zeros_like(CLASSES)), nn.CrossEntropyLoss()))
+    for truth in (torch.ones(8, 1), torch.zeros(8, 1)):  # a probability stays one
+        assert not diagnose(Net(1, torch.sigmoid), (X, truth), nn.BCELoss()).unseen
 
 
 NO_LOSS = {
@@ -303,6 +305,44 @@ def test_examples_that_are_kept_apart(given):
     model, *x = given
     report = trained(model, *x)
     assert "mixed_examples" not in report.causes and not report.unseen, report
+
+
+def test_rows_that_are_one_in_the_output():
+    """Time and examples lie in one dimension there, in either order: one of the two is kept apart."""
+
+    def flat(over, **how):
+        rnn = nn.LSTM(4, 4, **how)
+        return Calls(lambda m, x: m.head(m.rnn(x)[0]).flatten(0, 1).log_softmax(over), rnn=rnn)
+
+    y = torch.arange(40) % 3
+    for model in (flat(1), flat(1, batch_first=True)):
+        report = trained(model, STEPS, y=y, loss=nn.NLLLoss())
+        assert report.causes == [] and not report.unseen, report
+    sick(trained(flat(0), STEPS, y=y, loss=lambda o, y: -o[range(40), y].mean()), "mixed_examples")
+
+
+class Reads(nn.Module):
+    """A model of language, which is given its words as labels too and returns its loss."""
+
+    def __init__(self, mixes: bool = False, blind: bool = False):
+        super().__init__()
+        self.table, self.head, self.mixes, self.blind = nn.Embedding(9, 8), nn.Linear(8, 9), mixes, blind
+
+    def forward(self, input_ids, labels):
+        h = self.table(torch.zeros_like(input_ids) if self.blind else input_ids)
+        logits = self.head(h - h.mean(0) if self.mixes else h)
+        return {
+            "loss": F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()),
+            "logits": logits,
+        }
+
+
+def test_labels_that_are_what_the_model_reads():
+    batch = {"input_ids": TOKENS, "labels": TOKENS}
+    report = diagnose(Reads(), batch)
+    assert report.causes == [] and not report.unseen, report
+    sick(diagnose(Reads(mixes=True), batch), "mixed_examples", "doubt")  # dimension 1 may be the examples
+    sick(diagnose(Reads(blind=True), batch), "frozen_loss")
 
 
 def test_sequences_along_dimension_1():

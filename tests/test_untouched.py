@@ -1,6 +1,8 @@
 """A diagnosis leaves a model, its optimizer and everything around them as they were."""
 
+import collections
 import copy
+import functools
 import random
 
 import numpy as np
@@ -237,3 +239,75 @@ def test_generators_of_the_model_s_own_stand_where_they_stood():
     before = model.torch.get_state(), model.python.getstate()
     diagnose(model, (torch.randn(6, 4), torch.randn(6, 1)), nn.functional.mse_loss)
     assert torch.equal(model.torch.get_state(), before[0]) and model.python.getstate() == before[1]
+
+
+class Trainer:
+    """All that a loop may change, and ways to write that loop."""
+
+    def __init__(self, model):
+        self.model, self.head = model, nn.Linear(8, 3)
+        parameters = [*model.parameters(), *self.head.parameters()]
+        self.optimizers = {"all": torch.optim.Adam(parameters, lr=0.1)}
+        self.memory, self.losses, self.steps = collections.deque([1, 2, 3], maxlen=4), [], 0
+        self.average, self.by_hand = torch.zeros(()), torch.ones(3, requires_grad=True)
+        self.numbers, self.shown = np.random.default_rng(0), np.zeros(2)
+        self.shares_memory = torch.from_numpy(self.shown)
+
+    def fit(self):
+        for _ in range(3):
+            self.optimizers["all"].zero_grad()
+            loss = F.cross_entropy(self.head(self.model(X)) * self.by_hand, Y)
+            loss.backward()
+            self.optimizers["all"].step()
+            self.memory.append(loss.item())
+            self.losses.append(loss.item())
+            self.steps += 1
+            self.average.mul_(0.9).add_(loss.detach())
+            self.shown += self.numbers.random()
+            assert float(self.shares_memory[0]) == self.shown[0]
+
+    def kept(self):
+        """As plain data."""
+        state = copy.deepcopy(self.optimizers["all"].state_dict())
+        numbers = [one.tolist() for one in (*self.head.parameters(), self.average, self.shares_memory)]
+        counts = list(self.memory), self.memory.maxlen, list(self.losses), self.steps, self.by_hand.grad
+        return state, numbers, counts, self.numbers.bit_generator.state
+
+
+def fit_with(trainer):
+    trainer.fit()
+
+
+WAYS = {
+    "method": lambda trainer: trainer.fit,
+    "helper": lambda trainer: lambda: fit_with(trainer),
+    "partial": lambda trainer: functools.partial(fit_with, trainer),
+    "in a list": lambda trainer: functools.partial(lambda trainers: trainers[0].fit(), [trainer]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+def test_what_a_loop_reaches_is_as_it_was(way):
+    model = nn.Linear(8, 8)
+    trainer = Trainer(model)
+    before = trainer.kept()
+    report = diagnose(model, (X, Y), F.cross_entropy, loop=way(trainer))
+    assert report.faults == []
+    assert trainer.kept() == before
+
+
+class Sample:
+    def __init__(self, x):
+        self.x = x
+
+
+def test_a_batch_that_is_an_object_is_left_alone():
+    class Centred(nn.Linear):
+        def forward(self, sample):
+            sample.x.sub_(sample.x.mean())
+            sample.seen = True
+            return super().forward(sample.x)
+
+    sample = Sample(X.clone())
+    diagnose(Centred(8, 3), (sample, Y), nn.CrossEntropyLoss())
+    assert torch.equal(sample.x, X) and list(vars(sample)) == ["x"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -51,14 +51,17 @@ def with_labels(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject
 
 
 def with_data(subject: Subject, change: Callable[[Tensor], Tensor]) -> Subject:
-    """The same with other tensors for the model; labels that it is given stay."""
-    theirs = {id(one) for one in labels(subject)} if subject.loss_fn is None else set()
+    """The same with other tensors for the model; labels that it is given stay, by their names: a language
+    model's may be the very tensor that it reads."""
 
-    def changed(tensor: Tensor) -> Tensor:
-        return tensor if id(tensor) in theirs else change(tensor)
+    def changed(named: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: one if name in TARGETS else each(change, one) for name, one in named.items()}
 
+    args = subject.args
+    if len(args) == 1 and isinstance(args[0], dict):
+        args = (changed(args[0]),)
     return dataclasses.replace(
-        subject, args=each(changed, subject.args), kwargs=each(changed, dict(subject.kwargs))
+        subject, args=args if args is not subject.args else each(change, args), kwargs=changed(subject.kwargs)
     )
 
 

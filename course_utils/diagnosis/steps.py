@@ -20,6 +20,7 @@ from course_utils.diagnosis.paths import kept
 from course_utils.diagnosis.subject import Subject, modules
 from course_utils.diagnosis.untouched import Held
 from course_utils.measure.saved import nodes_behind
+from course_utils.measure.storage import values
 from course_utils.measure.training import Run, record_run
 from course_utils.measure.uncompiled import uncompiled
 from course_utils.stacks import raised
@@ -31,8 +32,9 @@ _NUDGE = 1e-4  # what each weight moves in a step where there is no optimizer
 
 @dataclass(eq=False)
 class Error:
-    """What ended the steps. `during`: forward, loss, backward or step. `inside`: the innermost module that
-    was being called; "" for none. `line`: the reader's own, with its place. `step`: counted from 0."""
+    """What ended the steps, or the loop. `during`: forward, loss, backward, step or loop. `inside`: the
+    innermost module that was being called; "" for none. `line`: the reader's own, with its place. `step`:
+    counted from 0."""
 
     error: Exception
     during: str
@@ -86,7 +88,7 @@ class Seen:
     warned: list[str] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
     run: Run | None = None
-    loop_raised: Exception | None = None
+    loop_raised: Error | None = None
 
     @property
     def runs(self) -> bool:
@@ -206,13 +208,6 @@ def mark(node: Any) -> weakref.ref[_Token]:
     return weakref.ref(token)
 
 
-def values(grad: Tensor | None) -> Tensor | None:
-    """The numbers of a gradient: of a sparse one those that are there."""
-    if grad is None or grad.layout is torch.strided:
-        return grad
-    return torch_private.sparse_values(grad.coalesce()) if grad.layout is torch.sparse_coo else grad.values()
-
-
 def norm(tensor: Tensor) -> float:
     """The length of a tensor, of 16 bits too; 0 for one without numbers of a floating-point type."""
     if isinstance(tensor, nn.parameter.UninitializedTensorMixin) or not tensor.is_floating_point():
@@ -282,7 +277,10 @@ def record(seen: Seen, loop: Callable[[], Any]) -> None:
         try:
             seen.run = record_run(loop)
         except Exception as error:  # of any kind: it is the reader's code that runs
-            seen.loop_raised, seen.run = error, getattr(error, "recorded", None)
+            seen.run = getattr(error, "recorded", None)
+            seen.during = "loop"
+            seen.loop_raised = _ended(seen, error)
+            seen.during = ""
 
 
 def detached(output: Any) -> Any:

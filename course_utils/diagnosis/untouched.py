@@ -10,10 +10,18 @@ import contextlib
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping, MutableSequence, MutableSet
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+)
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType
+from types import FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,6 +33,9 @@ from course_utils import torch_private
 from course_utils.diagnosis.subject import Subject, devices
 from course_utils.measure.saved import parameters_behind, used_by
 from course_utils.measure.storage import key, storages, tensors_in
+from course_utils.stacks import is_readers
+
+_LARGE = 2**26  # bytes: a tensor beyond that is a data set, which nobody writes to
 
 
 @dataclass
@@ -50,17 +61,18 @@ class Held:
 def untouched(subject: Subject, loop: Callable[[], Any] | None = None) -> Iterator[Held]:
     """Inside, the model may be trained; afterwards it is as it was: parameters, buffers, other tensors and
     lists that its modules keep, gradients, modes, the optimizer's state and settings, random generators, the
-    batch. So are the models, optimizers, schedulers, lists and dictionaries that `loop` or the loss function
-    closes over or names. What an object of another class keeps is not put back, nor where an iterator stands.
+    batch. So is what `reached` finds from `loop` and the loss function: models, optimizers, schedulers,
+    lists, dictionaries, generators, tensors that are not large. What an object of a package's class keeps is
+    not put back, nor where an iterator stands.
     """
     held = Held()
     back: list[Callable[[], None]] = []
-    functions = [one for one in (loop, subject.loss_fn) if isinstance(one, FunctionType)]
-    used = [one for function in functions for one in used_by(function)]
+    used = reached([loop, subject.loss_fn])
+    given = reached([*subject.args, *subject.kwargs.values(), subject.target])
     try:
         outer = [one for one in (subject.model, subject.loss_fn, *used) if isinstance(one, nn.Module)]
         modules = list(dict.fromkeys(module for one in outer for module in one.modules()))
-        tensors = [*parameters_behind(subject.loss_fn), *subject.inputs, *tensors_in(subject.target)]
+        tensors = [*parameters_behind(subject.loss_fn), *tensors_in(given), *subject.inputs]
         for module in modules:
             tensors += _tensors_kept(vars(module), set())
             _hold_containers(vars(module), held.attributes, set())
@@ -70,17 +82,70 @@ def untouched(subject: Subject, loop: Callable[[], Any] | None = None) -> Iterat
             stepped, size = _hold_optimizer(optimizer, back)
             held.size += size
             tensors += stepped
-        for one in used:
-            if isinstance(one, (MutableMapping, MutableSequence, MutableSet)):
-                _hold_containers(one, back, set())
-            elif hasattr(one, "state_dict") and one not in (*outer, *optimizers):  # a scheduler, a scaler
-                _hold_containers(vars(one), back, set())
+        seen: set[int] = set()
+        for one in [*used, *given]:
+            if isinstance(one, (nn.Module, Optimizer, Tensor, ModuleType)):
+                continue
+            if _keeps_state(one):
+                used += [each for each in vars(one).values() if isinstance(each, Tensor)]
+                _hold_containers(vars(one), back, seen)
+            else:
+                _hold_containers(one, back, seen)
+        theirs = {id(one) for one in tensors}
+        for one in {
+            id(one): one for one in used if isinstance(one, Tensor) and id(one) not in theirs
+        }.values():
+            _back_up(one, back)
         _hold_tensors(tensors, held, back)
         with _generators(tensors), torch.enable_grad():
             yield held
     finally:
-        for put_back in reversed(back):
-            put_back()
+        with contextlib.ExitStack() as stack:  # the last first, and all of them, whatever one raises
+            for put_back in back:
+                stack.callback(put_back)
+
+
+def reached(roots: Iterable[Any]) -> list[Any]:
+    """What functions of the reader's close over, name, have as defaults or are bound to, and what is in
+    lists, dictionaries and objects of the reader's own classes; each once, with the roots."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    pending = list(roots)
+    while pending:
+        thing = pending.pop()
+        if id(thing) in seen or isinstance(thing, (type, str, bytes, int, float, complex, NoneType)):
+            continue
+        seen.add(id(thing))
+        found.append(thing)
+        if isinstance(thing, FunctionType):
+            pending += used_by(thing) if is_readers(thing.__code__.co_filename) else []
+        elif isinstance(thing, partial):
+            pending += [thing.func, thing.args, thing.keywords]
+        elif isinstance(thing, MethodType):
+            pending += [thing.__self__, thing.__func__]
+        elif isinstance(thing, Mapping):
+            pending += thing.values()
+        elif isinstance(thing, (tuple, MutableSequence, MutableSet, frozenset)):
+            pending += thing
+        elif not isinstance(thing, (nn.Module, Optimizer, Tensor)) and _is_own(thing):
+            pending += vars(thing).values()
+    return found
+
+
+def _is_own(thing: Any) -> bool:
+    """Whether it is an object with attributes, of a class that the reader has written."""
+    if not hasattr(thing, "__dict__") or isinstance(thing, ModuleType):
+        return False
+    if isinstance(thing, SimpleNamespace):
+        return True
+    name = type(thing).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return is_readers(file) if file else name == "__main__"
+
+
+def _keeps_state(thing: Any) -> bool:
+    """Whether it is such an object, or one of torch's like a scheduler or a scaler."""
+    return _is_own(thing) or (hasattr(thing, "state_dict") and hasattr(thing, "__dict__"))
 
 
 def _tensors_kept(value: Any, seen: set[int]) -> Iterator[Tensor]:
@@ -118,7 +183,11 @@ def _hold_containers(value: Any, back: list[Callable[[], None]], seen: set[int])
         items = list(value)
 
         def put_back(value: Any = value, items: list[Any] = items) -> None:
-            value[:] = items
+            if isinstance(value, list):
+                value[:] = items
+            else:  # a deque takes no slice
+                value.clear()
+                value.extend(items)
 
         inside = items
     elif isinstance(value, MutableSet):
@@ -134,6 +203,9 @@ def _hold_containers(value: Any, back: list[Callable[[], None]], seen: set[int])
         return
     elif isinstance(value, random.Random):
         back.append(partial(value.setstate, value.getstate()))
+        return
+    elif (numpy := sys.modules.get("numpy")) and isinstance(value, numpy.random.Generator):
+        back.append(partial(setattr, value.bit_generator, "state", value.bit_generator.state))
         return
     else:
         return
@@ -181,6 +253,27 @@ def _hold_tensors(tensors: list[Tensor], held: Held, back: list[Callable[[], Non
         tensor.data = copy
         if tensor.is_leaf:
             tensor.grad = None
+
+
+def _back_up(tensor: Tensor, back: list[Callable[[], None]]) -> None:
+    """What is in a tensor that a loop may write to. It stays where it is: NumPy or a view may show it too."""
+    plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    if not plain or tensor.is_inference() or tensor.nbytes > _LARGE:
+        return
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        return  # torch writes to none that has one number at several places
+    was, version = tensor.detach().clone(), torch_private.version(tensor)
+    grad = tensor.grad if tensor.is_leaf else None
+    if grad is not None:
+        tensor.grad = grad.detach().clone()
+
+    def put_back() -> None:
+        tensor.data.copy_(was)
+        torch_private.set_versions((tensor,), (version,))
+        if tensor.is_leaf:
+            tensor.grad = grad
+
+    back.append(put_back)
 
 
 def _put_back(tensor: Tensor, was: Tensor, version: int, grad: Tensor | None) -> None:

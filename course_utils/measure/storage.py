@@ -61,6 +61,15 @@ def version(t: Tensor) -> int:
     return torch_private.version(t)
 
 
+def values(tensor: Tensor | None) -> Tensor | None:
+    """The numbers of a tensor, a gradient say: of a sparse one those that are there."""
+    if tensor is None or tensor.layout is torch.strided:
+        return tensor
+    if tensor.layout is torch.sparse_coo:
+        return torch_private.sparse_values(tensor.coalesce())
+    return tensor.values()
+
+
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """The tensors in what an operator or a model is given or returns: nested in lists, tuples, dictionaries
     and dataclasses."""

@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from course_utils import torch_private
 from course_utils.measure.modes import in_backward
 from course_utils.measure.saved import nodes_behind
-from course_utils.measure.storage import tensors_in
+from course_utils.measure.storage import tensors_in, values
 from course_utils.measure.uncompiled import as_said, as_written, uncompiled
 from course_utils.wrong_use import public
 
@@ -40,7 +40,8 @@ class Forward:
 
     `input`, `output`: copies of its first tensor, in and out. `layers`: those that ran inside, in order.
     `step`: how many optimizer steps came before. `graph`: whether the output hangs on one. `trained`: whether
-    a gradient came back through the output later.
+    a gradient came back through the output later. `kept`: whether the graph still exists when the function
+    has returned; never of a module without parameters.
     """
 
     module: nn.Module
@@ -51,6 +52,7 @@ class Forward:
     graph: bool = False
     layers: list[Layer] = field(default_factory=list)
     trained: bool = False
+    kept: bool = False
 
 
 @dataclass(eq=False)
@@ -132,7 +134,7 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
         error.add_note(f"Until then: {run}. It is in the error's `recorded`.")
         raise
     finally:
-        run.graphs.append(recorder.graphs_alive())
+        recorder.ended()
     return run
 
 
@@ -145,8 +147,8 @@ class _Recorder:
         self.run = run
         self.open_calls: list[tuple[Forward | Layer | None, Tensor | None]] = []
         self.models: list[nn.Module] = []
-        self.used: list[Tensor] = []  # by a step, and no backward has come since
-        self.tokens: list[weakref.ref[_Token]] = []
+        self.used: dict[int, Tensor] = {}  # parameters whose gradient a step has used, and nobody cleared
+        self.tokens: list[tuple[weakref.ref[_Token], Forward]] = []
         self.scaled: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by `id`: itself, and what it was
 
     @contextlib.contextmanager
@@ -232,21 +234,28 @@ class _Recorder:
                 tensor.register_hook(functools.partial(_came_back, call))
                 if _has_parameters(call):
                     tensor.grad_fn.metadata[_Token] = token = _Token()
-                    self.tokens.append(weakref.ref(token))
+                    self.tokens.append((weakref.ref(token), call))
                 break
 
     def graphs_alive(self) -> int:
-        self.tokens = [token for token in self.tokens if token() is not None]
+        self.tokens = [(token, forward) for token, forward in self.tokens if token() is not None]
         return len(self.tokens)
+
+    def ended(self) -> None:
+        """What can only be said when the function has returned."""
+        self.run.graphs.append(self.graphs_alive())
+        for _, forward in self.tokens:
+            forward.kept = True
 
     def backward(self, tensors: Any, adds: bool) -> None:
         if in_backward():
             return
         with torch.no_grad():
-            self.run.uncleared.append({id(p): norm for p in self.used if adds and (norm := _norm(p))})
+            left = {one: norm for one, p in self.used.items() if (norm := _norm(p))}
+            self.used = {one: self.used[one] for one in left}
+            self.run.uncleared.append(left if adds else {})
             self.run.losses.append(sum(float(self.plain(t).sum()) for t in tensors_in(tensors)))
         self.run.nodes.append(sum(1 for _ in nodes_behind(tensors)))
-        self.used = []
 
     def step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # After the step: a closure computes the gradients inside it. No optimizer of torch's writes to them.
@@ -255,7 +264,7 @@ class _Recorder:
         norms = {id(p): _norm(p) for p in parameters}
         self.run.steps.append(Step(optimizer, groups, parameters, norms, len(self.run.losses)))
         self.run.rates.append(float(groups[0]["lr"]))
-        self.used += parameters
+        self.used |= {id(p): p for p in parameters}
         for number, model in enumerate(self.models):
             before = f"{type(model).__name__}." if number else ""
             for name, layer in model.named_modules():
@@ -285,7 +294,8 @@ def _copy(value: Any) -> Tensor | None:
 
 
 def _norm(p: Tensor) -> float | None:
-    return None if p.grad is None else float(torch.linalg.vector_norm(p.grad.detach()))
+    grad = None if p.grad is None else values(p.grad.detach())
+    return None if grad is None else float(torch.linalg.vector_norm(grad))
 
 
 def _together(norms: Iterable[float | None]) -> float:

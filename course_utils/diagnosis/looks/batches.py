@@ -53,9 +53,11 @@ def input_with_graph(seen: Seen) -> Iterator[Finding]:
 @dataclass(eq=False)
 class _Run:
     """What came out. `places`: by call, which module, whether what went in or came out, and sums over each
-    half of it."""
+    half of it. `flat`: whether the first two dimensions of the input were one in an output; there they are
+    two again."""
 
     outputs: list[Tensor] = field(default_factory=list)
+    flat: bool = False
     places: list[tuple[str, str, list[list[float]]]] = field(default_factory=list)
     learned: bool = False
 
@@ -75,9 +77,11 @@ def mixed_examples(seen: Seen) -> Iterator[Finding]:
     change = _changed_by(subject, size, dim)
     if change is None:
         return
-    doubts = _other_meaning(subject, first) if dim == 0 else []
-    share, place = change
-    where = f"first seen in what {place[1]} `{place[0]}`" if place else ""
+    share, place, flat = change
+    if flat and dim == 0 and _changed_by(subject, first.shape[1], 1) is None:
+        return  # of two dimensions that are one for the targets, either may be that of the examples
+    doubts = _other_meaning(subject, first) if dim == 0 and not flat else []
+    where = f"first seen in what {place[1]} `{place[0]}`" if place and not flat else ""
     yield Finding(
         "doubt" if doubts else "fault",
         "mixed_examples",
@@ -133,8 +137,9 @@ def _has_links(subject: Subject, size: int) -> bool:
     )
 
 
-def _changed_by(subject: Subject, size: int, dim: int) -> tuple[float, tuple[str, str] | None] | None:
-    """By how much others in half of a batch change the output for the rest, and where that shows first."""
+def _changed_by(subject: Subject, size: int, dim: int) -> tuple[float, tuple[str, str] | None, bool] | None:
+    """By how much others in half of a batch change the output for the rest, where that shows first, and
+    whether an output was flat."""
     every, halves = torch.arange(size), _halves(size)
     # Copies of the neighbour: what must be sorted by length stays so.
     others = [
@@ -151,7 +156,7 @@ def _changed_by(subject: Subject, size: int, dim: int) -> tuple[float, tuple[str
         after = _run(other, size, dim)
         share = _difference(before.outputs, after.outputs, size, halves[number])
         if share is not None and (worst is None or share > worst[0]):
-            worst = share, _place(before, after, number)
+            worst = share, _place(before, after, number), before.flat
     if worst is not None and any(
         _difference(before.outputs, _run(subject, size, dim).outputs, size, half) for half in halves
     ):
@@ -193,6 +198,10 @@ def _run(subject: Subject, size: int, dim: int) -> _Run:
                     stack.callback(handle.remove)
         output = subject.output()
     found = [one.detach() for one in tensors_in(output) if one.is_floating_point()]
+    rows = next(iter(data(subject))).shape[:2]
+    for place, one in enumerate(found):
+        if len(rows) == 2 and 1 not in rows and one.shape[:1] == (rows.numel(),):
+            found[place], run.flat = one.unflatten(0, rows), True
     run.outputs = [one for one in found if size in (one.shape if dim else one.shape[:1])]
     if not run.outputs:
         raise CannotSee(f"no output has a dimension of size {size}, by which examples could be told apart")

@@ -30,6 +30,8 @@ def cut_graph(seen: Seen) -> Iterator[Finding]:
     if not without or before != loss_again(seen.subject):  # it changes by itself: nothing can be shown
         return
     reaching, after = [], before
+    if _loss_with_others(seen, [parameters[name] for name in without]) == before:
+        return  # with one forward: none of them reaches it
     for group in _by_module(without):
         changed = _loss_with_others(seen, [parameters[name] for name in group])
         if changed != before:
@@ -67,8 +69,9 @@ def unused_parameter(seen: Seen) -> Iterator[Finding]:
     idle: dict[bool, list[str]] = {False: [], True: []}
     if without := _without(seen):
         before = loss_again(seen.subject)
-        for group in _by_module(without):
-            if before == _loss_with_others(seen, [parameters[name] for name in group]):
+        none = before == _loss_with_others(seen, [parameters[name] for name in without])
+        for group in [without] if none else _by_module(without):
+            if none or before == _loss_with_others(seen, [parameters[name] for name in group]):
                 for name in group:
                     idle[id(owners.get(id(parameters[name]))) in called].append(name)
     for ran, names in idle.items():

@@ -4,19 +4,20 @@ Each look takes what was seen of a few steps; `seen.run` is the recorded loop.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 
 from torch import nn
 
 from course_utils import torch_private
-from course_utils.diagnosis.finding import Finding
+from course_utils.diagnosis.finding import CannotSee, Finding
 from course_utils.diagnosis.steps import Seen
 from course_utils.measure.training import Forward, Run
 
 
 def missing_zero_grad(seen: Seen) -> Iterator[Finding]:
     """A step uses gradients again that an earlier one has used, with new ones on top."""
-    run = _run(seen)
+    run = _stepped(seen)
     again = [left for number, left in enumerate(run.uncleared) if set(left) & _stepped_next(run, number)]
     if again:
         worst = max(math.hypot(*left.values()) for left in again)
@@ -42,7 +43,7 @@ def _stepped_next(run: Run, backward: int) -> set[int]:
 
 def zeroed_gradients(seen: Seen) -> Iterator[Finding]:
     """An optimizer steps after a backward and finds no gradient at all."""
-    run = _run(seen)
+    run = _stepped(seen)
     before = 0
     empty = 0
     for step in run.steps:
@@ -80,16 +81,20 @@ def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
 def kept_graphs(seen: Seen) -> Iterator[Finding]:
     """Graphs of forwards that are long over still exist when the loop has returned."""
     run = _run(seen)
-    kept = run.graphs[-1] if run.graphs else 0
-    calls = sum(forward.graph for forward in run.forwards)
-    if kept < 3 or kept < calls / 4:
+    by_model: dict[int, list[Forward]] = defaultdict(list)
+    for forward in run.forwards:
+        if forward.graph and any(True for _ in forward.module.parameters()):
+            by_model[id(forward.module)].append(forward)
+    found = [calls for calls in by_model.values() if sum(one.kept for one in calls) >= max(3, len(calls) / 4)]
+    if not found:
         return
-    trained = sum(forward.trained for forward in run.forwards)
-    growing = kept > calls - trained
+    calls = [one for each in found for one in each]
+    kept = [one for one in calls if one.kept]
     yield Finding(
         "fault",
-        "growing_history" if growing else "hoarded_predictions",
-        f"Of {calls} forwards {kept} still have their graphs when the loop has returned.",
+        "growing_history" if any(one.trained for one in kept) else "hoarded_predictions",
+        f"Of {len(calls)} forwards of {_and({type(one.module) for one in calls})} {len(kept)} still have "
+        "their graphs when the loop has returned.",
         "A tensor with a `grad_fn` keeps the graph behind it, and what that has saved until a backward "
         "frees it. A list of such tensors grows by a graph at each entry: keep `loss.item()` or "
         "`loss.detach()`, and predict under `no_grad`.",
@@ -98,7 +103,7 @@ def kept_graphs(seen: Seen) -> Iterator[Finding]:
         [
             f"graphs alive at the start of each forward: {', '.join(map(str, run.graphs[:8]))}"
             + " …" * (len(run.graphs) > 8),
-            f"forwards that were trained: {trained}",
+            f"of the kept, a gradient came back through {sum(one.trained for one in kept)}",
         ],
     )
 
@@ -106,7 +111,7 @@ def kept_graphs(seen: Seen) -> Iterator[Finding]:
 def forgotten_eval(seen: Seen) -> Iterator[Finding]:
     """An evaluation runs with dropout or batch norm in training mode."""
     run = _run(seen)
-    if not run.steps:
+    if not run.steps and not run.trained:
         return
     # A part that is in training mode in a model that isn't is meant so: dropout that is sampled, say.
     evaluated = [one for one in run.evaluated if one.training and (not one.graph or one.step)]
@@ -154,18 +159,26 @@ def loop_raised(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             "raised",
-            f"The loop raised {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            f"The loop raised {error.message}",
             "What was freed, written in place or given another shape raises where it is used, which may be "
             "later than where it was made.",
             "02_autograd",
             "The way back",
-            [f"until then: {seen.run}"],
+            [*([f"at {error.line}"] if error.line else []), f"until then: {seen.run}"],
         )
 
 
 def _run(seen: Seen) -> Run:
     """The recorded loop. Of one that ended in an error nothing else is said: its last call did nothing."""
     return Run() if seen.run is None or seen.loop_raised else seen.run
+
+
+def _stepped(seen: Seen) -> Run:
+    """The same, where the optimizers that step in it can be seen."""
+    run = _run(seen)
+    if run.losses and not run.steps:
+        raise CannotSee("the loop calls backward, and no optimizer of `torch.optim` steps in it")
+    return run
 
 
 def _has_modes(module: nn.Module) -> bool:

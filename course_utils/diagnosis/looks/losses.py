@@ -287,7 +287,10 @@ def _other_labels(calls: Calls, tensor: Tensor) -> Tensor:
     """Other values of the same kind; negative ones, which mean that there is no label, stay."""
     least, most = tensor.min(), tensor.max()
     if tensor.is_floating_point():
-        return least + torch.rand_like(tensor) * (most - least) if least < most else tensor + 1
+        if least < most:
+            return least + torch.rand_like(tensor) * (most - least)
+        # What may be a probability stays one.
+        return (tensor + 0.5) % 1 if 0 <= least <= 1 else tensor + 1
     if tensor.dtype is torch.bool:
         return ~tensor
     # One class for all: another order of the same classes may have the same mean.

@@ -28,6 +28,8 @@ def stale_optimizer(seen: Seen) -> Iterator[Finding]:
     known |= {id(p) for p in parameters_behind(seen.subject.loss_fn)}
     strange = [p for p in held if id(p) not in known]
     there = {id(p) for p in held}
+    if seen.run is not None:  # another optimizer may step them in the reader's own loop
+        there |= {id(p) for step in seen.run.steps for p in step.parameters}
     missing = [name for name, p in parameters.items() if id(p) not in there and _trains(seen, name)]
     if strange and missing:
         shapes = ", ".join(str(tuple(p.shape)) for p in strange[:4])
@@ -107,7 +109,8 @@ def unmoved(seen: Seen) -> Iterator[Finding]:
             ],
         )
     others = [name for name in still if name not in unset and name not in rounded]
-    if len(others) == len(held):  # of a few a gradient may be 0 but for rounding: of a bias before a softmax
+    # Of a few a gradient may be 0 but for rounding: of a bias before a softmax.
+    if others and len(others) == len(held):
         yield Finding(
             "doubt",
             "unmoved",

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from course_utils.diagnosis.finding import Finding
 from course_utils.diagnosis.module_calls import called_modules
-from course_utils.diagnosis.steps import SEED, Seen, as_tensor, backward_again, values
+from course_utils.diagnosis.steps import SEED, Seen, as_tensor, backward_again
 from course_utils.diagnosis.words import counted, listed
 from course_utils.measure.frames import readers_line
 from course_utils.measure.modes import Noting, in_backward, packet
-from course_utils.measure.storage import tensors_in
+from course_utils.measure.storage import tensors_in, values
 from course_utils.measure.uncompiled import uncompiled
 from course_utils.stacks import is_readers
 
