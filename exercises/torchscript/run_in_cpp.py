@@ -183,8 +183,8 @@ def left_as_it_was(run_in_cpp):
     """The model keeps its modes, numbers, gradients and hooks
 
     A script has its own modes, and shares its parameters with the model. `.eval()` and `.train()` switch all
-    modules inside, so one call can't restore modes that differed. A shallow copy holds the same modules, and the
-    same hooks.
+    modules inside, so one call can't restore modes that differed. A shallow copy holds the same modules and
+    hooks.
     """
     mixed = "model.append(nn.Sequential(model[2].eval()))\nmodel[3].bias.requires_grad_(False)"
     t = _given(run_in_cpp, f"{_NET}\n{mixed}\n{_HOOKS}")
