@@ -258,6 +258,12 @@ def test_the_model_stays_as_it_was():
     assert str(state()) == str(before)
 
 
+def test_of_a_sparse_gradient_the_other_rows_are_zeros():
+    table = nn.Embedding(5, 4, sparse=True)
+    rows = record(table, torch.tensor([1, 3]), lambda out: out.sum(), "here")["weights"]
+    assert [(len(one.sizes), one.zeros) for one in rows] == [(8, 12)]
+
+
 def test_zeros_nan_and_inf_are_told():
     class Odd(nn.Module):
         def __init__(self):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import random
 from dataclasses import dataclass
 
+import numpy
 import pytest
 import torch
 from drawn import assert_no_text_is_cut_off_or_covers_another
@@ -250,6 +252,36 @@ def test_the_model_stays_as_it_was_also_when_it_raises(picture):
     with pytest.raises(ValueError, match=r"shape \(4, 7\), float32 raised RuntimeError: mat1"):
         picture(model, torch.randn(4, 7))
     assert state(model) == before and x.grad is None
+
+
+class Notes(nn.Module):
+    """Writes down what it does, draws from three generators, and has a weight that is made at each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3))
+        self.calls, self.sizes, self.latest = 0, [], {}
+
+    def forward(self, x):
+        self.calls += 1
+        self.sizes.append(len(x))
+        self.latest["mean"] = x.mean()
+        self.output = self.layer(x) * torch.rand(()) * random.random() * float(numpy.random.rand())
+        return self.output
+
+
+@pytest.mark.parametrize("picture", [draw.hooks, explore.signal, explore.floats])
+def test_what_a_forward_notes_is_not_there_afterwards(picture):
+    model = Notes()
+
+    def kept():
+        notes = model.calls, model.sizes, model.latest, sorted(vars(model))
+        generators = torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()
+        return repr((notes, generators, state(model)))
+
+    before = kept()
+    picture(model, torch.randn(2, 4, generator=torch.Generator()))
+    assert kept() == before
 
 
 def test_histograms_are_of_a_real_forward_and_backward():

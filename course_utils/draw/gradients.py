@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from course_utils.draw import model_run
 from course_utils.draw.formats import Format
+from course_utils.measure.storage import values
 from course_utils.measure.uncompiled import as_written
 
 KINDS = {
@@ -40,8 +41,9 @@ class Gradients:
 
     @classmethod
     def of(cls, name: str, tensor: Tensor) -> Gradients:
-        sizes = tensor.detach().cpu().double().flatten().abs().numpy()
-        nans, zeros = int(numpy.isnan(sizes).sum()), int((sizes == 0).sum())
+        there = values(tensor.detach())  # of a sparse one: the rows that are not there are zeros
+        sizes = there.cpu().double().flatten().abs().numpy()
+        nans, zeros = int(numpy.isnan(sizes).sum()), int((sizes == 0).sum()) + tensor.numel() - there.numel()
         return cls(name, numpy.sort(sizes[sizes > 0]), zeros, nans)
 
     def below(self, size: float, *, also_at: bool = False) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -36,6 +39,7 @@ def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[s
     cuda = {tensor.device.index for tensor in model.parameters() if tensor.is_cuda}
     try:
         with (
+            _as_it_was(model),
             torch.random.fork_rng(devices=cuda),
             torch.enable_grad(),
             warnings.catch_warnings(action="ignore"),
@@ -53,6 +57,24 @@ def run(model: nn.Module, batch: Any, who: str, hooks: Hooks, weights: Mapping[s
         for handle in handles:
             handle.remove()
     return both.backward
+
+
+@contextlib.contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """What a forward notes in its modules, their lists and dictionaries, and the generators of Python and
+    NumPy are afterwards as they were."""
+    kept = [(vars(module), dict(vars(module))) for module in model.modules()]
+    inside = [one for _, values in kept for one in values.values() if isinstance(one, (dict, list, set))]
+    contents = [(one, one.copy()) for one in inside]
+    numbers = random.getstate(), numpy.random.get_state()
+    try:
+        yield
+    finally:
+        for values, before in (*kept, *contents):
+            values.clear()
+            values.extend(before) if isinstance(values, list) else values.update(before)
+        random.setstate(numbers[0])
+        numpy.random.set_state(numbers[1])
 
 
 def _raised_here(error: BaseException) -> bool:
