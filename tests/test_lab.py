@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -59,6 +60,14 @@ def root(tmp_path, monkeypatch):
     return root
 
 
+def same_but_for_the_language(copy: Path, shipped: Path) -> None:
+    """The copy is what is shipped, with the language as a kernel here describes it."""
+    copied, original = (json.loads(path.read_text(encoding="utf-8")) for path in (copy, shipped))
+    assert copied["metadata"].pop("language_info")["version"] == platform.python_version()
+    original["metadata"].pop("language_info", None)
+    assert copied == original
+
+
 # --- the reader's copies -----------------------------------------------------------------------------
 
 
@@ -68,8 +77,7 @@ def test_missing_lessons_are_copied_and_nothing_else(root):
     names = sorted(path.name for path in (root / "workspace").iterdir())
     assert names == [f"{slug}.ipynb" for slug in LESSONS]
     for slug in LESSONS:
-        shipped = (root / "notebooks" / f"{slug}.ipynb").read_bytes()
-        assert (root / "workspace" / f"{slug}.ipynb").read_bytes() == shipped
+        same_but_for_the_language(root / "workspace" / f"{slug}.ipynb", root / "notebooks" / f"{slug}.ipynb")
     # It is trusted, so that its outputs are shown.
     copy = nbformat.read(root / "workspace" / "01_tensors.ipynb", as_version=4)
     assert NotebookNotary().check_signature(copy)
@@ -132,8 +140,7 @@ def test_fresh_copies_get_names_that_are_free(root, name, capsys):
     assert lab.put_beside(name) == lab.put_beside(name) == 0
     said = capsys.readouterr().out
     for fresh in ("01_tensors.new.ipynb", "01_tensors.new2.ipynb"):
-        shipped = (root / "notebooks" / "01_tensors.ipynb").read_bytes()
-        assert (root / "workspace" / fresh).read_bytes() == shipped
+        same_but_for_the_language(root / "workspace" / fresh, root / "notebooks" / "01_tensors.ipynb")
         assert fresh in said
     assert (root / "workspace" / "01_tensors.ipynb").read_text() == mine
 

@@ -82,7 +82,7 @@ def _copy(source: Path, target: Path) -> bool:
         return False
     whole = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        whole.write_bytes(source.read_bytes())
+        whole.write_bytes(_as_jupyter_saves(source.read_bytes()))
         try:
             target.hardlink_to(whole)  # unlike a rename, this never replaces a file
         except FileExistsError:
@@ -93,6 +93,18 @@ def _copy(source: Path, target: Path) -> bool:
         whole.unlink(missing_ok=True)
     _trust(target)
     return True
+
+
+def _as_jupyter_saves(notebook: bytes) -> bytes:
+    """The notebook with the language as a kernel here describes it. JupyterLab writes that into a notebook
+    that it opens, and what it has changed it asks to save, also where the reader has touched nothing."""
+    with contextlib.suppress(Exception):  # a matter of convenience: then it is copied as it is
+        from ipykernel.ipkernel import IPythonKernel
+
+        read = json.loads(notebook)
+        read["metadata"]["language_info"] = IPythonKernel.language_info
+        return (json.dumps(read, indent=1, ensure_ascii=False) + "\n").encode()
+    return notebook
 
 
 def _trust(path: Path) -> None:
