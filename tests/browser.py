@@ -388,6 +388,8 @@ def assert_drawn_well(explorer: Locator, least: int) -> None:
         return not found
 
     until(within, lambda: f"words to stay within their boxes: {found}")
+    cut = "buttons => buttons.filter(b => b.scrollWidth > b.clientWidth).map(b => b.textContent)"
+    assert not explorer.locator("button").evaluate_all(cut), "a button shows all of its words"
     widths = "s => [s.viewBox.baseVal.width, s.clientWidth]"
     until(lambda: len(set(picture.evaluate(widths))) == 1, "a picture in full size")
     assert explorer.evaluate("e => e.scrollWidth <= e.clientWidth")

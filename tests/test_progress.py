@@ -88,6 +88,14 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     assert f"(<code>{following.answer_name}</code>)</a>" in html
 
 
+def test_the_map_counts_nothing_where_nothing_goes_further(record):
+    standings = Progress(COURSE, record).all
+    without = [one.heading for one in standings if not one.of(False)]
+    assert without and len(without) < len(standings)
+    html = Progress(COURSE, record)._repr_html_()
+    assert "0 of 0" not in html and all(heading in html for heading in without)
+
+
 def test_what_reading_has_mended_is_not_told(tmp_path):
     path = tmp_path / "record.jsonl"
     path.mkdir()

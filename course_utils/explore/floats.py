@@ -46,8 +46,8 @@ class FloatsExplorer(Explorer):
             options=[*FORMATS], value=self.form.name, style={"button_width": "106px"}
         )
         self.field = text_box("number", label=54, continuous_update=False)
-        self.down_button = button("◀ Below", partial(self.step, -1))
-        self.up_button = button("Above ▶", partial(self.step, 1))
+        self.down_button = button("◀ Below", partial(self.step, -1), width="88px")
+        self.up_button = button("Above ▶", partial(self.step, 1), width="88px")
         self._first, self._other = widgets.Layout(margin="0 1px 0 8px"), widgets.Layout(margin="0 1px 0 0")
         for layout in (self._first, self._other):
             layout.padding, layout.flex = "0", "0 0 auto"

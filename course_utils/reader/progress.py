@@ -173,7 +173,7 @@ def _map_html(every: list[Standing]) -> str:
         cells = (
             _link(one.lesson.notebook.name, escape(one.heading)),
             one.passed(True),
-            one.passed(False),
+            one.passed(False) if one.of(False) else "",
             left,
         )
         rows.append("<tr>" + "".join(f'<td style="{narrow}">{cell}</td>' for cell in cells) + "</tr>")
