@@ -90,13 +90,15 @@ def _expect_found(came: Any, there: Collection[str], label: str) -> None:
         raise expect.Mismatch(*lines, symptom=" ".join(told))
 
 
-def copied(*values: Any) -> Any:
+@public
+def copied(value: Any, *more: Any) -> Any:
     """Deep copies, for a detector to try things on; of one value, that copy. `copy.deepcopy` refuses a tensor
     with a graph, which a module holds as a result of a call, or of `weight_norm`: it is copied without."""
-    held = (one for value in values for _, one in walk(value, ""))
+    values = (value, *more)
+    held = (one for each in values for _, one in walk(each, ""))
     results = [one for one in held if isinstance(one, Tensor) and one.grad_fn is not None]
     found = copy.deepcopy(values, {id(one): one.detach().clone() for one in results})
-    return found if len(found) > 1 else found[0]
+    return found if more else found[0]
 
 
 # --- what a detector leaves alone ------------------------------------------------------------------
