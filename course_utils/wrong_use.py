@@ -108,6 +108,7 @@ _KINDS: dict[str, tuple[str, _Test]] = {
     "int": ("a whole number", _has("__index__")),
     "object": ("a value", lambda value: True),
     "profile": ("a torch.profiler.profile", _has("events")),
+    "tuple": ("a tuple", lambda value: isinstance(value, tuple)),
     "str": ("a text", lambda value: isinstance(value, str)),
 }
 

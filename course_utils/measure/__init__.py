@@ -13,6 +13,8 @@
     loading(loader, step)       when each batch was fetched, collated, waited for and stepped on
     record_run(fn, *args)       losses, gradient norms, rates and modes of a training run
     flops(fn, *args)            floating-point operations of the matrix products
+    kernel(kernel, grid, *args) what a Triton kernel loads and stores: bytes, sectors, strays, races
+    with kernels() as launches  the same of every launch in a block
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
     same_storage, storage_bytes
 
@@ -21,6 +23,7 @@ that rounds up. It imports no other room.
 """
 
 from course_utils.measure.compiled import graphs_compiled
+from course_utils.measure.kernel import kernel, kernels
 from course_utils.measure.loading import loading
 from course_utils.measure.memory import live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators
@@ -38,6 +41,8 @@ __all__ = [
     "Traffic",
     "flops",
     "graphs_compiled",
+    "kernel",
+    "kernels",
     "live_bytes",
     "loading",
     "operators",

@@ -1,0 +1,284 @@
+"""Watches what Triton's interpreter loads and stores. All that is private to Triton stands here.
+
+The interpreter runs a kernel program by program on CPU tensors. What loads and stores goes through a few
+methods of its builder, which are replaced while somebody watches. The kernel is given other addresses than
+the real ones: each storage lies far from all others, so that who strays from a tensor meets no other one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+Array = np.ndarray[Any, Any]
+
+_APART = 1 << 44  # bytes from one storage to the next, in the addresses that a kernel is given
+
+MISSING = "Triton is not installed. It is in the extra `kernels`: pip install 'pytorch-inside-out[kernels]'"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One line of a kernel that loads or stores. `kind`: load, store or atomic."""
+
+    kind: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one program asked for in one call: of each live lane the address, in bytes, and whether it lies in
+    `memory`; `itemsize`: bytes of one lane. `differ`: lanes that store to one address bring other values."""
+
+    place: Place
+    program: tuple[int, int, int]
+    addresses: Array
+    itemsize: int
+    memory: int | None
+    differ: bool = False
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one tensor, or several that are the same memory, were given as. `start`: the address that the
+    kernel is given; `real`: the one it has; `offsets`: for each element, in order, how many elements behind
+    the first one it lies."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    itemsize: int
+    start: int
+    real: int
+    offsets: Array
+
+    @property
+    def contiguous(self) -> bool:
+        return len(self.offsets) == self.span
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last, gaps included."""
+        return int(self.offsets.max()) + 1 if len(self.offsets) else 0
+
+    @property
+    def end(self) -> int:
+        return self.start + self.span * self.itemsize
+
+    def holds(self, addresses: Array, itemsize: int) -> Array:
+        """Which of these lie whole in an element."""
+        within = (addresses >= self.start) & (addresses + itemsize <= self.end)
+        if not self.contiguous:
+            element = np.zeros(self.span, dtype=bool)
+            element[self.offsets] = True
+            where = np.clip((addresses - self.start) // self.itemsize, 0, self.span - 1)
+            within &= element[where]
+        return within
+
+
+@dataclass
+class Launch:
+    """One launch of a kernel, as it was watched."""
+
+    name: str
+    grid: tuple[int, int, int] = (1, 1, 1)
+    memories: list[Memory] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def watching(shuffle: int | None = None) -> Iterator[list[Launch]]:
+    """The launches of the block, in order. `shuffle`: programs run in an order drawn with this seed. What
+    lies outside every tensor isn't carried out: a load there gives what a masked one gives.
+
+    Raises `RuntimeError` where Triton is missing or doesn't interpret.
+    """
+    interpreter = _interpreter()
+    watch = _Watch(interpreter, shuffle)
+    builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
+    with contextlib.ExitStack() as stack:
+
+        def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
+            original = getattr(owner, name)
+            stack.callback(setattr, owner, name, original)
+            setattr(owner, name, lambda self, *args, **kwargs: by(original, self, *args, **kwargs))
+
+        original = interpreter._implicit_cvt
+        stack.callback(setattr, interpreter, "_implicit_cvt", original)
+        interpreter._implicit_cvt = lambda value: watch.pointer(original, value)
+        replace(executor, "__call__", watch.launch)
+        replace(executor, "_init_args_hst", watch.arguments)
+        replace(builder, "set_grid_dim", watch.grid)
+        replace(builder, "set_grid_idx", watch.program)
+        replace(builder, "create_masked_load", watch.load)
+        replace(builder, "create_masked_store", watch.store)
+        replace(builder, "create_atomic_rmw", watch.atomic)
+        replace(builder, "create_atomic_cas", watch.compare_and_swap)
+        yield watch.launches
+
+
+def _interpreter() -> Any:
+    try:
+        import triton  # here: most of the course does without it
+        from triton.runtime import interpreter
+    except ImportError:
+        raise RuntimeError(MISSING) from None
+    # Its own functions were made, to be interpreted or to be compiled, when it was imported.
+    if not isinstance(triton.language.standard.sum, interpreter.InterpretedFunction):
+        raise RuntimeError(
+            "Triton compiles kernels here, and what a compiled one loads cannot be watched. "
+            "Set the environment variable TRITON_INTERPRET=1 before triton is imported."
+        )
+    return interpreter
+
+
+class _Watch:
+    def __init__(self, interpreter: Any, shuffle: int | None) -> None:
+        self.interpreter = interpreter
+        self.int1 = interpreter.tl.int1
+        self.triton = str(Path(interpreter.__file__).parents[1])
+        self.launches: list[Launch] = []
+        self.random = None if shuffle is None else random.Random(shuffle)
+        self.order: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.storages: list[int] = []
+
+    @property
+    def now(self) -> Launch:
+        return self.launches[-1]
+
+    def launch(self, original: Any, executor: Any, *args: Any, **kwargs: Any) -> Any:
+        self.launches.append(Launch(executor.fn.__name__))
+        self.storages.clear()
+        return original(executor, *args, **kwargs)
+
+    def arguments(self, original: Any, executor: Any, args: Any, kwargs: Any) -> Any:
+        on_host = original(executor, args, kwargs)
+        named = dict(zip(executor.arg_names, on_host[0], strict=False)) | on_host[1]
+        for name, value in named.items():
+            for part_name, part in _parts(name, value):
+                self.remember(part_name, self.interpreter._unwrap_tensor(part))
+        return on_host
+
+    def remember(self, name: str, tensor: Tensor) -> None:
+        offsets = np.zeros(tuple(tensor.shape), dtype=np.int64)
+        for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+            steps = np.arange(size, dtype=np.int64) * stride
+            offsets = offsets + steps.reshape([-1 if d == dim else 1 for d in range(tensor.dim())])
+        start, shape, itemsize = self.given(tensor), tuple(tensor.shape), tensor.element_size()
+        new = Memory((name,), shape, itemsize, start, tensor.data_ptr(), offsets.ravel())
+        memories = self.now.memories
+        for i, old in enumerate(memories):
+            if (old.start, old.itemsize, old.shape) == (new.start, new.itemsize, new.shape):
+                memories[i] = dataclasses.replace(old, names=(*old.names, name))
+                return
+        memories.append(new)
+
+    def given(self, tensor: Any) -> int:
+        """The address that the kernel is given for the tensor's first element."""
+        real = tensor.untyped_storage().data_ptr()
+        if real not in self.storages:
+            self.storages.append(real)
+        return (self.storages.index(real) + 1) * _APART + tensor.data_ptr() - real
+
+    def pointer(self, original: Any, value: Any) -> Any:
+        made = original(value)
+        if hasattr(value, "data_ptr"):
+            tensor = self.interpreter._unwrap_tensor(value)
+            made.handle.data = np.array([self.given(tensor)], dtype=np.uint64)
+        return made
+
+    def grid(self, original: Any, builder: Any, *sizes: int) -> None:
+        self.now.grid = sizes  # type: ignore[assignment]
+        programs = list(np.ndindex(*sizes))
+        shuffled = programs[:]
+        if self.random is not None:
+            self.random.shuffle(shuffled)
+        self.order = dict(zip(programs, shuffled, strict=True))
+        original(builder, *sizes)
+
+    def program(self, original: Any, builder: Any, *index: int) -> None:
+        original(builder, *self.order[index])
+
+    def load(self, original: Any, builder: Any, pointers: Any, mask: Any, *others: Any) -> Any:
+        return original(builder, *self.seen("load", builder, pointers, mask), *others)
+
+    def store(self, original: Any, builder: Any, pointers: Any, value: Any, mask: Any, *others: Any) -> Any:
+        pointers, mask = self.seen("store", builder, pointers, mask, value)
+        return original(builder, pointers, value, mask, *others)
+
+    def atomic(
+        self, original: Any, builder: Any, op: Any, pointers: Any, value: Any, mask: Any, *others: Any
+    ) -> Any:
+        pointers, mask = self.seen("atomic", builder, pointers, mask)
+        return original(builder, op, pointers, value, mask, *others)
+
+    def compare_and_swap(
+        self, original: Any, builder: Any, pointers: Any, old: Any, new: Any, *others: Any
+    ) -> Any:
+        every = self.interpreter.TensorHandle(np.ones(pointers.data.shape, dtype=bool), self.int1)
+        pointers, mask = self.seen("atomic", builder, pointers, every)
+        # It takes no mask.
+        return original(builder, pointers, old, new, *others) if mask.data.all() else old
+
+    def seen(self, kind: str, builder: Any, pointers: Any, mask: Any, value: Any = None) -> tuple[Any, Any]:
+        """Notes what is asked for, and gives the real pointers and a mask without what lies outside."""
+        asked = np.asarray(pointers.data)
+        live = np.broadcast_to(np.asarray(mask.data, dtype=bool), asked.shape)
+        itemsize = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        addresses = asked[live].astype(np.int64)
+        real = np.zeros(len(addresses), dtype=np.uint64)
+        place, program = self.place(kind), tuple(map(int, builder.grid_idx))
+        left = np.ones(len(addresses), dtype=bool)
+        for number, memory in enumerate(self.now.memories):
+            inside = left & memory.holds(addresses, itemsize)
+            if inside.any():
+                differ = kind == "store" and _differ(addresses, live, value, inside)
+                found = addresses[inside]
+                self.now.accesses.append(Access(place, program, found, itemsize, number, differ))
+                real[inside] = (found - memory.start + memory.real).astype(np.uint64)
+                left &= ~inside
+            if not left.any():
+                break
+        if left.any():
+            self.now.accesses.append(Access(place, program, addresses[left], itemsize, None))
+        carried_out, where = live.copy(), np.zeros(asked.shape, dtype=np.uint64)
+        carried_out[live], where[live] = ~left, real
+        handle = self.interpreter.TensorHandle
+        return handle(where, pointers.dtype), handle(carried_out, self.int1)
+
+    def place(self, kind: str) -> Place:
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename.startswith((self.triton, __file__)) and frame.f_back is not None:
+            frame = frame.f_back
+        return Place(kind, frame.f_code.co_filename, frame.f_lineno)
+
+
+def _differ(addresses: Array, live: Array, value: Any, inside: Array) -> bool:
+    """Whether two lanes of a store bring one address different values."""
+    found, first = np.unique(addresses[inside], return_inverse=True)
+    if len(found) == len(first):
+        return False
+    brought = np.broadcast_to(np.asarray(value.data), live.shape)[live][inside]
+    one = np.empty(len(found), dtype=brought.dtype)
+    one[first] = brought
+    return bool((one[first] != brought).any())
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors in one argument."""
+    if isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from _parts(f"{name}[{i}]", part)
+    elif hasattr(value, "data_ptr"):
+        yield name, value
+    elif hasattr(value, "block_shape") and hasattr(value, "base"):  # a tensor descriptor
+        yield name, value.base

@@ -1,0 +1,299 @@
+"""What `measure.kernel` tells of a kernel's memory, against counts made by hand, in Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+os.environ["TRITON_INTERPRET"] = "1"  # read when triton, and each kernel below, is defined
+import triton
+import triton.language as tl
+
+from course_utils import measure
+
+N, WIDTH = 100, 32
+
+
+@triton.jit
+def add(x, y, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    inside = i < n
+    tl.store(out + i, tl.load(x + i, mask=inside) + tl.load(y + i, mask=inside), mask=inside)
+
+
+@triton.jit
+def add_unmasked(x, y, out, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out + i, tl.load(x + i) + tl.load(y + i))
+
+
+@triton.jit
+def softmax_twice(x, y, n, B: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, B)
+    inside = column < n
+    top = tl.max(tl.load(x + row * n + column, mask=inside, other=-float("inf")), 0)
+    e = tl.exp(tl.load(x + row * n + column, mask=inside, other=-float("inf")) - top)
+    tl.store(y + row * n + column, e / tl.sum(e, 0), mask=inside)
+
+
+@triton.jit
+def softmax_once(x, y, n, B: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, B)
+    inside = column < n
+    values = tl.load(x + row * n + column, mask=inside, other=-float("inf"))
+    e = tl.exp(values - tl.max(values, 0))
+    tl.store(y + row * n + column, e / tl.sum(e, 0), mask=inside)
+
+
+@triton.jit
+def transpose_by_columns(x, y, n, B: tl.constexpr):
+    column, row = tl.program_id(0), tl.arange(0, B)
+    tl.store(y + column * n + row, tl.load(x + row * n + column))
+
+
+@triton.jit
+def transpose_by_tiles(x, y, n, T: tl.constexpr):
+    rows = tl.program_id(0) * T + tl.arange(0, T)
+    columns = tl.program_id(1) * T + tl.arange(0, T)
+    tile = tl.load(x + rows[:, None] * n + columns[None, :])
+    tl.store(y + columns[:, None] * n + rows[None, :], tl.trans(tile))
+
+
+@triton.jit
+def total(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(out, tl.load(out) + tl.sum(tl.load(x + i, mask=i < n, other=0), 0))
+
+
+@triton.jit
+def total_by_atomics(x, out, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.atomic_add(out, tl.sum(tl.load(x + i, mask=i < n, other=0), 0))
+
+
+@triton.jit
+def matmul(a, b, c, n, T: tl.constexpr):
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    j = tl.program_id(1) * T + tl.arange(0, T)
+    sum = tl.zeros((T, T), dtype=tl.float32)
+    for k in range(0, n, T):
+        inner = k + tl.arange(0, T)
+        left = tl.load(a + i[:, None] * n + inner[None, :])
+        sum += tl.dot(left, tl.load(b + inner[:, None] * n + j[None, :]))
+    tl.store(c + i[:, None] * n + j[None, :], sum)
+
+
+@triton.jit
+def add_bias(x, bias, out, n, B: tl.constexpr):
+    rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, B)
+    where = rows[:, None] * n + columns[None, :]
+    spread = bias + tl.zeros((B, B), tl.int32) + columns[None, :]
+    tl.store(out + where, tl.load(x + where) + tl.load(spread))
+
+
+@triton.jit
+def double_strided(x, n, stride, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + i * stride, 2 * tl.load(x + i * stride, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def copy_block(x, y, n, B: tl.constexpr):
+    start = tl.program_id(0) * B
+    source = tl.make_block_ptr(x, (n,), (1,), (start,), (B,), (0,))
+    target = tl.make_block_ptr(y, (n,), (1,), (start,), (B,), (0,))
+    tl.store(target, tl.load(source, boundary_check=(0,)), boundary_check=(0,))
+
+
+@triton.jit
+def swap_in(x, out):
+    tl.store(out, tl.atomic_cas(x + tl.program_id(0), 0, 7))
+
+
+@triton.jit
+def shift(x, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i + 1, mask=i + 1 < n), mask=i + 1 < n)
+
+
+@triton.jit
+def scatter(where, out, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(out + tl.load(where + i), i)
+
+
+def added(kernel=add, programs=4, dtype=torch.float32):
+    x, y = torch.randn(2, N).to(dtype)
+    out = torch.zeros(N, dtype=dtype)
+    found = measure.kernel(kernel, (programs,), x, y, out, *([N] if kernel is add else []), B=WIDTH)
+    return found, out, x + y
+
+
+def by_tensor(found):
+    return {name: (t.bytes_loaded, t.bytes_stored) for name, t in found.tensors.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+def test_a_masked_kernel_moves_each_element_once(dtype):
+    found, out, right = added(dtype=dtype)
+    assert torch.equal(out, right)
+    size = N * dtype.itemsize
+    assert by_tensor(found) == {"x": (size, 0), "y": (size, 0), "out": (0, size)}
+    assert (found.name, found.grid, found.programs, found.bytes) == ("add", (4,), 4, 3 * size)
+    assert [t.loaded_again for t in found.tensors.values()] == [0, 0, 0]
+    assert found.tensors["out"].never_stored == 0 and found.outside == found.races == []
+
+
+def test_a_missing_mask_is_told_and_not_carried_out():
+    x, y, out = torch.zeros(3, 4 * WIDTH).unbind()
+    found = measure.kernel(add_unmasked, (4,), x[:N], y[:N], out[:N] + 0, B=WIDTH)
+    # Programs 0 to 2 end at 96; program 3 asks for 96 to 127 of each of the three.
+    assert len(found.outside) == 3 * (4 * WIDTH - N)
+    first = found.outside[0]
+    assert (first.kind, first.program, first.tensor, first.element) == ("load", (3,), "x", N)
+    assert first.code == "tl.store(out + i, tl.load(x + i) + tl.load(y + i))"
+    assert str(first).startswith("program 3 loads x at element 100, line ")
+    assert by_tensor(found) == {name: sizes for name, sizes in by_tensor(added()[0]).items()}
+    storage = torch.full((4 * WIDTH,), 7.0)
+    found = measure.kernel(add_unmasked, (4,), x[:N], y[:N], storage[:N], B=WIDTH)
+    assert len(found.outside) == 84 and (storage[N:] == 7).all()
+
+
+def test_a_grid_that_is_rounded_down_leaves_elements():
+    found, _, _ = added(programs=N // WIDTH)
+    assert found.tensors["out"].never_stored == 4
+    assert found.tensors["out"].stores.tolist() == [1] * 96 + [0] * 4
+
+
+def test_two_softmaxes_with_the_same_values():
+    x = torch.randn(8, 100)
+    for kernel, times in ((softmax_twice, 2), (softmax_once, 1)):
+        y = torch.empty_like(x)
+        found = measure.kernel(kernel, (8,), x, y, 100, B=128)
+        torch.testing.assert_close(y, x.softmax(1))
+        assert by_tensor(found) == {"x": (times * 3200, 0), "y": (0, 3200)}
+        assert found.tensors["x"].loaded_again == (800 if times == 2 else 0)
+        # A row of 400 bytes begins at a sector's start or in its middle: 13 either way.
+        assert [site.sectors for site in found.sites] == [8 * 13] * (times + 1)
+
+
+def test_sectors_of_two_transposes():
+    x = torch.randn(64, 64)
+    y = torch.empty_like(x)
+    by_columns = measure.kernel(transpose_by_columns, (64,), x, y, 64, B=64)
+    assert torch.equal(y, x.t())
+    (load, store) = sorted(by_columns.sites, key=lambda site: site.kind)
+    assert (load.sectors, load.fewest) == (4096, 512) and (store.sectors, store.fewest) == (512, 512)
+    by_tiles = measure.kernel(transpose_by_tiles, (4, 4), x, y.zero_(), 64, T=16)
+    assert torch.equal(y, x.t())
+    assert by_tiles.grid == (4, 4) and by_tiles.sectors == by_tiles.fewest_sectors == 1024
+
+
+def test_a_race_that_gives_the_right_number():
+    x, out = torch.arange(100.0), torch.zeros(1)
+    found = measure.kernel(total, (4,), x, out, N, B=WIDTH)
+    assert out.item() == 4950  # programs run one after the other here
+    assert found.raced == 1 and len(found.races) == 6  # each pair of four programs
+    assert str(found.races[0]) == "program 0 stores out[0], and program 1 stores it"
+    found = measure.kernel(total_by_atomics, (4,), x, out.zero_(), N, B=WIDTH)
+    assert out.item() == 4950 and found.races == [] and found.raced == 0
+    assert by_tensor(found) == {"x": (400, 0), "out": (16, 16)}
+    assert found.tensors["out"].atomics.tolist() == [4]
+
+
+def test_a_load_that_races_with_a_store_and_the_order_that_shows_it():
+    x = torch.arange(100.0)
+    found = measure.kernel(shift, (4,), x, N, B=WIDTH)
+    assert torch.equal(x[:99], torch.arange(1.0, 100))
+    told = [f"program {p} loads x[{32 * p + 32}], and program {p + 1} stores it" for p in range(3)]
+    assert [str(race) for race in found.races] == told
+    with measure.kernels(shuffle=0):
+        shift[(4,)](x := torch.arange(100.0), N, B=WIDTH)
+    assert not torch.equal(x[:99], torch.arange(1.0, 100))
+
+
+def test_two_lanes_that_bring_one_address_two_values():
+    out = torch.zeros(4, dtype=torch.int32)
+    found = measure.kernel(scatter, (1,), torch.tensor([0, 1, 1, 2]), out, B=4)
+    assert [str(race) for race in found.races] == ["program 0 stores two values to out[1] at once"]
+
+
+def test_tiles_of_a_product():
+    a, b = torch.randn(2, 64, 64)
+    for tile in (16, 32):
+        found = measure.kernel(matmul, (64 // tile, 64 // tile), a, b, c := torch.empty(64, 64), 64, T=tile)
+        torch.testing.assert_close(c, a @ b)
+        # Each row of tiles of `a` is loaded for each column of tiles of `c`, and the other way round.
+        assert by_tensor(found) == {
+            "a": (64 * 64 * 4 * 64 // tile, 0),
+            "b": (64 * 64 * 4 * 64 // tile, 0),
+            "c": (0, 64 * 64 * 4),
+        }
+        assert (found.tensors["a"].loads == 64 // tile).all()
+
+
+def test_lanes_of_one_load_that_share_an_element_load_it_once():
+    x, bias, out = torch.randn(32, 16), torch.randn(16), torch.empty(32, 16)
+    found = measure.kernel(add_bias, (2,), x, bias, out, 16, B=16)
+    torch.testing.assert_close(out, x + bias)
+    assert by_tensor(found) == {"x": (2048, 0), "bias": (2 * 64, 0), "out": (0, 2048)}
+    assert found.tensors["bias"].loads.tolist() == [2] * 16
+
+
+def test_a_view_has_its_own_elements():
+    base = torch.ones(256)
+    x = base[::8]
+    found = measure.kernel(double_strided, (1,), x, 32, 8, B=32)
+    assert base.sum() == 256 + 32 and found.outside == []
+    assert [(site.sectors, site.fewest) for site in found.sites] == [(32, 4)] * 2
+    found = measure.kernel(double_strided, (1,), x, 32, 4, B=32)  # every second one lies in a gap
+    assert len(found.outside) == 2 * 16 and found.tensors["x"].loads.sum() == 16
+
+
+def test_one_tensor_given_twice_and_a_block_pointer():
+    x = torch.arange(100.0)
+    found = measure.kernel(copy_block, (4,), x, x, N, B=WIDTH)
+    assert by_tensor(found) == {"x": (400, 400), "y": (400, 400)}
+    assert found.tensors["x"].name == "x, y" and found.outside == found.races == []
+    assert found.bytes == 800
+
+
+def test_compare_and_swap():
+    x, out = torch.zeros(2, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
+    found = measure.kernel(swap_in, (3,), x, out)
+    assert x.tolist() == [7, 7] and found.tensors["x"].atomics.tolist() == [1, 1]
+    assert [str(one).partition(",")[0] for one in found.outside] == ["program 2 atomics x at element 2"]
+
+
+def test_launches_of_a_block():
+    x = torch.randn(4, 8)
+    with measure.kernels() as launches:
+        softmax_once[(4,)](x, x, 8, B=8)
+        add[(1,)](x, x, x, 32, B=32)
+    assert [launch.name for launch in launches] == ["softmax_once", "add"]
+    assert "x, y: loaded 128 bytes, stored 128 bytes" in str(launches[0])
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("import sys; sys.modules['triton'] = None", "Triton is not installed"),
+        ("import triton", "TRITON_INTERPRET=1 before triton is imported"),
+    ],
+)
+def test_where_nothing_can_be_watched(before, told):
+    code = f"{before}\nfrom course_utils import measure\nwith measure.kernels(): pass"
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and told in done.stderr.splitlines()[-1]
+
+
+del os.environ["TRITON_INTERPRET"]  # not for the processes of other tests
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # the first launch imports more of triton
